@@ -17,7 +17,7 @@ from math import lcm
 
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
-from ullage.core.kernel.filling import ALIKE, begin, next_leaf, settle
+from ullage.core.kernel.filling import SAME_SHAPE, begin, next_leaf, settle
 from ullage.core.kernel.queues import WEIGHT
 from ullage.core.sharing.shares import Leaf, ShareTree
 from ullage.model.queue import ROOT, Queue
@@ -52,12 +52,12 @@ def leaves_of(bottom: list[str]) -> list[Leaf]:
 @compiled
 def fill_compiled(rows: Rows, heap: Rows, facts: Rows, units: int) -> None:
     """The filling with a compiled grant: so many units, then none."""
-    begin(rows, heap, facts, ALIKE)
-    leaf, _ = next_leaf(rows, heap, facts, ALIKE)
+    begin(rows, heap, facts, SAME_SHAPE)
+    leaf, _ = next_leaf(rows, heap, facts, SAME_SHAPE)
     while leaf >= 0:
-        settle(rows, heap, facts, leaf, 0 if units > 0 else -1, ALIKE)
+        settle(rows, heap, facts, leaf, 0 if units > 0 else -1, SAME_SHAPE)
         units -= 1
-        leaf, _ = next_leaf(rows, heap, facts, ALIKE)
+        leaf, _ = next_leaf(rows, heap, facts, SAME_SHAPE)
 
 
 def fill_with_calls(tree: ShareTree, units: int) -> None:
@@ -66,7 +66,7 @@ def fill_with_calls(tree: ShareTree, units: int) -> None:
         units -= 1
         return None if units >= 0 else Code.GPU
 
-    tree.fill(grant, alike=True)
+    tree.fill(grant, same_shape=True)
 
 
 def fill_plainly(queues: list[Queue], leaves: list[Leaf], units: int) -> dict[str, int]:

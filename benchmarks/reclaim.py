@@ -103,7 +103,7 @@ def requests() -> None:
         first = (time.perf_counter() - start) * 1e3
         taken = []
         for _ in range(7):
-            fleet.stirred.update(range(0, nodes, 20))  # as if every twentieth node had changed meanwhile
+            fleet.dirty.update(range(0, nodes, 20))  # as if every twentieth node had changed meanwhile
             start = time.perf_counter()
             found = preempt_together(fleet, rules, asked, NOW)
             taken.append((time.perf_counter() - start) * 1e3)

@@ -1,4 +1,4 @@
-"""Room for wide work on a fleet that is broken up, and learning the workload beside: what each takes, by nodes."""
+"""Room for wide work on a fleet that is broken up, and learning the workload background: what each takes, by nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEARNED = 20
 """Requests, the first ones, that go by the strategy that learns."""
 
 
-class Beside:
+class Background:
     """Work that is learned by, done when it is timed."""
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class Beside:
 
 def main() -> None:
     for size in SIZES:
-        books, beside = broken_up(size)
+        books, background = broken_up(size)
         print(f"{size} nodes x 8 cards, {len(books.fleet.ledger)} allocations, {FILL:.0%} of the cards held")
         for text, units in (("gpu=8,cpu=8", 1), ("gpu=8,cpu=8", size // 50), ("gpu=4,cpu=8", size // 20)):
             make_room(books, text, units)
-        learn(books, beside)
+        learn(books, background)
 
 
 def make_room(books: Allocator, text: str, units: int) -> None:
@@ -57,12 +57,12 @@ def make_room(books: Allocator, text: str, units: int) -> None:
     print(f"  room for {units:3} x {text}: {seconds * 1e3:7.1f} ms ({told})")
 
 
-def learn(books: Allocator, beside: Beside) -> None:
-    assert beside.work is not None
-    assert beside.take is not None
-    seconds, strategy = timed(beside.work)
-    print(f"  leftover made ready for an estimate, beside: {seconds * 1e3:.1f} ms")
-    beside.take(strategy)
+def learn(books: Allocator, background: Background) -> None:
+    assert background.work is not None
+    assert background.take is not None
+    seconds, strategy = timed(background.work)
+    print(f"  leftover made ready for an estimate, background: {seconds * 1e3:.1f} ms")
+    background.take(strategy)
     first = Request("first", ResourceRequirement.from_string(TEXTS[0]), strategy="leftover")
     print(f"  the first decision after it: {timed(books.alloc, first, 0.0)[0] * 1e3:.2f} ms")
     assert books.learning.workload is not None
@@ -73,14 +73,14 @@ def learn(books: Allocator, beside: Beside) -> None:
     print(f"  fragmentation and what fits, nothing changed: {seconds * 1e3:.2f} ms")
 
 
-def broken_up(size: int) -> tuple[Allocator, Beside]:
+def broken_up(size: int) -> tuple[Allocator, Background]:
     """Books on which work of all sizes was spread out, and what is to be learned from it."""
     nodes = [
         Node(f"n{k:05}", 96_000, 1 << 39, tuple(Gpu(f"n{k}-{c}", c, model="A100") for c in range(8)))
         for k in range(size)
     ]
-    beside, rng, held = Beside(), random.Random(1), 0
-    books = Allocator(Fleet(nodes), Rules("spread"), Learning(beside))
+    background, rng, held = Background(), random.Random(1), 0
+    books = Allocator(Fleet(nodes), Rules("spread"), Learning(background))
     books.set_ready()
     number = 0
     while held < FILL * size * 8000:
@@ -89,7 +89,7 @@ def broken_up(size: int) -> tuple[Allocator, Beside]:
         strategy = "leftover" if number <= LEARNED else None  # so that there are tables to make ready
         if isinstance(books.alloc(Request(str(number), asked, strategy=strategy), 0.0), Allocation):
             held += books.fleet.resources(asked).gpu_milli
-    return books, beside
+    return books, background
 
 
 def timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:

@@ -266,9 +266,9 @@ def filled(total, queues, leaves, order):
         return None
 
     tree = ShareTree(total, queues, [Leaf(**vars(leaf)) for leaf in leaves], order)
-    tree.fill_floors(grant, alike=True)
-    tree.fill_guarantees(grant, fits, alike=True)
-    tree.fill(grant, fits, alike=True)
+    tree.fill_floors(grant, same_shape=True)
+    tree.fill_guarantees(grant, fits, same_shape=True)
+    tree.fill(grant, fits, same_shape=True)
     return tree.executors()
 
 
@@ -302,12 +302,12 @@ def granting(units, asked):
 def test_a_shape_that_found_no_room_is_asked_about_once():
     leaves = [Leaf(f"s{n}", "ab"[n % 2], CPU, number=n, target=3, shape="cpu") for n in range(6)]
     tree, asked = a_tree(*leaves), []
-    tree.fill(granting(2, asked), alike=True)
+    tree.fill(granting(2, asked), same_shape=True)
     assert asked == ["s0", "s1", "s2"]
     assert {leaf.stopped for leaf in leaves} == {Code.CPU}
     tree.renew()
     assert {leaf.stopped for leaf in leaves} == {None}
-    tree.fill(granting(1, asked := []), alike=True)
+    tree.fill(granting(1, asked := []), same_shape=True)
     assert asked == ["s2", "s3"], "the two that hold one come after those that hold none"
 
 

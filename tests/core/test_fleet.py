@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.lab import a_node
 
-from ullage.core.books.fleet import Beside, Fleet
+from ullage.core.books.fleet import Fleet, OtherUsage
 from ullage.core.kernel import columns as at
 from ullage.core.verdict.filters import CARD
 from ullage.model.allocation import Allocation, AllocationState
@@ -89,11 +89,11 @@ class Journal(RuleBasedStateMachine):
     @precondition(lambda self: not self.trials)
     @rule(
         node=st.sampled_from(["n1", "n2", "n3", "gone"]),
-        has=st.builds(Beside, st.integers(0, 9000), st.integers(0, 2**70), st.integers(0, 3)),
+        has=st.builds(OtherUsage, st.integers(0, 9000), st.integers(0, 2**70), st.integers(0, 3)),
     )
     def others_have_something_beside(self, node, has):
-        clock, more = self.fleet.clock, self.fleet.beside.get(node, Beside())
-        self.fleet.set_beside(node, has)
+        clock, more = self.fleet.clock, self.fleet.other_usage.get(node, OtherUsage())
+        self.fleet.set_other_usage(node, has)
         if node != "gone" and has[0] < more[0]:
             row = self.fleet.row_of[node]
             assert self.fleet.node_rows[row, at.FREED] == clock, "who had no room there is looked at again"
@@ -130,10 +130,10 @@ class Journal(RuleBasedStateMachine):
     @invariant()
     def columns_equal_inventory_minus_ledger(self):
         if hasattr(self, "fleet"):
-            rebuilt = Fleet(NODES).anew(NODES)
-            for node, has in self.fleet.beside.items():
-                rebuilt.set_beside(node, has)
-            assert content(self.fleet.anew(NODES, self.fleet.ledger.values())) == content(self.fleet)
+            rebuilt = Fleet(NODES).rebuilt(NODES)
+            for node, has in self.fleet.other_usage.items():
+                rebuilt.set_other_usage(node, has)
+            assert content(self.fleet.rebuilt(NODES, self.fleet.ledger.values())) == content(self.fleet)
             for held in self.fleet.ledger.values():
                 rebuilt.charge(held, force=True)
             assert content(self.fleet) == content(rebuilt)

@@ -55,7 +55,7 @@ def tables(fleet, strategy):
     return [table for key, table in fleet.tables.items() if isinstance(table, Table) and key[1] is strategy]
 
 
-class Beside:
+class Background:
     """Work that is done when the test says so."""
 
     def __init__(self):
@@ -70,7 +70,7 @@ class Beside:
 
 
 def test_until_it_is_made_ready_it_is_best_fit():
-    mine = allocator(rules=Rules("leftover"), learning=Learning(Beside()))
+    mine = allocator(rules=Rules("leftover"), learning=Learning(Background()))
     best = allocator(rules=Rules("best-fit"))
     for number in range(49):
         placed = [books.alloc(request(number), 0.0) for books in (mine, best)]
@@ -126,27 +126,27 @@ def test_what_is_asked_again_and_again_arrived_once():
 
 
 def test_beside_the_old_one_decides_until_the_new_one_is_ready():
-    beside = Beside()
-    books = allocator(rules=Rules("leftover"), learning=Learning(beside))
+    background = Background()
+    books = allocator(rules=Rules("leftover"), learning=Learning(background))
     ask(books, range(ESTIMATED))
-    assert len(beside.waiting) == 1, "one at a time"
-    beside.run()
+    assert len(background.waiting) == 1, "one at a time"
+    background.run()
     assert books.learning.workload.tasks == 1, "the first that went by it had one made"
     ask(books, range(ESTIMATED, AGAIN))
-    beside.run()
+    background.run()
     assert books.learning.workload.tasks == ESTIMATED
-    beside.run()
+    background.run()
     assert books.learning.workload.tasks == AGAIN
-    assert not beside.waiting
+    assert not background.waiting
 
 
 def test_what_was_made_beside_knows_the_changes_since():
-    beside, rules = Beside(), Rules("leftover")
-    books = allocator(rules=rules, learning=Learning(beside))
+    background, rules = Background(), Rules("leftover")
+    books = allocator(rules=rules, learning=Learning(background))
     ask(books, range(ESTIMATED))
     for number in range(ESTIMATED, ESTIMATED + 12):
         books.alloc(request(number), 0.0)
-    beside.run()
+    background.run()
     at_once = Allocator(books.fleet.copy(), Rules(leftover(books.fleet.copy(), books.learning.workload, live=True)))
     at_once.set_ready()
     for number in range(70, 90):
@@ -157,32 +157,32 @@ def test_what_was_made_beside_knows_the_changes_since():
 
 
 def test_what_was_made_for_other_books_is_not_taken():
-    beside = Beside()
-    books = allocator(learning=Learning(beside))
+    background = Background()
+    books = allocator(learning=Learning(background))
     ask(books, range(ESTIMATED))
     books.set_nodes([node("m1")])
-    beside.run()
+    background.run()
     assert books.fleet.strategies["leftover"] is strategy_named("leftover")
-    beside.run()
+    background.run()
     assert books.fleet.strategies["leftover"] is not strategy_named("leftover")
 
 
 @pytest.mark.parametrize("rules", [pytest.param(Rules(), id="whole cards"), pytest.param(Rules("spread"), id="parts")])
 def test_nothing_is_made_ready_before_something_goes_by_it(rules):
-    beside = Beside()
-    books = allocator(rules=rules, learning=Learning(beside))
+    background = Background()
+    books = allocator(rules=rules, learning=Learning(background))
     numbers = range(2, 4 * ESTIMATED, 4) if rules.strategy is None else range(ESTIMATED)
     ask(books, numbers)
     assert books.learning.workload.tasks == ESTIMATED
     books.set_nodes([node("m1", 8)])
     assert books.learning.workload.tasks == ESTIMATED
-    assert not beside.waiting
+    assert not background.waiting
     ask(books, [1000, 1001], strategy="leftover")
-    assert len(beside.waiting) == 1
-    beside.run()
+    assert len(background.waiting) == 1
+    background.run()
     assert books.fleet.strategies["leftover"] is not strategy_named("leftover")
     books.set_nodes([node("m1", 4)])
-    assert len(beside.waiting) == 1, "what goes by it did so on the books before"
+    assert len(background.waiting) == 1, "what goes by it did so on the books before"
 
 
 @pytest.mark.parametrize(

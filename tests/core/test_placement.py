@@ -278,7 +278,7 @@ def test_columns_after_placements_are_inventory_minus_ledger(kinds, history):
         placer.place(f"p{step}", replace(asked, cpu_milli=1000 * cpu))
         again = Fleet(fleet.nodes, fleet.ledger.values())
         assert (columns(fleet), fleet.holders) == (columns(again), again.holders)
-        assert again.stirred <= fleet.stirred
+        assert again.dirty <= fleet.dirty
 
 
 def columns(fleet: Fleet) -> tuple[object, ...]:

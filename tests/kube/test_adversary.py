@@ -167,8 +167,8 @@ def check(world: Mirrored) -> None:
     world.mirror.settle()
     fleet = world.cluster.allocator.fleet
     again = Fleet(fleet.nodes, fleet.ledger.values())
-    for node, has in fleet.beside.items():
-        again.set_beside(node, has)
+    for node, has in fleet.other_usage.items():
+        again.set_other_usage(node, has)
     assert fleet.ledger == again.ledger
     assert (fleet.card_rows[:, :4] == again.card_rows[:, :4]).all()
     assert (fleet.node_rows[:, :7] == again.node_rows[:, :7]).all()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.books.fleet import Beside
+from ullage.core.books.fleet import OtherUsage
 from ullage.core.placing.selection import Rules
 from ullage.core.verdict.device_search import Pick
 from ullage.core.verdict.quota import Quotas
@@ -586,7 +586,7 @@ class Changes:
         self.world.claims.set_taints(node, self.taints[node])
 
     def crowd(self, node):
-        self.world.cluster.set_beside(node, Beside(self.draw.choice([0, 63_000])))
+        self.world.cluster.set_other_usage(node, OtherUsage(self.draw.choice([0, 63_000])))
 
     def rule(self, _node):
         taint = Taint("k", "v", "NoSchedule")

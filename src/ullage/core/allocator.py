@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ullage.core.books.bind_handlers import BindHandlers, Handler
 from ullage.core.books.capacity import CardRoom, limits_of, refuses_limit, room_of
 from ullage.core.books.departed import HISTORY, Departed, Freed
-from ullage.core.books.fleet import Beside, Column, Fleet
+from ullage.core.books.fleet import Column, Fleet, OtherUsage
 from ullage.core.books.following import (
     as_they_are,
     contradiction,
@@ -634,10 +634,10 @@ class Allocator:
         self._observed_at[node] = now
         return replace(found, changed=tuple(self.fleet.ledger[held.id] for held in found.changed))
 
-    def set_beside(self, node: str, has: Beside) -> None:
-        """What others have of a node, see `Fleet.set_beside`."""
-        before = self.fleet.beside.get(node, Beside())
-        self.fleet.set_beside(node, has)
+    def set_other_usage(self, node: str, has: OtherUsage) -> None:
+        """What others have of a node, see `Fleet.set_other_usage`."""
+        before = self.fleet.other_usage.get(node, OtherUsage())
+        self.fleet.set_other_usage(node, has)
         if any(now < then for now, then in zip(has, before, strict=True)):
             self.version += 1  # who found no room may find some
 
@@ -701,7 +701,7 @@ class Allocator:
         told = tuple(nodes)
         check_inventory(told)
         inventory, ledger = followed(self.fleet, told)
-        before, fleet = self.fleet.ledger, self.fleet.anew(inventory, ledger)
+        before, fleet = self.fleet.ledger, self.fleet.rebuilt(inventory, ledger)
         entered = [remembering(fleet, held) for held in ledger if not held.of_session]
         changed = [held for held in entered if (held, held.cards) != (before[held.id], before[held.id].cards)]
         for held in changed:

@@ -250,7 +250,7 @@ class _Cycle:
         for demand in self._world.demands:
             self._leaves[demand.session].target = self._ceiling(demand)
         self._tree.renew()
-        self._tree.fill(self._grant_free, alike=True)
+        self._tree.fill(self._grant_free, same_shape=True)
 
     def _settle_leavers(self) -> None:
         """Executors that give way stay if nobody counts on their room; others of their kind get no further task."""

@@ -154,11 +154,11 @@ class Gangs:
         gangs = sorted(self._gangs.values(), key=lambda gang: (gang.born, gang.key))
         left = {gang.key: _forget(allocator, gang.leaving, now) for gang in gangs}
         steps = [_Step(gang, allocator, now, self._held(allocator.fleet, gang), commit) for gang in gangs]
-        told = [gang.told() for gang in gangs]
+        before = [gang.reported() for gang in gangs]
         # Who gives up gives back before anybody is placed: an older gang may need just that room.
         given_back = [(*left[step.gang.key], *step.give_up()) for step in steps]
         outcomes = [
-            _advance(step, before, forgotten) for step, before, forgotten in zip(steps, told, given_back, strict=True)
+            _advance(step, old, forgotten) for step, old, forgotten in zip(steps, before, given_back, strict=True)
         ]
         self._gangs = {key: gang for key, gang in self._gangs.items() if gang.members}
         return tuple(outcome for outcome in outcomes if outcome is not None)
@@ -187,7 +187,7 @@ def _advance(step: _Step, before: object, forgotten: tuple[str, ...]) -> GangOut
         placed |= step.bind()
         if gang.phase is GangPhase.RUNNING:
             placed |= step.place() | step.bind()
-    if not (forgotten or placed or step.nominated) and gang.told() == before:
+    if not (forgotten or placed or step.nominated) and gang.reported() == before:
         return None
     made = tuple(allocation for _, allocation in sorted(placed.items()))
     given = forgotten, gang.retry_at, tuple(step.evicted), tuple(step.nominated)

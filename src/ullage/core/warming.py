@@ -24,7 +24,7 @@ from ullage.core.sharing import shares
 from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
 from ullage.core.strategies.leftover import leftover
 from ullage.core.strategies.workload import Workload, whole_workload
-from ullage.core.verdict.alike import MANY
+from ullage.core.verdict.equivalence import MANY
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ullage.core.books.fleet import Beside
+from ullage.core.books.fleet import OtherUsage
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.objects import Node as NodeObject
 from ullage.kube.client.objects import Object, Pod
@@ -31,7 +31,7 @@ from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.node import Node
 from ullage.model.resources import MILLI
-from ullage.service.bystanders import Bystanders
+from ullage.service.cardless_pods import CardlessPods
 from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
 from ullage.wire.document import Document
@@ -99,7 +99,7 @@ class Mirror:
         """The annotations of pods with cards when they were last read, by uid."""
         self._reported: dict[str, str] = {}
         """The last report for each pod, so that it is reported once."""
-        self._bystanders = Bystanders(cluster)
+        self._cardless = CardlessPods(cluster)
         self.refused: Counter[tuple[str, str]] = Counter()
         """Pods that kubelets rejected since the start, by node and reason."""
         pods.subscribe(self._on_pod)
@@ -124,21 +124,21 @@ class Mirror:
         self._waiting.clear()
         self._withheld.clear()
         self._recorded.clear()
-        self._bystanders.clear()
+        self._cardless.clear()
         self._cluster.recover(())
         self._recovered = True
         own = [(pod, found) for pod in there if isinstance(found := self._own(pod), Allocation)]
         self._hold(*own)
         for pod in there:
             self._enter(pod)
-        self._bystanders.settle()
+        self._cardless.settle()
         self._settle_machines()
         self._unobserved.update(self._machines.records)
         self._observe()
 
     def settle(self) -> None:
         """Enter pending changes: changed machines, pods that may have room by now, and reported card usage."""
-        self._bystanders.settle()
+        self._cardless.settle()
         stale = self._machines.stale
         if stale or self._freed:
             again = [pod for pod in self._waiting.values() if stale or pod.spec.node_name in self._freed]
@@ -262,7 +262,7 @@ class Mirror:
 
     def _leave(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
-        self._bystanders.drop(uid)
+        self._cardless.drop(uid)
         self._done_waiting(uid)
         self._recorded.pop(uid, None)
         self._reported.pop(uid, None)
@@ -330,16 +330,18 @@ class Mirror:
         """Count what a pod uses of its node apart from its cards. Claims have the place of their pod."""
         try:
             spec = bound_spec(document)
-            has = Beside(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1), not spec.get("resourceClaims"))
+            has = OtherUsage(
+                pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1), not spec.get("resourceClaims")
+            )
         except InvalidRequest as error:
             self._report(pod, error)
-            has = Beside(slots=1)
+            has = OtherUsage(slots=1)
         else:
             self._shrink(pod.metadata.uid, has)
         if (held := self._cluster.held(pod.metadata.uid)) is not None:
             known = held.requirement
-            has = Beside(max(0, has.cpu_milli - known.cpu_milli), max(0, has.memory_bytes - known.memory_bytes))
-        self._bystanders.put(pod.metadata.uid, node, has)
+            has = OtherUsage(max(0, has.cpu_milli - known.cpu_milli), max(0, has.memory_bytes - known.memory_bytes))
+        self._cardless.put(pod.metadata.uid, node, has)
 
     def _shrink(self, uid: str, has: Beside) -> None:
         """Release what a pod with cards was resized down by, as a restart would do."""

@@ -84,8 +84,8 @@ class ClaimingPod:
         asked = [(claim.requests, claim.constraints) for claim in self.claims]
         cards = None if self.cards is None else sorted(self.cards)
         rest = self.cpu_milli, self.memory_bytes, self.nodes, self.tolerations, self.policy, cards
-        beside = self.request and (self.request.requirement, self.request.strategy, self.request.claim.promise)
-        return repr((asked, self.claim.namespace, self.claim.priority, *rest, beside))
+        for_cards = self.request and (self.request.requirement, self.request.strategy, self.request.claim.promise)
+        return repr((asked, self.claim.namespace, self.claim.priority, *rest, for_cards))
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ class Claims:
             if found is None:
                 return _NO_DEVICES
             best = self._best(pod, waiting, node, offer, found, own)
-            return best if isinstance(best, str) else self._beside(pod, waiting, node, offer, best, own)
+            return best if isinstance(best, str) else self._with_cards(pod, waiting, node, offer, best, own)
         except SearchExhausted:
             return "search-exhausted"
         finally:
@@ -374,7 +374,7 @@ class Claims:
         """Devices that are on one of these cards, or on none."""
         return lambda device: self.devices.card(device) in cards
 
-    def _beside(
+    def _with_cards(
         self,
         pod: ClaimingPod,
         waiting: Sequence[DeviceClaim],

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.allocator import Allocator
-from ullage.core.books.fleet import Beside, Column, Fleet
+from ullage.core.books.fleet import Column, Fleet, OtherUsage
 from ullage.core.books.observation import Observation, foreign_id
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets
@@ -91,7 +91,7 @@ class Cluster:
         """Of those that were asked about last those that would do."""
         self._held_back: dict[ResourceRequirement, frozenset[str]] = {}
         self._looks = 0
-        self._beside: dict[str, Beside] = {}
+        self._other_usage: dict[str, OtherUsage] = {}
         """What pods without cards have of each node."""
 
     # --- what is true ---
@@ -136,22 +136,22 @@ class Cluster:
 
         """
         found = self.allocator.observe(node, use, self._now())
-        self._enter_beside(node)
+        self._enter_other_usage(node)
         return found
 
-    def set_beside(self, node: str, has: Beside) -> None:
+    def set_other_usage(self, node: str, has: OtherUsage) -> None:
         """What pods without cards have of a node by now; what it shows of strangers is among it."""
-        self._beside.pop(node, None)
-        if has != Beside():
-            self._beside[node] = has
-        self._enter_beside(node)
+        self._other_usage.pop(node, None)
+        if has != OtherUsage():
+            self._other_usage[node] = has
+        self._enter_other_usage(node)
 
-    def _enter_beside(self, node: str) -> None:
-        has, shown = self._beside.get(node, Beside()), self.allocator.fleet.ledger.get(foreign_id(node))
+    def _enter_other_usage(self, node: str) -> None:
+        has, shown = self._other_usage.get(node, OtherUsage()), self.allocator.fleet.ledger.get(foreign_id(node))
         if shown is not None:
             strangers = shown.requirement.cpu_milli, shown.requirement.memory_bytes, 1
-            has = Beside(*(max(0, amount - known) for amount, known in zip(has, strangers, strict=True)))
-        self.allocator.set_beside(node, has)
+            has = OtherUsage(*(max(0, amount - known) for amount, known in zip(has, strangers, strict=True)))
+        self.allocator.set_other_usage(node, has)
 
     def leaving(self, uid: str) -> None:
         """Its owner was told to end: what it holds is free when it is gone, not before."""
@@ -252,13 +252,13 @@ class Cluster:
         cards = replace(
             asked, cpu_milli=0, memory_bytes=0, cards=own, nodes=ANY_NODE, alignment=Alignment(ZonePolicy.NONE)
         )
-        self.allocator.set_beside(node, Beside())
+        self.allocator.set_other_usage(node, OtherUsage())
         self.allocator.rules = replace(rules, quotas=Quotas(), oversubscription={})
         try:
             return not isinstance(self.reserve(replace(request, requirement=cards), node), Refusal)
         finally:
             self.allocator.rules = rules
-            self._enter_beside(node)
+            self._enter_other_usage(node)
 
     # --- decisions ---
 

@@ -108,7 +108,7 @@ class Waiting:
             self._hold(group.queue, leaf.unit, 1)
             return None
 
-        self._tree.fill(grant, alike=True)
+        self._tree.fill(grant, same_shape=True)
 
     def ended(self, group: Group) -> None:
         """A task gave back what it held."""

@@ -42,7 +42,7 @@ Answer = Allocation | Refusal
 class GangOutcome:
     """One gang that changed: its phase, the answer per member, what was placed, and what was given back.
 
-    `retry_at` is when a gang that backs off is tried again. `evicted` were told to leave for it, and
+    `retry_at` is when a gang that backs off is tried again. `evicted` were asked to leave for it, and
     `nominated` says for which member each, and where room is kept.
     """
 
@@ -121,7 +121,7 @@ class Gang:
         self.phase, self.since, self.retry_at = standing.phase, standing.since, standing.retry_at
         self.backoff_s, self.quorate = standing.backoff_s, standing.quorate
 
-    def told(self) -> tuple[object, ...]:
+    def reported(self) -> tuple[object, ...]:
         """What outsiders see of it, for telling whether that changed."""
         codes = {uid: a.code if isinstance(a, Refusal) else a.state for uid, a in self.answers.items()}
         return self.phase, self.retry_at, codes

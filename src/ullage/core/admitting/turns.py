@@ -157,10 +157,10 @@ class _Round:
 
     def run(self) -> Turns:
         for leaf in [leaf for leaf, waiting in self._waiting.items() if waiting[0].begun]:
-            while self._waiting[leaf] and self._tree.give(leaf, self._grant, alike=True) is None:
+            while self._waiting[leaf] and self._tree.give(leaf, self._grant, same_shape=True) is None:
                 pass
-        self._tree.fill_guarantees(self._grant, alike=True)
-        self._tree.fill(self._grant, alike=True)
+        self._tree.fill_guarantees(self._grant, same_shape=True)
+        self._tree.fill(self._grant, same_shape=True)
         refused = self._turns.refused
         for leaf, waiting in self._waiting.items():
             said = self._said(leaf)

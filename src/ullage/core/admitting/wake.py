@@ -126,7 +126,7 @@ def woken_by_quota(quotas: Iterable[str], pending: Iterable[Pending]) -> tuple[s
     return tuple(
         waiting.request.uid
         for waiting in pending
-        if any(told.quota is not None and told.quota.namespace in names for told in waiting.rejections)
+        if any(each.quota is not None and each.quota.namespace in names for each in waiting.rejections)
     )
 
 
@@ -138,7 +138,7 @@ def woken_by_node(node: str, pending: Iterable[Pending]) -> tuple[str, ...]:
     return tuple(
         waiting.request.uid
         for waiting in pending
-        if waiting.nominated == node or any(told.node == node and told.code in OF_NODE for told in waiting.rejections)
+        if waiting.nominated == node or any(each.node == node and each.code in OF_NODE for each in waiting.rejections)
     )
 
 

@@ -1,4 +1,4 @@
-"""Single cards given to an application, or taken from it, beside those that it has."""
+"""Add single cards to the binding of an application, or remove them."""
 
 from __future__ import annotations
 

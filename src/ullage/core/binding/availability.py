@@ -48,7 +48,7 @@ def _card_room(view: View, card: ComputeCard, asked: ComputeRequirement) -> Card
 def _status(view: View, rooms: tuple[CardRoom, ...], asked: ComputeRequirement, *, pressed: bool) -> NodeStatus:
     if not any(room.card.accelerator == asked.accelerator and view.usable(room.card) for room in rooms):
         return NodeStatus.NOT_AVAILABLE
-    operable: Counter[ShareMode] = Counter()  # a pod takes only cards that are shared alike
+    operable: Counter[ShareMode] = Counter()  # a pod takes only cards of one share mode
     for room in rooms:
         if room.operable:
             operable[room.card.share] += room.available

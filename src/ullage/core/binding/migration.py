@@ -1,4 +1,4 @@
-"""Bindings from before owners were known become rows: each finds its application or is told of; nothing is guessed."""
+"""Migrate bindings that name no owner: each finds its application or is reported; nothing is guessed."""
 
 from __future__ import annotations
 

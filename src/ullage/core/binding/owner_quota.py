@@ -15,7 +15,7 @@ NOTHING = Room()
 def of_quota(view: View, app: AppKey, added: Room = NOTHING, rows: Iterable[BoundCard] = ()) -> tuple[Dimension, ...]:
     """What an application would use of the quota of its owner with this room and these rows, which are not in the view.
 
-    Only what is limited is told. Who takes up no more than before is under no pressure, however little is left.
+    Only limited amounts are reported. An owner that takes no more than before is never over its quota.
     """
     quota = view.quotas.get(app.owner) or view.quotas.get(EVERYBODY)
     if quota is None:

@@ -18,7 +18,7 @@ from ullage.model.request import ResourceRequirement
 
 
 class Hindrance(StrEnum):
-    """Why bindings keep a pod from a node, beside what keeps a binding from a pod (`Mismatch`)."""
+    """Why bindings keep a pod from a node, in addition to `Mismatch`, which keeps one binding from a pod."""
 
     NO_LABEL = "application-label-missing"
     NOT_BOUND = "not-bound"
@@ -67,7 +67,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Cards of one node, all shared alike, of which a pod gets `count`."""
+    """Cards of one node with one share mode, of which a pod gets `count`."""
 
     cards: tuple[Bound, ...]
     count: int
@@ -237,7 +237,7 @@ class Claims:
         return Permit(Refused(Hindrance.NOT_HERE), places, refused, (asked.gpu_count, most) if short else None)
 
     def bound(self, tenant: Tenant, node: str) -> tuple[Bound, ...]:
-        """The cards of a node that are bound for a pod now, whoever holds them."""
+        """Return the cards of a node that are bound for a pod now, held or not."""
         found = self._mine(tenant)
         if isinstance(found, Refused):
             return ()
@@ -245,7 +245,7 @@ class Claims:
         return tuple(each for each in there if each.card.node == node and self.barred(each.binding) is None)
 
     def whole(self, tenant: Tenant, held: Collection[str]) -> frozenset[str] | Refused:
-        """The cards that a pod may have whole, whoever hands them out: those that are for its application alone."""
+        """Return the cards that a pod may hold whole: those that are bound for its application alone."""
         found = self._mine(tenant)
         if isinstance(found, Refused):
             return found
@@ -305,14 +305,14 @@ class Claims:
         return Place(tuple(there), len(there))
 
     def _some(self, here: Sequence[Bound], asked: int, held: Collection[str]) -> Place | Refused | int:
-        """As many cards of a node as are asked, of those free and alike: the least shared, then the largest."""
+        """Return as many free cards of one share mode on a node as are asked: the least shared, then the largest."""
         barred = [self.barred(each.binding) for each in here]
         there = [each for each, why in zip(here, barred, strict=True) if why is None]
         if not there:
             return next(filter(None, barred))
         free = sorted((each for each in there if not _is_held(each.card, held)), key=_order)
-        for _, alike in groupby(free, key=_order):
-            cards = tuple(alike)
+        for _, group in groupby(free, key=_order):
+            cards = tuple(group)
             if len(cards) >= asked:
                 return Place(cards, asked)
         return len(free) if len(free) < asked else Refused(Hindrance.MIXED)
@@ -326,7 +326,7 @@ def _order(bound: Bound) -> tuple[int, int]:
 
 
 def _chosen(card: ComputeCard, selector: CardSelector) -> bool:
-    """Whether whoever asks takes the card, too."""
+    """Whether the request takes the card too."""
     return any(map(selector.takes_uuid, card.uuids)) and (not selector.indices or card.index in selector.indices)
 
 

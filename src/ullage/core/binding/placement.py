@@ -127,7 +127,7 @@ def _take(openings: Iterable[Opening], amount: int) -> tuple[list[Opening], int]
 
 
 def _shared(chosen: Iterable[Opening], amount: int) -> Picks:
-    """The amount over these cards, each giving what it can; of whole cards no amount is told."""
+    """The amount over these cards, each giving what it can; whole cards have no amount."""
     picks = []
     for card, free in chosen:
         given = min(amount, free)

@@ -1,4 +1,4 @@
-"""Whether a choice of cards will do for an application. What is found first is told.
+"""Check whether an application may have the chosen cards. The first fault is reported.
 
 The codes are those that clients know, with the card or node behind a colon; of our own are `device-draining:X`
 (somebody leaves who came under another mode), `tenants-exhausted:X` (no more may take turns),

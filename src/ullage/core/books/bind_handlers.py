@@ -1,4 +1,4 @@
-"""Whoever mirrors the ledger elsewhere hears of each binding once, when it is durable."""
+"""Callbacks of those who mirror the ledger: each binding is reported once, when it is durable."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Handler = Callable[[Allocation], None]
 
 
 class BindHandlers:
-    """Handlers, and the uids that they have been told of."""
+    """The handlers, and the uids that were reported to them."""
 
     def __init__(self) -> None:
         self._handlers: dict[object, Handler] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def register(self, handler: Handler) -> Callable[[], None]:
         """Call `handler` once for each binding; call the answer to stop."""
@@ -27,11 +27,11 @@ class BindHandlers:
         return unregister
 
     def notify(self, allocation: Allocation) -> tuple[BaseException, ...]:
-        """Tell all handlers, once per uid. Their faults are returned, and stop nobody."""
+        """Call all handlers, once per uid. Return the exceptions that they raised; none keeps another from its call."""
         faults: list[BaseException] = []
-        if allocation.id in self._told:
+        if allocation.id in self._reported:
             return ()
-        self._told.add(allocation.id)
+        self._reported.add(allocation.id)
         for handler in tuple(self._handlers.values()):
             try:
                 handler(allocation)
@@ -40,5 +40,5 @@ class BindHandlers:
         return tuple(faults)
 
     def forget(self, uid: str) -> None:
-        """It is gone: should it be bound again, that is told again."""
-        self._told.discard(uid)
+        """Forget a uid that is gone, so that a later binding of it is reported."""
+        self._reported.discard(uid)

@@ -1,4 +1,4 @@
-"""Who held cards and is gone: remembered for a while, for whoever asks or tells of them again."""
+"""Allocations that have ended: remembered for a while, for callers that ask for them or report them again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Departed:
         return uid in self._uids
 
     def since(self, node: str, uid: str, namespace: str, pod: str) -> float | None:
-        """When a pod of a node went, by its uid if that is told, else by its name; None: not that we know."""
+        """Return when a pod of a node ended, by its uid if it is given, else by its name; None if that is not known."""
         return self._uids.get(uid) if uid else self._pods.get((node, namespace, pod))
 
 

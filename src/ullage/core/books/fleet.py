@@ -3,12 +3,12 @@
 Inventory is static; allocations are a ledger keyed by id; free capacity is derived and kept in
 columns, one row per node (sorted by name) and one flat row per card with a start offset per node.
 
-Law: the columns always equal inventory minus ledger, less what others have beside it (`set_beside`).
-A column may be negative after capacity shrank under what is held; such a node has no room and nobody
-is evicted for it.
+Law: the columns always equal inventory minus ledger, less the usage of others (`set_other_usage`).
+A column is negative where capacity shrank below what is held. Such a node has no room, and nothing is
+evicted for it.
 
 All trial work goes through `checkpoint`, then `rollback` (columns and ledger equal the old ones
-exactly) or `keep` (the step becomes part of the enclosing trial). Nobody writes an undo by hand.
+exactly) or `keep` (the step becomes part of the enclosing trial). No caller writes its own undo.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ullage.model.resources import MILLI, Resources
 Column = npt.NDArray[np.int64]
 """One number per node or per card."""
 
-_MOST_BESIDE = 2**60
+_MOST_OTHER_USAGE = 2**60
 """More than any node has: sums of what anybody may write on a pod stay within a column."""
 
 _KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "zones")))
@@ -72,10 +72,10 @@ class Usage(NamedTuple):
         return Usage(*(map(add, self, other) if sign > 0 else map(sub, self, other)))
 
 
-class Beside(NamedTuple):
-    """What others have of a node, of whom no more is known: no cards, and nobody evicts them for anything.
+class OtherUsage(NamedTuple):
+    """Usage of a node by workloads outside the ledger. They hold no cards and are never evicted.
 
-    Thousandths of a CPU, bytes, and how many allocations fewer the node may have.
+    `slots` is by how many the allocations that the node may have are fewer.
     """
 
     cpu_milli: int = 0
@@ -102,10 +102,10 @@ class Fleet:
 
     Cards lie flat, those of node row r by index from `gpu_start[r]` to before `gpu_start[r + 1]`. Compute and
     vram of a card are in GFLOPS and bytes, or in millionths where its capacity is not known.
-    `profiles` say what partitions cards have, `zone_rules` how zones are looked at.
+    `profiles` give the partitions of cards, `zone_rules` say how zones are compared.
 
     Raises:
-        InvalidRequest: the nodes cannot be, see `check_inventory`.
+        InvalidRequest: the inventory is not valid, see `check_inventory`.
 
     """
 
@@ -127,8 +127,8 @@ class Fleet:
         """The zones of the machines, and what is free in them."""
         self._derive_columns()
         self.ledger: dict[str, Allocation] = {}
-        self.beside: dict[str, Beside] = {}
-        """What others have, by node; also of nodes that are not known."""
+        self.other_usage: dict[str, OtherUsage] = {}
+        """Usage outside the ledger, by node; also of nodes that are not known."""
         self.usage: dict[str, Usage] = {}
         self.tables: dict[object, object] = {}
         """Derived tables that follow these books (see `core/placing/placement.py`)."""
@@ -141,10 +141,10 @@ class Fleet:
         """The row that changed last; those before it are chained in the columns."""
         self._empty: Fleet | None = None
         self._requested: Fleet | None = None
-        self.stirred: set[int] = set()
-        """Nodes whose allocations changed in any way; who follows them takes them out (`core/books/occupancy.py`)."""
+        self.dirty: set[int] = set()
+        """Rows of nodes whose allocations changed; `core/books/occupancy.py` reads and clears them."""
         self.leaving: set[str] = set()
-        """Those in the ledger who were told to leave, and have not left."""
+        """Allocations in the ledger that were asked to leave and have not left."""
         self.gangs: dict[str, set[str]] = {}
         """Per gang, the members that are in the ledger."""
         self.claim_changes = 0
@@ -323,7 +323,7 @@ class Fleet:
     def charge(self, allocation: Allocation, *, force: bool = False, cards: Sequence[int] | None = None) -> None:
         """Enter an allocation. `force` lets columns go negative: what is held is held.
 
-        `cards` are where its cards lie in these books, from whoever has just chosen them.
+        `cards` are the positions of its cards in these books, if the caller knows them.
 
         Raises:
             Conflict: the id is in the ledger; or, where `force` is not set, a card has no room for it, or
@@ -360,7 +360,7 @@ class Fleet:
         if allocation.placement is not None:
             self.board.held += lies_beside_cards(allocation.placement)
         self._enter_name(allocation, self.at(cards), +1)
-        self.stirred.add(row)
+        self.dirty.add(row)
         self.ledger[key] = allocation
 
     def release(self, allocation_id: str) -> Allocation:
@@ -426,7 +426,7 @@ class Fleet:
         else:
             self.leaving.discard(key)
         if before is not None and allocation is not None and _charges(before) == _charges(allocation):
-            self.stirred.update(map(self.card_row.item, cards))  # of another machine too, if a card was moved there
+            self.dirty.update(map(self.card_row.item, cards))  # of another machine too, if a card was moved there
             self.ledger[key] = allocation
             return
         if before is not None:
@@ -441,7 +441,7 @@ class Fleet:
         self._enter_name(allocation, self.last_known(allocation) if row is None else self.at(cards), sign)
         if row is None:
             return
-        self.stirred.add(row)
+        self.dirty.add(row)
         self._hold(allocation, row, cards, sign)
         if allocation.placement is not None:
             self.board.hold(row, allocation.placement, sign)
@@ -501,18 +501,18 @@ class Fleet:
             else:
                 del held[key]
             if card not in here:
-                self.stirred.add(self.card_row.item(card))  # it was moved to another machine
+                self.dirty.add(self.card_row.item(card))  # it was moved to another machine
             write[place] = card
             write[place + 1], write[place + 2] = (-1, -1) if charge is None else (charge.compute, charge.vram)
             write[place + 3] = mode_of(charge) if sign > 0 else modes_of(held.values())
             place += TAKEN_COLUMNS
 
-    def set_beside(self, node: str, has: Beside) -> None:
+    def set_other_usage(self, node: str, has: OtherUsage) -> None:
         """What others have of a node from now on. No trial may be open: there is no way back."""
-        before, row = self.beside.pop(node, Beside()), self.row_of.get(node)
-        has = Beside(*(min(amount, _MOST_BESIDE) for amount in has))
-        if has != Beside():
-            self.beside[node] = has
+        before, row = self.other_usage.pop(node, OtherUsage()), self.row_of.get(node)
+        has = OtherUsage(*(min(amount, _MOST_OTHER_USAGE) for amount in has))
+        if has != OtherUsage():
+            self.other_usage[node] = has
         if row is None or has == before:
             return
         self._requested = None
@@ -566,18 +566,18 @@ class Fleet:
         twin._write = _as_numbers(twin._taken)
         twin.holders = [dict(held) for held in self.holders]
         twin.sizes = [dict(count) for count in self.sizes]
-        twin.ledger, twin.usage, twin.stirred = dict(self.ledger), dict(self.usage), set()
-        twin.beside = dict(self.beside)
+        twin.ledger, twin.usage, twin.dirty = dict(self.ledger), dict(self.usage), set()
+        twin.other_usage = dict(self.other_usage)
         twin.leaving = set(self.leaving)
         twin.gangs = {key: set(members) for key, members in self.gangs.items()}
         twin.tables, twin.strategies, twin._journal, twin._open = {}, {}, [], 0
         return twin
 
-    def anew(self, nodes: Iterable[Node], allocations: Iterable[Allocation] = ()) -> Fleet:
+    def rebuilt(self, nodes: Iterable[Node], allocations: Iterable[Allocation] = ()) -> Fleet:
         """Books of other machines, or of others who hold something of them, by the same rules."""
         books = Fleet(nodes, allocations, profiles=self.profiles, zone_rules=self.board.rules)
-        for node, has in self.beside.items():
-            books.set_beside(node, has)
+        for node, has in self.other_usage.items():
+            books.set_other_usage(node, has)
         return books
 
     def emptied(self) -> Fleet:
@@ -592,12 +592,12 @@ class Fleet:
         if not held:
             return self.emptied()
         if self._requested is None:
-            self._requested = self.anew(self.nodes, held)
+            self._requested = self.rebuilt(self.nodes, held)
         return self._requested
 
 
 def _by_index(node: Node) -> Node:
-    """The node with its cards in order, so that it does not matter in which order they were told."""
+    """The node with its cards in order of index, whatever order they came in."""
     cards = tuple(sorted(node.gpus, key=lambda gpu: (gpu.index, gpu.uuid)))
     return node if cards == node.gpus else replace(node, gpus=cards)
 

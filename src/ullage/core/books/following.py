@@ -50,7 +50,7 @@ def found_mixed(fleet: Fleet, uids: Iterable[str]) -> list[Allocation]:
     """Return the allocations, newly marked, that share a dynamic card with users of another isolation.
 
     Looks at the cards of these allocations only. A mark stays with its holder, so the card is refused to everybody
-    until the last of them is gone, whoever leaves first.
+    until the last of them is gone, in whatever order they leave.
     """
     dynamic = {
         card

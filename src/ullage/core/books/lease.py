@@ -67,7 +67,7 @@ class Lease:
         return number
 
     def restore(self, recorded: Iterable[tuple[Pod, int]]) -> tuple[Misfit, ...]:
-        """Lend exactly what was recorded; what cannot be right is told, and its pod has no number.
+        """Lend exactly what was recorded. Return the records that contradict others; their pods get no number.
 
         Of two pods with one number the first by (namespace, name) keeps it. Round robin goes on after
         the largest number.
@@ -134,7 +134,7 @@ class NodePorts:
         return {node: port for node, port in freed.items() if port is not None}
 
     def restore(self, recorded: Iterable[tuple[str, Pod, int]]) -> tuple[Misfit, ...]:
-        """Lend exactly what was recorded as (node, pod, port); what cannot be right is told."""
+        """Lend exactly what was recorded as (node, pod, port). Return the records that contradict others."""
         by_node: dict[str, list[tuple[Pod, int]]] = {}
         for node, pod, port in recorded:
             by_node.setdefault(node, []).append((pod, port))

@@ -34,17 +34,17 @@ def modes_of(users: Iterable[Charge | None]) -> int:
 
 
 def mode_asked(asked: ResourceRequirement) -> int:
-    """The bit of a unit of this request on each of its cards."""
+    """Return the bit that a unit of this request sets on each of its cards."""
     return WHOLE if asked.whole else MODES[asked.cards.isolation]
 
 
 def mixed(asked: ResourceRequirement, *, dynamic: bool) -> int:
-    """Modes of users beside whom a card must not take this request.
+    """Return the modes of users with whom the request must not share a card.
 
     A dynamic card takes the mode of its first user and keeps it until the last one is gone; it has no
-    partitions. A static one takes any, but hardware that is cut into partitions runs nothing beside
-    them and can be cut only while nothing runs. A card that is held whole, or asked for whole, is
-    refused for that reason, not this.
+    partitions. A static one takes any, but hardware that is cut into partitions runs nothing else
+    and can be cut only while nothing runs. A card that is held whole, or asked for whole, is
+    refused for that reason, not this one.
     """
     mode = asked.cards.isolation
     if dynamic:

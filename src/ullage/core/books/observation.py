@@ -108,7 +108,7 @@ def _on(fleet: Fleet, row: int) -> list[Allocation]:
 
 
 def _owners(fleet: Fleet, here: Iterable[Allocation], node: str, pod: PodHolding) -> tuple[str, ...]:
-    """The allocations that a pod of a node has: by its uid, else by its name where one of the two uids is not told."""
+    """Return the allocations of a pod on a node: by its uid, else by its name where one of the two uids is missing."""
     named = fleet.ledger.get(pod.uid) if pod.uid != foreign_id(node) else None
     found = {named.id} if named is not None and named.node == node else set()
     for held in here:

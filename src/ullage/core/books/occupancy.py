@@ -43,7 +43,7 @@ class Occupancy:
         self._fleet = fleet
         self._numbers: dict[tuple[str, ...], int] = {}
         self._on = [self._read(row) for row in range(len(fleet.nodes))]
-        fleet.stirred.clear()
+        fleet.dirty.clear()
         self._columns = self._joined()
 
     @classmethod
@@ -56,10 +56,10 @@ class Occupancy:
 
     def columns(self) -> Columns:
         """The occupants as they are now."""
-        if self._fleet.stirred:
-            for row in self._fleet.stirred:
+        if self._fleet.dirty:
+            for row in self._fleet.dirty:
                 self._on[row] = self._read(row)
-            self._fleet.stirred.clear()
+            self._fleet.dirty.clear()
             self._columns = self._joined()
         return self._columns
 

@@ -42,7 +42,7 @@ KINDS = {
     Code.WRONG_INDEX: "index",
     Code.WRONG_UUID: "uuid",
 }
-"""Codes that name another kind of card, and the field of a card that tells its kind."""
+"""Codes that name another kind of card, and the field of a card that names its kind."""
 
 _MOST_KINDS = 5
 _QUANTITIES = (Code.GPU_VRAM, Code.GPU_COMPUTE)

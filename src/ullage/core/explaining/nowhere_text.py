@@ -52,11 +52,11 @@ def nowhere_text(found: Nowhere) -> str:
     if found.cards:
         looked = f"all {found.cards:,} cards of {looked}" if found.cards > 1 else f"1 card of {looked}"
     first, *others = found.causes
-    told = [f"asks for {asked_text(found.asked)}", f"{_nearest(found, first.rejection)} ({looked} looked at)"]
-    told += [f"{_counted(cause)}: {_meaning(cause.rejection)}" for cause in others]
+    parts = [f"asks for {asked_text(found.asked)}", f"{_nearest(found, first.rejection)} ({looked} looked at)"]
+    parts += [f"{_counted(cause)}: {_meaning(cause.rejection)}" for cause in others]
     if found.smaller is not None:
-        told.append(f"{asked_text(found.smaller)} would fit on {counted(found.room, 'node')} now")
-    return "; ".join(told)
+        parts.append(f"{asked_text(found.smaller)} would fit on {counted(found.room, 'node')} now")
+    return "; ".join(parts)
 
 
 def _nearest(found: Nowhere, nearest: Rejection) -> str:

@@ -1,4 +1,4 @@
-"""What to tell whoever asks beside the answer: that no machine can align it, and where predictions are weaker."""
+"""Warnings of an answer: no machine can align the request, or a prediction of a kubelet is weaker than usual."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def width_trap(fleet: Fleet, policy: Policy, asked: ResourceRequirement) -> str 
     if not (strict or fleet.board.aligns) or not fleet.nodes or _fits(fleet.emptied(), policy, asked):
         return None
     nodes = [replace(node, cordoned=False, state=NodeState.READY) for node in fleet.nodes]
-    empty = fleet.anew(nodes)
+    empty = fleet.rebuilt(nodes)
     refusals = [refusal for refusal in reject(empty, asked) if refusal.of_zones]
     if not refusals or _fits(empty, policy, asked):
         return None
     nearest = min(refusals, key=lambda refusal: not refusal.zones)
     change = next((each for each in nearest_changes(empty, asked) if _fits(empty, policy, each)), None)
-    told = f"no node here can align {asked}, even an empty one: {nearest.node}: {reject_text(nearest)}"
-    return told if change is None else f"{told}; {change} would pass"
+    warning = f"no node here can align {asked}, even an empty one: {nearest.node}: {reject_text(nearest)}"
+    return warning if change is None else f"{warning}; {change} would pass"
 
 
 def weaker_predictions(fleet: Fleet, names: Iterable[str]) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ GUARANTEED = 1
 """Only what lies inside guarantees is granted."""
 ASKS_BEYOND = 2
 """A leaf that a limit stops is told, instead of passed over."""
-ALIKE = 4
+SAME_SHAPE = 4
 """Where one leaf finds no room, none of its shape does."""
 
 NOBODY = -1
@@ -124,7 +124,7 @@ def note(rows: Rows, facts: Rows, leaf: int, stopped: int, mode: int) -> None:
         hold(rows, leaf, 1)
         charge(rows, facts, leaf, 1)
         rows[leaf, TARGET] -= rows[leaf, APART]
-    elif stopped < 0 and mode & ALIKE:
+    elif stopped < 0 and mode & SAME_SHAPE:
         facts[FULL + rows[leaf, SHAPE]] = stopped
 
 

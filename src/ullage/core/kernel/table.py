@@ -42,12 +42,12 @@ def first_best(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, t
 
 @inlined
 def heedless(nodes: Rows, cards: Rows, row: int, state: Any) -> None:
-    """Nothing is kept of a node that changed: how most strategies follow."""
+    """Ignore a changed node: most strategies keep no state of nodes."""
 
 
 @inlined
-def alike(cards: Rows, card: int, shape: Rows, state: Any) -> float:
-    """No card is better than another: for strategies that score nodes only."""
+def equal_cards(cards: Rows, card: int, shape: Rows, state: Any) -> float:
+    """Score all cards the same: for strategies that score nodes only."""
     return 0.0
 
 

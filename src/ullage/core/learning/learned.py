@@ -1,4 +1,4 @@
-"""The strategy `leftover` while the workload is learned: what arrives is counted, and each estimate makes it anew.
+"""The strategy `leftover` with a learned workload: arrivals are counted, and each new estimate rebuilds it.
 
 The first unit that arrives is estimate enough. Until the strategy is made ready for it, and while it is made
 ready for a new one, `leftover` is best fit, or what the estimate before made of it. That costs a look at every

@@ -20,7 +20,7 @@ from ullage.core.kernel.columns import NEEDS
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, kept
 from ullage.core.placing.selection import ZONES, Candidates, Rules, decided_by_sums, find, table_for
-from ullage.core.verdict.alike import Kind, kind_of, nodes_alike
+from ullage.core.verdict.equivalence import NodeClass, class_of_node, node_classes
 from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.quota import Quotas
 from ullage.core.verdict.shape import shape_of
@@ -111,7 +111,7 @@ class _Told:
         self._unknown = -2
         self._numbers: Column = np.full(len(fleet.nodes), self._unknown)
         self._known: dict[NodeRefusal, int] = {}
-        self._of_kind: dict[Kind, int] = {}
+        self._of_class: dict[NodeClass, int] = {}
         self.all: list[NodeRefusal] = []
 
     def without_quotas(self) -> _Told:
@@ -140,7 +140,7 @@ class _Told:
 
     def _look_at_kinds(self, rows: Column) -> Column:
         """Look at one of all that are alike; those are left whose zones decide, which are each node's own."""
-        kinds, left = nodes_alike(self._fleet, self._request.requirement, rows, zoned=self._zoned), [rows[:0]]
+        kinds, left = node_classes(self._fleet, self._request.requirement, rows, zoned=self._zoned), [rows[:0]]
         order = np.argsort(kinds, kind="stable")
         for alike in np.split(rows[order], np.flatnonzero(np.diff(kinds[order])) + 1):
             found = self._find(alike.item(0))
@@ -155,17 +155,17 @@ class _Told:
         kind = (
             None
             if self.rules.oversubscription
-            else kind_of(self._fleet, self._request.requirement, row, zoned=self._zoned)
+            else class_of_node(self._fleet, self._request.requirement, row, zoned=self._zoned)
         )
-        known = None if kind is None else self._of_kind.get(kind)
+        known = None if kind is None else self._of_class.get(kind)
         if known is not None:
             return known
         found = self._find(row)
         known = self._against(row, found)
         if kind is not None and not _by_zones(found):
-            if len(self._of_kind) >= _MOST_KINDS:
-                self._of_kind.clear()
-            self._of_kind[kind] = known
+            if len(self._of_class) >= _MOST_KINDS:
+                self._of_class.clear()
+            self._of_class[kind] = known
         return known
 
     def _find(self, row: int) -> Candidates:

@@ -21,8 +21,8 @@ from ullage.core.placing.placement import Table, table_of
 from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.load import Weights, by_load
 from ullage.core.strategies.strategy import Strategy
-from ullage.core.verdict.alike import By, Cards, cards_of
 from ullage.core.verdict.counted import amounts_on, asked_on, cores_on
+from ullage.core.verdict.equivalence import Cards, DependsOn, cards_of
 from ullage.core.verdict.filters import AFFINITY, CARD, Filter, Kind, Stage, charges_on
 from ullage.core.verdict.quota import Asked, Quotas, Used
 from ullage.core.verdict.sentences import MEANINGS, first_text
@@ -301,15 +301,15 @@ def find(
     """
     asked = request.requirement
     steps = _Steps(cards_of(fleet, asked, cards))
-    of_kind = By.ITSELF if asked.cards.isolation is Isolation.PARTITIONED else By.KIND
+    of_kind = DependsOn.ITSELF if asked.cards.isolation is Isolation.PARTITIONED else DependsOn.KIND
     steps.take("quota", Kind.CAPACITY, of_kind, _quota_of(fleet, rules, request, used))
     for filter_ in CARD.filters:
         if filter_.applies(asked):
             steps.take(filter_.name, filter_.kind, filter_.by, _alone(filter_, fleet, asked))
-    steps.take("node", Kind.NODE, By.NODE, lambda card: _node_refuses(fleet, card, request))
+    steps.take("node", Kind.NODE, DependsOn.NODE, lambda card: _node_refuses(fleet, card, request))
     if rules.oversubscription:
-        steps.take("oversubscription", Kind.NODE, By.ITSELF, _limits_of(fleet, rules, request))
-    steps.take("worker-cap", Kind.NODE, By.NODE, lambda card: _cap_refuses(fleet, rules, card))
+        steps.take("oversubscription", Kind.NODE, DependsOn.ITSELF, _limits_of(fleet, rules, request))
+    steps.take("worker-cap", Kind.NODE, DependsOn.NODE, lambda card: _cap_refuses(fleet, rules, card))
     if asked.gpu_count > 1:
         counts = np.bincount(fleet.card_row[steps.left.positions], minlength=len(fleet.nodes))
 
@@ -319,9 +319,9 @@ def find(
                 return ()
             return (_reject(fleet, card, Code.NOT_ENOUGH_CARDS, Cure.CAPACITY, asked.gpu_count, found),)
 
-        steps.take("same-node", Kind.NODE, By.COUNT, enough)
+        steps.take("same-node", Kind.NODE, DependsOn.COUNT, enough)
     if shape_of(fleet, asked).rows[0, columns.NEEDS] and fleet.board.seats(asked):  # else they refuse nobody
-        steps.take(ZONES, Kind.NODE, By.MACHINE, _zones_of(fleet, asked, steps.left.positions.tolist()))
+        steps.take(ZONES, Kind.NODE, DependsOn.MACHINE, _zones_of(fleet, asked, steps.left.positions.tolist()))
     by_node: dict[str, list[str]] = {}
     for card in steps.left.positions.tolist():
         by_node.setdefault(fleet.nodes[int(fleet.card_row[card])].name, []).append(fleet.cards[card].uuid)
@@ -337,7 +337,7 @@ class _Steps:
         self.curable: list[Cards] = []
         self.stages: list[Stage] = []
 
-    def take(self, name: str, kind: Kind, by: By, check: Callable[[int], tuple[Rejection, ...]]) -> None:
+    def take(self, name: str, kind: Kind, by: DependsOn, check: Callable[[int], tuple[Rejection, ...]]) -> None:
         """Ask a rule about those that are left."""
         before, reached = len(self.left), bool(self.left) or not self.stages
         self.left, removed, curable = self.left.split(by, check)
@@ -357,13 +357,13 @@ def _could_help(fleet: Fleet, rules: Rules, request: Request, steps: _Steps) -> 
     """
     asked, cards = request.requirement, steps.left.joined(steps.curable)
     hidden = [
-        (By.CARD, lambda card: _only(CARD.first(fleet, card, asked))),
-        (By.NODE, lambda card: _node_refuses(fleet, card, request)),
+        (DependsOn.CARD, lambda card: _only(CARD.first(fleet, card, asked))),
+        (DependsOn.NODE, lambda card: _node_refuses(fleet, card, request)),
     ]
     if AFFINITY.applies(asked):
         hidden.insert(0, (AFFINITY.by, _alone(AFFINITY, fleet, asked)))
     if rules.oversubscription:
-        hidden.append((By.ITSELF, _limits_of(fleet, rules, request)))
+        hidden.append((DependsOn.ITSELF, _limits_of(fleet, rules, request)))
     for by, check in hidden:
         kept, _, curable = cards.split(by, check)
         cards = kept.joined([curable])

@@ -45,9 +45,9 @@ def entitlement(world: World, policy: Policy) -> dict[str, int]:
         return has_room(empty, demands[leaf.session])
 
     trial = empty.fleet.checkpoint()
-    tree.fill_floors(grant, alike=True)
-    tree.fill_guarantees(grant, fits, alike=True)
-    tree.fill(grant, fits, alike=True)
+    tree.fill_floors(grant, same_shape=True)
+    tree.fill_guarantees(grant, fits, same_shape=True)
+    tree.fill(grant, fits, same_shape=True)
     empty.fleet.rollback(trial)
     return tree.executors()
 
@@ -179,12 +179,12 @@ def shortage(fleet: Fleet, demand: Demand) -> Code:
         Code.MEMORY: (fleet.memory_free >= asked.memory_bytes) if asked.memory_bytes else None,
         Code.SLOTS: fleet.slots_free >= 1,
     }
-    told = [nodes for nodes in enough.values() if nodes is not None]
+    known = [nodes for nodes in enough.values() if nodes is not None]
     counts = {code: int((nodes & fleet.schedulable).sum()) for code, nodes in enough.items() if nodes is not None}
     code = min(counts, key=lambda code: counts[code])
     if demand.batch_size > 1 and counts[code]:
         return Code.GANG_ROOM
-    return _zones_short(fleet, asked, reduce(and_, told, fleet.schedulable)) or code
+    return _zones_short(fleet, asked, reduce(and_, known, fleet.schedulable)) or code
 
 
 def _zones_short(fleet: Fleet, asked: ResourceRequirement, nodes: npt.NDArray[np.bool_]) -> Code | None:

@@ -25,7 +25,7 @@ import numpy as np
 from ullage.core.books.fleet import Holding
 from ullage.core.kernel import queues as at
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.filling import ALIKE, ASKS_BEYOND, FILLING, GUARANTEED
+from ullage.core.kernel.filling import ASKS_BEYOND, FILLING, GUARANTEED, SAME_SHAPE
 from ullage.core.placing.policy import Order
 from ullage.model.queue import ROOT, Queue
 from ullage.model.rejection import Code
@@ -128,7 +128,7 @@ Fits = Callable[[Leaf], bool]
 class ShareTree:
     """Queues with the usage of their sessions, ready to be filled.
 
-    A `grant` that is `alike` for leaves of one shape is asked no more once it found no room for one of them.
+    A `grant` that treats leaves of the `same_shape` equally is not called again once it found no room for one of them.
     """
 
     def __init__(
@@ -251,32 +251,32 @@ class ShareTree:
 
     # --- filling ---
 
-    def fill_floors(self, grant: Grant, beyond: Beyond | None = None, *, alike: bool = False) -> None:
+    def fill_floors(self, grant: Grant, beyond: Beyond | None = None, *, same_shape: bool = False) -> None:
         """Give every session its minimum, by priority, then creation."""
         rows = self._rows[: len(self.leaves)]
         short = np.flatnonzero(rows[:, at.HELD] < np.minimum(rows[:, at.FLOOR], rows[:, at.TARGET]))
         for place in sorted(short.tolist(), key=lambda place: -int(rows[place, at.PRIORITY])):
             leaf = self.leaves[place]
             while leaf.held < min(rows[place, at.FLOOR], leaf.target) and not self.give(
-                leaf, grant, beyond, alike=alike
+                leaf, grant, beyond, same_shape=same_shape
             ):
                 pass
 
     def fill_guarantees(
-        self, grant: Grant, fits: Fits | None = None, beyond: Beyond | None = None, *, alike: bool = False
+        self, grant: Grant, fits: Fits | None = None, beyond: Beyond | None = None, *, same_shape: bool = False
     ) -> None:
         """Fill what fits inside the guarantee of its queue or of one above it."""
         if self._rows[len(self.leaves) :, at.GUARANTEE : at.GUARANTEE + at.DIMENSIONS].any():
-            self._fill(grant, fits, beyond, GUARANTEED | ALIKE * alike)
+            self._fill(grant, fits, beyond, GUARANTEED | SAME_SHAPE * same_shape)
 
     def fill(
-        self, grant: Grant, fits: Fits | None = None, beyond: Beyond | None = None, *, alike: bool = False
+        self, grant: Grant, fits: Fits | None = None, beyond: Beyond | None = None, *, same_shape: bool = False
     ) -> None:
         """Fill until every session has its target, met a limit, or fits nowhere.
 
         With `fits`, sessions that ran out of room are known at once, not when their turn comes.
         """
-        self._fill(grant, fits, beyond, ALIKE * alike)
+        self._fill(grant, fits, beyond, SAME_SHAPE * same_shape)
 
     def _fill(self, grant: Grant, fits: Fits | None, beyond: Beyond | None, mode: int) -> None:
         mode |= ASKS_BEYOND if beyond is not None else 0
@@ -304,14 +304,14 @@ class ShareTree:
             return {}
         return {self.leaves[place].shape: self.leaves[place] for place in wanting.tolist()}
 
-    def give(self, leaf: Leaf, grant: Grant, beyond: Beyond | None = None, *, alike: bool = False) -> Code | None:
+    def give(self, leaf: Leaf, grant: Grant, beyond: Beyond | None = None, *, same_shape: bool = False) -> Code | None:
         """Try one unit of one session; the code says what stopped it."""
         stopped = self.over_limit(leaf)
         if stopped is None:
             stopped = _CODES[self._facts[at.FULL + leaf.row[at.SHAPE]]] or grant(leaf)
         elif beyond is not None:
             stopped = beyond(leaf, stopped)
-        self._rule.note(*self.columns, leaf.place, _NUMBERS[stopped], ALIKE * alike)
+        self._rule.note(*self.columns, leaf.place, _NUMBERS[stopped], SAME_SHAPE * same_shape)
         return stopped
 
     def renew(self) -> None:

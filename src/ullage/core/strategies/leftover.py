@@ -35,7 +35,7 @@ from ullage.core.kernel.leftover_cost import (
 )
 from ullage.core.kernel.prices import bare, named, scarce
 from ullage.core.kernel.shares import CARD
-from ullage.core.kernel.table import alike
+from ullage.core.kernel.table import equal_cards
 from ullage.core.kernel.task_class import CARDS, MOST_KINDS, SHARE
 from ullage.core.strategies.strategy import Strategy
 from ullage.core.strategies.workload import Workload, may_come, rows_of
@@ -86,7 +86,7 @@ def leftover(
         np.zeros(NOTES + 2 * cards, np.int64),
         np.zeros(len(without.sizes), np.int64),
     )
-    return Strategy(NAME, node, alike, pick, state, select, follow, NOTES, terms, near=True)
+    return Strategy(NAME, node, equal_cards, pick, state, select, follow, NOTES, terms, near=True)
 
 
 def _cards_per_cpu(fleet: Fleet) -> float:

@@ -2,7 +2,7 @@
 
 Scores are truncated to integers and ties fall to the first node, which carries part of the published
 figures; `fgd` is the same gradient with exact scores. All of them see cards as shares (thousandths of a
-card) and a node's cards as alike.
+card) and a node's cards as equal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ullage.core.kernel.published import (
     pick_fgd_published,
     select_any,
 )
-from ullage.core.kernel.table import alike
+from ullage.core.kernel.table import equal_cards
 from ullage.core.kernel.task_class import Mix
 from ullage.core.strategies.strategy import Strategy
 
@@ -43,11 +43,11 @@ PUBLISHED = (*_OF_NODE, "fgd", "fgd-published", "random")
 def published(name: str, mix: Mix, seed: int) -> Strategy | None:
     """The policy of that name, for a typical workload and, where it draws, a seed; None if there is no such."""
     if name in _OF_NODE:
-        return Strategy(name, _OF_NODE[name], alike, pick_best_fit)
+        return Strategy(name, _OF_NODE[name], equal_cards, pick_best_fit)
     if name == "fgd":
-        return Strategy(name, by_fgd, alike, pick_fgd, tuple(mix))
+        return Strategy(name, by_fgd, equal_cards, pick_fgd, tuple(mix))
     if name == "fgd-published":
-        return Strategy(name, by_fgd_published, alike, pick_fgd_published, tuple(mix))
+        return Strategy(name, by_fgd_published, equal_cards, pick_fgd_published, tuple(mix))
     if name == "random":
-        return Strategy(name, equal, alike, pick_any, (np.array([1 + seed % 2147483646]),), select_any)
+        return Strategy(name, equal, equal_cards, pick_any, (np.array([1 + seed % 2147483646]),), select_any)
     return None

@@ -30,17 +30,17 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.draft import Drafts, drafts_over
 from ullage.core.kernel.sources import digest_of
-from ullage.core.kernel.table import Loops, alike, first_best, heedless, loops_over
+from ullage.core.kernel.table import Loops, equal_cards, first_best, heedless, loops_over
 from ullage.core.kernel.victims import evictions_over
 from ullage.core.verdict.shape import Shape
 
-__all__ = ["Strategy", "alike"]
+__all__ = ["Strategy", "equal_cards"]
 
 
 class Strategy:
     """Scores nodes that have room, and picks cards among those that passed the filters.
 
-    `name` is in kebab-case; `state` is what the functions read beside the books. `closeness` is what a hundredth of
+    `name` is in kebab-case; `state` is what the functions read besides the books. `closeness` is what a hundredth of
     the zones' closeness adds to a node's score where no alignment is asked for. Where none is, a strategy picks
     whole cards by itself; with `near` they are those that are joined best and lie in the fewest zones.
     """

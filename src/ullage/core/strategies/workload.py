@@ -117,7 +117,7 @@ class LiveWorkload:
         self.estimate: Workload | None = None
 
     def see(self, asked: ResourceRequirement) -> bool:
-        """Count a task that arrived, placed or not; True if `estimate` was made anew."""
+        """Count a task that arrived, placed or not; True if `estimate` was computed again."""
         self._tasks[class_of(asked)] += 1
         self._seen += 1
         if self._seen < self._due:

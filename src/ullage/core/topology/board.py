@@ -94,7 +94,7 @@ class Board:
 
     @cached_property
     def layout_of(self) -> npt.NDArray[np.int64]:
-        """Per node, the number of what lies in which of its zones, whoever holds it; -1 where they are not known."""
+        """Per node, the number of what lies in which of its zones, -1 where they are not known."""
         numbers: dict[bytes, int] = {}
         own = np.arange(at.SUPPLY_COLUMNS) != at.FREE
         found = []
@@ -193,7 +193,7 @@ class Board:
         return int(((cpus[:, at.FREE] > 0) & (cpus[:, at.WHOLE_CORE] > 0)).sum())
 
     def seats(self, asked: ResourceRequirement) -> bool:
-        """Whether it is told where in its machine a request lies: it asked for alignment, or a kubelet may align it."""
+        """Return whether a placement names its zones: the request asked for alignment, or a kubelet may align it."""
         return self.aligns or asked.alignment.asked is not None
 
     # --- what requests need ---
@@ -218,7 +218,7 @@ class Board:
     def placement(self, row: int, uuids: tuple[str, ...], mask: int) -> ZonePlacement | None:
         """What was decided last on a node, as a value, with its cards and the zones these are near to.
 
-        None where its zones are not told apart, and for cards alone of which no zone is known.
+        None where its zones are not distinguished, and for cards alone of which no zone is known.
         """
         machine = self.machine_of[row]
         if machine < 0 or not self._verdict[at.KNOWN]:
@@ -304,5 +304,5 @@ class Board:
 
 def lies_beside_cards(placement: ZonePlacement) -> bool:
     """Whether a placement that was decided here has more than cards: something is held in zones for it."""
-    beside = placement.cpus or placement.memory or placement.amounts
-    return bool(beside or any(name != CARD for name, _ in placement.devices))
+    amounts = placement.cpus or placement.memory or placement.amounts
+    return bool(amounts or any(name != CARD for name, _ in placement.devices))

@@ -61,9 +61,9 @@ def merge_hints(
     """
     if policy is ZonePolicy.NONE:
         return Merged(NIL, True)
-    told = list(lists)
-    rows = np.zeros((len(told), _masks(zones)), np.int64)
-    for row, hints in zip(rows, told, strict=True):
+    given = list(lists)
+    rows = np.zeros((len(given), _masks(zones)), np.int64)
+    for row, hints in zip(rows, given, strict=True):
         for hint in [NIL] if hints is None else hints or [_NOWHERE]:
             row[_mask(zones, hint.zones)] |= kernel.PREFERRED if hint.preferred else kernel.HINTED
     far = np.zeros((0, 0), np.int64)
@@ -104,7 +104,7 @@ def device_hints(
     if reused_in:
         kernel.keep_masks(row, _gathered(zones, reused_in), len(reused_in))
     found = [(_zones(zones, mask) or (), row[mask]) for mask in range(1, len(row)) if row[mask]]
-    return [Hint(at, told == kernel.PREFERRED) for at, told in sorted(found, key=lambda one: (len(one[0]), one[0]))]
+    return [Hint(at, kind == kernel.PREFERRED) for at, kind in sorted(found, key=lambda one: (len(one[0]), one[0]))]
 
 
 def _gathered(zones: Sequence[int], places: Iterable[Sequence[int]]) -> Rows:

@@ -1,6 +1,6 @@
 """The links between the cards of each node: what a pair is worth, islands, zones and PCIe switches.
 
-Made once per inventory. Nodes whose cards are joined alike share one layout, in which cards are numbered in
+Made once per inventory. Nodes whose cards are linked in the same way share one layout, in which cards are numbered in
 the order of their index. Only links between cards count.
 
 The weights are those of NVIDIA's go-gpuallocator: paths of `nvidia-smi topo -m`, and 100 for each NVLink.

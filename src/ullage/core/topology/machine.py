@@ -35,13 +35,13 @@ def topology_of(node: Node) -> Topology | None:
 
     A record without zones counts for its links, unless a kubelet decides, which does not go by them.
     """
-    told = node.topology
-    if told is not None and told.zones:
-        return told
+    reported = node.topology
+    if reported is not None and reported.zones:
+        return reported
     zones = sorted({zone for gpu in node.gpus for zone in gpu.zones if zone < MAX_ZONES})
     if zones:
         return Topology(tuple(map(Zone, zones)), source="cards")
-    return told if told is not None and told.links and told.kubelet is None else None
+    return reported if reported is not None and reported.links and reported.kubelet is None else None
 
 
 def machine_row(topology: Topology, rules: ZoneRules, first: int, last: int, far: int, counted: bool) -> list[int]:

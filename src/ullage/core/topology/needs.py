@@ -60,7 +60,7 @@ def _plain(asked: ResourceRequirement) -> ContainerNeeds:
 
 
 def _effective(stages: Sequence[Stage], each: Sequence[dict[int, int]]) -> dict[int, int]:
-    """What all containers need at their peak: an init container beside the sidecars before it, then all others."""
+    """What all containers need at their peak: an init container with the sidecars before it, then all others."""
     together: dict[int, int] = {}
     peak: dict[int, int] = {}
     for stage, amounts in zip(stages, each, strict=True):

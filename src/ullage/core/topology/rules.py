@@ -21,7 +21,7 @@ class WidthRule(StrEnum):
 
 @dataclass(frozen=True)
 class ZoneRules:
-    """How zones are looked at. A `width_rule` of None is that of whoever places: a kubelet, or Ullage.
+    """How zones are compared. A `width_rule` of None is that of the placer: a kubelet, or Ullage.
 
     Of `providers` the first that fits a resource says whether it is aligned; what none fits is not. A label of a
     node (`label_of`) goes before them.

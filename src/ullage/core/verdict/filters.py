@@ -14,7 +14,7 @@ import numpy as np
 
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.modes import WHOLE, conflicts, mixed
-from ullage.core.verdict.alike import By
+from ullage.core.verdict.equivalence import DependsOn
 from ullage.core.verdict.mismatch import mismatch
 from ullage.core.verdict.partition import fit, template_for
 from ullage.model.affinity import ANY_NODE
@@ -47,7 +47,7 @@ class Filter:
     kind: Kind
     check: Check
     applies: Callable[[ResourceRequirement], bool] = lambda _asked: True
-    by: By = By.CARD
+    by: DependsOn = DependsOn.CARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +249,10 @@ def _names_models(cards: CardSelector) -> bool:
 
 _POLICY = Filter("isolation-policy", Kind.EXCLUSION, _isolation_policy, _says_isolation)
 _INDEX = Filter("index", Kind.EXCLUSION, _index, lambda asked: bool(asked.cards.indices))
-_UUID = Filter("uuid", Kind.EXCLUSION, _uuid, lambda asked: _names_uuids(asked.cards), By.ITSELF)
+_UUID = Filter("uuid", Kind.EXCLUSION, _uuid, lambda asked: _names_uuids(asked.cards), DependsOn.ITSELF)
 _MODE = Filter("isolation-mode", Kind.EXCLUSION, _isolation_support, _says_isolation)
 _LOCK = Filter("isolation-lock", Kind.CAPACITY, _lock)
-AFFINITY = Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes != ANY_NODE, By.AFFINITY)
+AFFINITY = Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes != ANY_NODE, DependsOn.AFFINITY)
 """Whether the request's terms allow the node."""
 
 KEPT_APART = Chain((_POLICY, _MODE))

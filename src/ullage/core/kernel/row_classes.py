@@ -1,4 +1,4 @@
-"""Which rows of numbers are equal, in one pass."""
+"""Number the distinct rows of a table, in one pass."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ullage.core.kernel.memo import slot_of
 
 
 @compiled
-def number_alike(rows: Rows) -> tuple[Rows, Rows]:
-    """Per row the number of its kind, counted from 0 in the order of their first rows; and those first rows.
+def number_classes(rows: Rows) -> tuple[Rows, Rows]:
+    """Return per row the number of its class, in the order of first rows, and the first row of each class.
 
-    The first number of a row is not negative.
+    The first number of each row must not be negative.
     """
     slots = 1
     while slots <= len(rows):

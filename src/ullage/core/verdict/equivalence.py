@@ -1,8 +1,7 @@
-"""Cards that are looked at together: one by one, or of many that are alike only one.
+"""Equivalence classes of cards: a rule judges one card of each class, and its answer holds for all of them.
 
-What a rule says of a card follows from few of its facts. Cards that agree in these are of one class, the rule
-is asked about one of them, and its answer counts for all, with the card's own name. What went is told card by
-card only when somebody reads it; it is told as it was then, for it is made of the answers and of the inventory.
+The answer of a rule depends on few facts of a card. Cards that agree in these form a class. Rejections are expanded
+to one per card, with its name, only when they are read; they show the inventory as it was when the rule answered.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
-from ullage.core.kernel.alike import number_alike
+from ullage.core.kernel.row_classes import number_classes
 from ullage.core.verdict.mismatch import of_node
 from ullage.model.part import Isolation
 from ullage.model.rejection import Code, Cure, Rejection
@@ -27,34 +26,34 @@ from ullage.model.request import ResourceRequirement
 T = TypeVar("T")
 
 MANY = 64
-"""So many cards and fewer are looked at one by one."""
+"""Up to so many cards are judged one by one."""
 
 Check = Callable[[int], tuple[Rejection, ...]]
-"""All that a rule has against a card."""
+"""Return the rejections of a card by one rule."""
 
 
-class By(Enum):
-    """What a rule's answer follows from: the kind of the card, all that the books say of it, or its node."""
+class DependsOn(Enum):
+    """The facts on which the answer of a rule depends."""
 
     KIND = "kind"
     CARD = "card"
     NODE = "node"
     MACHINE = "machine"
-    """Its node, and what lies in the zones of that one."""
+    """Its node, and what the zones of that node hold."""
     AFFINITY = "affinity"
     """Whether the request's terms allow the node."""
     COUNT = "count"
     """How many cards of its node are left."""
     ITSELF = "itself"
-    """More than that."""
+    """More than the above: each card is a class."""
 
 
 class Cards(Protocol):
-    """Cards that are left, ascending; `curable` of those that went were kept from it by capacity or quota alone."""
+    """Candidate cards, ascending."""
 
     @property
     def positions(self) -> Column:
-        """Where they lie in the books."""
+        """Their positions in the books."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -62,31 +61,31 @@ class Cards(Protocol):
 
     def __len__(self) -> int: ...
 
-    def split(self, by: By, check: Check) -> tuple[Cards, Sequence[Rejection], Cards]:
-        """Those that the rule keeps, what it says of the others, and which of them freed capacity could help."""
+    def split(self, by: DependsOn, check: Check) -> tuple[Cards, Sequence[Rejection], Cards]:
+        """Return the cards that pass a rule, the rejections of the others, and those that freed capacity could cure."""
 
     def joined(self, others: Iterable[Cards]) -> Cards:
-        """These and others, ascending."""
+        """Return these and others, ascending."""
 
 
 def cards_of(fleet: Fleet, asked: ResourceRequirement, cards: Iterable[int] | None) -> Cards:
-    """These cards of the books, or all, as a request looks at them."""
+    """Return these cards of the books, or all, as candidates of a request."""
     chosen = np.arange(len(fleet.cards)) if cards is None else np.array(sorted(set(cards)), dtype=np.int64)
     if len(chosen) <= MANY:
-        return OneByOne(fleet, chosen.tolist())
-    return Alike(_Classes(fleet, asked), chosen)
+        return EachCard(fleet, chosen.tolist())
+    return OnePerClass(_Classes(fleet, asked), chosen)
 
 
 def curable(against: Iterable[Rejection]) -> bool:
-    """Whether freed capacity, or a change of quota, could help against all of these."""
+    """Return whether freed capacity or a change of quota could cure all of these."""
     return all(rejection.cure in (Cure.CAPACITY, Cure.QUOTA) for rejection in against)
 
 
 # --- one by one ---
 
 
-class OneByOne:
-    """Each card is asked about."""
+class EachCard:
+    """Candidates that are judged one by one."""
 
     def __init__(self, fleet: Fleet, cards: list[int]) -> None:
         self._fleet = fleet
@@ -97,7 +96,7 @@ class OneByOne:
 
     @property
     def positions(self) -> Column:
-        """Where they lie in the books."""
+        """Their positions in the books."""
         return np.array(self._cards, dtype=np.int64)
 
     @property
@@ -105,42 +104,42 @@ class OneByOne:
         """Their uuids."""
         return self._fleet.uuids(self._cards)
 
-    def split(self, by: By, check: Check) -> tuple[OneByOne, tuple[Rejection, ...], OneByOne]:  # noqa: ARG002 - each
+    def split(self, by: DependsOn, check: Check) -> tuple[EachCard, tuple[Rejection, ...], EachCard]:  # noqa: ARG002 - each
         """See `Cards`."""
         answers = [(card, check(card)) for card in self._cards]
         went = [(card, against) for card, against in answers if against]
         return (
-            OneByOne(self._fleet, [card for card, against in answers if not against]),
+            EachCard(self._fleet, [card for card, against in answers if not against]),
             tuple([rejection for _, against in went for rejection in against]),
-            OneByOne(self._fleet, [card for card, against in went if curable(against)]),
+            EachCard(self._fleet, [card for card, against in went if curable(against)]),
         )
 
-    def joined(self, others: Iterable[Cards]) -> OneByOne:
+    def joined(self, others: Iterable[Cards]) -> EachCard:
         """See `Cards`."""
-        return OneByOne(
+        return EachCard(
             self._fleet, sorted([*self._cards, *(card for each in others for card in each.positions.tolist())])
         )
 
 
-# --- one of those that are alike ---
+# --- one card of each class ---
 
 
 class _Classes:
-    """The number of each card's class, for everything that rules go by; made when first asked for."""
+    """The class number of each card, per fact that rules depend on; computed on demand."""
 
     def __init__(self, fleet: Fleet, asked: ResourceRequirement) -> None:
         self.fleet = fleet
         self.asked = asked
-        self._made: dict[By, Column] = {}
+        self._made: dict[DependsOn, Column] = {}
 
-    def of(self, by: By, left: Column) -> Column:
-        """Per card of `left`."""
-        if by is By.ITSELF:
+    def of(self, by: DependsOn, left: Column) -> Column:
+        """Return the class of each card of `left`."""
+        if by is DependsOn.ITSELF:
             return left
-        if by is By.MACHINE:
+        if by is DependsOn.MACHINE:
             rows: Column = self.fleet.card_row[left]
             return rows
-        if by is By.COUNT:
+        if by is DependsOn.COUNT:
             rows = self.fleet.card_row[left]
             return np.bincount(rows)[rows]
         numbers = self._made.get(by)
@@ -148,16 +147,16 @@ class _Classes:
             numbers = self._made[by] = self._number(by)
         return numbers[left]
 
-    def _number(self, by: By) -> Column:
+    def _number(self, by: DependsOn) -> Column:
         fleet, asked = self.fleet, self.asked
-        if by is By.KIND:
+        if by is DependsOn.KIND:
             return fleet.card_rows[:, at.KIND]
-        if by is By.NODE:
+        if by is DependsOn.NODE:
             return _numbers(fleet.node_rows[:, _OF_NODE], _state(fleet))[fleet.card_row]
-        if by is By.AFFINITY:
+        if by is DependsOn.AFFINITY:
             return fleet.exclusion.allowed(asked.nodes).astype(np.int64)[fleet.card_row]
         cards, each = fleet.card_rows, np.arange(len(fleet.cards))
-        # What is told of users that hold a card in different ways depends on who came first; slices, on where they lie.
+        # Where users of a card differ in isolation, the reason depends on who came first; with slices, on their places.
         modes = cards[:, at.MODES]
         own = np.where((modes & (modes - 1)) != 0, each, -1)
         if asked.cards.isolation is Isolation.PARTITIONED:
@@ -170,7 +169,7 @@ _OF_CARD = [at.KIND, at.COMPUTE_FREE, at.VRAM_FREE, at.MODES, at.USERS]
 
 
 def _state(fleet: Fleet) -> Column:
-    """Per node, in what way it takes no work."""
+    """Return per node why it takes no work: 0 it does, 1 not ready, 2 cordoned."""
     state = (~fleet.schedulable).astype(np.int64)
     for row in state.nonzero()[0].tolist():
         state[row] += fleet.nodes[row].cordoned
@@ -178,22 +177,22 @@ def _state(fleet: Fleet) -> Column:
 
 
 def _numbers(columns: at.Rows, *more: Column) -> Column:
-    numbers, _ = number_alike(np.ascontiguousarray(np.column_stack([columns, *more])))
+    numbers, _ = number_classes(np.ascontiguousarray(np.column_stack([columns, *more])))
     return numbers
 
 
-def nodes_alike(fleet: Fleet, asked: ResourceRequirement, rows: Column, *, zoned: bool) -> Column:
-    """Per node, the number of its kind: all rules but those of zones say the same of nodes of one kind.
+def node_classes(fleet: Fleet, asked: ResourceRequirement, rows: Column, *, zoned: bool) -> Column:
+    """Return the class number of each node: all rules but those of zones answer the same for nodes of one class.
 
-    They have as many cards, and these agree pairwise, in whatever order, in all that rules go by; where zones
-    matter (`zoned`) in their layouts too, which say whether the request would fit if all others left.
+    Nodes of one class have as many cards, and these agree pairwise, in any order, in all facts that rules depend on.
+    Where zones matter (`zoned`) their layouts agree too: a layout decides whether the request fits on an empty node.
     """
     classes = _Classes(fleet, asked)
     first, counts = fleet.gpu_start[rows], np.diff(fleet.gpu_start)[rows]
     table = np.full((len(rows), counts.max(initial=0) + 3), -1)
     table[:, 0] = _numbers(fleet.node_rows[:, _OF_NODE], _state(fleet))[rows]
     table[:, 1] = fleet.exclusion.allowed(asked.nodes)[rows]
-    cards = classes.of(By.CARD, np.arange(len(fleet.cards)))
+    cards = classes.of(DependsOn.CARD, np.arange(len(fleet.cards)))
     if zoned:
         table[:, 2] = fleet.board.layout_of[rows]
         cards = _numbers(fleet.card_rows[:, [at.ZONES]], cards)
@@ -204,12 +203,12 @@ def nodes_alike(fleet: Fleet, asked: ResourceRequirement, rows: Column, *, zoned
     return _numbers(table)
 
 
-Kind = tuple[bytes, int, bool, int, bytes]
-"""All that rules but those of zones go by on a node."""
+NodeClass = tuple[bytes, int, bool, int, bytes]
+"""The facts of a node on which all rules but those of zones depend."""
 
 
-def kind_of(fleet: Fleet, asked: ResourceRequirement, row: int, *, zoned: bool) -> Kind | None:
-    """The kind of one node, as `nodes_alike` tells them apart; None if no other can be of it."""
+def class_of_node(fleet: Fleet, asked: ResourceRequirement, row: int, *, zoned: bool) -> NodeClass | None:
+    """Return the class of one node, as `node_classes` distinguishes them; None if no other node can be of it."""
     cards = fleet.card_rows[fleet.cards_on(row).start : fleet.cards_on(row).stop]
     modes = cards[:, at.MODES]
     if asked.cards.isolation is Isolation.PARTITIONED or (modes & (modes - 1)).any():
@@ -225,8 +224,8 @@ def kind_of(fleet: Fleet, asked: ResourceRequirement, row: int, *, zoned: bool) 
     )
 
 
-class Alike:
-    """One card of each class is asked about."""
+class OnePerClass:
+    """Candidates of which one of each class is judged."""
 
     def __init__(self, classes: _Classes, positions: Column) -> None:
         self._classes = classes
@@ -240,7 +239,7 @@ class Alike:
         """Their uuids."""
         return Names(self._classes.fleet, self.positions)
 
-    def split(self, by: By, check: Check) -> tuple[Alike, Told | tuple[()], Alike]:
+    def split(self, by: DependsOn, check: Check) -> tuple[OnePerClass, Rejections | tuple[()], OnePerClass]:
         """See `Cards`."""
         left = self.positions
         if not len(left):
@@ -251,18 +250,20 @@ class Alike:
         answers = [check(card) if card >= 0 else () for card in first.tolist()]
         goes = np.array([bool(against) for against in answers])[numbers]
         if not goes.any():
-            return self, (), Alike(self._classes, left[:0])
+            return self, (), OnePerClass(self._classes, left[:0])
         helps = goes & np.array([curable(against) for against in answers])[numbers]
-        told = Told(self._classes.fleet, self._classes.asked, left[goes], numbers[goes], answers)
-        return Alike(self._classes, left[~goes]), told, Alike(self._classes, left[helps])
+        rejected = Rejections(self._classes.fleet, self._classes.asked, left[goes], numbers[goes], answers)
+        return OnePerClass(self._classes, left[~goes]), rejected, OnePerClass(self._classes, left[helps])
 
-    def joined(self, others: Iterable[Cards]) -> Alike:
+    def joined(self, others: Iterable[Cards]) -> OnePerClass:
         """See `Cards`."""
-        return Alike(self._classes, np.sort(np.concatenate([self.positions, *(each.positions for each in others)])))
+        return OnePerClass(
+            self._classes, np.sort(np.concatenate([self.positions, *(each.positions for each in others)]))
+        )
 
 
 class _OnDemand(Sequence[T]):
-    """Made when somebody reads more of it than the first."""
+    """A sequence that is computed when more than its first element is read."""
 
     @abstractmethod
     def _first(self) -> T: ...
@@ -308,8 +309,8 @@ class Names(_OnDemand[str]):
         return [self._cards[card].uuid for card in self._positions.tolist()]
 
 
-class Told(_OnDemand[Rejection]):
-    """What was said of cards, made of the answers for their classes; the first decides, and most look at it alone."""
+class Rejections(_OnDemand[Rejection]):
+    """The rejections of cards, expanded from those of their classes. Most callers read the first only."""
 
     def __init__(
         self,
@@ -333,7 +334,7 @@ class Told(_OnDemand[Rejection]):
 
     def _made(self) -> list[Rejection]:
         pairs = zip(self._positions.tolist(), self._numbers.tolist(), strict=True)
-        return [told for card, number in pairs for told in self._of(card, number)]
+        return [each for card, number in pairs for each in self._of(card, number)]
 
     def _of(self, card: int, number: int) -> list[Rejection]:
         nodes, cards, row = self._inventory
