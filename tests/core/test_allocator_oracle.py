@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.selection import Candidates, Choice, Refusal, Rules, choose, find, refusals_on, score, select
-from ullage.core.verdict import alike
+from ullage.core.verdict import equivalence
 from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState, Charge
@@ -454,9 +454,9 @@ def test_looking_at_one_of_the_cards_that_are_alike_tells_what_looking_at_each_t
     if tight:
         rules = replace(rules, oversubscription={"": Oversubscription(0, 0, 100)})
     fleet = fleet_of(world)
-    with patch.object(alike, "MANY", 10_000):
+    with patch.object(equivalence, "MANY", 10_000):
         each = find(fleet, rules, request_)
-    with patch.object(alike, "MANY", 0):
+    with patch.object(equivalence, "MANY", 0):
         found = find(fleet, rules, request_)
     fleet.charge(Allocation("later", fleet.nodes[0].name, ResourceRequirement.of(cpu=1)), force=True)
     assert found == each

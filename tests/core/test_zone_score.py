@@ -15,7 +15,7 @@ from ullage.core.kernel.compiled import inlined
 from ullage.core.placing.placement import Table, table_of
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.leftover import leftover
-from ullage.core.strategies.strategy import Strategy, alike
+from ullage.core.strategies.strategy import Strategy, equal_cards
 from ullage.core.strategies.workload import whole_workload
 from ullage.core.topology.rules import ZoneRules
 from ullage.model.allocation import Allocation
@@ -41,7 +41,7 @@ def _first(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: 
             count += 1
 
 
-ZONES_ALONE = Strategy("zones-alone", _nothing, alike, _first, (np.zeros(1),), closeness=1.0, near=True)
+ZONES_ALONE = Strategy("zones-alone", _nothing, equal_cards, _first, (np.zeros(1),), closeness=1.0, near=True)
 """Says nothing of nodes itself, and a hundredth of closeness is 1."""
 
 
