@@ -343,7 +343,7 @@ class Mirror:
             has = OtherUsage(max(0, has.cpu_milli - known.cpu_milli), max(0, has.memory_bytes - known.memory_bytes))
         self._cardless.put(pod.metadata.uid, node, has)
 
-    def _shrink(self, uid: str, has: Beside) -> None:
+    def _shrink(self, uid: str, has: OtherUsage) -> None:
         """Release what a pod with cards was resized down by, as a restart would do."""
         held = self._cluster.held(uid)
         if held is None or held.state is AllocationState.ASSUMED:
