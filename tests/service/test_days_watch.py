@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from tests.lab import Lab, a_node
 from tests.service.days import day as a_day
 from tests.service.days import run_days
 from tests.service.days.room import Room
+from tests.service.days.tally import Tally
+from tests.service.days.watch import Watch
+from tests.service.test_executor_lives import slow
 
 from ullage.core.placing.policy import Policy
 from ullage.model.queue import Limit, Queue
 from ullage.model.resources import Resources
+from ullage.service.engine_port import Gone
 
 NOBODY_LEAVES = Policy(min_runtime_s=1e9)
 SAFE, SMALL = Queue("safe", guarantee=Resources(cpu_milli=2000)), Queue("small", limit=Limit(cpu_milli=2000))
@@ -60,3 +66,22 @@ def test_a_limit_is_left_by_sessions_of_its_queue_only(same, other, could):
         lab.session("c", tasks=2)
         lab.session("b", tasks=1, queue="small")
         assert could_be_had(lab, "b", a=same, c=other, b=1) is could
+
+
+def test_a_session_that_was_cancelled_meanwhile_lost_nothing_for_a_winner_that_does_not_start():
+    """While `a` gives way to `b`, it is cancelled, and `c` deserves all."""
+    with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=30)) as lab:
+        day = SimpleNamespace(seed=1, service=lab.service, policy=lab.service.policy, failing=set())
+        day.now, day.all_nodes_known = lab.now, True
+        watch = Watch(day, Tally())
+        lab.session("a", tasks=4)
+        lab.session("b", tasks=2)
+        watch.look()
+        reports = slow(lab, Gone)
+        lab.service.sessions.cancel("a", lambda: None)
+        lab.session("c", min_instances=4, priority=5)
+        assert "b" not in lab.service.state.promises
+        watch.look()
+        reports.let_through(lab, 1)
+        watch.look()
+        assert watch._tally.violations == []

@@ -127,12 +127,8 @@ class _Cycle:
 
     def _ceiling(self, demand: Demand) -> int:
         """Units a session may hold while others of its units are still leaving."""
-        return self._at_most(demand, wanted_units(demand))
-
-    def _at_most(self, demand: Demand, units: int) -> int:
-        if demand.max_instances is None:
-            return units
-        return min(units, demand.max_instances // demand.batch_size - self._leaves[demand.session].leaving)
+        units, most = wanted_units(demand), demand.max_instances
+        return units if most is None else min(units, most // demand.batch_size - self._leaves[demand.session].leaving)
 
     def _open_outlook(self) -> Placer:
         if self._outlook is None:
@@ -153,7 +149,7 @@ class _Cycle:
         for session, promise in self._world.promises.items():
             demand = self._demands.get(session)
             if demand is not None and demand.competes:
-                most = self._at_most(demand, demand.want // demand.batch_size)
+                most = demand.want // demand.batch_size
                 if not promise.paid:
                     most = min(most, self._deserved.get(session, 0) // demand.batch_size)
                 units = places_of(session, promise.places, demand.batch_size)
@@ -165,8 +161,10 @@ class _Cycle:
             demand = self._demands[session]
             if demand.ready:
                 self._redeem(demand)
-            else:
-                self._note_held(demand, places)
+                continue
+            for _ in range(len(places) // demand.batch_size):  # counts below limits, as a unit that starts does
+                self._tree.give(self._leaves[session], lambda _leaf: None)
+            self._note_held(demand, places)
         self._full.clear()
 
     def _redeem(self, demand: Demand) -> None:
@@ -227,7 +225,7 @@ class _Cycle:
             if demand.waiting_since is None or not wanted_units(demand) or not has_room(self._empty, demand):
                 continue
             short = leaf.held * demand.batch_size < self._deserved.get(demand.session, 0)
-            if short is not entitled or (leaf.held and not short) or leaf.held >= self._ceiling(demand):
+            if short is not entitled or (leaf.held and not short) or self._at_maximum(demand):
                 continue
             if not self._is_overdue(demand) or demand.priority in self._helped:
                 continue
@@ -238,7 +236,7 @@ class _Cycle:
     def _serve_entitled(self) -> None:
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
-            leaf.target = min(self._deserved.get(demand.session, 0) // demand.batch_size, self._ceiling(demand))
+            leaf.target = min(self._deserved.get(demand.session, 0) // demand.batch_size, wanted_units(demand))
         self._tree.renew()
         beyond = self._grant_beyond_limit
         self._tree.fill_floors(self._grant_entitled, beyond)
@@ -262,9 +260,7 @@ class _Cycle:
         """Executors that nobody needs: idle or vacant long enough, of closed sessions, above a maximum."""
         for executor in reversed(list(self._idle)):
             due = self._due(executor.since + executor.delay_release_s)
-            claimed = self._outlook is not None and not charge_back(
-                self._outlook.fleet, self._world.fleet, (executor.id,)
-            )
+            claimed = self._outlook and not charge_back(self._outlook.fleet, self._world.fleet, (executor.id,))
             if due or claimed:
                 self._actions.append(Release(executor.id))
         for session, executors in sorted(self._held.items()):
@@ -289,6 +285,8 @@ class _Cycle:
             if leaf.shape not in fits_at_all:
                 fits_at_all[leaf.shape] = has_room(self._empty, demand)
             held = leaf.held * demand.batch_size
+            if demand.ready and leaf.leaving and leaf.held > self._ceiling(demand):
+                self._waiting[demand.session] = Code.MAX_INSTANCES  # what is promised to it waits for its own to leave
             if held >= demand.want or demand.session in self._waiting:
                 continue
             if demand.held_back is not None:
@@ -297,7 +295,7 @@ class _Cycle:
                 self._waiting[demand.session] = Code.TOO_LARGE if self._world.fleet.schedulable.any() else Code.NO_NODES
             elif leaf.stopped in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT, Code.RESERVED):
                 self._waiting[demand.session] = leaf.stopped
-            elif leaf.leaving and leaf.held >= self._ceiling(demand):
+            elif leaf.leaving and self._at_maximum(demand):
                 self._waiting[demand.session] = Code.MAX_INSTANCES
             elif held and held >= self._deserved.get(demand.session, 0):
                 self._waiting[demand.session] = Code.SHARE
@@ -342,30 +340,32 @@ class _Cycle:
     def _hold_for_later(self, demand: Demand, victims: Iterable[Victim], placed: tuple[Allocation, ...]) -> None:
         """Hold what is free of a place; what its present holders have, nobody else counts on either."""
         self._note_held(demand, placed)
-        for victim in victims:
-            for member in victim.members:
-                self._open_outlook().fleet.charge(self._world.fleet.ledger[member.id], force=True)
+        for member in (member for victim in victims for member in victim.members):
+            self._open_outlook().fleet.charge(self._world.fleet.ledger[member.id], force=True)
 
     def _grant_entitled(self, leaf: Leaf) -> Code | None:
         demand = self._demands[leaf.session]
-        if self._start(demand) or self._hold(demand):
-            return None
-        return self._why_full(demand)
+        return None if self._start(demand) or self._hold(demand) else self._why_full(demand)
 
     def _grant_free(self, leaf: Leaf) -> Code | None:
         demand = self._demands[leaf.session]
-        if self._start(demand):
-            return None
-        return self._why_full(demand)
+        return None if self._start(demand) else self._why_full(demand)
+
+    def _at_maximum(self, demand: Demand) -> bool:
+        """Whether a session may have no unit more before others of its own have left; room may be promised to it."""
+        return self._leaves[demand.session].held >= self._ceiling(demand)
 
     def _why_full(self, demand: Demand) -> Code:
-        return self._full.get((demand.requirement, demand.batch_size), Code.GANG_ROOM)
+        full = self._full.get((demand.requirement, demand.batch_size), Code.GANG_ROOM)
+        return Code.MAX_INSTANCES if self._at_maximum(demand) else full
 
     def _start(self, demand: Demand, *, won: bool = False, promised: bool = False) -> bool:
         """Give one unit now: idle executors that match, new ones for the rest; all or nothing.
 
         With `promised` it is for a session that has its turn among the promises.
         """
+        if self._at_maximum(demand):
+            return False
         turn = demand.session if promised else None
         warm = self._idle.warm(demand, partial(self._can_reuse, turn))
         missing = demand.batch_size - len(warm)

@@ -180,7 +180,7 @@ class Watch:
         if name not in self._claims:
             return
         self._tally.taken += 1
-        if record is not None and record.open:
+        if record is not None and record.takes_tasks:
             self._owes(name)
         del self._claims[name]
 

@@ -6,7 +6,8 @@ or the guarantee of its queue, nor below what it deserves, unless the claimant i
 priority. No victim is taken that is not needed, and none before its protection ends.
 
 Victims are asked in that order first. Where the first ones use up what their session may lose and do not help,
-the claim looks at whole cards, then at one node after the other, then at one card after the other.
+the claim looks at whole cards, then at one node after the other, then at one card after the other, and last at one
+victim after the other with those near it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from heapq import heapify, heappop, heapreplace
-from itertools import filterfalse
+from itertools import filterfalse, islice
 from math import inf
 from operator import attrgetter
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
-from ullage.core.evicting.ways import Line, Willing, cards_to_free, may_do, shared
+from ullage.core.evicting.ways import Line, Willing, cards_to_free, may_do, nearest_first, one_of_each, shared
 from ullage.core.evicting.yielding import Victim, fewest, room_without
 from ullage.core.placing.placement import Placer
 from ullage.core.sharing.entitlement import place_unit
@@ -32,6 +33,9 @@ from ullage.model.allocation import Allocation
 
 _MEMBERS = 16
 """The largest gang whose members are served one by one where victims in order do not make room for all."""
+
+_AROUND = 64
+"""Victims around which a claim looks, one after the other, where no other way makes room."""
 
 _AT_WORK = frozenset({Phase.STARTING, Phase.BUSY})
 """Phases in which the protection of an executor counts."""
@@ -156,7 +160,15 @@ class Reclaim:
         found = (fewest(outlook, claimant, victims, name) for victims in ways)
         needed = next((needed for needed in found if needed is not None), None)
         if needed is None and 1 < claimant.batch_size <= _MEMBERS:
-            return self._member_by_member(claimant, outlook, vacant, now, name, displace=displace)
+            needed = self._member_by_member(claimant, outlook, vacant, now, name, displace=displace)
+        if needed is None:
+            if claimant.batch_size == 1:
+                near = [there[row] for row in rows]
+            else:
+                near = [[(line, victim) for line, victim in willing if not self._rows_of(victim).isdisjoint(rows)]]
+            around = islice(self._around(near, outlook.fleet), _AROUND)
+            found = (fewest(outlook, claimant, victims, name) for victims in around)
+            needed = next((needed for needed in found if needed is not None), None)
         return needed
 
     def _member_by_member(
@@ -208,6 +220,17 @@ class Reclaim:
                 for card in cards_to_free(claimant, fleet, row, there[row]):
                     yield in_order(among=frozenset(fleet.holders[card]).__contains__, row=row)
 
+    def _around(self, near: Iterable[list[Willing]], fleet: Fleet) -> Iterator[Iterator[Victim]]:
+        """Of the victims of each list, one after the other, and those near it."""
+        for willing in near:
+            for one in one_of_each(willing, fleet):
+                yield self._affordable(nearest_first(one, willing, fleet))
+
+    def _affordable(self, willing: Iterable[Willing]) -> Iterator[Victim]:
+        """Those of these victims that their sessions may lose, one after the other."""
+        left, losses = dict[str, int](), dict[str, Vector]()
+        return (victim for line, victim in willing if self._pay(line, victim, left, losses))
+
     def _by_node(self, willing: Iterable[Willing]) -> dict[int, list[Willing]]:
         """Victims by the nodes on which their members lie, in their order."""
         found: dict[int, list[Willing]] = {}
@@ -229,7 +252,7 @@ class Reclaim:
         """All victims that a claim may take, in order. How many of a session may go is not looked at."""
         found = [(line, victim) for line in lines for victim in line.victims if victim.protected_until <= now]
         found.sort(key=lambda pair: (pair[1].busy, -1 if pair[0].demand is None else pair[0].demand.priority))
-        alone = (Victim((executor,), None) for executor in self._lingering if executor.id not in self._gone)
+        alone = (_alone(executor) for executor in self._lingering if executor.id not in self._gone)
         return [*((None, victim) for victim in alone), *found]
 
     def _card_by_card(self, willing: Iterable[Willing], fleet: Fleet, rows: Iterable[int]) -> Iterator[Victim]:
@@ -340,7 +363,7 @@ class Reclaim:
         def asked(victim: Victim) -> bool:
             return among is None or any(among(member.id) for member in victim.members)
 
-        alone = (Victim((executor,), None) for executor in self._lingering)
+        alone = map(_alone, self._lingering)
         yield from filter(asked, filterfalse(self._promised, alone))
         losses: dict[str, Vector] = {}
         lines = self._lines(claimant, displace=displace, row=row, whole=whole)
@@ -435,6 +458,11 @@ class Reclaim:
 def _lingers(executor: ExecutorView) -> bool:
     """It leaves its session for nobody's sake, and may take its time until somebody waits."""
     return executor.phase is Phase.LEAVING and executor.eviction is None
+
+
+def _alone(executor: ExecutorView) -> Victim:
+    """One that lingers, as a victim: a task of its own or of its gang may still run."""
+    return Victim((executor,), None, busy=True)
 
 
 def _in_turn(session: str, executors: list[ExecutorView]) -> list[Victim]:

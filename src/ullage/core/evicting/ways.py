@@ -76,6 +76,40 @@ def cards_to_free(claimant: Demand, fleet: Fleet, row: int, willing: Iterable[Wi
                 yield card
 
 
+def one_of_each(willing: Iterable[Willing], fleet: Fleet) -> Iterator[Victim]:
+    """Yield victims that differ: in their session, their nodes, what they hold there, or who shares their cards."""
+    known = set[tuple[object, ...]]()
+    for _, victim in willing:
+        places = [fleet.ledger[member.id] for member in victim.members]
+        sizes = tuple(sorted((place.node, hash(place.requirement)) for place in places))
+        kind = victim.session, sizes, frozenset(_with_it(victim, fleet))
+        if kind not in known:
+            known.add(kind)
+            yield victim
+
+
+def nearest_first(one: Victim, willing: list[Willing], fleet: Fleet) -> list[Willing]:
+    """Return this victim, those who share a card with it, those on its nodes, and then the others, each in order."""
+    ids = {member.id for member in one.members}
+    near, nodes = _with_it(one, fleet), {fleet.ledger[member.id].node for member in one.members}
+
+    def distance(pair: Willing) -> int:
+        _, victim = pair
+        members = {member.id for member in victim.members}
+        if not members.isdisjoint(ids):
+            return 0
+        return 1 if not members.isdisjoint(near) else 3 - any(fleet.ledger[each].node in nodes for each in members)
+
+    return sorted(willing, key=distance)
+
+
+def _with_it(victim: Victim, fleet: Fleet) -> set[str]:
+    """Return who holds a card together with this victim."""
+    uuids = (uuid for member in victim.members for uuid in fleet.ledger[member.id].gpus)
+    holders = {holder for uuid in uuids if uuid in fleet.card_of for holder in fleet.holders[fleet.card_of[uuid]]}
+    return holders - {member.id for member in victim.members}
+
+
 def shared(fleet: Fleet, row: int) -> bool:
     """Whether any card of a node is held in parts."""
     return any(charge is not None for card in fleet.cards_on(row) for charge in fleet.holders[card].values())
