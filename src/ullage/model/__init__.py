@@ -1,1 +1,1 @@
-"""Values: what the words of the glossary mean; standard library only."""
+"""The values of the domain, as the glossary defines them; standard library only."""

@@ -1,4 +1,4 @@
-"""Which nodes will do: terms over labels, as Kubernetes states them."""
+"""Node affinity: terms over labels, as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ullage.model.error import invalid
 
 
 class Operator(StrEnum):
-    """How a label is compared."""
+    """The comparison of a label with values."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -21,7 +21,7 @@ class Operator(StrEnum):
 
 
 NODE_NAME = "metadata.name"
-"""The key that stands for the node's name."""
+"""The key that matches the node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Expression:
     """One condition on a label (or on `metadata.name`).
 
     Raises:
-        InvalidRequest: values are missing, or there where none belong; Gt and Lt take one whole number.
+        InvalidRequest: values are missing, or present where none are allowed; Gt and Lt take one whole number.
 
     """
 
@@ -47,9 +47,9 @@ class Expression:
             raise invalid(f"affinity.{self.key}", self.values, f"{self.operator} takes one whole number")
 
     def holds(self, name: str | None, labels: Mapping[str, str]) -> bool:
-        """Return whether a node of that name with these labels meets it; an absent label is in no set.
+        """Return whether a node of that name with these labels satisfies it; an absent label is in no set.
 
-        Without a name the key of names is a label like any other.
+        Without a name the key of names is an ordinary label.
         """
         value = name if self.key == NODE_NAME and name is not None else labels.get(self.key)
         if self.operator is Operator.EXISTS:
@@ -78,16 +78,16 @@ class NodeAffinity:
     preferred: tuple[tuple[int, Term], ...] = ()
 
     def allows(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Return whether work may go to that node."""
+        """Return whether work may be placed on that node."""
         return not self.required or any(_matches(term, name, labels) for term in self.required)
 
     def without(self, names: Iterable[str]) -> NodeAffinity:
-        """Return the same, but none of these nodes."""
+        """Return the same affinity, which also excludes these nodes."""
         others = (Expression(NODE_NAME, Operator.NOT_IN, tuple(sorted(names))),)
         return replace(self, required=tuple(term and term + others for term in self.required) or (others,))
 
     def bonus(self, name: str, labels: Mapping[str, str]) -> int:
-        """Return what the preferred terms add to the node's score."""
+        """Return the sum that the preferred terms add to the node's score."""
         return sum(weight for weight, term in self.preferred if _matches(term, name, labels))
 
 

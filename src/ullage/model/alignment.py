@@ -1,4 +1,4 @@
-"""What a request asks of zones: how strictly, and by which of its containers."""
+"""The alignment that a request asks for: how strictly, and per container."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ullage.model.quantity import MAX_INT32, check_amount
 from ullage.model.topology import CARD, CPU, MAX_ZONE_BYTES, MAX_ZONES, MEMORY, ZonePolicy
 
 MAX_CONTAINERS = 64
-"""Containers of one request that are aligned; a pod with more is not a request for cards."""
+"""The most aligned containers of one request; a pod with more cannot request cards."""
 
 
-BESIDE = "~"
-"""Between the two resources of a pair."""
+SEPARATOR = "~"
+"""The separator of the two resources of a pair."""
 
 _RESOURCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,250}[A-Za-z0-9])?", re.ASCII)
 _SIDES = {CARD: CARD, CPU: CPU, MEMORY: MEMORY, "mem": MEMORY}
@@ -31,13 +31,14 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Cards lie in the same zones as a resource: `cpu`, `memory`, or a device by its name.
+    """A pair of cards and a resource in the same zones: `cpu`, `memory`, or a device by its name.
 
-    What the request has of it lies there with the cards. Where it asks for none of it, its cards lie only in zones
-    in which there is some, whoever has it. A `preferred` pair is left aside where it cannot be had.
+    The amount that the request has of the resource lies in the zones of the cards. If the request has none of it, its
+    cards lie only in zones with such a resource, free or not. A `preferred` pair is ignored where it cannot be
+    satisfied.
 
     Raises:
-        InvalidRequest: there can be no such resource, or it is `gpu` again.
+        InvalidRequest: the resource is not valid, or it is `gpu` again.
 
     """
 
@@ -46,14 +47,14 @@ class Pair:
 
     def __post_init__(self) -> None:
         if self.resource == CARD or not _RESOURCE.fullmatch(self.resource):
-            raise invalid("pair", f"{CARD}{BESIDE}{self.resource}", _PAIR_FORM)
+            raise invalid("pair", f"{CARD}{SEPARATOR}{self.resource}", _PAIR_FORM)
 
     def __str__(self) -> str:
-        return f"{CARD}{BESIDE}{self.resource}={self.level}"
+        return f"{CARD}{SEPARATOR}{self.resource}={self.level}"
 
 
 class Stage(StrEnum):
-    """When a container of a pod runs: init ones one by one before the others, sidecars from their turn on."""
+    """When a container of a pod runs: init containers one by one before the others, sidecars from their start on."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -62,10 +63,10 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerNeeds:
-    """What one container is aligned by: CPUs of its own, and devices by resource (`gpu` for cards).
+    """The resources of one container that are aligned: exclusive CPUs, and devices by resource (`gpu` for cards).
 
-    `memory_bytes` is the memory that must come from its zones; `hugepages` is the same for huge pages, by
-    page size, all in bytes. What is not aligned (half a CPU, the memory of a burstable pod) is not here.
+    `memory_bytes` is the memory that must come from its zones; `hugepages` is the same for huge pages, by page size,
+    all in bytes. Resources that are not aligned (half a CPU, the memory of a burstable pod) are left out.
 
     Raises:
         InvalidRequest: an amount is negative or too large (`amount-out-of-range`).
@@ -116,7 +117,7 @@ class Alignment:
 
     @property
     def asked(self) -> ZonePolicy | None:
-        """The policy that the request asks for, be it for its pairs; None: as the node says."""
+        """The policy that the request asks for, possibly for its pairs; None: that of the node."""
         return ZonePolicy.BEST_EFFORT if self.pairs and self.policy is None else self.policy
 
     @property
@@ -126,7 +127,7 @@ class Alignment:
 
     @property
     def binds(self) -> bool:
-        """Whether a pair is required."""
+        """Whether it has a required pair."""
         return any(pair.level is Level.REQUIRED for pair in self.pairs)
 
 
@@ -134,13 +135,13 @@ AS_THE_NODE_SAYS = Alignment()
 
 
 def read_pair(key: str, level: str) -> Pair:
-    """Return the pair that a key such as `gpu~nic` says, whichever of the two stands first.
+    """Return the pair of a key such as `gpu~nic`, in either order.
 
     Raises:
-        InvalidRequest: it is no pair with cards, or there is no such level.
+        InvalidRequest: it is not a pair with cards, or there is no such level.
 
     """
-    names = [_SIDES.get(side.strip().lower(), side.strip()) for side in key.split(BESIDE)]
+    names = [_SIDES.get(side.strip().lower(), side.strip()) for side in key.split(SEPARATOR)]
     if CARD not in names or len(names) != len(("cards", "and what they are near to")):
         raise invalid("pair", key, _PAIR_FORM)
     names.remove(CARD)

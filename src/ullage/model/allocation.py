@@ -1,4 +1,4 @@
-"""A decision in the ledger: who holds what, where."""
+"""Allocations: a decision in the ledger with its holder, node and cards."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ullage.model.zone_placement import Rank, ZonePlacement
 
 
 class AllocationState(StrEnum):
-    """Assumed when decided, bound when its process lives, releasing until that process is known gone.
+    """Assumed when decided, bound when its process runs, releasing until that process has ended.
 
-    Foreign is what a node shows of owners that are not known here.
+    Foreign allocations are reported by a node for owners that are not known here.
     """
 
     ASSUMED = "assumed"
@@ -37,7 +37,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a charge is made of, in units that never change: what was asked of the card, and what the card had then.
+    """The basis of a charge, in units that never change: the requested part, and the capacity of the card then.
 
     `compute_gflops` and `vram_bytes` are the capacity by which the charge was granted; None is not known.
     """
@@ -49,12 +49,12 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What an allocation takes of one card that it shares.
+    """The amount that an allocation takes of one card that it shares.
 
-    `compute` is in GFLOPS and `vram` in bytes of the card as it is now; on a card whose capacity is not known
-    they are in millionths of it. `basis` says what they are derived from; a record without one goes by what was
-    asked and by the card as its allocation remembers it. `mixed` says that it was found with users of another
-    isolation on a card that keeps one at a time. Neither counts when two charges are compared.
+    `compute` is in GFLOPS and `vram` in bytes of the card as it is now; on a card of unknown capacity they are in
+    millionths of it. `basis` says what they are derived from; a charge without one is derived from the request and
+    from the card as its allocation remembers it. `mixed` says that users of another isolation were found on a card
+    that allows one at a time. Neither counts when two charges are compared.
     """
 
     compute: int
@@ -71,11 +71,11 @@ class Charge:
         return cls(*part.on(gpu.compute, gpu.vram), isolation, slot, basis)
 
     def on(self, gpu: Gpu) -> Charge:
-        """Return the same hold on a card as it is now; a charge without a basis stays as it is.
+        """Return the same charge on a card as it is now; a charge without a basis stays as it is.
 
-        A share is the larger of what it is of the card now and what was granted: its holder may use that much. An
-        amount stays what it is. On a card whose capacity is not known any more an amount is its share of what the card
-        had when it was granted, rounded up, or all of the card where nobody knew.
+        A share is the larger of the share of the card now and what was granted: its holder may use that much. An
+        amount stays as it is. On a card whose capacity is no longer known an amount becomes its share of the capacity
+        when it was granted, rounded up, or all of the card where that is unknown.
         """
         basis = self.basis
         if basis is None:
@@ -86,22 +86,22 @@ class Charge:
         return self if (compute, vram) == (self.compute, self.vram) else replace(self, compute=compute, vram=vram)
 
     def with_vram(self, vram_bytes: int, gpu: Gpu) -> Charge:
-        """Return the charge with these bytes of a card that says how much vram it has."""
+        """Return the charge with these bytes of a card of known vram."""
         basis = self.basis or self.known_from(gpu, None).basis or Basis(Part())
         part = replace(basis.part, vram_bytes=vram_bytes, vram_ppm=0)
         return replace(self, vram=vram_bytes, basis=replace(basis, part=part, vram_bytes=gpu.vram_bytes))
 
     def with_compute(self, compute_ppm: int, gpu: Gpu) -> Charge:
-        """Return the charge with these millionths of what a card computes."""
+        """Return the charge with these millionths of the compute of a card."""
         basis = self.basis or self.known_from(gpu, None).basis or Basis(Part())
         part = replace(basis.part, compute_gflops=0, compute_ppm=compute_ppm)
         basis = replace(basis, part=part, compute_gflops=gpu.compute_gflops)
         return replace(self, compute=part.on(gpu.compute, 0)[0], basis=basis)
 
     def known_from(self, gpu: Gpu | None, asked: Part | None) -> Charge:
-        """Return the charge with a basis: its own, or what it can only mean on the card it was granted on.
+        """Return the charge with a basis: its own, or the one that follows from the card it was granted on.
 
-        `gpu` is that card, None if nobody remembers it. `asked` is what was asked of each card.
+        `gpu` is that card, None if it is not known. `asked` is the requested part of each card.
         """
         if self.basis is not None:
             return self
@@ -116,7 +116,7 @@ class Charge:
 
 
 def _now(amount: int, share_ppm: int, had: int | None, has: int | None) -> int:
-    """Return an amount, or a share of a card that had so much, in the unit of a card that has so much now."""
+    """Return an amount, or a share of a card with capacity `had`, in the unit of a card with capacity `has`."""
     if has is None:
         if share_ppm or not amount:
             return share_ppm
@@ -127,7 +127,7 @@ def _now(amount: int, share_ppm: int, had: int | None, has: int | None) -> int:
 
 
 def _share(charged: int, asked_ppm: int, had: int | None, *, known: bool) -> int:
-    """Return the share that a charge is, in millionths; 0 if it is an amount."""
+    """Return the share of a charge in millionths; 0 if it is an amount."""
     if not known:
         return asked_ppm if charged == asked_ppm else 0
     if had is None:
@@ -137,15 +137,14 @@ def _share(charged: int, asked_ppm: int, had: int | None, *, known: bool) -> int
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One unit's hold on one node: `gpus` are the uuids of its cards, `charges` what it takes of each.
+    """The allocation of one unit on one node: `gpus` are the uuids of its cards, `charges` the amounts of each.
 
-    Without `charges` the cards are held whole, whatever their capacity is or becomes. `claim` says
-    whose it is if it came as a request of its own; executors have none, nor has what is foreign.
-    `assumed_at`, `bound_at`, `release_by` and `released_at` are in seconds since the epoch; at `release_by` the owner
-    of a releasing one is gone by the word of whoever released it, which came at `released_at`. `cards` are the cards as
-    they were last known, for when they are missing: they say nothing of who holds what, and do not count when two
-    allocations are compared. `placement` says in which zones it lies and what it has there; None where they are not
-    told apart.
+    Without `charges` the cards are held whole, whatever their capacity is or becomes. `claim` is the owner of a
+    request; executors and foreign allocations have none. `assumed_at`, `bound_at`, `release_by` and `released_at` are
+    in seconds since the epoch. A releasing allocation was released at `released_at`, with the guarantee that its owner
+    is gone at `release_by`. `cards` are the cards as they were last known, for when they are missing: they do not
+    affect who holds what, and do not count when two allocations are compared. `placement` has its zones and what it
+    has in them; None where zones are not distinguished.
     """
 
     id: str
@@ -163,9 +162,9 @@ class Allocation:
     released_at: float | None = None
 
     def not_after(self, now: float) -> Allocation:
-        """Return it with no past time after `now`, where a clock was ahead when it was stored.
+        """Return the allocation with no past time after `now`, for a clock that was ahead when it was stored.
 
-        Waits that began at such a time begin at `now`: none lasts for the jump of the clock.
+        Waits that began at such a time begin at `now`, so that no wait is extended by the jump of the clock.
         """
         ahead = [at for at in (self.assumed_at, self.bound_at, self.released_at) if at is not None and at > now]
         claim = self.claim
@@ -187,12 +186,12 @@ class Allocation:
 
     @property
     def of_session(self) -> bool:
-        """Whether it is that of an executor: of no request, and not foreign."""
+        """Whether it belongs to an executor: not to a request, and not foreign."""
         return self.claim is None and self.state is not AllocationState.FOREIGN
 
     @property
     def observed(self) -> bool:
-        """Whether its node has shown it."""
+        """Whether its node has reported it."""
         return self.placement is not None and self.placement.rank is Rank.OBSERVED
 
 

@@ -1,4 +1,4 @@
-"""How to start a worker, and how its tasks are treated."""
+"""Applications: how to start a worker, and the rules for its tasks."""
 
 from __future__ import annotations
 

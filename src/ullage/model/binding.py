@@ -1,4 +1,4 @@
-"""Durable claims on cards: which application of whom may use a card, and how cards are shared."""
+"""Durable bindings of applications to cards, and the sharing modes of cards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ullage.model.quantity import format_bytes
 
 
 class ShareMode(StrEnum):
-    """How the applications of one card share it: one alone, a cap of memory each, or in turns."""
+    """How the applications of one card share it: exclusively, with a cap of memory each, or in turns."""
 
     EXCLUSIVE = "Exclusive"
     MEMORY_SLICE = "MemorySlice"
@@ -24,23 +24,23 @@ SUPPORTED_MODES: dict[str, tuple[ShareMode, ...]] = {
     "cpu": (ShareMode.MEMORY_SLICE,),
     **dict.fromkeys(("apple-m", "intel-gpu", "amd-gpu"), (ShareMode.EXCLUSIVE,)),
 }
-"""What each type of accelerator can do, what it does by default first."""
+"""The modes of each type of accelerator, the default first."""
 
 
 def supported_modes(accelerator: str) -> tuple[ShareMode, ...]:
-    """What a type of accelerator can do, what it does by default first; one that is not known serves one at a time."""
+    """Return the modes of a type of accelerator, the default first; an unknown type is exclusive."""
     return SUPPORTED_MODES.get(accelerator, (ShareMode.EXCLUSIVE,))
 
 
 class Consume(StrEnum):
-    """Whether a pod takes all cards that are bound for it, or as many of them as it asks for."""
+    """Whether a pod takes all cards that are bound for it, or as many of them as it requests."""
 
     ALL = "all"
     SINGLE = "single"
 
 
 class BindingState(StrEnum):
-    """Where a binding stands: in force; its old processes are ending; two owners want it; it cannot be read."""
+    """The state of a binding: in force; its old processes are ending; two owners claim it; it is invalid."""
 
     BOUND = "Bound"
     DRAINING = "Draining"
@@ -49,7 +49,7 @@ class BindingState(StrEnum):
 
 
 class Mismatch(StrEnum):
-    """Why a binding is not for a pod; what comes first decides."""
+    """Why a binding does not match a pod; the first that applies decides."""
 
     INVALID = "binding-invalid"
     APPLICATION = "other-application"
@@ -61,7 +61,7 @@ class Mismatch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who a pod is to bindings; "" is not known."""
+    """The identity of a pod for bindings; "" is not known."""
 
     app: str = ""
     owner: str = ""
@@ -71,12 +71,12 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A card, and who may use it. All three of `app`, `owner` and `namespace` say who that is.
+    """A card, and the application that may use it, identified by `app`, `owner` and `namespace` together.
 
-    `legacy` marks a record from before owners were known: what it leaves empty is anybody's. `selector` are
-    conditions on labels that must all hold: without conditions every pod is meant, and none if it is None.
-    `memory_bytes` is the most that may be used of the card, None for no such cap. `reason` says why it is
-    invalid or in conflict; `accelerator` is the type of the card.
+    `legacy` marks a record from before owners were known: its empty fields match any. `selector` are conditions on
+    labels that must all hold: without conditions it matches every pod, and none if it is None. `memory_bytes` is the
+    cap on the memory of the card, None for no cap. `reason` says why it is invalid or in conflict; `accelerator` is
+    the type of the card.
     """
 
     name: str
@@ -92,7 +92,10 @@ class Binding:
     reason: str = ""
 
     def against(self, tenant: Tenant, *, strict: bool = False) -> Mismatch | None:
-        """What keeps a pod from it; None if it is the pod's. With `strict` nothing that is empty is anybody's."""
+        """Return why it does not match a pod; None if it does.
+
+        With `strict` an empty field matches nothing.
+        """
         others = {
             Mismatch.INVALID: self.state is BindingState.INVALID or not self.uuid,
             Mismatch.APPLICATION: not self.app or self.app != tenant.app,
@@ -107,11 +110,11 @@ class Binding:
         return self.selector is not None and all(each.holds(None, tenant.labels) for each in self.selector)
 
     def invalid(self, reason: str) -> Binding:
-        """Return the same as one that binds nothing, and why."""
+        """Return the binding as invalid, with the reason."""
         return replace(self, state=BindingState.INVALID, reason=reason)
 
     def on(self, vram_bytes: int) -> Binding:
-        """Return the same against a card of that many bytes: invalid if it promises more than there is."""
+        """Return the binding for a card of that many bytes: invalid if it promises more."""
         if self.memory_bytes is None or self.memory_bytes <= vram_bytes or self.state is BindingState.INVALID:
             return self
         asked, there = format_bytes(self.memory_bytes), format_bytes(vram_bytes)
@@ -120,23 +123,23 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """The bindings of a pod. Where they are of several owners nobody can say whose cards it may use."""
+    """The bindings of a pod. If they have several owners, it is unknown whose cards the pod may use."""
 
     bindings: tuple[Binding, ...]
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Whose they are; "" for nobody's."""
+        """Their owners; "" for bindings without an owner."""
         return tuple(sorted({binding.owner for binding in self.bindings}))
 
     @property
     def conflict(self) -> bool:
-        """Whether the pod is refused for it."""
+        """Whether the pod is refused because of several owners."""
         return len(self.owners) > 1
 
     @property
     def shown(self) -> tuple[Binding, ...]:
-        """The bindings as they are to be shown: all of them in conflict where there is one."""
+        """The bindings to be displayed: all of them in conflict if there is one."""
         if not self.conflict:
             return self.bindings
         whose = " and ".join(owner or "nobody in particular" for owner in self.owners)
@@ -145,6 +148,6 @@ class Matched:
 
 
 def matched(bindings: Iterable[Binding], tenant: Tenant, *, strict: bool = False) -> Matched:
-    """Return the bindings that are for a pod, by name."""
+    """Return the bindings that match a pod, by name."""
     found = (binding for binding in bindings if binding.against(tenant, strict=strict) is None)
     return Matched(tuple(sorted(found, key=lambda binding: binding.name)))

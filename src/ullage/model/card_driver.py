@@ -1,4 +1,4 @@
-"""How a driver tells of cards among its devices: which attributes name what."""
+"""How a driver reports cards among its devices: the attributes and their meaning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CardDriver:
 
     A device is a whole card if its attribute `kind` is `card` (with no `kind`: if it has an uuid and no `parent`).
     Another is part of the card whose uuid its `parent` names, or that lies at the same address. `zone` has the NUMA
-    node of a card that does not tell it by one of the names that are known.
+    node of a card that does not report it under a known name.
     """
 
     driver: str = "gpu.nvidia.com"
@@ -36,11 +36,11 @@ class CardDriver:
         return device.text(self.kind) == self.card if self.kind else not device.text(self.parent)
 
     def parent_of(self, device: SliceDevice) -> str:
-        """Return the uuid of the card that the device is part of, as it says itself; "" if it does not."""
+        """Return the uuid of the card that the device is part of, as it reports; "" if it does not."""
         return device.text(self.parent) if device.driver == self.driver else ""
 
     def gpu(self, device: SliceDevice, index: int) -> Gpu:
-        """Return the card that a device is. Its taints are for claims to tolerate: the books of cards know of none."""
+        """Return the card of a device, without its taints: claims tolerate those, and the ledger has none."""
         memory = device.capacity.get(device.qualified(self.memory))
         return Gpu(
             device.text(self.uuid),
@@ -53,15 +53,15 @@ class CardDriver:
         )
 
     def _zones(self, device: SliceDevice) -> tuple[int, ...]:
-        told = device.attributes.get(device.qualified(self.zone)) if self.zone else None
-        return zones_of(told.values) if told is not None and told.kind is ValueKind.INT else ()
+        zone = device.attributes.get(device.qualified(self.zone)) if self.zone else None
+        return zones_of(zone.values) if zone is not None and zone.kind is ValueKind.INT else ()
 
 
 NVIDIA = CardDriver()
 
 
 def index_of(device: SliceDevice) -> tuple[int, str, str]:
-    """Return what the cards of a node are numbered by: their own number, else their address, else their name."""
+    """Return the sort key of a card on its node: its own number, else its address, else its name."""
     number = device.attributes.get(device.qualified("index")) or device.attributes.get(device.qualified("minor"))
     known = number is not None and number.kind is ValueKind.INT and not number.listed
     return int(number.values[0]) if number is not None and known else -1, device.bus_id or "", device.name

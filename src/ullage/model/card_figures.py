@@ -1,4 +1,4 @@
-"""What models of cards compute, where neither a driver nor a device plugin reports it."""
+"""The compute of card models, for cards whose driver and device plugin do not report it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ullage.model.part import GFLOPS_PER_TFLOPS
 from ullage.model.profile import name_key
 
 _BEFORE = ("nvidia-", "tesla-", "amd-")
-"""Starts of a model's name that do not tell models apart; an agent may write the vendor twice."""
+"""Prefixes of a model's name that do not distinguish models; an agent may write the vendor twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a model of card has; None where it is not said. `model` is the start of its name.
+    """The capacity of a model of card; None where it is not stated. `model` is the start of its name.
 
     Raises:
         InvalidRequest: no name, no figure, or one that is not above 0.
@@ -40,7 +40,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures by the names of models: the longest name that a model starts with counts, else those of `rest`."""
+    """Figures by the names of models: the longest matching start of the name counts, else those of `rest`."""
 
     entries: tuple[Figure, ...] = ()
     rest: Figures | None = None
@@ -59,7 +59,7 @@ class Figures:
         return None if self.rest is None else self.rest.of(model)
 
     def complete(self, gpu: Gpu) -> Gpu:
-        """Return the card with what its model is known to have, where the card itself does not say it."""
+        """Return the card with the known capacity of its model, where the card does not report its own."""
         if gpu.compute_gflops is not None and gpu.vram_bytes is not None:
             return gpu
         found = self.of(gpu.model)
@@ -69,12 +69,12 @@ class Figures:
         return replace(gpu, compute_gflops=compute, vram_bytes=gpu.vram_bytes or found.vram_bytes)
 
     def with_(self, others: Iterable[Figure]) -> Figures:
-        """Return figures in which `others` come before all of these."""
+        """Return figures in which `others` override these."""
         return Figures(tuple(others), self)
 
 
 def model_key(model: str) -> str:
-    """Return what models are compared by: any case, `.`, `_` and blank as `-`, without the names of vendors before."""
+    """Return the form of a name for comparison: any case, `.`, `_` and blank as `-`, without prefixes of vendors."""
     key = name_key(model)
     while before := next((each for each in _BEFORE if key.startswith(each)), ""):
         key = key.removeprefix(before)
@@ -94,4 +94,4 @@ def _shipped() -> Figures:
 
 
 SHIPPED_FIGURES = _shipped()
-"""What comes with Ullage. An operator's own figures go before it."""
+"""The figures that come with Ullage; an operator's own figures override them."""

@@ -11,7 +11,7 @@ from ullage.model.gpu import Gpu
 
 @dataclass(frozen=True, slots=True)
 class PoolRule:
-    """A pool whose cards are on nodes with all of these labels, and of one of these models where some are named.
+    """A pool of the cards on nodes with all of these labels, and of one of these models if any are given.
 
     `models` are starts of names of models, in any case.
     """

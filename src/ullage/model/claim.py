@@ -1,4 +1,4 @@
-"""Whose a request is, beyond what it asks: the facts that quotas, preemption and gangs look at."""
+"""The owner and standing of a request: the facts that quotas, preemption and gangs use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ullage.model.request import MAX_CARDS, ResourceRequirement
 
 
 class Qos(StrEnum):
-    """Quality of service; it decides neither filters nor scores."""
+    """Quality of service; it affects neither filters nor scores."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -21,7 +21,7 @@ class Qos(StrEnum):
 
 
 PRIORITIES = {Qos.LOW: 0, Qos.MEDIUM: 0, Qos.HIGH: 10_000, Qos.CRITICAL: 100_000}
-"""The priority that comes with a quality of service when none is given."""
+"""The priority of a quality of service when no priority is given."""
 
 
 Amounts = Part
@@ -32,10 +32,9 @@ Amounts = Part
 class GangClaim:
     """Membership in a group that is placed together: `required` of `desired` members, within `timeout_s`.
 
-    `domain` is a label of nodes, or several with commas, the outermost level first: members are placed where
-    the last has one value, else the one before it, else few, if they can be. `within` is a label that has one
-    value for all of them, or none is placed. With `preempt` work of lower priority gives way to the gang as a
-    whole.
+    `domain` is a label of nodes, or several with commas, the outermost level first. Members are placed where the last
+    level has one value, else the one before it, else few values, if possible. `within` is a label that must have one
+    value for all members. With `preempt` work of lower priority is evicted for the gang as a whole.
     """
 
     key: str
@@ -60,12 +59,12 @@ class GangClaim:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The labels that say what is near, the outermost level first."""
+        """The labels of the levels, the outermost first."""
         return () if self.domain is None else tuple(label.strip() for label in self.domain.split(","))
 
     @property
     def nearest(self) -> str | None:
-        """The deepest level that it names, if any."""
+        """The deepest level, if there is any."""
         return self.levels[-1] if self.levels else self.within
 
 
@@ -73,9 +72,9 @@ class GangClaim:
 class Claim:
     """The owner of an allocation and its standing; `limit` is the most it may use of each card.
 
-    `priority` is a signed 32-bit number, as in Kubernetes; `protected_until` shields it from preemption
-    (seconds since the epoch). Quotas on limits count the limit, and never less than what is charged; with
-    `counts_as_written` they count the limit as it is written, where a card is held whole for its compute alone.
+    `priority` is a signed 32-bit number, as in Kubernetes; until `protected_until` (seconds since the epoch) it cannot
+    be preempted. Quotas on limits count the limit, and never less than what is charged; with `counts_as_written` they
+    count the limit as it is written, where a card is held whole for its compute alone.
 
     Raises:
         InvalidRequest: the priority is out of range.
@@ -97,17 +96,17 @@ class Claim:
 
     @property
     def promise(self) -> tuple[Part | None, bool]:
-        """Return all that quotas on limits go by, apart from what is asked: the limit, and how it counts."""
+        """Return what quotas on limits use apart from the request: the limit, and how it counts."""
         return self.limit, self.counts_as_written
 
     def most(self, charged: tuple[int, int], limit: tuple[int, int]) -> tuple[int, int]:
-        """Return what it counts on a card in quotas on limits: compute and vram, as its limit comes to there."""
+        """Return its compute and vram on a card for quotas on limits."""
         if self.counts_as_written and self.limit is not None:
             return limit
         return max(charged[0], limit[0]), max(charged[1], limit[1])
 
     def shielded(self, until: float) -> Claim:
-        """Return it shielded from preemption until then at least (seconds since the epoch)."""
+        """Return the claim protected from preemption until then at least (seconds since the epoch)."""
         return self if until <= self.protected_until else replace(self, protected_until=until)
 
     def __post_init__(self) -> None:
@@ -117,9 +116,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked, by whom, under an identity that never changes: a pod's UID, or a request id.
+    """A request with its owner and an identity that never changes: a pod's UID, or a request id.
 
-    `strategy` goes before that of the pool.
+    `strategy` overrides that of the pool.
     """
 
     uid: str
@@ -137,7 +136,7 @@ class Request:
 
     @classmethod
     def of(cls, uid: str, asked: str, claim: Claim | None = None, *, strategy: str | None = None) -> Request:
-        """Return the request that a text such as `tflops=40,vram=10g` asks.
+        """Return the request of a text such as `tflops=40,vram=10g`.
 
         Raises:
             InvalidRequest: the text cannot be read, or asks for no cards.
@@ -146,10 +145,10 @@ class Request:
         return cls(uid, ResourceRequirement.from_string(asked), claim or Claim(), strategy)
 
     def check(self) -> None:
-        """Refuse a limit that is below what is asked, in what both say in one unit.
+        """Refuse a limit below the request, in dimensions where both have the same unit.
 
         Raises:
-            InvalidRequest: it is.
+            InvalidRequest: the limit is below the request.
 
         """
         if self.claim.limit is not None and self.requirement.part is not None:

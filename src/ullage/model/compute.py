@@ -1,4 +1,4 @@
-"""Cards that applications are bound to: what there is, who is bound, and what an application asks."""
+"""Cards to which applications are bound: the cards, the bindings, and the requirements of applications."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CardKey(NamedTuple):
 
 
 class AppKey(NamedTuple):
-    """An application: all three say which, never the name alone."""
+    """The identity of an application: all three fields, never the name alone."""
 
     name: str
     owner: str
@@ -30,14 +30,14 @@ class AppKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Amounts of a node that are not of cards."""
+    """Amounts of a node other than those of cards."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     disk_bytes: int = 0
 
     def __add__(self, other: Room) -> Room:
-        """Both together."""
+        """Return the sum."""
         return Room(
             self.cpu_milli + other.cpu_milli,
             self.memory_bytes + other.memory_bytes,
@@ -46,14 +46,14 @@ class Room:
 
 
 EVERYBODY = "*"
-"""In place of an owner: the quota of each who has none of their own."""
+"""In place of an owner: the quota of each owner without one of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerQuota:
     """The most that the applications of an owner may have together; None is no limit, and 0 nothing at all.
 
-    `vram_bytes` counts what of a card is shared out, and a card that is not shared out with all of it. `cpu_milli` and
+    `vram_bytes` counts the memory caps on a card whose memory is divided, and all of any other card. `cpu_milli` and
     `memory_bytes` are of nodes.
     """
 
@@ -65,10 +65,10 @@ class OwnerQuota:
 
 @dataclass(frozen=True, slots=True)
 class ComputeCard:
-    """A card, or what a node with one memory for everything shows in place of one. `share` is how it is shared.
+    """A card, or what a node with one memory for everything reports in place of one. `share` is its sharing mode.
 
-    `healthy` is what its driver says, `cordoned` what an operator does; both keep new work away. `stands_for` are
-    the cards that a node has in place of which it shows this one.
+    `healthy` is reported by its driver, `cordoned` set by an operator; both keep new work away. `stands_for` are the
+    cards of the node in place of which it is shown.
     """
 
     node: str
@@ -90,13 +90,13 @@ class ComputeCard:
 
     @property
     def key(self) -> CardKey:
-        """Which card it is."""
+        """The identity of the card."""
         return CardKey(self.node, self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeNode:
-    """A node with its cards. `used` is measured, `requested` is what its pods asked; 0 of `capacity` is not known."""
+    """A node with its cards. `used` is measured, `requested` by its pods; 0 of `capacity` is not known."""
 
     name: str
     cards: tuple[ComputeCard, ...] = ()
@@ -113,7 +113,7 @@ class ComputeNode:
 
 @dataclass(frozen=True, slots=True)
 class ComputeRequirement:
-    """What an application asks in one of the ways it can run. A limit of 0 is as much as is required.
+    """The requirement of an application in one of its modes. A limit of 0 equals the required amount.
 
     Bytes of cards count over all cards that it gets. Several cards, or nodes, are for nvidia only.
     """
@@ -130,12 +130,12 @@ class ComputeRequirement:
 
     @property
     def needs_card(self) -> bool:
-        """Whether it runs on a card at all."""
+        """Whether it runs on a card."""
         return self.accelerator not in ("", CPU)
 
     @property
     def limit_bytes(self) -> int:
-        """The bytes of cards that it would use if it got them."""
+        """The bytes of cards that it would use."""
         return max(self.gpu_limit_bytes, self.gpu_bytes)
 
     @property
@@ -146,7 +146,7 @@ class ComputeRequirement:
         return Scope.CARDS if self.accelerator == NVIDIA and self.several_cards else Scope.CARD
 
     def room(self, *, install: bool = False) -> Room:
-        """Return what it takes of a node; of its disk only while it is installed."""
+        """Return what it takes of a node; disk counts only during installation."""
         return Room(self.cpu_milli, self.memory_bytes, self.disk_bytes if install else 0)
 
 
@@ -160,7 +160,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A card that is chosen for an application; `memory_bytes` counts where memory is shared out, else it is 0."""
+    """A card that is chosen for an application; `memory_bytes` counts where memory is divided, else it is 0."""
 
     node: str
     device: str
@@ -168,17 +168,17 @@ class Pick:
 
     @property
     def key(self) -> CardKey:
-        """Which card it is."""
+        """The identity of the card."""
         return CardKey(self.node, self.device)
 
 
 @dataclass(frozen=True, slots=True)
 class BoundCard:
-    """An application is bound to a card: one row of the ledger.
+    """The binding of an application to a card: one row of the ledger.
 
-    `id` names the row for ever; whoever runs on the card tells by which row it does. A row that is
-    draining is of an application that was told to leave: it counts until nobody runs by it. `share` is
-    how the card was shared when the row was made, `by` who asked for it, and `at` when, in seconds since 1970.
+    `id` names the row permanently; a process on the card reports the row by which it runs. A draining row belongs to
+    an application that was asked to leave: it counts until no process runs by it. `share` is the sharing mode of the
+    card when the row was made, `by` who requested it, and `at` when, in seconds since 1970.
     """
 
     id: str
@@ -195,7 +195,7 @@ class BoundCard:
 
     @property
     def draining(self) -> bool:
-        """Whether its application was told to leave."""
+        """Whether its application was asked to leave."""
         return self.state is BindingState.DRAINING
 
 
@@ -209,7 +209,7 @@ class CardUser:
 
 
 class AppState(StrEnum):
-    """What an application is doing, in the words of its controller."""
+    """The state of an application, by the names of its controller."""
 
     INSTALLING = "installing"
     INITIALIZING = "initializing"
@@ -231,10 +231,10 @@ class AppState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostedApp:
-    """An application of somebody. `requirements` are the ways in which it can run, `accelerator` the chosen one.
+    """An application of an owner. `requirements` are the modes in which it can run, `accelerator` the chosen one.
 
-    A client of a shared server has no requirements of its own. `state` is text, as controllers have states that
-    are not known here. `unreadable` says what about its requirements cannot be read, by field: nothing is decided for
+    A client of a shared server has no requirements of its own. `state` is text, as controllers have states that are
+    not known here. `unreadable` says what about its requirements cannot be read, by field: no decision is made for
     such an application. Where it takes cards `singly`, each of its pods takes one of the bound cards, not all of them.
     """
 
@@ -250,7 +250,7 @@ class HostedApp:
 
     @property
     def requirement(self) -> ComputeRequirement | None:
-        """How it runs: as was chosen, or in its only way; None where nothing was chosen, or there is nothing to."""
+        """The requirement of the chosen mode, or of its only mode; None where none was chosen, or it has none."""
         chosen = [each for each in self.requirements if each.accelerator == self.accelerator]
         if chosen:
             return chosen[0]

@@ -1,4 +1,4 @@
-"""What is said of cards and applications: what there is room for, what is wrong with a choice, what a switch does."""
+"""Results about cards and applications: availability, validation of a choice, and changes of the sharing mode."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, Comput
 
 
 class FitLevel(StrEnum):
-    """How well a card fits: all that would be used, or just what is required."""
+    """How well a card fits: for all that would be used, or just for what is required."""
 
     LIMIT = "limit"
     REQUIRED = "required"
 
 
 class NodeStatus(StrEnum):
-    """Whether a node will do; NOT_AVAILABLE has no usable card of the type, NOT_ENOUGH has too little of it."""
+    """Whether a node fits; NOT_AVAILABLE has no usable card of the type, NOT_ENOUGH has too little of it."""
 
     AVAILABLE = "available"
     NOT_AVAILABLE = "not_available"
@@ -24,7 +24,7 @@ class NodeStatus(StrEnum):
 
 
 class NoRoom(StrEnum):
-    """Why an application fits nowhere."""
+    """Why no node fits an application."""
 
     NO_NODE = "no-matching-node"
     NO_CARD = "no-card-with-enough-vram"
@@ -35,7 +35,7 @@ class NoRoom(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One amount of a node: `used` without what is asked, `available` what is left of `capacity`."""
+    """One amount of a node: `used` without the application, `available` what is left of `capacity`."""
 
     resource: str
     required: int
@@ -45,26 +45,26 @@ class Dimension:
 
     @property
     def available(self) -> int:
-        """What is left."""
+        """The amount that is left."""
         return max(0, self.capacity - self.used)
 
 
 @dataclass(frozen=True, slots=True)
 class NodePressure:
-    """What of a node an application would use, and what of that is too much."""
+    """The amounts that an application would use of a node, and which of them are too large."""
 
     node: str
     dimensions: tuple[Dimension, ...]
 
     @property
     def pressured(self) -> bool:
-        """Whether anything is too much."""
+        """Whether any amount is too large."""
         return any(each.pressured for each in self.dimensions)
 
 
 @dataclass(frozen=True, slots=True)
 class CardRoom:
-    """What a card has for an application; `fit` is None where it alone is not enough."""
+    """The room of a card for an application; `fit` is None if the card alone is not enough."""
 
     card: ComputeCard
     available: int
@@ -75,7 +75,7 @@ class CardRoom:
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """What a node has for an application."""
+    """The room of a node for an application."""
 
     node: str
     accelerator: str
@@ -85,7 +85,7 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Where an application could run now; `reason` is None where it can."""
+    """Where an application could run now; `reason` is None if it can."""
 
     requirement: ComputeRequirement
     nodes: tuple[NodeRoom, ...]
@@ -104,14 +104,14 @@ class Availability:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Whether a choice of cards will do; `code` says why not."""
+    """Whether a choice of cards is valid; `code` says why not."""
 
     code: str = ""
     pressure: NodePressure | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether it will do."""
+        """Whether it is valid."""
         return not self.code
 
 
@@ -128,7 +128,7 @@ class Shortage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """An application that somebody would install."""
+    """An application to be installed."""
 
     id: str
     app: AppKey
@@ -137,7 +137,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """Whether all demands could be installed one after the other: if not, which is the first that could not."""
+    """Whether all demands could be installed one after the other, else the first that could not."""
 
     failed: str | None = None
     reason: Shortage | None = None
@@ -146,12 +146,12 @@ class Preflight:
 
     @property
     def installable(self) -> bool:
-        """Whether all could be."""
+        """Whether all demands could be installed."""
         return self.failed is None
 
 
 class SwitchStatus(StrEnum):
-    """What comes of switching how a card is shared."""
+    """The result of a change of a card's sharing mode."""
 
     UNCHANGED = "unchanged"
     SWITCHED = "switched"
@@ -160,7 +160,7 @@ class SwitchStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoppedApp:
-    """An application that has to stop for a switch, or cannot: then `reason` says why."""
+    """An application that has to stop for the change, or cannot: then `reason` says why."""
 
     app: AppKey
     state: str
@@ -169,7 +169,7 @@ class StoppedApp:
 
 @dataclass(frozen=True, slots=True)
 class SwitchReport:
-    """What comes of a switch. Where anybody is blocked, nobody is stopped."""
+    """The result of a change. If any application is blocked, none is stopped."""
 
     card: CardKey
     status: SwitchStatus
@@ -178,7 +178,7 @@ class SwitchReport:
 
 
 class InstallStatus(StrEnum):
-    """Whether an application could be installed in one of the ways it can run."""
+    """Whether an application could be installed in one of its modes."""
 
     INSTALLABLE = "installable"
     INSUFFICIENT = "insufficient-resources"
@@ -187,7 +187,7 @@ class InstallStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModeOption:
-    """A way in which an application can run, and whether it could now."""
+    """A mode of an application, and whether it could run in it now."""
 
     accelerator: str
     status: InstallStatus
@@ -195,7 +195,7 @@ class ModeOption:
 
 
 class CheckType(StrEnum):
-    """What kind of check failed, in the words of clients."""
+    """The kind of a failed check, by the names of clients."""
 
     REQUIRED = "computeBindingRequired"
     UNAVAILABLE = "computeBindingUnavailable"
@@ -205,7 +205,7 @@ class CheckType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
-    """A check that failed, with what helps to choose better; nothing was changed."""
+    """A check that failed, with details that help to choose differently; nothing was changed."""
 
     type: CheckType
     availability: Availability | None = None
@@ -216,7 +216,7 @@ class FailedCheck:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An item that could not be read, or stands for nothing any more; the others are not held up by it."""
+    """An item that could not be read, or refers to something that no longer exists; others are still processed."""
 
     item: str
     reason: str

@@ -1,4 +1,4 @@
-"""Claims to devices: what is asked, and what was allocated (`resource.k8s.io/v1`)."""
+"""Device claims: requests, and their allocations (`resource.k8s.io/v1`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ullage.model.slice_device import DeviceId
 from ullage.model.taint import Toleration
 
 MAX_RESULTS = 32
-"""Devices that one claim may be allocated."""
+"""The most devices that one claim may be allocated."""
 
 MAX_RESERVATIONS = 256
-"""Pods that one claim may be reserved for."""
+"""The most pods that one claim may be reserved for."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """A class of devices, by expressions that all hold for its devices; a pod may ask for it by `resource`."""
+    """A class of devices, by expressions that all hold for its devices; a pod may request it by `resource`."""
 
     name: str
     selectors: tuple[str, ...] = ()
@@ -30,8 +30,8 @@ class DeviceClass:
 class Wanted:
     """Devices of one class: `count` of them, or all (None), for which all of the expressions hold.
 
-    `name` is that of the request, with that of the alternative behind a slash. `capacity` is what each device has to
-    have, in thousandths. Who has `admin` access takes nothing from others.
+    `name` is that of the request, with that of the alternative behind a slash. `capacity` is the least that each
+    device must have, in thousandths. A request with `admin` access takes nothing from others.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """One request: the first of its alternatives that can be had."""
+    """One request: the first of its alternatives that can be satisfied."""
 
     name: str
     alternatives: tuple[Wanted, ...]
@@ -61,7 +61,7 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What the devices of some requests (all, if none is named) have in common in an attribute, or must not.
+    """What the devices of some requests (all, if none is named) must have in common in an attribute, or must not.
 
     Requests are named as they are, or by one alternative behind a slash.
     """
@@ -71,7 +71,7 @@ class Constraint:
     distinct: bool = False
 
     def is_about(self, name: str) -> bool:
-        """Return whether it holds for the devices of that alternative."""
+        """Return whether it applies to the devices of that alternative."""
         return not self.requests or name in self.requests or name.partition("/")[0] in self.requests
 
 
@@ -88,7 +88,7 @@ class DeviceResult:
 
 @dataclass(frozen=True, slots=True)
 class ClaimAllocation:
-    """What a claim was allocated, and on which nodes it can be used."""
+    """The devices of an allocated claim, and the nodes on which it can be used."""
 
     results: tuple[DeviceResult, ...] = ()
     nodes: NodeAffinity = ANY_NODE
@@ -96,16 +96,16 @@ class ClaimAllocation:
 
 @dataclass(frozen=True, slots=True)
 class UnreadDevices:
-    """Which devices a claim can have that cannot be read: those of `pools` (driver and name) that reach `nodes`.
+    """The possible devices of an unreadable claim: those of `pools` (driver and name) that reach `nodes`.
 
-    Without pools they can be of any, without nodes on any.
+    Without pools they can be of any pool, without nodes on any node.
     """
 
     nodes: frozenset[str] = frozenset()
     pools: frozenset[tuple[str, str]] = frozenset()
 
     def is_about(self, driver: str, pool: str) -> bool:
-        """Return whether they can be of a pool; a pool of which no name could be read is any of its driver."""
+        """Return whether they can be of a pool; a pool without a readable name is any of its driver."""
         return not self.pools or not self.pools.isdisjoint({(driver, pool), (driver, "")})
 
     def __str__(self) -> str:
@@ -116,10 +116,10 @@ class UnreadDevices:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClaim:
-    """One claim as the API has it. `reserved_for` are uids of those who may use it, `owner` the pod it was made for.
+    """One claim as the API has it. `reserved_for` are uids of its users, `owner` the pod it was made for.
 
-    `extended`: it was made for the resources that the pod's containers ask for, by whoever placed the pod. `labels`
-    say, as those of a pod do, in which queue it counts.
+    `extended`: a scheduler made it for the extended resources of the pod's containers. `labels` name the queue in
+    which it counts, as those of a pod do.
     """
 
     uid: str

@@ -1,4 +1,4 @@
-"""What a process is started with: variables and paths."""
+"""Checks of the environment variables and paths of a process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ullage.model.error import invalid
 
 _NAME = re.compile(r"[^\s=\x00-\x1f\x7f]+")
 _MOST_BYTES = 128 * 1024
-"""Linux takes no longer string for a process (MAX_ARG_STRLEN, see execve(2))."""
+"""Linux accepts no longer string for a process (MAX_ARG_STRLEN, see execve(2))."""
 
 
 def check_environment(field: str, environment: Mapping[str, str]) -> None:
-    """Refuse variables that no process can be started with.
+    """Refuse variables with which no process can be started.
 
     Raises:
         InvalidRequest: an empty name, one with `=`, a space or a control character; a value with NUL, or too long.
@@ -29,7 +29,7 @@ def check_environment(field: str, environment: Mapping[str, str]) -> None:
 
 
 def check_absolute_path(field: str, path: str | None) -> None:
-    """Refuse what no process can be started in, or from.
+    """Refuse a path in which, or from which, no process can be started.
 
     Raises:
         InvalidRequest: a relative path, or one with a NUL character.

@@ -1,16 +1,15 @@
-"""Errors that leave Ullage, split by whose turn it is to act.
+"""Errors that leave Ullage, by the party that has to act.
 
-`InvalidRequest`: the caller must change what it asks. `Conflict`: the request is well formed but
-the present state refuses it. `Unavailable`: the service, or something it needs, cannot answer now.
-
-Each error has a stable kebab-case `code`; programs compare codes, people read messages. A refusal
-to *place* work is not an error but a `Rejection` value (see `model/rejection.py`).
+`InvalidRequest`: the caller must change the request. `Conflict`: the request is well formed but the present state
+refuses it. `Unavailable`: the service, or something it needs, cannot answer now. Each error has a stable kebab-case
+`code`; programs compare codes, people read messages. A refusal to *place* work is not an error but a `Rejection` value
+(see `model/rejection.py`).
 """
 
 from __future__ import annotations
 
 _SHOWN = 120
-"""Characters of an offending value that a message repeats."""
+"""Characters of an offending value that a message quotes."""
 
 
 class UllageError(Exception):
@@ -39,13 +38,13 @@ class NotFound(InvalidRequest):
 
 
 class Forbidden(InvalidRequest):
-    """It is not the caller's to ask."""
+    """The caller has no permission for the request."""
 
     code = "forbidden"
 
 
 class Unplaceable(InvalidRequest):
-    """No node can ever hold what is asked, whatever ends or is freed; `suggestions` are requests that fit."""
+    """No node can ever satisfy the request, whatever ends or is freed; `suggestions` are requests that fit."""
 
     code = "unplaceable"
 
@@ -61,7 +60,7 @@ class Conflict(UllageError):
 
 
 class VersionChanged(Conflict):
-    """Somebody else changed it first: read it again, and decide anew."""
+    """Another writer changed the object first: read it again, and repeat the decision."""
 
     code = "version-changed"
 
@@ -73,19 +72,19 @@ class AlreadyExists(Conflict):
 
 
 class Unavailable(UllageError):
-    """The service, or something it stands on, cannot answer now."""
+    """The service, or something it depends on, cannot answer now."""
 
     code = "unavailable"
 
 
 class DiskFull(Unavailable):
-    """The disk of the server has no room: nothing new is taken until it has."""
+    """The disk of the server is full: no change is accepted until it has room."""
 
     code = "disk-full"
 
 
 def invalid(field: str, value: object, fix: str) -> InvalidRequest:
-    """Return the one form of an input error: which field, which value, how to mend it."""
+    """Return an input error in the common form: the field, the value, and the fix."""
     shown = repr(value)
     if len(shown) > _SHOWN:
         shown = shown[: _SHOWN - 3] + "..."
@@ -99,5 +98,5 @@ class InvalidAnnotation(InvalidRequest):
 
 
 def invalid_annotation(key: str, value: object, fix: str) -> InvalidAnnotation:
-    """Return the same form for a key of a pod; `key` is written in full, with its domain."""
+    """Return the error about a key of a pod; `key` is the full key, with its domain."""
     return InvalidAnnotation(invalid(key, value, fix).message, field=key)

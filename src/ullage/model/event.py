@@ -1,4 +1,4 @@
-"""What happened, for people and for whoever follows the server."""
+"""Events, for people and for clients that follow the server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A long-lived worker process and its life.
+"""Executors: long-lived worker processes and their states.
 
     Void -> Idle -> Binding -> Bound -> Unbinding -> Idle -> Releasing -> Released
 
-`apply` is the whole table; what it does not list is refused and changes nothing.
+`apply` is the whole table; a transition that it does not list is refused and changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.model.error import Conflict
 
 
 class ExecutorState(StrEnum):
-    """Where an executor is in its life."""
+    """The states of an executor."""
 
     VOID = "void"
     IDLE = "idle"
@@ -26,7 +26,7 @@ class ExecutorState(StrEnum):
 
 
 class Operation(StrEnum):
-    """What can happen to an executor."""
+    """The operations on an executor."""
 
     REGISTER = "register"
     BIND = "bind"
@@ -41,7 +41,7 @@ class Operation(StrEnum):
 
 
 class BindCode(IntEnum):
-    """How a bind ended."""
+    """The result of a bind."""
 
     OK = 0
     INSTALL_FAILED = 10
@@ -76,7 +76,7 @@ def apply(state: ExecutorState, operation: Operation, session: str | None = None
     """Return the state after `operation`.
 
     Raises:
-        Conflict: the table has no such move, or a bind completes without a session.
+        Conflict: the table has no such transition, or a bind completes without a session.
 
     """
     after = TRANSITIONS.get((state, operation))

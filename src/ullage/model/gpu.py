@@ -10,7 +10,7 @@ from ullage.model.quantity import PPM
 
 
 class GpuPhase(StrEnum):
-    """Where a card is in its life; only a running one takes work."""
+    """The phase of a card; only a running one takes work."""
 
     PENDING = "pending"
     UPDATING = "updating"
@@ -22,14 +22,13 @@ class GpuPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A card's identity and facts. What is unknown stays None and is never guessed.
+    """A card's identity and facts. Unknown facts stay None and are never guessed.
 
-    `uuid` names the card for good; `index` is its position on the node today. A card that is not
-    `healthy`, not running, `cordoned`, or `used_by` another device plugin keeps what runs on it and
-    receives nothing new. `isolations` are the modes it supports (None: unknown), `isolation` the one its
-    node's runtime is set to. `max_users` is how many may have parts of it at a time (None: any number);
-    requests for slices of hardware are not bound by it. `zones` are the NUMA nodes it is near to,
-    ascending; none: not known.
+    `uuid` identifies the card permanently; `index` is its present position on the node. A card that is not `healthy`,
+    not running, `cordoned`, or `used_by` another device plugin keeps what runs on it and receives nothing new.
+    `isolations` are the modes it supports (None: unknown), `isolation` the one its node's runtime is set to.
+    `max_users` is how many may have parts of it at a time (None: any number); requests for hardware slices are not
+    limited by it. `zones` are the NUMA nodes it is near to, ascending; none: not known.
     """
 
     uuid: str
@@ -62,11 +61,11 @@ class Gpu:
 
     @property
     def empty(self) -> bool:
-        """Whether it says that it has nothing to give: no compute, no vram, or no users that it may have."""
+        """Whether it reports that it has nothing to allocate: no compute, no vram, or no users."""
         return 0 in (self.compute_gflops, self.vram_bytes, self.max_users)
 
     @property
     def usable(self) -> bool:
-        """Whether it takes new work at all."""
+        """Whether it takes new work."""
         ready = self.healthy and self.phase is GpuPhase.RUNNING and not self.used_by and not self.cordoned
         return ready and not self.empty

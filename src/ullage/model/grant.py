@@ -1,4 +1,4 @@
-"""What a charge comes to on its card, in the units that people, workers and limiters read."""
+"""The amounts of a charge on its card, in the units of people, workers and limiters."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PERCENT = 100
 class Grant:
     """A part of one card: fractions are in millionths of it, rounded up.
 
-    `fraction_ppm` is the larger of its two fractions, which is also what counts in shares. Amounts are
-    in GFLOPS and bytes, None where nobody knows what the card has.
+    `fraction_ppm` is the larger of its two fractions, which is also what counts in shares. Amounts are in GFLOPS and
+    bytes, None where the capacity of the card is not known.
     """
 
     compute_ppm: int
@@ -28,14 +28,14 @@ class Grant:
 
     @classmethod
     def of(cls, gpu: Gpu, charge: Charge | None) -> Grant:
-        """Return what `charge` takes of the card; None is all of it."""
+        """Return the grant of `charge` on the card; None is all of it."""
         if charge is None:
             return cls(PPM, PPM, gpu.compute_gflops, gpu.vram_bytes)
         return cls.amounts(gpu, charge.compute, charge.vram, charge.isolation)
 
     @classmethod
     def amounts(cls, gpu: Gpu, compute: int, vram: int, isolation: Isolation = Isolation.SHARED) -> Grant:
-        """Return that much of the card, in the units of its books (see `Charge`)."""
+        """Return the grant of amounts in the units of the ledger (see `Charge`)."""
         return cls(
             -(-compute * PPM // max(1, gpu.compute)),
             -(-vram * PPM // max(1, gpu.vram)),

@@ -1,4 +1,4 @@
-"""Who holds what on a node, as it was seen there: the containers of pods, with CPUs, devices and memory."""
+"""Holdings observed on a node: the containers of pods, with CPUs, devices and memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MemoryHolding:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one container holds: CPUs of its own, ascending, and the ids of devices by resource (`gpu` for cards).
+    """The holding of one container: exclusive CPUs, ascending, and the ids of devices by resource (`gpu` for cards).
 
     `counts` are numbers of devices, by resource, from a source that does not name them.
     """
@@ -42,7 +42,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class PodHolding:
-    """What a pod holds. A source knows its uid, or its namespace and name, or both; "" is not known."""
+    """The holdings of a pod. A source knows its uid, or its namespace and name, or both; "" is not known."""
 
     namespace: str = ""
     name: str = ""
@@ -52,7 +52,7 @@ class PodHolding:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """All that is held on a node. `stale`: it comes from a file that may still name pods that have ended."""
+    """All holdings on a node. `stale`: they come from a file that may still name pods that have ended."""
 
     pods: tuple[PodHolding, ...] = ()
     stale: bool = False

@@ -1,7 +1,7 @@
 """Sets of ids as the kernel and Kubernetes write them: `0-3,8`.
 
-The form is that of the Linux cpulist and of a kubelet's CPU set. Ids are bounded and ranges are never
-spread out before they are known to be short, so that no text can fill the memory.
+The form is that of the Linux cpulist and of a kubelet's CPU set. Ids are bounded, and ranges are expanded only once
+they are known to be short, so that no text can fill the memory.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from ullage.model.resources import MILLI, Resources
 from ullage.model.topology import Topology
 
 MAX_EXECUTORS = 128
-"""Executors a node may hold unless it says otherwise."""
+"""The most executors of a node unless it sets another number."""
 
 
 class NodeState(StrEnum):
@@ -31,10 +31,10 @@ _MOVES = {
 
 
 def move_node(state: NodeState, to: NodeState) -> NodeState:
-    """Return the state after a move; a move to the present state is a no-op.
+    """Return the state after a transition; a transition to the present state does nothing.
 
     Raises:
-        Conflict: the move is not allowed (a Ready node must be Unknown before it is NotReady).
+        Conflict: the transition is not allowed (a Ready node must be Unknown before it is NotReady).
 
     """
     if state is not to and (state, to) not in _MOVES:
@@ -44,7 +44,7 @@ def move_node(state: NodeState, to: NodeState) -> NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Inventory of one machine. `reserved` is kept from work: allocatable = capacity - reserved.
+    """Inventory of one machine. `reserved` is reserved from work: allocatable = capacity - reserved.
 
     A `topology` of None is not known; `topology_note` says what of it was refused or left out.
     """

@@ -1,4 +1,4 @@
-"""What an outside source says of one node, whatever the form of its document."""
+"""The record of one node from an outside source, in any form of document."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Stock:
 
 
 def stock_of_cards(cards: Iterable[Gpu], use: Use) -> Stock:
-    """Return the stock of a node's cards; a card is free that is healthy and of which no container holds anything.
+    """Return the stock of a node's cards; a card is free if it is healthy and no container holds any of it.
 
-    Cards are found by uuid. For each id that no card has, one more card counts as held.
+    Cards are found by uuid. For each id that matches no card, one more card counts as held.
     """
     known = tuple(cards)
     held = _held(use)
@@ -41,11 +41,11 @@ def _held(use: Use | None) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node as one source describes it: its machine, its cards in the order of their index, and what is held.
+    """A node as one source describes it: its machine, its cards in the order of their index, and its holdings.
 
-    A card has the uuid "" if the source does not know it; then it goes by its index. `stock` is by resource
-    (`gpu` for cards, which the cluster calls `card_resource`); its free ids are the source's word, which is
-    older than the ledger. `use` is None if the source does not say who holds what.
+    A card has the uuid "" if the source does not know it; then it is identified by its index. `stock` is by resource
+    (`gpu` for cards, which the cluster calls `card_resource`); its free ids are the source's, which are older than the
+    ledger. `use` is None if the source has no holdings.
     """
 
     node: str

@@ -1,4 +1,4 @@
-"""Room that is kept for a request until it is placed or gone."""
+"""Room that is reserved for a request until it is placed or gone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ullage.model.victim import Victim
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A request that room is kept for on a node until it is placed or gone.
+    """A request for which room on a node is reserved until it is placed or gone.
 
-    With `gpus` (and what it takes of them, nothing said for whole ones) it is kept there; without, on the cards that
-    fit best. `since` is when it was nominated or last asked for again (seconds), `victims` who was evicted for it. It
-    is `owed` once others gave way to it or moved for it, or for another one of its gang, or if it moves itself: then
-    it keeps everybody else out, whatever their priority, so that nobody is evicted in vain. A `hold` does so too, and
-    the request goes where it is; it may be of one that still leaves another place (see
-    `core/evicting/consolidation.py`). One that is `first_come` keeps those of its own priority out too, but who was
+    With `gpus` (and what it takes of them, nothing for whole ones) these cards are reserved; without, the cards that
+    fit best. `since` is when it was nominated or last requested again (seconds), `victims` were evicted for it. It is
+    `owed` once others were evicted or moved for it, or for another member of its gang, or if it moves itself. Then it
+    excludes all other requests, of any priority, so that no eviction is in vain. A `hold` does so too, and the request
+    already runs there; it may belong to a request that still leaves another place (see
+    `core/evicting/consolidation.py`). A `first_come` one also excludes requests of its own priority that were not
     nominated before it.
     """
 
@@ -34,5 +34,5 @@ class Nomination:
 
     @property
     def keeps_all_out(self) -> bool:
-        """Whether nobody else gets this room, whatever their priority."""
+        """Whether it excludes all other requests, of any priority."""
         return self.hold or self.owed

@@ -1,4 +1,4 @@
-"""How much more than it has a node may promise: limits are promises, requests are not."""
+"""The oversubscription of a node: the sum of limits may exceed its capacity, the sum of requests may not."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _RANGES = {
 class Oversubscription:
     """The section of a pool. All three are whole percentages.
 
-    Vram may spill into that part of the machine's memory and that part of its disk; compute is sold
-    `compute_oversell_ratio` hundredths of what the cards have.
+    Vram may spill into that part of the machine's memory and that part of its disk; compute may be promised up to
+    `compute_oversell_ratio` hundredths of the capacity of the cards.
 
     Raises:
         InvalidRequest: a value is not a whole number, or out of its range (0 to 100; the ratio 100 to 100000).
@@ -39,7 +39,10 @@ class Oversubscription:
                 raise invalid(f"oversubscription.{field}", value, fix)
 
     def virtual(self, total: tuple[int, int], memory_bytes: int, disk_bytes: int) -> tuple[int, int]:
-        """What a machine may promise: (compute, vram) of its cards in `total` and in the answer, rounded down."""
+        """Return the most that limits may add up to, as (compute, vram), rounded down.
+
+        `total` is the (compute, vram) of the machine's cards.
+        """
         compute, vram = total
         memory = memory_bytes * self.vram_expand_to_host_mem // _PERCENT
         disk = disk_bytes * self.vram_expand_to_host_disk // _PERCENT

@@ -1,4 +1,4 @@
-"""Parts of cards: how much of each card is asked, and which cards will do."""
+"""Parts of cards: the requested amount of each card, and the conditions on cards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ullage.model.quantity import (
 GFLOPS_PER_TFLOPS = 1000
 
 MAX_NAMES = 1024
-"""Cards, or words, that one condition of a request may list."""
+"""The most cards, or words, in one condition of a request."""
 
 _LISTS = {
     "gpu_uuid": "uuids",
@@ -34,9 +34,9 @@ _LISTS = {
 
 
 class Isolation(StrEnum):
-    """How users of one card are kept apart.
+    """How users of one card are isolated.
 
-    SHARED holds the card whole, SOFT is kept by cooperation, HARD by the driver, PARTITIONED by a
+    SHARED holds the card whole, SOFT relies on a limiter in the containers, HARD on the driver, PARTITIONED on a
     hardware slice.
     """
 
@@ -54,7 +54,7 @@ class IsolationPolicy(StrEnum):
 
 
 LEAST_VRAM = 1 << 20
-"""Bytes below which an amount of vram is one without its unit: a program takes hundreds of MiB of a card."""
+"""Bytes below which an amount of vram probably lacks its unit: a program takes hundreds of MiB of a card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Part:
 
     @classmethod
     def from_entries(cls, entries: Mapping[str, str], fraction_ppm: int) -> Part | None:
-        """Return the part that a request text names; `fraction_ppm` is the decimal of `gpu=0.5`. None: whole cards."""
+        """Return the part in a request text; `fraction_ppm` is the decimal of `gpu=0.5`. None: whole cards."""
         tflops, percent, vram = entries.get("tflops"), entries.get("percent"), entries.get("vram")
         if fraction_ppm and (tflops or percent):
             raise invalid("gpu", entries["gpu"], "a fraction says the compute already; leave out tflops and percent")
@@ -105,19 +105,19 @@ class Part:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is nothing of a card."""
+        """Whether all amounts are 0."""
         return not (self.compute_gflops or self.vram_bytes or self.compute_ppm or self.vram_ppm)
 
     def on(self, compute_total: int, vram_total: int) -> tuple[int, int]:
-        """Compute and vram this part charges to a card of that capacity."""
+        """Return the compute and vram that this part charges to a card of that capacity."""
         compute = self.compute_gflops or self.compute_ppm * compute_total // PPM
         return compute, self.vram_bytes or self.vram_ppm * vram_total // PPM
 
     def check_covers(self, request: Part, field: str = "limit") -> None:
-        """Refuse these amounts as a limit below its request in what both say in one unit; an amount of 0 is none.
+        """Refuse these amounts as a limit below its request, where both have one unit; an amount of 0 is no limit.
 
         Raises:
-            InvalidRequest: it is.
+            InvalidRequest: the limit is below the request.
 
         """
         for name, show, asked, most in (
@@ -159,23 +159,23 @@ def _tflops(gflops: int) -> str:
 
 
 WHOLE_CARD = Part(compute_ppm=PPM, vram_ppm=PPM)
-"""All of a card, whatever its capacity."""
+"""All of a card of any capacity."""
 
 
 _SEPARATORS = frozenset(",|=")
 
 
 def _is_name(text: str) -> bool:
-    """Return whether a text can say it so that it is read again."""
+    """Return whether a text can be written in a request and read again."""
     return 1 <= len(text) <= MAX_NAME and text == text.strip() and not _SEPARATORS.intersection(text)
 
 
 @dataclass(frozen=True, slots=True)
 class CardSelector:
-    """Which cards will do; an empty field takes any. `template` pins a partition, `indices` name all of the cards.
+    """The conditions on cards; an empty field accepts any. `template` pins a partition, `indices` name all cards.
 
-    `uuids` are cards among which they are chosen, `not_uuids` cards that will not do. A card's model is one of
-    `models`, has one of `model_words` in its name, and none of `not_model_words`; words are of any case.
+    `uuids` are cards among which they are chosen, `not_uuids` excluded cards. A card's model is one of `models`, has
+    one of `model_words` in its name, and none of `not_model_words`; words match in any case.
 
     Raises:
         InvalidRequest: an index is named twice or negative, a template goes with no partition, a name is empty
@@ -207,7 +207,7 @@ class CardSelector:
                 raise invalid(key, texts, fix)
 
     def takes_model(self, model: str | None) -> bool:
-        """Return whether cards of that model will do; of one that is not known nobody can say that it has a word."""
+        """Return whether cards of that model match; an unknown model contains no word."""
         if self.models and model not in self.models:
             return False
         name = "" if model is None else model.casefold()
@@ -216,12 +216,12 @@ class CardSelector:
         return not any(word.casefold() in name for word in self.not_model_words)
 
     def takes_uuid(self, uuid: str) -> bool:
-        """Return whether the card of that identity will do."""
+        """Return whether the card of that uuid matches."""
         return uuid not in self.not_uuids and (not self.uuids or uuid in self.uuids)
 
     @classmethod
     def from_entries(cls, entries: Mapping[str, str], *, whole: bool) -> CardSelector:
-        """Return the conditions that a request text names; parts are kept apart softly unless it says how."""
+        """Return the conditions in a request text; parts are softly isolated by default."""
         partition = entries.get("partition")
         usual = Isolation.SHARED if whole else Isolation.PARTITIONED if partition else Isolation.SOFT
         return cls(
@@ -254,7 +254,7 @@ ANY_CARD = CardSelector()
 
 
 def parse_tflops(text: str, field: str = "tflops") -> int:
-    """GFLOPS of a quantity in TFLOPS: `60`, `0.5`, `500m`; what is finer than 1 GFLOPS rounds up.
+    """Return the GFLOPS of a quantity in TFLOPS: `60`, `0.5`, `500m`; values finer than 1 GFLOPS round up.
 
     Raises:
         InvalidRequest: not a number, or too large.
@@ -266,7 +266,7 @@ def parse_tflops(text: str, field: str = "tflops") -> int:
 
 
 def parse_percent(text: str, field: str = "percent") -> int:
-    """Millionths of a percentage above 0 and up to 100, with or without the sign; finer rounds up.
+    """Return the millionths of a percentage above 0 and up to 100, with or without the sign; finer values round up.
 
     Raises:
         InvalidRequest: anything else.
@@ -279,7 +279,7 @@ def parse_percent(text: str, field: str = "percent") -> int:
 
 
 def parse_isolation(text: str, field: str = "isolation") -> Isolation:
-    """Return the isolation of that name.
+    """Return the isolation mode of that name.
 
     Raises:
         InvalidRequest: there is none.
@@ -300,7 +300,7 @@ def _needs_no_amount(entries: Mapping[str, str]) -> bool:
 
 
 def check_vram(part: Part | None) -> None:
-    """Refuse an amount of vram that no program can use.
+    """Refuse an amount of vram that is too small for any program.
 
     Raises:
         InvalidRequest: it is above 0 and below `LEAST_VRAM`.

@@ -1,4 +1,4 @@
-"""What hardware partitions a model of card can be cut into, and which of them covers a request."""
+"""The hardware partitions of each model of card, and the choice of a partition for a request."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ullage.model.part import GFLOPS_PER_TFLOPS, Part
 from ullage.model.quantity import MAX_INT64, PPM
 
 MAX_COUNT = 1024
-"""Most partitions, slots or groups a table may speak of."""
+"""The most partitions, slots or groups in a table."""
 
 _MAX_CHOSEN = 4096
-"""Choices remembered at a time."""
+"""The most choices that are cached."""
 
 _TO_DASH = str.maketrans("._ ", "---")
 
 
 class Vendor(StrEnum):
-    """Vendors whose partitions can be placed. Each has one way of saying where a partition may lie."""
+    """Vendors whose partitions can be placed, each with its own rule of where a partition may lie."""
 
     NVIDIA = "nvidia"
     ALIBABA_PPU = "alibaba-ppu"
@@ -47,7 +47,10 @@ _VENDOR_NAMES = {
 
 @lru_cache(maxsize=4096)
 def name_key(name: str) -> str:
-    """Return what names of models, templates and vendors are compared by: any case, `.` `_` blank as `-`, no `mig-`."""
+    """Return the key for comparing names of models, templates and vendors.
+
+    Case does not count, `.` `_` and blank count as `-`, and `mig-` is left out.
+    """
     return name.strip().lower().translate(_TO_DASH).removeprefix("mig-")
 
 
@@ -58,11 +61,11 @@ def vendor_named(name: str) -> Vendor | None:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One kind of partition: what it has, how often a card may hold it, and where it may lie.
+    """One kind of partition: its amounts, how many a card may hold, and where it may lie.
 
-    `compute_ppm` is in millionths of the card. With placement slots it takes `size` of them from one
-    of `starts`, tried in this order. With isolation groups, up to `per_group` of one kind lie together.
-    Errors name fields as a table of profiles does.
+    `compute_ppm` is in millionths of the card. With placement slots it takes `size` of them from one of `starts`,
+    tried in this order. With isolation groups, up to `per_group` of one kind lie together. Errors name fields as a
+    table of profiles does.
 
     Raises:
         InvalidRequest: an amount is out of range, or as many as the card may hold are more than the card.
@@ -100,16 +103,16 @@ class Template:
 
     @property
     def keys(self) -> frozenset[str]:
-        """What it is found by: its name and its id."""
+        """Its lookup keys: its name and its id."""
         return frozenset(name_key(name) for name in (self.name, self.id) if name)
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The partitions of one model of card. `extended` is what a card has of further countable resources.
+    """The partitions of one model of card. `extended` are the amounts of further countable resources of a card.
 
     Raises:
-        InvalidRequest: a template cannot lie on the card, or two are found by one name.
+        InvalidRequest: a template does not fit on the card, or two have the same key.
 
     """
 
@@ -165,7 +168,7 @@ class Profile:
 
     @property
     def keys(self) -> frozenset[str]:
-        """What it is found by: the names of its model."""
+        """Its lookup keys: the names of its model."""
         return frozenset(name_key(name) for name in (self.name, *self.aliases))
 
     def template(self, name: str) -> Template | None:
@@ -173,10 +176,10 @@ class Profile:
         return self._by_key.get(name_key(name))
 
     def usage(self, template: Template, compute_total: int, vram_total: int) -> tuple[int, int]:
-        """Compute and vram that a partition takes of a card of that capacity, rounded down.
+        """Return the compute and vram that a partition takes of a card of that capacity, rounded down.
 
-        Vram is never more than the share of the slots it lies on: cards report a little less than
-        their name says, and a set that the slots allow has to fit.
+        Vram is never more than the share of the slots it lies on: cards report a little less than their name says, and
+        a set that the slots allow has to fit.
         """
         vram = vram_total * template.size // self.slots if self.vendor.by_slots else vram_total
         return template.compute_ppm * compute_total // PPM, min(template.memory_bytes, vram)
@@ -184,8 +187,8 @@ class Profile:
     def choose(self, part: Part, pinned: str | None, compute_total: int, vram_total: int) -> Template | None:
         """Return the template that covers a part of such a card with the least waste, or the pinned one if it does.
 
-        A template is taken at the vram it is named for. Waste is 0.6 times that of compute (in TFLOPS)
-        plus 0.4 times that of vram (in bytes), each by what is asked; ties go by name.
+        A template counts with its nominal vram. Waste is 0.6 times that of compute (in TFLOPS) plus 0.4 times that of
+        vram (in bytes), each relative to the request; ties go by name.
         """
         compute, vram = part.on(compute_total, vram_total)
         candidates = self.templates
@@ -201,21 +204,21 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """Profiles by the names of their models; where two have a name, the first has it."""
+    """Profiles by the names of their models; if two have the same name, the first is used."""
 
     entries: tuple[Profile, ...] = ()
     _by_key: dict[str, Profile] = field(init=False, repr=False, compare=False)
     _chosen: dict[tuple[object, ...], tuple[Profile, Template] | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    """Answers given; each is the same whenever it is asked."""
+    """Cached choices; the result of a choice never changes."""
 
     def __post_init__(self) -> None:
         by_key = {key: profile for profile in reversed(self.entries) for key in profile.keys}
         object.__setattr__(self, "_by_key", by_key)
 
     def of(self, gpu: Gpu) -> Profile | None:
-        """Return the profile of a card; None if its model has none, or the card says it is of another vendor."""
+        """Return the profile of a card; None if its model has none, or the card reports another vendor."""
         if gpu.model is None:
             return None
         profile = self._by_key.get(name_key(gpu.model))
@@ -224,7 +227,7 @@ class Profiles:
         return profile
 
     def choose(self, gpu: Gpu, part: Part, pinned: str | None) -> tuple[Profile, Template] | None:
-        """Return the profile of a card and its template for a part; None if it has none or its vram is not known."""
+        """Return the profile of a card and its template for a part; None if there is none or its vram is not known."""
         key = (gpu.model, gpu.vendor, gpu.compute, gpu.vram_bytes, part, pinned)
         if key not in self._chosen:
             if len(self._chosen) >= _MAX_CHOSEN:
@@ -240,15 +243,15 @@ class Profiles:
         return None if template is None else (profile, template)
 
     def with_(self, others: Iterable[Profile]) -> Profiles:
-        """Profiles in which `others` come before these."""
+        """Return profiles in which `others` override these."""
         return Profiles((*others, *self.entries))
 
 
 def check_range(field_name: str, value: object, least: int, most: int) -> None:
-    """Refuse what is not an integer within limits.
+    """Refuse a value that is not an integer within limits.
 
     Raises:
-        InvalidRequest: it is not.
+        InvalidRequest: it is not such an integer.
 
     """
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

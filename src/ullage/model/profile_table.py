@@ -12,7 +12,7 @@
     name = "1g.6gb"
     id = "14"                        # a second name, may be left out
     memory_gigabytes = 6             # of 2^30 bytes, decimals allowed
-    compute_percent = 25             # of the card; what is finer than a millionth is cut off
+    compute_percent = 25             # of the card; digits below a millionth are cut off
     max_partition = 4                # of this template on one card
     placement_limit = [0, 1, 2, 3]   # slots it may start at, in the order to try
     placement_offset = 1             # slots it takes
@@ -42,12 +42,12 @@ def load_profiles(text: str) -> Profiles:
     """Return the profiles of a table in TOML.
 
     Raises:
-        InvalidRequest: anything is wrong with any entry; model, template, field, value and fix are named.
+        InvalidRequest: an entry is wrong; model, template, field, value and fix are named.
 
     """
     try:
         table = _Entry(tomllib.loads(text, parse_float=Decimal))
-    except (ValueError, RecursionError) as error:  # no TOML, a number too long, or too deep
+    except (ValueError, RecursionError) as error:  # not TOML, a number too long, or nested too deeply
         raise InvalidRequest(f"profiles: not a table in TOML: {error}", field="profiles") from None
     models = table.entries("model")
     table.end()
@@ -116,7 +116,7 @@ def _per_group(entry: _Entry) -> int:
 
 
 class _Entry:
-    """Fields of one TOML table, each taken once; `end` refuses what nobody took."""
+    """Fields of one TOML table, each taken once; `end` refuses fields that were not taken."""
 
     def __init__(self, values: dict[str, object]) -> None:
         self._left = dict(values)
@@ -124,7 +124,7 @@ class _Entry:
         self.title = repr(name) if isinstance(name, str) else ""
 
     def end(self) -> None:
-        """Refuse the fields that are left."""
+        """Refuse the fields that were not taken."""
         for key, value in self._left.items():
             raise invalid(key, value, "there is no such field here; leave it out or mend its name")
 
@@ -135,7 +135,7 @@ class _Entry:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a text, as it stands."""
+        """Return a text, unchanged."""
         value = self._take(key, default)
         if not isinstance(value, str):
             raise invalid(key, value, "write a text in quotes")
@@ -191,7 +191,7 @@ class _Entry:
 
 @contextmanager
 def _within(place: str) -> Iterator[None]:
-    """Puts the place of an error before it."""
+    """Prefix errors with their place."""
     try:
         yield
     except InvalidRequest as error:

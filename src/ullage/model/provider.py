@@ -1,4 +1,4 @@
-"""Which resources are aligned to zones, and which are left out: a list of which the first entry that fits counts."""
+"""Which resources are aligned to zones: a list of which the first matching entry decides."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ullage.model.quantity import format_bytes
 from ullage.model.topology import CARD, CPU, HUGEPAGES, MEMORY
 
 ALIGN_LABEL = "ullage.io/numa-align-"
-"""Before `cpu`, `memory`, `hugepages`, `gpu` or a device (`/` as `_`): a label of a node, `true` or `false`."""
+"""The prefix, before `cpu`, `memory`, `hugepages`, `gpu` or a device (`/` as `_`), of a label `true` or `false`."""
 
 REST = "*"
-"""At the end of a name: whatever follows."""
+"""At the end of a name: matches any rest."""
 
 
 class Kind(StrEnum):
-    """What an amount of a resource is of: pieces, CPUs, or bytes of memory or of huge pages."""
+    """The kind of a resource: devices, CPUs, or bytes of memory or of huge pages."""
 
     DEVICE = "device"
     CPU = "cpu"
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Whether resources of a kind are aligned: one by its name, or all that begin as it does before a `*`.
+    """Whether resources of a kind are aligned: one by its name, or all with the prefix before a `*`.
 
     Cards are the device `gpu`; an entry may name them by their `vendors` instead.
     """
@@ -39,7 +39,7 @@ class Provider:
     vendors: frozenset[str] = frozenset()
 
     def fits(self, kind: Kind, name: str, vendor: str | None = None) -> bool:
-        """Return whether the entry is about a resource; `vendor` is that of a card."""
+        """Return whether the entry matches a resource; `vendor` is that of a card."""
         if kind is not self.kind:
             return False
         if vendor in self.vendors or name == self.resource:
@@ -49,16 +49,16 @@ class Provider:
 
 SHIPPED = (
     Provider(CARD),
-    Provider(REST),  # adapters by SR-IOV, and all else whose devices tell their zones: so does the kubelet
+    Provider(REST),  # SR-IOV adapters and all other devices that report zones, as in the kubelet
     Provider(CPU, Kind.CPU),
     Provider(MEMORY, Kind.MEMORY),
     Provider(REST, Kind.HUGEPAGES),
 )
-"""What is aligned if nobody says otherwise."""
+"""The default providers."""
 
 
 def pages_of(size: int | str) -> str:
-    """Return the resource that huge pages of a size in bytes are, or of all that a pattern fits."""
+    """Return the resource of huge pages of a size in bytes, or of a pattern of sizes."""
     return HUGEPAGES + (size if isinstance(size, str) else format_bytes(size))
 
 
@@ -68,7 +68,7 @@ def label_of(kind: Kind, name: str) -> str:
 
 
 def check_labels(labels: Mapping[str, str], field: str) -> None:
-    """See that labels of a node about alignment can be read.
+    """Check that the labels of a node about alignment can be read.
 
     Raises:
         InvalidRequest: one is neither `true` nor `false`.

@@ -1,7 +1,7 @@
 """Amounts as text: byte sizes with binary suffixes, and plain counts.
 
-All suffixes are binary and of any case: `k kb ki kib` = 1024, then m, g, t, p. A decimal is taken
-only when it comes to a whole number of bytes. What is displayed parses back to the same value.
+All suffixes are binary and of any case: `k kb ki kib` = 1024, then m, g, t, p. A decimal is accepted only if it gives
+a whole number of bytes. A displayed amount parses back to the same value.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def parse_cpu(text: str, field: str = "cpu") -> int:
 
 
 def check_amount(amount: object, field: str, maximum: int) -> None:
-    """Refuse what is no whole number from 0 to `maximum`.
+    """Refuse a value that is not a whole number from 0 to `maximum`.
 
     Raises:
         InvalidRequest: with the code `amount-out-of-range`.
@@ -102,7 +102,7 @@ def check_amount(amount: object, field: str, maximum: int) -> None:
 
 
 PPM = 1_000_000
-"""Millionths in one: the grain of fractions."""
+"""Millionths in one: the resolution of fractions."""
 
 
 def parse_decimal(text: str, field: str, maximum: int) -> int:

@@ -1,4 +1,4 @@
-"""A node of the share tree."""
+"""Queues: the nodes of the share tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PRIORITY = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most this much may be held; None leaves a dimension unlimited."""
+    """The most that may be held; None leaves a dimension unlimited."""
 
     cpu_milli: int | None = None
     memory_bytes: int | None = None
@@ -28,7 +28,7 @@ class Limit:
         return self.exceeded(held) is None
 
     def exceeded(self, held: Resources) -> str | None:
-        """Return the first dimension in which `held` is over the limit."""
+        """Return the first dimension in which `held` exceeds the limit."""
         limits = (self.cpu_milli, self.memory_bytes, self.gpu_milli)
         for name, limit, amount in zip(DIMENSIONS, limits, held, strict=True):
             if limit is not None and amount > limit:
@@ -38,7 +38,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """`weight` scales its share among its siblings; `guarantee` comes first and is lent while unused.
+    """`weight` scales its share among its siblings; `guarantee` is served first and is lent while unused.
 
     A guarantee binds in the dimensions it names (those above 0), like a limit.
 
@@ -67,13 +67,13 @@ def check_weight(field: str, weight: object) -> None:
 
 
 def parse_queue(name: str, parent: str, weight: int, guarantee: str | None, limit: str | None) -> Queue:
-    """Return a queue whose guarantee and limit are requirement texts; a limit binds only what it names."""
+    """Return a queue whose guarantee and limit are requirement texts; a limit binds only the dimensions it names."""
     promised = ResourceRequirement.from_string(guarantee).resources if guarantee else Resources()
     return Queue(name, parent, weight, promised, parse_limit(limit) if limit else Limit())
 
 
 def parse_limit(text: str) -> Limit:
-    """Return a limit from a text such as `gpu=8,mem=1t`; what it does not name is unlimited, `gpu=0` allows none.
+    """Return the limit of a text such as `gpu=8,mem=1t`; an omitted dimension is unlimited, `gpu=0` allows none.
 
     Raises:
         InvalidRequest: with the offending entry named.

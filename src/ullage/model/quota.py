@@ -1,4 +1,4 @@
-"""What a namespace may hold in all, and what one request of it may ask of each card."""
+"""Quotas: caps on all that a namespace holds, and on one request of it per card."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ullage.model.part import Part
 from ullage.model.quantity import MAX_INT64
 
 MAX_WORKERS = 32_768
-"""Workers of a namespace whose quota does not say how many."""
+"""The most workers of a namespace whose quota has no such cap."""
 
 ALERT_THRESHOLD_PERCENT = 95
 WHOLE_PERCENT = 100
 
 RESOURCES = ("requests.tflops", "requests.vram", "limits.tflops", "limits.vram", "workers", "cores")
-"""Names of what the totals of a quota count, in their order."""
+"""The names of the totals of a quota, in their order."""
 
 TotalCaps = tuple[int | None, ...]
 """One cap per name in `RESOURCES`."""
@@ -23,7 +23,7 @@ TotalCaps = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """At most this much compute (GFLOPS) and vram (bytes); None is unlimited, 0 allows nothing."""
+    """The most compute (GFLOPS) and vram (bytes); None is unlimited, 0 allows nothing."""
 
     compute_gflops: int | None = None
     vram_bytes: int | None = None
@@ -31,11 +31,11 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """The totals cap what all requests of a namespace hold together, the others cap each card of one request.
+    """The totals cap all requests of a namespace together, the other caps each card of one request.
 
     None is unlimited, 0 allows nothing. `max_cores_ppm` caps the compute of cards of any kind together, in millionths
-    of one card. The defaults take the place of what a request leaves out (see
-    `with_defaults`). Below 100 - `alert_threshold_percent` percent left, the quota raises an alert.
+    of one card. The defaults fill what a request omits (see `with_defaults`). Below 100 - `alert_threshold_percent`
+    percent left, the quota raises an alert.
 
     Raises:
         InvalidRequest: a negative amount, a limit below its request, or a threshold outside 0..100.
@@ -72,7 +72,7 @@ class Quota:
 
     @property
     def single(self) -> TotalCaps:
-        """Caps of one request: compute and vram of its requests, then of its limits, per card; its cards."""
+        """The caps of one request: compute and vram of its requests, then of its limits, per card; its cards."""
         requests, limits = self.max_requests, self.max_limits
         return (*_both(requests), *_both(limits), self.max_gpu_count)
 
@@ -82,10 +82,10 @@ class Quota:
         return (*_both(self.total_requests), *_both(self.total_limits), self.max_workers, self.max_cores_ppm)
 
     def with_defaults(self, request: Part, limit: Part | None) -> tuple[Part, Part | None]:
-        """Return a request as it is admitted: what it leaves at zero is filled, and never against what it says.
+        """Return a request as it is admitted: zero amounts get the defaults, within the amounts it states.
 
-        A filled request is at most the limit that was given, a filled limit at least the request. Call it
-        once, when a request is admitted: a quota that changes later changes no request.
+        A filled request is at most the limit that was given, a filled limit at least the request. Call it once, when a
+        request is admitted: a quota that changes later changes no request.
         """
         asked = request
         if self.default_requests is not None:
@@ -99,7 +99,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class QuotaAlarm:
-    """More of a resource of the namespace was given back than it had: `had` less `taken` is below zero."""
+    """An accounting error: more of a resource of the namespace was released than it had (`had` less `taken`)."""
 
     namespace: str
     resource: str
@@ -109,10 +109,10 @@ class QuotaAlarm:
 
 @dataclass(frozen=True, slots=True)
 class QuotaCondition:
-    """Whether enough is left of a quota, and the facts it is judged by.
+    """Whether enough is left of a quota, and the facts that decide it.
 
-    `alerts` pairs each resource that is nearly used up with the percentage left of it. `since` is when
-    `ready` last changed, in seconds since the epoch.
+    `alerts` pairs each resource that is nearly used up with the percentage left of it. `since` is when `ready` last
+    changed, in seconds since the epoch.
     """
 
     ready: bool
@@ -147,15 +147,15 @@ def _both(caps: Caps) -> tuple[int | None, int | None]:
 
 
 def _given(amounts: Part) -> Caps:
-    """Defaults as caps; zero fills nothing, and a percentage is comparable only on a card."""
+    """Return defaults as caps; zero fills nothing, and a percentage is comparable only on a card."""
     return Caps(amounts.compute_gflops or None, amounts.vram_bytes or None)
 
 
 def _filled(amounts: Part, default: Part, *, least: Part | None = None, most: Part | None = None) -> Part:
-    """`amounts` with its zero fields from `default`, kept at or above `least` and at or below `most`.
+    """Return `amounts` with its zero fields from `default`, kept at or above `least` and at or below `most`.
 
-    Compute is bounded only by compute in the same unit; one in the other unit takes its place, since the
-    two compare only on a card.
+    Compute is bounded only by compute in the same unit; a bound in the other unit replaces it, since the two compare
+    only on a card.
     """
     gflops, ppm, vram = amounts.compute_gflops, amounts.compute_ppm, amounts.vram_bytes
     if not gflops and not ppm:

@@ -1,4 +1,4 @@
-"""Why a request was not placed: a value, never an exception, never parsed from text."""
+"""Rejections: the reasons why a request was not placed, as values, never exceptions and never parsed from text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ullage.model.part import Isolation
 
 
 class Cure(StrEnum):
-    """What kind of change could help."""
+    """The kind of change that could help."""
 
     CAPACITY = "capacity"
     NODE_CHANGE = "node-change"
@@ -113,9 +113,9 @@ _OF_ZONES = frozenset(
 class QuotaFigures:
     """Numbers of a quota that refused: that of the request's own namespace, or of one above it.
 
-    GFLOPS, bytes, cards or workers, as the code says. A cap on one request compares `requested` of one
-    card with `limit` and has nothing `used`; a cap on the namespace compares `used` + `requested`.
-    `fault` says what of the quota cannot be read; "" where all of it can.
+    They are GFLOPS, bytes, cards or workers, according to the code. A cap on one request compares `requested` of one
+    card with `limit` and has nothing `used`; a cap on the namespace compares `used` + `requested`. `fault` says what
+    of the quota cannot be read; "" if all of it can.
     """
 
     namespace: str
@@ -135,7 +135,7 @@ class ZoneNeed:
 
 @dataclass(frozen=True, slots=True)
 class ZoneRoom:
-    """How much of a resource a zone has free for a request, of how much there is: a count, or bytes of memory."""
+    """The amount of a resource that a zone has free for a request, and its total: a count, or bytes of memory."""
 
     zone: int
     resource: str
@@ -145,15 +145,14 @@ class ZoneRoom:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """One constraint that said no, of a node or one of its cards; amounts are in the dimension's own unit.
+    """One violated constraint of a node or one of its cards; amounts are in the dimension's own unit.
 
-    `mode` is how the present users of the card are kept apart, where that is the reason; `zones` is what each
-    zone of the node has of what is asked, where alignment is, and `rule` the rule of the least width it went by;
-    `needs` is what is asked of zones, one resource if no zone has enough of it, else all that must lie together,
-    and `container` the one of several containers that asks for it.
-    `resource` names what is used up where the code does not, and `own` is what of `had` the asker itself holds.
-    With `when_empty`, `zones` and `had` are what the node has when nobody is on it.
-    `wanted` and `found` are what the request names of cards or nodes and what there is instead, in words.
+    `mode` is the isolation mode of the card's present users, where that is the reason. For alignment, `zones` are the
+    amounts of each zone of the node, and `rule` the rule of the smallest width. `needs` is what is requested of zones:
+    one resource if no zone has enough of it, else all that must lie together. `container` is the one of several
+    containers that requests it. `resource` names what is used up where the code does not, and `own` is the part of
+    `had` that the requester itself holds. With `when_empty`, `zones` and `had` are those of the node without any
+    users. `wanted` and `found` are what the request names of cards or nodes and what there is instead, in words.
     """
 
     code: Code
@@ -176,5 +175,5 @@ class Rejection:
 
     @property
     def of_zones(self) -> bool:
-        """Whether the zones of the node, or what is handed out there by zones, are the reason."""
+        """Whether the zones of the node, or resources allocated by zone, are the reason."""
         return self.code in _OF_ZONES

@@ -1,6 +1,6 @@
-"""What one executor or one pod asks for, and its text form `cpu=4,mem=16g,gpu=2`.
+"""The requirement of one executor or one pod, and its text form `cpu=4,mem=16g,gpu=2`.
 
-This is the only parser of that text: command line, configuration, SDK and every front call it.
+This is the only parser of that text: command line, configuration, SDK and every server call it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ullage.model.affinity import ANY_NODE, NodeAffinity
-from ullage.model.alignment import AS_THE_NODE_SAYS, BESIDE, Alignment, parse_zone_policy, read_pair
+from ullage.model.alignment import AS_THE_NODE_SAYS, SEPARATOR, Alignment, parse_zone_policy, read_pair
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
 from ullage.model.part import ANY_CARD, CardSelector, Isolation, Part
@@ -28,7 +28,7 @@ from ullage.model.resources import MILLI, Resources, show_milli
 from ullage.model.topology import ZonePolicy
 
 MAX_CARDS = 128
-"""Cards one request for parts, or with conditions on cards, may ask for."""
+"""The most cards of one request for parts, or with conditions on cards."""
 
 _ALIASES = {"memory": "mem", "gpu_models": "gpu_model", "gpu_indices": "gpu_index", "compute": "percent"}
 _CONDITIONS = (
@@ -40,15 +40,15 @@ _FORM = "write a comma list such as cpu=2,mem=4g,gpu=1"
 
 
 def parse_amounts(text: str) -> dict[str, int]:
-    """Return what a text names of cpu (thousandths of a core), memory (bytes) and gpu (thousandths of a card).
+    """Return the amounts of a text: cpu (thousandths of a core), memory (bytes) and gpu (thousandths of a card).
 
     Raises:
-        InvalidRequest: with the offending entry named; anything else than these three is refused.
+        InvalidRequest: with the offending entry named; any other key is refused.
 
     """
     amounts: dict[str, int] = {}
     for key, value in _entries(text).items():
-        if key in (*_CONDITIONS, "numa") or BESIDE in key:
+        if key in (*_CONDITIONS, "numa") or SEPARATOR in key:
             raise invalid("resreq", f"{key}={value}", "only cpu, mem and gpu can be given here")
         with _naming(key, value):
             if key == "mem":
@@ -75,8 +75,8 @@ def _entries(text: str) -> dict[str, str]:
 def _unique(pairs: list[tuple[str, str]]) -> dict[str, str]:
     entries: dict[str, str] = {}
     for given, value in pairs:
-        key = given if BESIDE in given else _ALIASES.get(given.lower(), given.lower())
-        if key not in _KEYS and BESIDE not in key:
+        key = given if SEPARATOR in given else _ALIASES.get(given.lower(), given.lower())
+        if key not in _KEYS and SEPARATOR not in key:
             fix = f"{did_you_mean(key, _KEYS)}The keys are {', '.join(_KEYS)} (memory for mem)"
             raise invalid("resreq", f"{given}={value}", fix)
         if key in entries:
@@ -87,7 +87,7 @@ def _unique(pairs: list[tuple[str, str]]) -> dict[str, str]:
 
 @contextmanager
 def _naming(key: str, value: str) -> Iterator[None]:
-    """Puts the offending entry in front of an error."""
+    """Prefix an error with the offending entry."""
     try:
         yield
     except InvalidRequest as error:
@@ -99,9 +99,9 @@ def _naming(key: str, value: str) -> Iterator[None]:
 class ResourceRequirement:
     """One unit of placement: cores, bytes of memory, and cards of one node.
 
-    Cards are held whole unless `part` says how much of each; `cards` says which cards will do, `nodes`
-    which nodes, `alignment` how its CPUs and cards are kept in the same zones. The text form leaves `nodes`
-    out, and of `alignment` the containers.
+    Cards are held whole unless `part` says how much of each; `cards` are conditions on cards, `nodes` on nodes,
+    `alignment` says how its CPUs and cards are kept in the same zones. The text form omits `nodes`, and the containers
+    of `alignment`.
 
     Raises:
         InvalidRequest: a field is negative, too large or not an integer, nothing is asked, or a part
@@ -146,7 +146,7 @@ class ResourceRequirement:
             raise invalid("isolation", self.cards.isolation.value, "whole cards have none; ask for a part of a card")
 
     def check_asks(self) -> None:
-        """Refuse parts of cards of which nothing is asked: their holders would keep cards from who wants them whole.
+        """Refuse parts of cards without amounts: their holders would block requests for whole cards.
 
         Raises:
             InvalidRequest: `tflops`, `percent` and `vram` are all zero.
@@ -158,7 +158,7 @@ class ResourceRequirement:
 
     @classmethod
     def of(cls, cpu: int = 0, memory: int | str = 0, gpu: int = 0) -> ResourceRequirement:
-        """Return a request of whole cores, bytes (or a size text) and whole cards."""
+        """Return a requirement of whole cores, bytes (or a size text) and whole cards."""
         for field, value in (("cpu", cpu), ("gpu", gpu)):
             if not isinstance(value, int) or isinstance(value, bool):
                 raise invalid(field, value, "a whole number is needed")
@@ -218,30 +218,30 @@ class ResourceRequirement:
 
     @property
     def cpu(self) -> int:
-        """Whole cores asked."""
+        """The requested whole cores."""
         return self.cpu_milli // MILLI
 
     @property
     def memory(self) -> int:
-        """Bytes of memory asked."""
+        """The requested bytes of memory."""
         return self.memory_bytes
 
     @property
     def gpu(self) -> int:
-        """Cards asked, whole or in part."""
+        """The requested cards, whole or in part."""
         return self.gpu_count
 
     @property
     def resources(self) -> Resources:
         """The amounts this request charges to its node, queue and session.
 
-        A part named in TFLOPS or bytes counts here as whole cards; `Fleet.resources` knows better.
+        A part in TFLOPS or bytes counts here as whole cards; `Fleet.resources` has the exact amount.
         """
         share = MILLI if self.part is None else self.part.share_milli or MILLI
         return Resources(self.cpu_milli, self.memory_bytes, self.gpu_count * share)
 
     def aligned(self, policy: ZonePolicy | None) -> ResourceRequirement:
-        """Return the same under a policy of zones, unless it names one itself."""
+        """Return the requirement with a policy of zones, unless it has its own."""
         if policy is None or self.alignment.policy is not None or (policy is ZonePolicy.NONE and self.alignment.pairs):
             return self
         return replace(self, alignment=replace(self.alignment, policy=policy))
@@ -263,12 +263,12 @@ class ResourceRequirement:
 
     @property
     def whole(self) -> bool:
-        """Whether each card is held alone."""
+        """Whether each card is held exclusively."""
         return self.gpu_count > 0 and self.cards.isolation is Isolation.SHARED
 
     @property
     def shares_cards(self) -> bool:
-        """Whether it takes parts of cards of which others may have the rest; slices of hardware are none."""
+        """Whether it takes parts of cards whose rest others may have; hardware slices do not count."""
         return self.gpu_count > 0 and self.cards.isolation in (Isolation.SOFT, Isolation.HARD)
 
 
@@ -278,11 +278,11 @@ def _alignment(entries: Mapping[str, str]) -> Alignment:
         with _naming(key, value):
             if key == "numa":
                 policy = parse_zone_policy(value)
-            elif BESIDE in key:
+            elif SEPARATOR in key:
                 pairs.append(read_pair(key, value))
     found = Alignment(policy, pairs=tuple(sorted(pairs, key=lambda pair: pair.resource)))
     return AS_THE_NODE_SAYS if found == AS_THE_NODE_SAYS else found
 
 
 DEFAULT_REQUIREMENT = ResourceRequirement.of(cpu=1, memory="1g")
-"""What a session asks for when neither it nor the configuration says anything."""
+"""The requirement of a session when neither it nor the configuration states one."""

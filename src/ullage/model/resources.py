@@ -22,7 +22,7 @@ DIMENSIONS = ("cpu", "memory", "gpu")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """A vector of amounts; comparisons hold only if they hold in every field."""
+    """A vector of amounts; a comparison holds only if it holds in every field."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -80,6 +80,6 @@ class Resources:
 
 
 def show_milli(amount: int) -> str:
-    """Thousandths as a plain decimal: 2000 is `2`, 1500 is `1.5`."""
+    """Return thousandths as a plain decimal: 2000 is `2`, 1500 is `1.5`."""
     whole, part = divmod(amount, MILLI)
     return f"{whole}.{part:03d}".rstrip("0") if part else str(whole)

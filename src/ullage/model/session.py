@@ -1,4 +1,4 @@
-"""A user's claim under which tasks run."""
+"""Sessions: a user's claim under which tasks run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ RETRY_LIMIT = 5
 """Bind failures after which a session gets no new executor until an operator clears the count."""
 
 LEAST_MEMORY = 1 << 20
-"""Bytes without which no process starts: its program, the loader and a stack need some hundred pages."""
+"""Bytes below which no process starts: its program, the loader and a stack need some hundred pages."""
 
 WORKER_MEMORY = 32 << 20
-"""Bytes that a worker of Python takes before it runs anything, and a little more."""
+"""Bytes that a Python worker takes before it runs anything, and a little more."""
 
 MAX_BATCH = 4096
 
@@ -35,7 +35,7 @@ class SessionState(StrEnum):
 
 
 def check_memory(requirement: ResourceRequirement) -> None:
-    """Refuse an amount of memory in which no executor can start; none asked is no limit.
+    """Refuse an amount of memory in which no executor can start; 0 is no limit.
 
     Raises:
         InvalidRequest: it is above 0 and below `LEAST_MEMORY`.
@@ -48,7 +48,7 @@ def check_memory(requirement: ResourceRequirement) -> None:
 
 
 def little_memory(requirement: ResourceRequirement) -> str | None:
-    """Return a warning if a worker of Python may not start in the memory that is asked; None if it will."""
+    """Return a warning if a Python worker may not start in the requested memory; None if it will."""
     asked = requirement.memory_bytes
     if not 0 < asked < WORKER_MEMORY:
         return None
@@ -58,10 +58,9 @@ def little_memory(requirement: ResourceRequirement) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What makes two worker processes of one application interchangeable, beyond the application.
+    """The settings beyond the application that two interchangeable worker processes share.
 
-    `python` is the interpreter for the built-in workers; environment and directory override those
-    of the application.
+    `python` is the interpreter for the built-in workers; environment and directory override those of the application.
     """
 
     python: str | None = None
@@ -76,13 +75,12 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
-    """What the owner asks for. `max_instances` None leaves the number of executors to the queue.
+    """The specification of a session. `max_instances` None leaves the number of executors to the queue.
 
-    `retries` and `task_timeout_s` override those of the application. With `close_when_done` the session
-    closes by itself once all of its tasks, of which there was at least one, have ended.
-
-    With `batch_size` n, executors come in gangs of n that start together or not at all; minimum and
-    maximum count executors and are held in whole gangs (minimum rounded up, maximum down).
+    `retries` and `task_timeout_s` override those of the application. With `close_when_done` the session closes by
+    itself once all of its tasks, of which there was at least one, have ended. With `batch_size` n, executors come in
+    gangs of n that start together or not at all; minimum and maximum count executors and are held in whole gangs
+    (minimum rounded up, maximum down).
 
     Raises:
         InvalidRequest: a field is out of range, or no whole gang fits between minimum and maximum.
@@ -139,7 +137,7 @@ class SessionSpec:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as stored; counts of its tasks are kept beside it by the service.
+    """A session as stored; the service keeps the counts of its tasks separately.
 
     `cancelled` says that it takes no more tasks and closes once those it has have ended.
     """
@@ -158,9 +156,9 @@ class Session:
 
     @property
     def logs(self) -> str:
-        """One name for what its programs print: a later session of the same id has another one.
+        """A unique name for the output of its programs: a later session of the same id has another one.
 
-        It is a file name; a long id is cut, which its number makes up for.
+        It is a file name; a long id is cut, and the number makes the name unique.
         """
         return f"{self.id[:_MOST_OF_ID]}@{self.number}"
 

@@ -1,7 +1,7 @@
-"""Devices that drivers offer to claims (dynamic resource allocation), and the pools they come in.
+"""Devices that drivers offer to claims (dynamic resource allocation), and their pools.
 
-Amounts of capacities and counters are thousandths of what a quantity says. Names of attributes and capacities have
-a domain always: one that a driver gives without is in the driver's own.
+Amounts of capacities and counters are thousandths of a quantity. Names of attributes and capacities always have a
+domain: a name without one is in the driver's own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ullage.model.taint import Taint
 
 
 class ValueKind(StrEnum):
-    """What an attribute is: values of different kinds are never equal."""
+    """The type of an attribute: values of different types are never equal."""
 
     INT = "int"
     BOOL = "bool"
@@ -26,7 +26,7 @@ class ValueKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One value, or a list of them; versions are as they were written."""
+    """One value, or a list of them; versions are unchanged texts."""
 
     kind: ValueKind
     values: tuple[int | bool | str, ...]
@@ -34,7 +34,7 @@ class Attribute:
 
     @property
     def marks(self) -> frozenset[tuple[ValueKind, int | bool | str]]:
-        """What is compared: two attributes match where they have one of these in common."""
+        """The compared values: two attributes match if they have one of these in common."""
         versions = self.kind is ValueKind.VERSION
         return frozenset((self.kind, str(v).partition("+")[0] if versions else v) for v in self.values)
 
@@ -43,7 +43,7 @@ class Attribute:
 class RequestPolicy:
     """How much of a capacity one share may take: one of `values`, or from `least` to `most` in steps of `step`.
 
-    `default` is what a request takes that does not say.
+    `default` is what a request takes that states no amount.
     """
 
     default: int | None = None
@@ -53,7 +53,7 @@ class RequestPolicy:
     step: int | None = None
 
     def rounded(self, asked: int) -> int | None:
-        """Return the least amount that may be taken and is enough; None if there is none."""
+        """Return the smallest permitted amount that suffices; None if there is none."""
         if self.values:
             return min((value for value in self.values if value >= asked), default=None)
         if self.least is None:
@@ -66,13 +66,13 @@ class RequestPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much a device has; without a policy any part of it may be taken, and all of it if nothing is said."""
+    """The capacity of a device; without a policy any part of it may be taken, by default all of it."""
 
     amount: int
     policy: RequestPolicy | None = None
 
     def taken(self, asked: int | None) -> int | None:
-        """Return what a share takes that asks for so much, or says nothing; None if that cannot be."""
+        """Return what a share takes that requests this amount (None: the default); None if that is impossible."""
         if asked is None:
             default = None if self.policy is None else self.policy.default
             return self.amount if default is None else default
@@ -97,7 +97,7 @@ class SliceDevice:
     """One device of a pool.
 
     `node` is "" if several nodes can reach it: those that `nodes` allows. `zones` are ascending; no zones means that
-    they are not known. `pcie_root` and `bus_id` are as the driver tells them. `counters` is what it takes of the
+    they are not known. `pcie_root` and `bus_id` are as the driver reports them. `counters` is what it takes of the
     pool's counters while it is in use; a `shareable` one may be given to several requests at a time, each of which
     takes of its capacities. Conditions are those that its driver sets before, or instead of, the start of a pod.
     """
@@ -122,7 +122,7 @@ class SliceDevice:
 
     @property
     def id(self) -> DeviceId:
-        """What identifies it."""
+        """Its identity."""
         return DeviceId(self.driver, self.pool, self.name)
 
     def reaches(self, node: str, labels: Mapping[str, str]) -> bool:
@@ -130,11 +130,11 @@ class SliceDevice:
         return self.node == node if self.node else self.nodes.allows(node, labels)
 
     def qualified(self, name: str) -> str:
-        """Return a name of an attribute or a capacity with its domain."""
+        """Return the name of an attribute or a capacity with its domain."""
         return name if "/" in name else f"{self.driver}/{name}"
 
     def text(self, name: str) -> str:
-        """Return the text that an attribute has; "" if there is none."""
+        """Return the text value of an attribute; "" if it has none."""
         found = self.attributes.get(self.qualified(name))
         return str(found.values[0]) if found and found.kind is ValueKind.STRING and not found.listed else ""
 
@@ -143,7 +143,7 @@ class SliceDevice:
 class Pool:
     """The devices of the newest generation of a pool, in the order of their names.
 
-    One that is not `complete` has none that may be used: slices of it are missing, or contradict each other.
+    One that is not `complete` has no usable devices: slices of it are missing, or contradict each other.
     """
 
     driver: str
@@ -155,7 +155,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class TaintRule:
-    """A taint for every device of this driver, pool and name, as far as they are named."""
+    """A taint for every device of this driver, pool and name; an empty one matches any."""
 
     taint: Taint
     driver: str = ""
@@ -171,7 +171,7 @@ class TaintRule:
 def common_zones(devices: Iterable[SliceDevice]) -> tuple[int, ...]:
     """Return the zones that all of these devices lie in, ascending.
 
-    The constraint of a claim that zones match holds if there is one. A device of unknown zone matches nothing.
+    A claim's constraint that zones match holds if there is such a zone. A device of unknown zone matches nothing.
     """
     places = [set(device.zones) for device in devices]
     return tuple(sorted(set.intersection(*places))) if places else ()

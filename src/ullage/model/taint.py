@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
-"""Effects that keep new work off; every other effect does nothing to it."""
+"""Effects that keep new work off; other effects do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """Why work stays away."""
+    """A taint of a node or device."""
 
     key: str
     value: str = ""
@@ -20,7 +20,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """Which taints do not matter: an empty key, or effect, stands for all; `operator` is Equal or Exists."""
+    """The tolerated taints: an empty key, or effect, matches all; `operator` is Equal or Exists."""
 
     key: str = ""
     operator: str = "Equal"
@@ -28,7 +28,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Return whether that taint does not matter."""
+        """Return whether it tolerates that taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         if self.operator == "Exists":

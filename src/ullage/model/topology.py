@@ -1,7 +1,7 @@
-"""What is near what inside one machine: zones, CPUs, devices, and the paths between cards.
+"""The topology of one machine: zones, CPUs, devices, and the paths between cards.
 
-A record is what was discovered or told, checked once and then frozen. What is unknown stays unknown: an
-empty set of zones is never zone 0. A *zone* is a NUMA node.
+A record is discovered or reported, checked once and then frozen. Unknown facts stay unknown: an empty set of zones is
+never zone 0. A *zone* is a NUMA node.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MAX_ZONE_BYTES = 2**56
 """Memory of one zone: 64 zones of it stay below 2^63."""
 
 MAX_DISTANCE = 255
-"""Of the firmware's table (ACPI SLIT); 10 is a zone to itself."""
+"""The largest distance in the firmware's table (ACPI SLIT); 10 is a zone to itself."""
 
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
-"""How an option says yes (Go's strconv.ParseBool)."""
+"""The true values of an option (Go's strconv.ParseBool)."""
 
 _FALSE = ("0", "f", "F", "false", "FALSE", "False", "")
 
@@ -32,17 +32,17 @@ _MODELLED = ("full-pcpus-only", "strict-cpu-reservation", "prefer-closest-numa-n
 """Options that predictions follow."""
 
 _NUMBERS = ("max-allowable-numa-nodes",)
-"""Options that decide nothing over a container."""
+"""Options that do not affect the decision on a container."""
 
 MAX_DIGITS = 9
-"""Of a count of zones in an option."""
+"""Digits of a count of zones in an option."""
 
 CARD = "gpu"
-"""The resource that stands for the cards of a node, whatever a cluster calls them."""
+"""The resource of a node's cards, for any name in the cluster."""
 CPU = "cpu"
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
-"""What huge pages of a size are called by: `hugepages-2Mi`."""
+"""The prefix of the resource of huge pages of a size: `hugepages-2Mi`."""
 
 
 class ZonePolicy(StrEnum):
@@ -55,24 +55,24 @@ class ZonePolicy(StrEnum):
 
     @property
     def rank(self) -> int:
-        """How strict it is, from 0 for none."""
+        """The strictness, from 0 for none."""
         return list(ZonePolicy).index(self)
 
     @property
     def required(self) -> bool:
-        """Whether it refuses what it cannot align."""
+        """Whether it refuses requests that it cannot align."""
         return self in (ZonePolicy.RESTRICTED, ZonePolicy.SINGLE_ZONE)
 
 
 class Scope(StrEnum):
-    """What is aligned as one: each container by itself, or all of a pod."""
+    """The unit of alignment: each container by itself, or all of a pod."""
 
     CONTAINER = "container"
     POD = "pod"
 
 
 class Path(StrEnum):
-    """The way between two cards of a machine beside NVLink, as `nvidia-smi topo -m` names it."""
+    """The path between two cards of a machine apart from NVLink, as `nvidia-smi topo -m` names it."""
 
     BOARD = "BOARD"
     PIX = "PIX"
@@ -85,7 +85,7 @@ class Path(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """An amount in one zone, in bytes or in devices: all there is, and how much of it work may have."""
+    """An amount in one zone, in bytes or in devices: the total, and the part that work may have."""
 
     total: int
     allocatable: int
@@ -116,10 +116,10 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device that is not a card, such as a NIC; `resource` is the name by which a cluster asks for it.
+    """A device that is not a card, such as a NIC; `resource` is the name with which a cluster requests it.
 
-    It may lie in several zones; no zones means that they are not known. Without a driver, `model` is its
-    PCI vendor and device: `15b3:1021`.
+    It may lie in several zones; no zones means that they are not known. Without a driver, `model` is its PCI vendor
+    and device: `15b3:1021`.
     """
 
     resource: str
@@ -133,7 +133,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins two devices of a machine, by uuid: the number of bonded NVLinks, and the PCIe path beside them."""
+    """The link of two devices of a machine, by uuid: the number of bonded NVLinks, and the PCIe path."""
 
     a: str
     b: str
@@ -157,38 +157,41 @@ class Kubelet:
 
     @property
     def closest(self) -> bool:
-        """Whether of equally wide masks the one whose zones are closest is fitter."""
+        """Whether, of equally wide masks, the one with the closest zones is preferred."""
         return self.options.get("prefer-closest-numa-nodes") in _TRUE
 
     @property
     def whole_cores(self) -> bool:
-        """Whether a container gets CPUs of its own as whole cores or not at all."""
+        """Whether a container gets exclusive CPUs as whole cores or not at all."""
         return self.static_cpus and self.cpu_options.get("full-pcpus-only") in _TRUE
 
     @property
     def unmodelled(self) -> tuple[str, ...]:
-        """Options it has on that predictions do not follow, ascending: what is predicted of its node is weaker.
+        """The enabled options that predictions do not follow, ascending: predictions for its node are weaker.
 
-        Those of a CPU manager that hands out no CPUs alone, and of a topology manager that does not align, do nothing.
+        Options of a CPU manager that hands out no exclusive CPUs, and of a topology manager that does not align, have
+        no effect.
         """
-        told = {**(self.cpu_options if self.static_cpus else {})}
-        told |= self.options if self.policy is not ZonePolicy.NONE else {}
-        return tuple(sorted(name for name in told if name not in _MODELLED + _NUMBERS and told[name] not in _FALSE))
+        options = {**(self.cpu_options if self.static_cpus else {})}
+        options |= self.options if self.policy is not ZonePolicy.NONE else {}
+        return tuple(
+            sorted(name for name in options if name not in _MODELLED + _NUMBERS and options[name] not in _FALSE)
+        )
 
     @property
     def most_zones(self) -> int:
-        """Zones above which its topology manager does not start, unless its policy is none."""
+        """The number of zones above which its topology manager does not start, unless its policy is none."""
         text = self.options.get("max-allowable-numa-nodes", "")
         return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 8
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The record of one machine. `observed_at` is in seconds since the epoch, `source` who said it.
+    """The record of one machine. `observed_at` is in seconds since the epoch, `source` is its origin.
 
-    `distances` has a row and a column per zone in the order of `zones`, or is empty. `reserved_cpus` are
-    kept from work; where only their number is known, `reserved_count` CPUs are, in packing order. Cards are
-    in the node's inventory, `devices` are all others. `kubelet` is None where Ullage itself binds.
+    `distances` has a row and a column per zone in the order of `zones`, or is empty. `reserved_cpus` are reserved from
+    work; where only their number is known, `reserved_count` CPUs are, in packing order. Cards are in the node's
+    inventory, `devices` are all others. `kubelet` is None where Ullage itself binds.
 
     Raises:
         InvalidRequest: `topology-invalid`, the record contradicts itself; `amount-out-of-range`, a number
@@ -262,18 +265,18 @@ class Topology:
         return tuple(zone.id for zone in self.zones)
 
 
-def zones_of(told: object) -> tuple[int, ...]:
-    """Return the zones, ascending, of a device that a source gives one zone or several.
+def zones_of(value: object) -> tuple[int, ...]:
+    """Return the zones, ascending, of a device for which a source reports one zone or several.
 
-    What is negative, too large or not a number is an unknown zone, and left out.
+    Values that are negative, too large or not numbers are unknown zones, and left out.
     """
-    given = told if isinstance(told, Iterable) and not isinstance(told, str) else (told,)
+    given = value if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     numbers = {zone for zone in given if isinstance(zone, int) and not isinstance(zone, bool)}
     return tuple(sorted(zone for zone in numbers if 0 <= zone < MAX_ZONES))
 
 
 def as_mask(zones: Iterable[int]) -> int:
-    """Zones as bits of a signed 64-bit number."""
+    """Return zones as bits of a signed 64-bit number."""
     mask = sum(1 << zone for zone in zones)
     return mask - (1 << MAX_ZONES) if mask >> (MAX_ZONES - 1) else mask
 

@@ -1,4 +1,4 @@
-"""The environment variables of Ullage: one table of those that it reads or sets."""
+"""The environment variables that Ullage reads or sets, in one table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = {
     "ULLAGE_COMPILED": "directory with compiled code that an image brings; `ullage kube` copies it into "
     "`NUMBA_CACHE_DIR` when it starts",
 }
-"""What a user may set, with its meaning."""
+"""The variables that a user may set, with their meaning."""
 
 _OF_WORKERS = (
     "ULLAGE_EXECUTOR",
@@ -44,11 +44,11 @@ KNOWN = frozenset((*SETTINGS, *_OF_WORKERS, *_OF_PODS, *_OF_TESTS))
 
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 _LINK = re.compile(r"\w+_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)|ULLAGE_PORT\w*")
-"""What a kubelet sets in pods for the services of their namespace; one may have a name that begins with `ullage`."""
+"""The variables that a kubelet sets in pods for services; a service's name may begin with `ullage`."""
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return one sentence for each variable that begins as those of Ullage do, and is none of them."""
+    """Return one sentence for each variable that begins like those of Ullage, and is unknown."""
     links = _IN_A_POD in environment
     return [
         f"{name} is set, and nothing reads it: {_meant(name)}known are {', '.join(SETTINGS)}"
@@ -58,6 +58,6 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _meant(name: str) -> str:
-    """Return the question for the setting that is near; what all names begin with says nothing."""
+    """Return the question for the most similar setting; the common prefix of all names does not count."""
     found = nearest(name.removeprefix(PREFIX), (known.removeprefix(PREFIX) for known in SETTINGS))
     return "" if found is None else f"did you mean {PREFIX}{found}? "

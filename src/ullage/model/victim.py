@@ -1,4 +1,4 @@
-"""Who gives way to a request of higher priority, and what it gives."""
+"""The victims of a request of higher priority, and what they free."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ullage.model.rejection import Rejection
 
 @dataclass(frozen=True, slots=True)
 class Gives:
-    """What a victim gives back on one card: GFLOPS and bytes, or millionths of a card of unknown capacity."""
+    """The amounts that a victim frees on one card: GFLOPS and bytes, or millionths of a card of unknown capacity."""
 
     gpu: str
     compute: int
@@ -18,7 +18,7 @@ class Gives:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """One that is evicted, what it gives, and why the request does not fit while it stays."""
+    """A victim of an eviction, what it frees, and why the request does not fit while it stays."""
 
     uid: str
     namespace: str

@@ -1,4 +1,4 @@
-"""Where in a machine an allocation lies, and how well that is known."""
+"""The place of an allocation in a machine, and how it is known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Rank(StrEnum):
-    """How well a placement is known, best first; one of a better rank replaces the whole of it.
+    """How a placement is known, best first; one of a better rank replaces the whole of it.
 
     OBSERVED was seen on the node, BOUND is committed but not yet seen, PREDICTED belongs to a draft.
     """
@@ -21,12 +21,11 @@ class Rank(StrEnum):
 class ZonePlacement:
     """The zones, CPUs, devices and memory of one allocation on its node.
 
-    `zones` are all zones that it touches, ascending (none: nothing was aligned); `cpus` are ids, ascending.
-    `devices` has ids by resource (`gpu`: uuids of cards), sorted by resource. `memory` has bytes by zone.
-    `rule` is the width rule by which it was chosen, "" if it was not chosen here.
-
-    What has no ids is in `amounts`, as (zone, resource, amount): bytes of huge pages, and from a source that
-    knows no ids, such as another scheduler, numbers of CPUs and devices.
+    `zones` are all zones that it touches, ascending (none: nothing was aligned); `cpus` are ids, ascending. `devices`
+    has ids by resource (`gpu`: uuids of cards), sorted by resource. `memory` has bytes by zone. `rule` is the width
+    rule by which it was chosen, "" if it was not chosen here. `amounts` has resources without ids, as (zone, resource,
+    amount): bytes of huge pages, and from a source without ids, such as another scheduler, numbers of CPUs and
+    devices.
     """
 
     zones: tuple[int, ...] = ()

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import Request
 
-from ullage.model.alignment import BESIDE
+from ullage.model.alignment import SEPARATOR
 from ullage.model.application import Application, ApplicationState
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.part import check_vram
@@ -105,7 +105,7 @@ def _from_map(value: api.ResourceMap) -> ResourceRequirement:
     given = {key: getattr(value, key) for key in value.__struct_fields__}
     pairs = given.pop("pairs") or {}
     for key in pairs:
-        if BESIDE not in key:
+        if SEPARATOR not in key:
             raise invalid("resreq.pairs", key, "write a pair such as gpu~nic")
     given |= pairs
     return ResourceRequirement.from_value({key: amount for key, amount in given.items() if amount is not None})

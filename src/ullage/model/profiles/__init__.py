@@ -1,4 +1,4 @@
-"""The profiles of cards that come with Ullage. An operator's own table goes before them."""
+"""The profiles of cards that come with Ullage. An operator's own table overrides them."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ SHIPPED = Profiles(
         for profile in load_profiles((files(__name__) / table).read_text(encoding="utf-8")).entries
     )
 )
-"""What a fleet knows unless it is told otherwise."""
+"""The default profiles of a fleet."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ullage.model.alignment import BESIDE, Alignment, ContainerNeeds, Pair, Stage, read_pair
+from ullage.model.alignment import SEPARATOR, Alignment, ContainerNeeds, Pair, Stage, read_pair
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
@@ -81,7 +81,9 @@ def _pairs(value: str, key: str) -> tuple[Pair, ...]:
     for entry in value.split(","):
         sides, _, level = entry.partition("=")
         try:
-            pair = read_pair(BESIDE.join(as_resource(side.strip()) for side in sides.split(BESIDE)), level.strip())
+            pair = read_pair(
+                SEPARATOR.join(as_resource(side.strip()) for side in sides.split(SEPARATOR)), level.strip()
+            )
         except InvalidRequest as error:
             raise InvalidRequest(f"{key}: {error.message}", field=key) from None
         if pair.resource in pairs:
