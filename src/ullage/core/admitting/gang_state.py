@@ -122,6 +122,6 @@ class Gang:
         self.backoff_s, self.quorate = standing.backoff_s, standing.quorate
 
     def reported(self) -> tuple[object, ...]:
-        """What outsiders see of it, for telling whether that changed."""
+        """Return what outsiders see of it, for telling whether that changed."""
         codes = {uid: a.code if isinstance(a, Refusal) else a.state for uid, a in self.answers.items()}
         return self.phase, self.retry_at, codes

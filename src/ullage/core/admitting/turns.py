@@ -104,7 +104,7 @@ class Board:
 def next_turns(
     board: Board, units: Iterable[Unit], now: float, *, reserve_after_s: float, most: int | None = None
 ) -> Turns:
-    """Who goes now; `most` requests at most, and at least one unit."""
+    """Return who goes now; `most` requests at most, and at least one unit."""
     with ExitStack() as stack:
         fleet = board.fleet
         stack.enter_context(trial(fleet))
@@ -170,7 +170,7 @@ class _Round:
         return self._turns
 
     def _said(self, leaf: Leaf) -> Refusal | None:
-        """Why those of a leaf do not go that were not asked: a limit, or what was said to one like it."""
+        """Return why those of a leaf do not go that were not asked: a limit, or what was said to one like it."""
         code = leaf.stopped
         if code in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT):
             return Refusal((Rejection(code, Cure.QUOTA),))
@@ -202,7 +202,7 @@ class _Round:
             self._waiting[leaf] = deque(alike)
 
     def _held(self) -> list[Leaf]:
-        """What each queue has, in the books or by promise."""
+        """Return what each queue has, in the books or by promise."""
         held = Counter(self._board.held)
         held.update((queue, self._fleet.resources(each.request.requirement)) for queue, each in self._board.promised)
         return [
@@ -211,7 +211,7 @@ class _Round:
         ]
 
     def _named(self, leaves: Iterable[Leaf]) -> list[Queue]:
-        """Those that were configured, and those that are named only: of weight 1, below the root."""
+        """Return those that were configured, and those that are named only: of weight 1, below the root."""
         known = {queue.name: queue for queue in self._board.queues}
         named = {leaf.queue for leaf in leaves} - known.keys() - {ROOT}
         return [*known.values(), *map(Queue, sorted(named))]
@@ -254,7 +254,7 @@ class _Round:
         return fit(self._fleet, self._board.rules, unit, self._now)
 
     def _refuse(self, leaf: Leaf, unit: Unit, refusal: Refusal) -> Code:
-        """Why it does not fit, as a person is told; and whether that is for want of room, as the tree is."""
+        """Return why it does not fit, as a person is told; and whether that is for want of room, as the tree is."""
         of_room = not refusal.rejections or refusal.rejections[0].cure in (Cure.CAPACITY, Cure.NODE_CHANGE)
         if of_room and refusal.curable:
             refusal = self._look_ahead(unit, self._short_of(unit, refusal))
@@ -262,7 +262,7 @@ class _Round:
         return Code.GPU if of_room else refusal.code
 
     def _short_of(self, unit: Unit, refusal: Refusal) -> Refusal:
-        """What is short in the fleet as a whole, where what was told is of one card or one node only."""
+        """Return what is short in the fleet as a whole, where what was told is of one card or one node only."""
         told = refusal.rejections[0] if refusal.rejections else None
         if told is not None and told.gpu is None and told.node is None:
             return refusal
@@ -290,7 +290,7 @@ class _Round:
         return refusal
 
     def _free_part(self, entry: Nomination) -> Nomination:
-        """What is reserved, on those cards alone that have room now; none of them if none has."""
+        """Return what is reserved, on those cards alone that have room now; none of them if none has."""
         held = self._fleet.ledger.get(entry.request.uid)
         if held is None:
             return entry
@@ -308,7 +308,7 @@ class _Round:
             return isinstance(self._fit(unit), dict)
 
     def _nearest(self, unit: Unit) -> dict[str, str] | None:
-        """The node for each request, where it would fit if as few nodes as possible were empty, the idlest first."""
+        """Return a node for each request if as few nodes as possible were emptied, the idlest first."""
         holders = self._holders()
         order = sorted(holders, key=lambda node: (self._busy(holders[node]), node not in self._board.before, node))
         leaving = [uid for uids in holders.values() for uid in uids if self._leaves(uid)]
@@ -330,7 +330,7 @@ class _Round:
         return cleared(high)
 
     def _holders(self) -> dict[str, list[str]]:
-        """Who holds what on each node, but those that room is reserved for."""
+        """Return who holds what on each node, but those that room is reserved for."""
         found: dict[str, list[str]] = {}
         reserved = {uid for uids in self._kept.values() for uid in uids}
         for uid, allocation in self._fleet.ledger.items():
@@ -356,7 +356,7 @@ class _Order(_Round):
 
 
 def fit(fleet: Fleet, rules: Rules, unit: Unit, now: float) -> dict[str, Choice] | Misfit:
-    """Where all of a unit go on the books as they are, near those of its gang that have their places."""
+    """Return where all of a unit go on the books as they are, near those of its gang that have their places."""
     gang = unit.requests[0].claim.gang
     there = fleet.gangs.get(gang.key, ()) if gang is not None else ()
     beside = {fleet.ledger[uid].node for uid in there if uid in fleet.ledger}
@@ -371,7 +371,7 @@ class _Numbers:
         self._known: dict[int, int] = {}
 
     def of(self, asked: ResourceRequirement) -> int:
-        """The number of one that lives as long as these."""
+        """Return the number of one that lives as long as these."""
         number = self._known.get(id(asked))
         if number is None:
             number = self._known[id(asked)] = self._of.setdefault(asked, len(self._of))
@@ -379,7 +379,7 @@ class _Numbers:
 
 
 def _shape_of(rules: Rules, unit: Unit, numbered: _Numbers) -> object:
-    """What decides whether there is room for a unit; its namespace does where quotas bind that."""
+    """Return what decides whether there is room for a unit; its namespace does where quotas bind that."""
 
     def decides(request: Request) -> object:
         claim, gang = request.claim, request.claim.gang

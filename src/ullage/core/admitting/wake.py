@@ -44,7 +44,7 @@ class Tried:
     waiting: tuple[str, ...]
 
     def same(self, other: Tried | None) -> bool:
-        """Whether nothing changed since the other one."""
+        """Return whether nothing changed since the other one."""
         if other is None or self.fleet is not other.fleet or self.rules is not other.rules:
             return False
         return (self.version, self.waiting) == (other.version, other.waiting)
@@ -87,7 +87,7 @@ class CardLook:
 
 
 def look(fleet: Fleet, gpu: str) -> CardLook | None:
-    """The card as it is now; None if it is not known."""
+    """Return the card as it is now; None if it is not known."""
     card = fleet.card_of.get(gpu)
     if card is None:
         return None

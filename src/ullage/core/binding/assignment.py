@@ -20,7 +20,7 @@ def reassigned(
     unassign: Iterable[CardKey],
     held: Collection[str],
 ) -> Change:
-    """All of it as one change. A card in both lists is assigned, one that is there twice counts as it stands first.
+    """Return all of it as one change. A card in both lists is assigned; of a repeated card the first entry counts.
 
     Raises:
         InvalidRequest: memory is shared out, and none is asked.

@@ -14,7 +14,7 @@ _TOO_LITTLE = {Scope.CARD: NoRoom.NO_CARD, Scope.CARDS: NoRoom.NO_NODE_WITH_CARD
 
 
 def availability(view: View, asked: ComputeRequirement, *, install: bool = False) -> Availability:
-    """What every node has for an application; it fits exactly where automatic placement finds something."""
+    """Return what every node has for an application; it fits exactly where automatic placement finds something."""
     unpressed = roomy(view, asked, install=install)
     names = {node.name for node in unpressed}
     nodes = tuple(_node_room(view, node, asked, pressed=name not in names) for name, node in view.by_name.items())

@@ -36,7 +36,7 @@ def in_force(own: View, bindings: Sequence[Binding], users: Iterable[CardUser] =
 
 
 def _promises_too_much(row: BoundCard, view: View) -> bool:
-    """Whether a row has more memory than its card, as after the card was replaced."""
+    """Return whether a row has more memory than its card, as after the card was replaced."""
     card = view.cards.get(row.card)
     return card is not None and 0 < card.memory_bytes < row.memory_bytes
 
@@ -69,5 +69,5 @@ def _cards_of(view: View, user: CardUser) -> Iterator[tuple[ComputeCard, int | N
 
 
 def _is_of(app: AppKey, bound: AppKey) -> bool:
-    """Whether a row is for an application. A binding from before owners were known leaves the owner empty."""
+    """Return whether a row is for an application. A binding from before owners were known leaves the owner empty."""
     return bound.name == app.name and bound.owner in ("", app.owner) and bound.namespace in ("", app.namespace)

@@ -16,14 +16,14 @@ from ullage.model.error import invalid
 
 
 def options(view: View, app: HostedApp) -> tuple[ModeOption, ...]:
-    """Each way in which an application can run, and whether it could be installed like that."""
+    """Return each way in which an application can run, and whether it could be installed like that."""
     return tuple(_option(view, requirement) for requirement in app.requirements)
 
 
 def chosen(
     view: View, app: HostedApp, accelerator: str, picks: Sequence[Pick]
 ) -> tuple[HostedApp, Picks] | FailedCheck:
-    """The application in the way it is to run, with its cards. The view must not have its own rows.
+    """Return the application in the way it is to run, with its cards. The view must not have its own rows.
 
     Raises:
         InvalidRequest: it cannot run like that at all.

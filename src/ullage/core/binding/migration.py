@@ -39,7 +39,7 @@ class Migration:
 
 
 def migrated(view: View, ledger: Ledger, bindings: Iterable[Binding], apps: Iterable[HostedApp]) -> Migration:
-    """The rows of bindings that are in use. What went through once is left as it is the next time."""
+    """Return the rows of bindings that are in use. What went through once is left as it is the next time."""
     found, apps = Migration(), tuple(apps)
     put: list[BoundCard] = []
     for binding in sorted(bindings, key=lambda each: each.name):
@@ -66,7 +66,7 @@ def migrated(view: View, ledger: Ledger, bindings: Iterable[Binding], apps: Iter
 
 
 def _applications(binding: Binding, apps: Iterable[HostedApp]) -> list[HostedApp]:
-    """The applications that a binding may mean. One that names an owner means nobody else's."""
+    """Return the applications that a binding may mean. One that names an owner means nobody else's."""
     left = [app for app in apps if app.key.name == binding.app]
     if binding.owner:
         return [app for app in left if app.key.owner == binding.owner]
@@ -81,7 +81,7 @@ def _applications(binding: Binding, apps: Iterable[HostedApp]) -> list[HostedApp
 
 
 def _in_use(app: HostedApp) -> bool:
-    """Whether an application keeps its cards. Controllers spell states with either case at the front."""
+    """Return whether an application keeps its cards. Controllers spell states with either case at the front."""
     return app.state[:1].lower() + app.state[1:] in _KEPT
 
 
@@ -99,7 +99,7 @@ def _row(view: View, binding: Binding, app: HostedApp) -> BoundCard | Problem:
 
 
 def _problem(view: View, card: ComputeCard, binding: Binding) -> str:
-    """What keeps a binding from its card; an unhealthy card does not, as somebody runs on it."""
+    """Return what keeps a binding from its card; an unhealthy card does not, as somebody runs on it."""
     free = view.free_bytes(card)
     if card.share is ShareMode.MEMORY_SLICE and binding.memory_bytes is None:
         return f"{card.id} shares out its memory, and the binding says no amount"

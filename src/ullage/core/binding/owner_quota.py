@@ -13,7 +13,7 @@ NOTHING = Room()
 
 
 def of_quota(view: View, app: AppKey, added: Room = NOTHING, rows: Iterable[BoundCard] = ()) -> tuple[Dimension, ...]:
-    """What an application would use of the quota of its owner with this room and these rows, which are not in the view.
+    """Return what an application would use of its owner's quota with this room and these rows, which the view lacks.
 
     Only limited amounts are reported. An owner that takes no more than before is never over its quota.
     """
@@ -38,13 +38,13 @@ def of_quota(view: View, app: AppKey, added: Room = NOTHING, rows: Iterable[Boun
 
 
 def beyond_quota(view: View, app: AppKey, rows: Iterable[BoundCard]) -> str:
-    """The code by which rows are refused that are beyond the quota; "" for nothing."""
+    """Return the code by which rows are refused that are beyond the quota; "" for nothing."""
     short = [each.resource for each in of_quota(view, app, rows=rows) if each.pressured]
     return f"owner-quota:{short[0]}" if short else ""
 
 
 def _on_cards(view: View, rows: Iterable[BoundCard]) -> tuple[int, int]:
-    """How many cards rows are on, and bytes of these: what was shared out, and of any other card all of it, once."""
+    """Return the number of cards of rows and their bytes: the shared amounts, and all of any other card, once."""
     shared: dict[tuple[AppKey, CardKey], int] = {}
     whole: dict[CardKey, int] = {}
     for row in rows:

@@ -73,7 +73,7 @@ class Place:
     count: int
 
     def under(self, asked: ResourceRequirement) -> ResourceRequirement:
-        """What is asked, as the bindings allow it: among these cards, with the memory that is bound.
+        """Return what is asked, as the bindings allow it: among these cards, with the memory that is bound.
 
         A card for one application alone is asked for whole; one whose applications take turns has no amounts. Where
         caps differ the least is asked of each card, and `uneven` says what each really gives. A partition stays what
@@ -169,12 +169,12 @@ class Claims:
             self._on_card[each.uuid].append(each)
 
     def seen(self, binding: Binding) -> Binding:
-        """A binding against its card: invalid where it promises more than that has."""
+        """Return a binding against its card: invalid where it promises more than that has."""
         card = self._cards.get(binding.uuid)
         return binding if card is None or not card.memory_bytes else binding.on(card.memory_bytes)
 
     def invalid(self, binding: Binding) -> str:
-        """Why a binding can never be in force as it is; "" if it can."""
+        """Return why a binding can never be in force as it is; "" if it can."""
         if self._strict and not (binding.owner and binding.namespace):
             return Mismatch.WILDCARD.value
         if binding.selector is None:
@@ -183,14 +183,14 @@ class Claims:
         return seen.reason or seen.state.value if seen.state is BindingState.INVALID else ""
 
     def reason(self, binding: Binding) -> str:
-        """Why a binding is not in force now; "" if it is."""
+        """Return why a binding is not in force now; "" if it is."""
         if why := self.invalid(binding):
             return why
         barred = self.barred(binding)
         return self.seen(binding).reason if barred is None else barred.text
 
     def barred(self, binding: Binding) -> Refused | None:
-        """Why its card has no room for a binding; None if it has, or nothing is known of the card."""
+        """Return why its card has no room for a binding; None if it has, or nothing is known of the card."""
         uuid = binding.uuid
         if uuid not in self._barred:
             there = [self.seen(each) for each in self._on_card.get(uuid, ()) if not self.invalid(each)]
@@ -210,7 +210,7 @@ class Claims:
         held: Collection[str],
         consume: Consume = Consume.ALL,
     ) -> Permit:
-        """What a pod may have. `held` are cards that other pods of the same application, owner and namespace hold."""
+        """Return what a pod may have. `held` are cards held by other pods of its application, owner and namespace."""
         found = self._mine(tenant)
         if isinstance(found, Refused):
             return Permit(found)
@@ -254,7 +254,7 @@ class Claims:
         return frozenset(uuid for card in alone if not _is_held(card, held) for uuid in card.uuids)
 
     def others_on(self, tenant: Tenant, uuid: str) -> tuple[Binding, ...]:
-        """The bindings that keep a card for applications of which a pod is none; those it has no room for do not."""
+        """Return the bindings that keep a card for other applications; those that the card has no room for do not."""
         keys = (key for key in (uuid, self._stands_in.get(uuid)) if key is not None)
         there = (self.seen(each) for key in keys for each in self._on_card.get(key, ()))
         return tuple(
@@ -266,7 +266,7 @@ class Claims:
         )
 
     def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
-        """The bindings of a pod as they are to be shown where they are of several owners; else none."""
+        """Return the bindings of a pod as they are to be shown where they are of several owners; else none."""
         found = matched(filter(_in_force, self._of(tenant.app)), tenant, strict=self._strict)
         return found.shown if found.conflict else ()
 
@@ -274,7 +274,7 @@ class Claims:
         return [self.seen(each) for each in self._of_app.get(app, ())]
 
     def _mine(self, tenant: Tenant) -> tuple[Binding, ...] | Refused:
-        """The bindings of a pod, one to a card: the one that says whose it is before one that does not."""
+        """Return the bindings of a pod, one to a card: the one that says whose it is before one that does not."""
         if not tenant.app:
             return Refused(Hindrance.NO_LABEL)
         there = self._of(tenant.app)
@@ -291,7 +291,7 @@ class Claims:
         return Refused(nearest[-1]) if nearest else Refused(Hindrance.NOT_BOUND)
 
     def _all(self, here: Sequence[Bound], asked: int, held: Collection[str]) -> Place | Refused | int:
-        """All cards that are bound on a node, if none of them is held."""
+        """Return all cards that are bound on a node, if none of them is held."""
         barred = [self.barred(each.binding) for each in here]
         there = [each for each, why in zip(here, barred, strict=True) if why is None]
         if not there:
@@ -326,7 +326,7 @@ def _order(bound: Bound) -> tuple[int, int]:
 
 
 def _chosen(card: ComputeCard, selector: CardSelector) -> bool:
-    """Whether the request takes the card too."""
+    """Return whether the request takes the card too."""
     return any(map(selector.takes_uuid, card.uuids)) and (not selector.indices or card.index in selector.indices)
 
 

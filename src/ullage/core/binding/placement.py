@@ -29,7 +29,7 @@ class Opening(NamedTuple):
 
 
 def place(view: View, asked: ComputeRequirement, nodes: Iterable[ComputeNode]) -> Picks | None:
-    """The cards for an application on some of these nodes; None where they have not enough.
+    """Return the cards for an application on some of these nodes; None where they have not enough.
 
     Of what fits equally well the card with the least left over is taken, then the first by node and id. Several
     cards are of one node where one has enough, else of as many as are needed. Cards of one node are shared in one way:
@@ -48,13 +48,13 @@ def place(view: View, asked: ComputeRequirement, nodes: Iterable[ComputeNode]) -
 
 
 def roomy(view: View, asked: ComputeRequirement, *, install: bool = False) -> list[ComputeNode]:
-    """The nodes of the type, by name, that would not become too full."""
+    """Return the nodes of the type, by name, that would not become too full."""
     added = asked.room(install=install)
     return [node for node in view.of_type(asked.accelerator) if not too_full(node, added)]
 
 
 def fit(view: View, card: ComputeCard, asked: ComputeRequirement) -> FitLevel | None:
-    """How well a card alone fits; None for not at all."""
+    """Return how well a card alone fits; None for not at all."""
     if not view.usable(card) or card.accelerator != asked.accelerator:
         return None
     opening = Opening(card, view.free_bytes(card))
@@ -73,7 +73,7 @@ def _openings(view: View, node: ComputeNode, accelerator: str) -> list[list[Open
 
 
 def _fits(opening: Opening, amount: int) -> bool:
-    """Whether a card has so much; of shared memory some must be asked."""
+    """Return whether a card has so much; of shared memory some must be asked."""
     card, free = opening
     return 0 < free >= amount and (amount > 0 or card.share is not ShareMode.MEMORY_SLICE)
 
@@ -85,7 +85,7 @@ def _one(there: Iterable[Sequence[Opening]], amount: int) -> Picks | None:
 
 
 def _on_one_node(there: Iterable[Sequence[Opening]], amount: int) -> Picks | None:
-    """The node that gives it with the wholest, the fewest and the fullest cards."""
+    """Return the node that gives it with the wholest, the fewest and the fullest cards."""
     found = []
     for openings in there:
         chosen, left = _take(openings, amount)
@@ -111,7 +111,7 @@ def _over_nodes(there: Iterable[Sequence[Opening]], amount: int) -> Picks | None
 
 
 def _take(openings: Iterable[Opening], amount: int) -> tuple[list[Opening], int]:
-    """Cards of a node until the amount is reached, and what is missing of it.
+    """Return cards of a node until the amount is reached, and what is missing of it.
 
     Large cards come first; the last one is the smallest that is enough.
     """
@@ -127,7 +127,7 @@ def _take(openings: Iterable[Opening], amount: int) -> tuple[list[Opening], int]
 
 
 def _shared(chosen: Iterable[Opening], amount: int) -> Picks:
-    """The amount over these cards, each giving what it can; whole cards have no amount."""
+    """Return the amount over these cards, each giving what it can; whole cards have no amount."""
     picks = []
     for card, free in chosen:
         given = min(amount, free)

@@ -18,7 +18,7 @@ Found = tuple[set[str], Picks]
 
 
 def preflight(view: View, demands: Iterable[Demand]) -> Preflight:
-    """The first demand that finds no room, and what is short; or what each would get."""
+    """Return the first demand that finds no room, and what is short; or what each would get."""
     placed: list[tuple[str, Picks]] = []
     for demand in demands:
         view = view.without(demand.app)
@@ -35,7 +35,7 @@ def preflight(view: View, demands: Iterable[Demand]) -> Preflight:
 
 
 def _place(view: View, demand: Demand) -> Found | Preflight:
-    """The nodes and cards of one demand, or what is short."""
+    """Return the nodes and cards of one demand, or what is short."""
     requirement = demand.requirement
     added = requirement.room(install=True)
     together = overall((node for node in view.every() if node.ready), added)
@@ -58,7 +58,7 @@ def _place(view: View, demand: Demand) -> Found | Preflight:
 
 
 def _on(view: View, demand: Demand, nodes: list[ComputeNode]) -> Found | None:
-    """Where a demand would go of these nodes; without cards to the one with the most memory left."""
+    """Return where a demand would go of these nodes; without cards to the one with the most memory left."""
     if demand.requirement.needs_card:
         picks = place(view, demand.requirement, nodes)
         return None if picks is None else ({pick.node for pick in picks}, picks)

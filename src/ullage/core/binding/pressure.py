@@ -11,29 +11,29 @@ _FULL_TENTHS = 9
 
 
 def pressure(node: ComputeNode, added: Room) -> NodePressure:
-    """What a node would use with more on it. Its disk is looked at only where some of it is added."""
+    """Return what a node would use with more on it. Its disk is looked at only where some of it is added."""
     return NodePressure(node.name, _dimensions(node.capacity, node.used, added, _FULL_TENTHS))
 
 
 def too_full(node: ComputeNode, added: Room) -> bool:
-    """Whether a node would be under pressure."""
+    """Return whether a node would be under pressure."""
     return any(_over(node.capacity, node.used, added, _FULL_TENTHS))
 
 
 def overall(nodes: Iterable[ComputeNode], added: Room) -> tuple[Dimension, ...]:
-    """What all nodes together would use."""
+    """Return what all nodes together would use."""
     nodes = tuple(nodes)
     capacity, used = _sum(node.capacity for node in nodes), _sum(node.used for node in nodes)
     return _dimensions(capacity, used, added, _FULL_TENTHS)
 
 
 def asked(node: ComputeNode, added: Room) -> tuple[Dimension, ...]:
-    """What pods would have asked of a node with more on it: all of it may be asked."""
+    """Return what pods would have asked of a node with more on it: all of it may be asked."""
     return _dimensions(node.capacity, node.requested, added, 10)
 
 
 def asked_too_much(node: ComputeNode, added: Room) -> bool:
-    """Whether pods would have asked for more than a node has."""
+    """Return whether pods would have asked for more than a node has."""
     return any(_over(node.capacity, node.requested, added, 10))
 
 

@@ -33,11 +33,11 @@ class Ledger:
     answered: tuple[Answered, ...] = ()
 
     def of(self, app: AppKey) -> tuple[BoundCard, ...]:
-        """The rows of an application that are in force."""
+        """Return the rows of an application that are in force."""
         return tuple(row for row in self.rows if row.app == app and not row.draining)
 
     def answer(self, key: str) -> Answered | None:
-        """What was answered under a key."""
+        """Return what was answered under a key."""
         return next((each for each in self.answered if each.key == key), None) if key else None
 
 
@@ -61,7 +61,7 @@ class Change:
 
 
 def applied(ledger: Ledger, change: Change) -> Ledger:
-    """The ledger after a change."""
+    """Return the ledger after a change."""
     rows = {row.id: row for row in ledger.rows if row.id not in change.drop}
     rows |= {row.id: row for row in change.put}
     answered = [each for each in ledger.answered if each.key != change.unanswered]
@@ -117,7 +117,7 @@ def taken_back(view: View, ledger: Ledger, change: Change, held: Collection[str]
 def rows_of(
     view: View, app: AppKey, requirement: ComputeRequirement, picks: Iterable[Pick], app_id: str = ""
 ) -> tuple[BoundCard, ...]:
-    """The rows of an application on chosen cards, as yet without ids; memory counts where it is shared out."""
+    """Return the rows of an application on chosen cards, as yet without ids; memory counts where it is shared out."""
     rows = []
     for pick in picks:
         card = view.cards[pick.key]
@@ -130,7 +130,7 @@ def rows_of(
 
 
 def as_binding(row: BoundCard) -> Binding:
-    """A row as a binding, under the id of the row: for every pod of its application."""
+    """Return a row as a binding, under the id of the row: for every pod of its application."""
     return Binding(
         row.id,
         row.card.device,
@@ -145,7 +145,7 @@ def as_binding(row: BoundCard) -> Binding:
 
 
 def rows_of_bindings(cards: Mapping[CardKey, ComputeCard], bindings: Iterable[Binding]) -> tuple[BoundCard, ...]:
-    """The rows that bindings come to which are not of the ledger, under their names; of cards that are there."""
+    """Return the rows that bindings come to which are not of the ledger, under their names; of cards that are there."""
     by_device = {card.id: card for card in reversed(tuple(cards.values()))}
     rows = []
     for each in bindings:

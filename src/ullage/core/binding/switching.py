@@ -29,7 +29,7 @@ _STOPPABLE = frozenset(
 
 
 def share_of(card: ComputeCard, asked: str) -> ShareMode:
-    """How a card is asked to be shared.
+    """Return how a card is asked to be shared.
 
     Raises:
         InvalidRequest: there is no such mode, or not for cards of this type.
@@ -48,7 +48,7 @@ def switched(
     apps: Mapping[AppKey, HostedApp],
     held: Collection[str],
 ) -> tuple[SwitchReport, Change]:
-    """What a switch does. All applications on the card stop, and let go of all of their cards.
+    """Return what a switch does. All applications on the card stop, and let go of all of their cards.
 
     Rows of an application that is no more just go.
     """

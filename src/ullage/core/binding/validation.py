@@ -60,7 +60,7 @@ def mixed(cards: Iterable[ComputeCard]) -> str:
 
 
 def unfit(view: View, card: ComputeCard, memory_bytes: int) -> str:
-    """What keeps an application from a card whatever it asks in all; "" for nothing."""
+    """Return what keeps an application from a card whatever it asks in all; "" for nothing."""
     rows = view.on(card)
     free = view.free_bytes(card)
     if not view.usable(card):
@@ -77,7 +77,7 @@ def unfit(view: View, card: ComputeCard, memory_bytes: int) -> str:
 
 
 def _named(view: View, picks: Sequence[Pick]) -> str:
-    """Whether a choice names cards that are there, each once."""
+    """Return whether a choice names cards that are there, each once."""
     if not picks:
         return "empty-selection"
     seen = set()
@@ -95,7 +95,7 @@ def _named(view: View, picks: Sequence[Pick]) -> str:
 
 
 def _together(asked: ComputeRequirement, picks: Sequence[Pick]) -> str:
-    """Whether an application can use so many cards, in so many places."""
+    """Return whether an application can use so many cards, in so many places."""
     if len(picks) == 1:
         return ""
     if asked.accelerator != NVIDIA:
@@ -111,7 +111,7 @@ def _alone(view: View, card: ComputeCard, asked: ComputeRequirement, pick: Pick)
 
 
 def _enough(cards: Sequence[ComputeCard], asked: ComputeRequirement, picks: Sequence[Pick]) -> str:
-    """Whether the cards come to what is required."""
+    """Return whether the cards come to what is required."""
     shares = [
         pick.memory_bytes if card.share is ShareMode.MEMORY_SLICE else card.memory_bytes
         for card, pick in zip(cards, picks, strict=True)

@@ -82,15 +82,15 @@ class View:
         return {card.key: _left(card, rows, self.tenants) for card, rows in cards if card is not None}
 
     def on(self, card: ComputeCard) -> tuple[BoundCard, ...]:
-        """The rows of a card."""
+        """Return the rows of a card."""
         return self.bound.get(card.key, ())
 
     def usable(self, card: ComputeCard) -> bool:
-        """Whether new work may come to a card at all."""
+        """Return whether new work may come to a card at all."""
         return card.healthy and not card.cordoned and self.by_name[card.node].ready
 
     def free_bytes(self, card: ComputeCard) -> int:
-        """The memory of a card that one more application could be given.
+        """Return the memory of a card that one more application could be given.
 
         What is alone on a card has all of it; shared memory is counted; who takes turns sees all of it, up to a
         number of tenants. While anybody drains that came under another mode, there is none.
@@ -98,35 +98,35 @@ class View:
         return self._taken.get(card.key, card.memory_bytes)
 
     def node(self, name: str) -> ComputeNode:
-        """A node with what was added to it."""
+        """Return a node with what was added to it."""
         node, added = self.by_name[name], self.added.get(name)
         return node if added is None else replace(node, used=node.used + added, requested=node.requested + added)
 
     def every(self) -> list[ComputeNode]:
-        """All nodes by name, with what was added to them."""
+        """Return all nodes by name, with what was added to them."""
         return [self.node(name) for name in self.by_name]
 
     def of_type(self, accelerator: str) -> list[ComputeNode]:
-        """The nodes with cards of a type, by name, with what was added to them."""
+        """Return the nodes with cards of a type, by name, with what was added to them."""
         return [self.node(name) for name in self.inventory.of_type.get(accelerator, ())]
 
     def without(self, app: AppKey) -> View:
-        """The same without the rows of an application, for it to be placed again."""
+        """Return the same without the rows of an application, for it to be placed again."""
         rows = tuple(row for row in self.rows if row.app != app)
         return self if len(rows) == len(self.rows) else replace(self, rows=rows)
 
     def with_rows(self, rows: Iterable[BoundCard]) -> View:
-        """The same with more rows."""
+        """Return the same with more rows."""
         return replace(self, rows=(*self.rows, *rows))
 
     def with_use(self, names: Iterable[str], added: Room) -> View:
-        """The same with more in use, and asked, on each of these nodes."""
+        """Return the same with more in use, and asked, on each of these nodes."""
         more = {name: self.added.get(name, Room()) + added for name in names}
         return replace(self, added={**self.added, **more})
 
 
 def _left(card: ComputeCard, rows: tuple[BoundCard, ...], tenants: int) -> int:
-    """What a card with these rows could give to one more application."""
+    """Return what a card with these rows could give to one more application."""
     if any(row.share is not card.share for row in rows):
         return 0
     if card.share is ShareMode.MEMORY_SLICE:

@@ -75,7 +75,7 @@ class CardRoom(NamedTuple):
 
 
 def room_of(fleet: Fleet, card: int) -> CardRoom:
-    """What is free of a card given by its flat position."""
+    """Return what is free of a card given by its flat position."""
     gpu, row = fleet.cards[card], int(fleet.card_row[card])
     free = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
     share = min(left / total if total else 0.0 for left, total in zip(free, (gpu.compute, gpu.vram), strict=True))
@@ -95,7 +95,7 @@ def node_capacity(
     sections: Mapping[str, Oversubscription] = _NO_SECTIONS,
     disks: Mapping[str, int] = _NO_DISKS,
 ) -> NodeCapacity:
-    """The capacity of a node; without a section (see `Rules`) the virtual capacity is the physical one.
+    """Return the capacity of a node; without a section (see `Rules`) the virtual capacity is the physical one.
 
     Raises:
         NotFound: there is no such node.
@@ -127,7 +127,7 @@ def node_capacity(
 
 
 def is_managed(gpu: Gpu) -> bool:
-    """Whether a card counts as capacity of its node."""
+    """Return whether a card counts as capacity of its node."""
     return gpu.healthy and not gpu.used_by and (gpu.compute_gflops is not None or gpu.vram_bytes is not None)
 
 
@@ -142,7 +142,7 @@ def refuses_limit(
     limit: Pair,
     held: Pair = _NOTHING,
 ) -> Rejection | None:
-    """Why a node may not promise so much more, or None; `limit` is the sum over all cards of one request.
+    """Return why a node may not promise so much more, or None; `limit` is the sum over all cards of one request.
 
     `sections` and `disks` are as in `Rules`. On a node whose cards are in several pools all their sections
     must hold. `held` is what the same allocation has been promised before: a dimension
@@ -159,7 +159,7 @@ def refuses_limit(
 
 
 def limit_on(fleet: Fleet, card: int, limit: Part | None, charge: Pair) -> Pair:
-    """What a request is promised of a card: the larger of its limit there and what it is charged."""
+    """Return what a request is promised of a card: the larger of its limit there and what it is charged."""
     gpu = fleet.cards[card]
     held = 0 if gpu.compute_gflops is None else charge[0], 0 if gpu.vram_bytes is None else charge[1]
     if limit is None:
@@ -170,7 +170,7 @@ def limit_on(fleet: Fleet, card: int, limit: Part | None, charge: Pair) -> Pair:
 
 
 def limits_of(fleet: Fleet, allocation: Allocation) -> Pair:
-    """What an allocation is promised of all its cards together."""
+    """Return what an allocation is promised of all its cards together."""
     limit = allocation.claim.limit if allocation.claim else None
     charges = allocation.charges or (None,) * len(allocation.gpus)
     cards = [fleet.card_of[uuid] for uuid in allocation.gpus]
@@ -180,7 +180,7 @@ def limits_of(fleet: Fleet, allocation: Allocation) -> Pair:
 
 
 def limits_on(fleet: Fleet, row: int) -> Pair:
-    """The sum of all promises on a node: limits times cards, of whatever state."""
+    """Return the sum of all promises on a node: limits times cards, of whatever state."""
     table = fleet.tables.get(_Promises)
     if not isinstance(table, _Promises):
         table = fleet.tables[_Promises] = _Promises(fleet)
@@ -196,7 +196,7 @@ class _Promises:
         self._rows: dict[int, Pair] = {}
 
     def of(self, row: int) -> Pair:
-        """The sum on one node, up to date."""
+        """Return the sum on one node, up to date."""
         if self._clock != self._fleet.clock:
             for old in self._fleet.touched_since(self._clock):
                 self._rows.pop(old, None)
@@ -221,7 +221,7 @@ def _sections(fleet: Fleet, row: int, sections: Mapping[str, Oversubscription]) 
 
 
 def _virtual(fleet: Fleet, row: int, sections: Mapping[str, Oversubscription], disks: Mapping[str, int]) -> Pair:
-    """What a node may promise: the least that a section of its cards' pools allows, in each dimension."""
+    """Return what a node may promise: the least that a section of its cards' pools allows, in each dimension."""
     total, node = _total(fleet, row), fleet.nodes[row]
     allowed = [
         section.virtual(total, node.memory_bytes, disks.get(node.name, 0))

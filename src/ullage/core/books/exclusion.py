@@ -29,13 +29,13 @@ class Exclusion:
         self._masks: dict[Expression, Bits] = {}
 
     def allowed(self, affinity: NodeAffinity) -> npt.NDArray[np.bool_]:
-        """Per node, whether one of the required terms matches, if there are any."""
+        """Return per node whether one of the required terms matches, if there are any."""
         if not affinity.required:
             return np.ones(len(self.labels.nodes), np.bool_)
         return self._unpacked(reduce(np.bitwise_or, map(self._term, affinity.required)))
 
     def bonus(self, affinity: NodeAffinity) -> npt.NDArray[np.int64]:
-        """Per node, what the preferred terms add to its score."""
+        """Return per node what the preferred terms add to its score."""
         total = np.zeros(len(self.labels.nodes), np.int64)
         for weight, term in affinity.preferred:
             total[self._unpacked(self._term(term))] += weight

@@ -68,7 +68,7 @@ class Usage(NamedTuple):
     cores_ppm: int = 0
 
     def plus(self, other: Usage, sign: int = 1) -> Usage:
-        """The sum (or the difference, with `sign` -1)."""
+        """Return the sum (or the difference, with `sign` -1)."""
         return Usage(*(map(add, self, other) if sign > 0 else map(sub, self, other)))
 
 
@@ -91,7 +91,7 @@ class Holding(NamedTuple):
     gpu_milli: Fraction = Fraction(0)
 
     def plus(self, other: Holding) -> Holding:
-        """The sum."""
+        """Return the sum."""
         return Holding(
             self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes, self.gpu_milli + other.gpu_milli
         )
@@ -220,7 +220,7 @@ class Fleet:
         )
 
     def resources(self, requirement: ResourceRequirement) -> Resources:
-        """What a unit of this requirement counts for in shares and limits.
+        """Return what a unit of this requirement counts for in shares and limits.
 
         A part named in TFLOPS or bytes counts as the larger of its fractions of a card, on the card where
         that is least, in thousandths rounded up (at least one, at most a whole card). A partition counts
@@ -235,12 +235,12 @@ class Fleet:
         return Resources(requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count * share)
 
     def holding(self, requirement: ResourceRequirement, units: int) -> Holding:
-        """What so many units count for, as `resources` but with parts of cards exact: for display."""
+        """Return what so many units count for, as `resources` but with parts of cards exact: for display."""
         cards = requirement.gpu_count and requirement.gpu_count * self.share_of_card(requirement)
         return Holding(requirement.cpu_milli * units, requirement.memory_bytes * units, Fraction(cards) * MILLI * units)
 
     def share_of_card(self, requirement: ResourceRequirement) -> Fraction:
-        """The part of each of its cards that a unit counts for, exactly; `resources` says how."""
+        """Return the part of each of its cards that a unit counts for, exactly; `resources` says how."""
         part = requirement.part or Part()
         if requirement.cards.isolation is not Isolation.PARTITIONED:
             if requirement.whole or requirement.part is None:
@@ -263,7 +263,7 @@ class Fleet:
         return min(Fraction(1), min(shares, default=Fraction(1)))
 
     def amounts_on(self, gpu: Gpu, requirement: ResourceRequirement) -> tuple[int, int] | None:
-        """What a share of this requirement takes of such a card; None if it has no such partition."""
+        """Return what a share of this requirement takes of such a card; None if it has no such partition."""
         part = requirement.part or Part()
         if requirement.cards.isolation is not Isolation.PARTITIONED:
             return part.on(gpu.compute, gpu.vram)
@@ -283,26 +283,26 @@ class Fleet:
         return tuple([self.cards[card].uuid for card in cards])
 
     def zones_of(self, cards: Iterable[int]) -> int:
-        """The zones that cards given by their flat position are near to, a bit each."""
+        """Return the zones that cards given by their flat position are near to, a bit each."""
         mask, rows = 0, self.card_rows
         for card in cards:
             mask |= rows.item(card, at.ZONES)
         return mask
 
     def at(self, cards: Iterable[int]) -> tuple[Gpu, ...]:
-        """Cards of the inventory by their flat position."""
+        """Return cards of the inventory by their flat position."""
         return tuple([self.cards[card] for card in cards])
 
     def gpus(self, uuids: Iterable[str]) -> tuple[Gpu, ...]:
-        """Cards of the inventory by their identities."""
+        """Return cards of the inventory by their identities."""
         return tuple([self.cards[self.card_of[uuid]] for uuid in uuids])
 
     def workers(self, row: int) -> int:
-        """Allocations on a node."""
+        """Return allocations on a node."""
         return self.slots_total.item(row) - self.slots_free.item(row)
 
     def usage_of(self, allocation: Allocation) -> Usage:
-        """What an allocation counts in the quota of its namespace; what its cards are charged.
+        """Return what an allocation counts in the quota of its namespace; what its cards are charged.
 
         A dimension in which a card's capacity is not known counts nothing. A card that is missing counts as
         what it was when it was last known.
@@ -310,7 +310,7 @@ class Fleet:
         return _usage(allocation, self.last_known(allocation))
 
     def last_known(self, allocation: Allocation) -> tuple[Gpu | None, ...]:
-        """Its cards in order, those that are missing as it remembers them; None for one that nobody knows."""
+        """Return its cards in order, those that are missing as it remembers them; None for one that nobody knows."""
         try:
             return self.gpus(allocation.gpus)
         except KeyError:
@@ -388,7 +388,7 @@ class Fleet:
         self._put(allocation.id, allocation, self._cards_of(allocation))
 
     def _cards_of(self, allocation: Allocation) -> list[int]:
-        """Where its cards lie; none if its node is not known.
+        """Return where its cards lie; none if its node is not known.
 
         Raises:
             NotFound: a card is unknown.
@@ -525,7 +525,7 @@ class Fleet:
         self.newest = row
 
     def touched_since(self, clock: int) -> list[int]:
-        """Rows changed since `clock`, ascending; all since -1."""
+        """Return rows changed since `clock`, ascending; all since -1."""
         rows, row, columns = [], self.newest, self.node_rows
         while row >= 0 and columns.item(row, at.CHANGED) >= clock:
             rows.append(row)
@@ -556,7 +556,7 @@ class Fleet:
     # --- copies ---
 
     def copy(self) -> Fleet:
-        """A second set of books with the same content, for looking ahead."""
+        """Return a second set of books with the same content, for looking ahead."""
         twin = object.__new__(Fleet)
         twin.__dict__.update(self.__dict__)
         twin.node_rows, twin.card_rows = self.node_rows.copy(), self.card_rows.copy()
@@ -581,13 +581,13 @@ class Fleet:
         return books
 
     def emptied(self) -> Fleet:
-        """The same inventory with nothing allocated; one for all callers, who work on it in a trial."""
+        """Return the same inventory with nothing allocated; one for all callers, who work on it in a trial."""
         if self._empty is None:
             self._empty = Fleet(self.nodes, profiles=self.profiles, zone_rules=self.board.rules)
         return self._empty
 
     def requested(self) -> Fleet:
-        """The same inventory with only what requests and strangers hold: what is left there, sessions share."""
+        """Return the same inventory with only what requests and strangers hold: what is left there, sessions share."""
         held = [allocation for allocation in self.ledger.values() if not allocation.of_session]
         if not held:
             return self.emptied()
@@ -597,24 +597,24 @@ class Fleet:
 
 
 def _by_index(node: Node) -> Node:
-    """The node with its cards in order of index, whatever order they came in."""
+    """Return the node with its cards in order of index, whatever order they came in."""
     cards = tuple(sorted(node.gpus, key=lambda gpu: (gpu.index, gpu.uuid)))
     return node if cards == node.gpus else replace(node, gpus=cards)
 
 
 def _is_full(gpu: Gpu, charge: Charge, users: int) -> bool:
-    """Whether so many users are all that may have parts of a card."""
+    """Return whether so many users are all that may have parts of a card."""
     parts = charge.isolation is not Isolation.PARTITIONED
     return parts and gpu.max_users is not None and users >= gpu.max_users
 
 
 def share_of(compute: int, total: int) -> int:
-    """What compute is of a card that has so much, in millionths of it, rounded up; no more than all of it."""
+    """Return what compute is of a card that has so much, in millionths of it, rounded up; no more than all of it."""
     return min(PPM, -(-compute * PPM // max(1, total)))
 
 
 def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
-    """What an allocation on these cards counts; see `Fleet.usage_of`."""
+    """Return what an allocation on these cards counts; see `Fleet.usage_of`."""
     claim, charges = allocation.claim, allocation.charges
     limit = claim.limit if claim is not None else None
     compute = vram = compute_limit = vram_limit = cores = 0
@@ -638,18 +638,18 @@ def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
 
 
 def counted(gpu: Gpu | None, amounts: tuple[int, int]) -> tuple[int, int]:
-    """What of these amounts on a card quotas count: GFLOPS and bytes of what it says of itself, the rest nothing."""
+    """Return what quotas count of these amounts on a card: GFLOPS and bytes where it reports them, else nothing."""
     compute = amounts[0] if gpu is None or gpu.compute_gflops is not None else 0
     return compute, amounts[1] if gpu is None or gpu.vram_bytes is not None else 0
 
 
 def _as_numbers(rows: at.Rows) -> memoryview:
-    """The same numbers in a row, for writing one by one: much faster than in the array."""
+    """Return the same numbers in a row, for writing one by one: much faster than in the array."""
     return memoryview(rows.data).cast("B").cast("q")
 
 
 def _charges(allocation: Allocation) -> tuple[object, ...]:
-    """All that the columns know of an allocation; what else it says may change without them.
+    """Return all that the columns know of an allocation; what else it says may change without them.
 
     Its age says where a partition lies whose place is not recorded.
     """
@@ -660,7 +660,7 @@ def _charges(allocation: Allocation) -> tuple[object, ...]:
 
 
 def _share(amounts: tuple[int, int], capacity: tuple[int, int]) -> Fraction:
-    """The larger fraction of a card."""
+    """Return the larger fraction of a card."""
     return max(
         Fraction(amount, total) if total else Fraction(1) for amount, total in zip(amounts, capacity, strict=True)
     )

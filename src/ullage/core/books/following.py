@@ -124,7 +124,7 @@ def followed(fleet: Fleet, nodes: tuple[Node, ...]) -> tuple[list[Node], list[Al
 
 
 def with_missing(fleet: Fleet, found: Iterable[Allocation]) -> list[Node]:
-    """The machines with the cards that these hold on them and nobody reports: as those that vanished while held."""
+    """Return the machines with the cards that these hold and nobody reports: cards that vanished while held."""
     missing: dict[str, list[Gpu]] = {}
     placed: set[str] = set()
     for held in found:

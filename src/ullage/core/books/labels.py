@@ -36,7 +36,7 @@ class Labels:
         self._domains: dict[str, Column] = {}
 
     def column(self, key: str) -> LabelColumn:
-        """The values of a key; `metadata.name` is the name of the node."""
+        """Return the values of a key; `metadata.name` is the name of the node."""
         found = self._columns.get(key)
         if found is None:
             texts = [node.name if key == NODE_NAME else node.labels.get(key) for node in self.nodes]
@@ -44,7 +44,7 @@ class Labels:
         return found
 
     def domains(self, key: str) -> Column:
-        """Per node, the number of its domain: nodes with the same value of the label are in one.
+        """Return per node the number of its domain: nodes with the same value of the label are in one.
 
         A node without the label is a domain of its own: nobody says that it is near another one.
         """

@@ -49,7 +49,7 @@ class Lease:
         """Lowest first: nothing below is free. Round robin: where the search starts."""
 
     def take(self, namespace: str, pod: str) -> int | None:
-        """The pod's number; None if all are lent, and the pod must wait until one is given back."""
+        """Return the pod's number; None if all are lent, and the pod must wait until one is given back."""
         known = self._number_of.get((namespace, pod))
         if known is not None:
             return known
@@ -59,7 +59,7 @@ class Lease:
         return number
 
     def release(self, namespace: str, pod: str) -> int | None:
-        """The number the pod gives back; None if it had none."""
+        """Return the number the pod gives back; None if it had none."""
         number = self._number_of.pop((namespace, pod), None)
         if number is not None:
             del self._holder_of[number]
@@ -124,11 +124,11 @@ class NodePorts:
         self._leases: dict[str, Lease] = {}
 
     def take(self, node: str, namespace: str, pod: str) -> int | None:
-        """The pod's port on the node; None if all are lent."""
+        """Return the pod's port on the node; None if all are lent."""
         return self._on(node).take(namespace, pod)
 
     def release(self, namespace: str, pod: str) -> dict[str, int]:
-        """What the pod gives back, by node."""
+        """Return what the pod gives back, by node."""
         freed = {node: lease.release(namespace, pod) for node, lease in sorted(self._leases.items())}
         self._leases = {node: lease for node, lease in self._leases.items() if lease.lent}
         return {node: port for node, port in freed.items() if port is not None}

@@ -19,14 +19,14 @@ ANY = WHOLE | sum(MODES.values())
 
 
 def mode_of(charge: Charge | None) -> int:
-    """The bit of one user, and that of a mixture if it was found in one."""
+    """Return the bit of one user, and that of a mixture if it was found in one."""
     if charge is None:
         return WHOLE
     return MODES[charge.isolation] | MIXED if charge.mixed else MODES[charge.isolation]
 
 
 def modes_of(users: Iterable[Charge | None]) -> int:
-    """The bits of all users of a card."""
+    """Return the bits of all users of a card."""
     modes = 0
     for charge in users:
         modes |= mode_of(charge)
@@ -56,7 +56,7 @@ def mixed(asked: ResourceRequirement, *, dynamic: bool) -> int:
 
 
 def conflicts(held: int) -> bool:
-    """Whether a dynamic card has users that could not have come one after the other."""
+    """Return whether a dynamic card has users that could not have come one after the other."""
     shared = MODES[Isolation.SHARED]
     kinds = held & ~(WHOLE | MIXED) | (shared if held & WHOLE else 0)
     return bool(held & MIXED) or bool(kinds & CUT) or kinds & (kinds - 1) != 0

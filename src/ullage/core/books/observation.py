@@ -61,7 +61,7 @@ class Observation:
 
 
 def observe(fleet: Fleet, departed: Departed, node: str, use: Use, now: float) -> Observation:
-    """What the ledger has to say after a node of the fleet showed this; nothing is changed."""
+    """Return what the ledger has to say after a node of the fleet showed this; nothing is changed."""
     row = fleet.row_of[node]
     shown: dict[tuple[str, ...], list[Holding]] = {}
     strangers: dict[str, list[Holding]] = {}
@@ -88,12 +88,12 @@ def observe(fleet: Fleet, departed: Departed, node: str, use: Use, now: float) -
 
 
 def foreign_id(node: str) -> str:
-    """The id of what is foreign on a node, in the ledger."""
+    """Return the id of what is foreign on a node, in the ledger."""
     return f"foreign:{node}"
 
 
 def is_unconfirmed(held: Allocation, nodes: Collection[str], now: float) -> bool:
-    """Whether it is bound to one of these nodes, which show what they have, and was not shown in time."""
+    """Return whether it is bound to one of these nodes, which show what they have, and was not shown in time."""
     late = start(held) + LAG_S < now
     return late and held.state is AllocationState.BOUND and held.node in nodes and not held.observed
 
@@ -102,7 +102,7 @@ def is_unconfirmed(held: Allocation, nodes: Collection[str], now: float) -> bool
 
 
 def _on(fleet: Fleet, row: int) -> list[Allocation]:
-    """Allocations of requests with cards of a node, by uid."""
+    """Return allocations of requests with cards of a node, by uid."""
     held = [fleet.ledger[uid] for uid in fleet.card_holders(fleet.cards_on(row))]
     return [each for each in held if each.claim is not None and each.node == fleet.nodes[row].name]
 
@@ -121,7 +121,7 @@ def _owners(fleet: Fleet, here: Iterable[Allocation], node: str, pod: PodHolding
 
 
 def _is_over(departed: Departed, node: str, pod: PodHolding, now: float, *, stale: bool) -> bool:
-    """Whether a pod that is not in the ledger has just left it; of what outlives its pods, whether it ever did."""
+    """Return whether a pod that is not in the ledger has just left it; for what outlives pods, whether it ever did."""
     since = departed.since(node, pod.uid, pod.namespace, pod.name)
     return since is not None and (stale or now - since <= LAG_S)
 
@@ -174,7 +174,7 @@ def _cards_of(fleet: Fleet, row: int) -> set[str]:
 
 
 def _sum(fleet: Fleet, row: int, containers: Iterable[Holding]) -> _Shown:
-    """All that containers hold of a node; memory that lies in several zones together is taken evenly from them."""
+    """Return all that containers hold of a node. Memory that spans several zones is taken evenly from them."""
     all_ = list(containers)
     named = _cards_of(fleet, row)
     cards = set(card_ids(all_)) & named
@@ -200,7 +200,7 @@ def _sum(fleet: Fleet, row: int, containers: Iterable[Holding]) -> _Shown:
 
 
 def _divided(shown: _Shown, each: Sequence[Allocation]) -> list[_Shown]:
-    """What is shown of a pod among its allocations: its memory is the first one's."""
+    """Return what is shown of a pod among its allocations: its memory is the first one's."""
     if len(each) == 1:
         return [shown]
     known = [held.placement or ZonePlacement() for held in each]
@@ -217,7 +217,7 @@ def _divided(shown: _Shown, each: Sequence[Allocation]) -> list[_Shown]:
 
 
 def _parts(shown: Sequence[_Id], each: Sequence[Sequence[_Id]]) -> list[tuple[_Id, ...]]:
-    """Each keeps what it has of what is shown, and has as many as before; the last has what is left."""
+    """Share what is shown among its allocations: each keeps its own and its number; the last gets the rest."""
     free = [id_ for id_ in shown if not any(id_ in own for own in each)]
     parts: list[list[_Id]] = []
     for own in each:
@@ -235,7 +235,7 @@ def _parts(shown: Sequence[_Id], each: Sequence[Sequence[_Id]]) -> list[tuple[_I
 def _healed(
     fleet: Fleet, row: int, held: Allocation, shown: _Shown, *, stale: bool
 ) -> tuple[Allocation, list[Mismatch]]:
-    """An allocation as its node shows it.
+    """Return an allocation as its node shows it.
 
     All of it is replaced once its cards are shown, or anything where it has none. Until then, and by a file that is
     kept of some resources, only those are that are shown.
@@ -271,7 +271,7 @@ def _healed(
 
 
 def _foreign(fleet: Fleet, row: int, shown: _Shown, changed: Iterable[Allocation]) -> Allocation | None:
-    """What all strangers on a node hold together: cards whole, whatever part they have of them.
+    """Return what all strangers on a node hold together: cards whole, whatever part they have of them.
 
     Of cards that are held without a name, those count that strangers had so far, then the first free ones.
     """
@@ -310,12 +310,12 @@ def _free_cards(fleet: Fleet, row: int, shown: _Shown, changed: Iterable[Allocat
 
 
 def _in_order(cards: Sequence[str], as_before: Sequence[str]) -> tuple[str, ...]:
-    """Those it had stay in their order, which is that of its charges."""
+    """Return its cards: those that it had keep their order, which is that of its charges."""
     return (*(uuid for uuid in as_before if uuid in cards), *(uuid for uuid in cards if uuid not in as_before))
 
 
 def _charges(fleet: Fleet, held: Allocation, gpus: Sequence[str]) -> tuple[Charge, ...]:
-    """What it takes of each of its cards; of one that it did not have what it asked, its place there unknown."""
+    """Return what it takes of each of its cards; on a card that is new to it, what it asked, with an unknown place."""
     if not held.charges:
         return ()
     had = dict(zip(held.gpus, held.charges, strict=True))
@@ -343,7 +343,7 @@ def _amounts_kept(known: ZonePlacement, *, pages: bool) -> Iterator[tuple[int, s
 
 
 def _in_zones(fleet: Fleet, row: int, placement: ZonePlacement) -> ZonePlacement:
-    """The placement with the zones that it touches."""
+    """Return the placement with the zones that it touches."""
     uuids = dict(placement.devices).get(CARD, ())
     masks = [fleet.card_rows.item(fleet.card_of[uuid], ZONES) for uuid in uuids]
     return replace(placement, zones=fleet.board.zones_of(row, placement, masks))

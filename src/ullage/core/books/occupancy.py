@@ -55,7 +55,7 @@ class Occupancy:
         return found
 
     def columns(self) -> Columns:
-        """The occupants as they are now."""
+        """Return the occupants as they are now."""
         if self._fleet.dirty:
             for row in self._fleet.dirty:
                 self._on[row] = self._read(row)
@@ -64,7 +64,7 @@ class Occupancy:
         return self._columns
 
     def number(self, *name: str) -> int:
-        """The number that stands for a name (of a namespace, of a namespace and a workload, of a gang)."""
+        """Return the number that stands for a name (of a namespace, of a namespace and a workload, of a gang)."""
         return self._numbers.setdefault(name, len(self._numbers))
 
     @property
@@ -137,7 +137,7 @@ def worth(allocation: Allocation) -> tuple[int, float, str]:
 
 
 def start(allocation: Allocation) -> float:
-    """When it was bound, or what is known nearest to that."""
+    """Return when it was bound, or what is known nearest to that."""
     for at_ in (allocation.bound_at, allocation.assumed_at):
         if at_ is not None:
             return at_

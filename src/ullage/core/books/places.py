@@ -17,7 +17,7 @@ from ullage.model.profile import Profiles, name_key
 
 
 def share_a_place(profiles: Profiles, gpu: Gpu | None, slots: Iterable[Slot | None]) -> bool:
-    """Whether two of these partitions of one card lie where only one can; `gpu` is what is known of it."""
+    """Return whether two of these partitions of one card lie where only one can; `gpu` is what is known of it."""
     runs: list[tuple[int, int]] = []
     groups: dict[int, list[str]] = {}
     for slot in slots:

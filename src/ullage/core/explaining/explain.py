@@ -96,7 +96,7 @@ def explain(
 
 
 def _limit_text(world: World, demand: Demand, code: Code) -> str:
-    """Which queue is at which limit, what it needs, and which sessions hold how much; empty for other codes."""
+    """Return which queue is at which limit, what it needs, and which sessions hold how much; empty for other codes."""
     if code is not Code.QUEUE_LIMIT:
         return ""
     queues = {queue.name: queue for queue in world.queues}
@@ -132,7 +132,7 @@ _OTHERS_COULD_HELP = {code for code, cure in CURES.items() if cure is Cure.CAPAC
 
 
 def reject(fleet: Fleet, asked: ResourceRequirement) -> tuple[Rejection, ...]:
-    """Every node that has no room for one executor, and each dimension in which it falls short."""
+    """Return every node that has no room for one executor, and each dimension in which it falls short."""
     found: list[Rejection] = []
     for row, node in enumerate(fleet.nodes):
         if not node.schedulable:
@@ -163,7 +163,7 @@ def reject(fleet: Fleet, asked: ResourceRequirement) -> tuple[Rejection, ...]:
 
 
 def _cards_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejection | None:
-    """What a node's cards lack: their number for whole ones, else what the card that comes closest lacks."""
+    """Return what a node's cards lack: their number for whole ones, else what the card that comes closest lacks."""
     if not asked.gpu_count:
         return None
     refusals = [CARD.first(fleet, card, asked) for card in fleet.cards_on(row)]
@@ -183,7 +183,7 @@ def _cards_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejectio
 
 
 def of_empty_card(fleet: Fleet, refusal: Rejection) -> Rejection:
-    """A refusal that only another card could cure, with what the card has, not with what is free of it."""
+    """Return a refusal that only another card could cure, with what the card has, not with what is free of it."""
     totals = {Code.GPU_COMPUTE: fleet.compute_total, Code.GPU_VRAM: fleet.vram_total}.get(refusal.code)
     return (
         refusal
@@ -232,7 +232,7 @@ _MISSING = {Code.CPU: Resources(cpu_milli=1), Code.MEMORY: Resources(memory_byte
 
 
 def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejection, ...]) -> tuple[Holder, ...]:
-    """Who else holds what is missing on the nodes that could run this request, the largest first.
+    """Return who else holds what is missing on the nodes that could run this request, the largest first.
 
     Sessions, the requests for cards of each namespace together, and what nodes show of owners that are not known.
     """
@@ -290,7 +290,7 @@ def suggest(world: World, policy: Policy, demand: Demand, code: Code, deserved: 
 
 
 def smaller_requests(books: Fleet, asked: ResourceRequirement, rows: Iterable[int]) -> list[ResourceRequirement]:
-    """The request cut to what each of these nodes has free, the least cut first."""
+    """Return the request cut to what each of these nodes has free, the least cut first."""
     grain = _TENTH if asked.cpu_milli % MILLI else MILLI
     cuts: list[tuple[float, ResourceRequirement]] = []
     for row in rows:
@@ -314,7 +314,7 @@ def smaller_requests(books: Fleet, asked: ResourceRequirement, rows: Iterable[in
 
 
 def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> ResourceRequirement:
-    """The request with as many cards, or as much of one, as the node has free."""
+    """Return the request with as many cards, or as much of one, as the node has free."""
     free = open_cards(books, row, asked)
     if len(free) >= asked.gpu_count:
         return asked
@@ -335,7 +335,7 @@ def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> Resour
 
 
 def _smaller_part(books: Fleet, card: int, part: Part) -> Part | None:
-    """The part cut to what a card has free, fractions to whole hundredths."""
+    """Return the part cut to what a card has free, fractions to whole hundredths."""
     compute, vram = max(0, int(books.compute_free[card])), max(0, int(books.vram_free[card]))
     compute_ppm = compute * PPM // max(1, int(books.compute_total[card]))
     vram_ppm = vram * PPM // max(1, int(books.vram_total[card]))

@@ -126,7 +126,7 @@ def nowhere(
 
 
 def _more_than_any_node(fleet: Fleet, asked: ResourceRequirement, rows: Sequence[int]) -> list[Cause]:
-    """What is asked of a node that none has when it is empty: whatever else is the cause, this stays."""
+    """Return what is asked of a node that none has when it is empty: whatever else is the cause, this stays."""
     if not rows:
         return []
     amounts = (
@@ -137,7 +137,7 @@ def _more_than_any_node(fleet: Fleet, asked: ResourceRequirement, rows: Sequence
 
 
 def _kinds(fleet: Fleet, asked: CardSelector, rows: Iterable[int], code: Code | None) -> tuple[str, ...]:
-    """What the cards of these nodes are that are of another kind, where that is the cause."""
+    """Return what the cards of these nodes are that are of another kind, where that is the cause."""
     if code not in KINDS:
         return ()
     name = KINDS[code]
@@ -149,7 +149,7 @@ def _kinds(fleet: Fleet, asked: CardSelector, rows: Iterable[int], code: Code | 
 
 
 def _is_of_kind(asked: CardSelector, gpu: Gpu, code: Code) -> bool:
-    """Whether a card is of the kind that is asked, in what a code of `KINDS` is about."""
+    """Return whether a card is of the kind that is asked, in what a code of `KINDS` is about."""
     match code:
         case Code.WRONG_MODEL:
             return asked.takes_model(gpu.model)
@@ -164,7 +164,7 @@ def _is_of_kind(asked: CardSelector, gpu: Gpu, code: Code) -> bool:
 
 
 def _first_said(refusal: NodeRefusal) -> Counter[tuple[Code, Cure]]:
-    """How many cards of a node have each cause, by what was said of them first."""
+    """Return how many cards of a node have each cause, by what was said of them first."""
     first: dict[str | None, tuple[Code, Cure]] = {}
     for rejection in refusal.rejections:
         first.setdefault(rejection.gpu, (rejection.code, rejection.cure))
@@ -172,7 +172,7 @@ def _first_said(refusal: NodeRefusal) -> Counter[tuple[Code, Cure]]:
 
 
 def _open(refusal: NodeRefusal, cards: int, *, curable: bool) -> int:
-    """How many cards of a node would do now, or if others left (`curable`)."""
+    """Return how many cards of a node would do now, or if others left (`curable`)."""
     first = _first_said(refusal)
     if any(code in OF_NODES for code, _ in first):
         return 0
@@ -185,7 +185,7 @@ def _open(refusal: NodeRefusal, cards: int, *, curable: bool) -> int:
 
 
 def _order(cause: Cause) -> tuple[int, int, str]:
-    """The closest to a fit first: what capacity cures, what is too small, what another node cures, another kind.
+    """Sort key, the closest to a fit first: what capacity cures, what is too small, what another node cures, another kind.
 
     Nodes without cards come last.
     """
@@ -201,7 +201,7 @@ def _order(cause: Cause) -> tuple[int, int, str]:
 
 
 def _closest(fleet: Fleet, rules: Rules, request: Request, key: tuple[Code, Cure], rows: list[int]) -> Rejection:
-    """The rejection with this code of the node or card that comes closest, with its numbers."""
+    """Return the rejection with this code of the node or card that comes closest, with its numbers."""
     code, cure = key
     plain = Rejection(code, cure)
     if not rows:
@@ -221,7 +221,7 @@ def _closest(fleet: Fleet, rules: Rules, request: Request, key: tuple[Code, Cure
 
 
 def _closest_card(fleet: Fleet, asked: ResourceRequirement, key: tuple[Code, Cure], rows: Column) -> Rejection | None:
-    """The card with the most of what is short, of those that nothing else excludes."""
+    """Return the card with the most of what is short, of those that nothing else excludes."""
     code, cure = key
     total, free = {
         Code.GPU_VRAM: (fleet.vram_total, fleet.vram_free),
@@ -245,7 +245,7 @@ def _short_by(rejection: Rejection) -> float:
 def _smaller(
     fleet: Fleet, rules: Rules, request: Request, rows: list[int], nominations: Nominations, *, of_zones: bool
 ) -> tuple[ResourceRequirement | None, int]:
-    """The request nearest to this one that fits now, and on how many of these nodes."""
+    """Return the request nearest to this one that fits now, and on how many of these nodes."""
     if not rows:
         return None, 0
     at, asked = np.array(rows), request.requirement

@@ -12,7 +12,7 @@ from ullage.model.resources import show_milli
 
 
 def asked_text(asked: ResourceRequirement) -> str:
-    """What a request asks, in the words of people: `100Gi on one card`, `2 whole cards, cpu=4, numa=restricted`."""
+    """Return what a request asks as people say it: `100Gi on one card`, `2 whole cards, cpu=4, numa=restricted`."""
     node = [f"cpu={show_milli(asked.cpu_milli)}"] if asked.cpu_milli else []
     node += [f"mem={format_bytes(asked.memory_bytes)}"] if asked.memory_bytes else []
     cards = [f"{cards_text(asked)}{str(asked.cards).replace(',', ', ')}"] if asked.gpu_count else []
@@ -22,7 +22,7 @@ def asked_text(asked: ResourceRequirement) -> str:
 
 
 def cards_text(asked: ResourceRequirement) -> str:
-    """The cards of a request: `2 whole cards`, `40Gi and 25 % of the compute on each of 2 cards`."""
+    """Return the cards of a request: `2 whole cards`, `40Gi and 25 % of the compute on each of 2 cards`."""
     part, count = asked.part, asked.gpu_count
     if part is None or asked.whole or part.fraction_ppm == PPM:
         return counted(count, "whole card")
@@ -41,7 +41,7 @@ def cards_text(asked: ResourceRequirement) -> str:
 
 
 def nowhere_text(found: Nowhere) -> str:
-    """Why a request fits nowhere, in one line: what is asked, what comes closest, what was looked at, what would fit.
+    """Return why a request fits nowhere, in one line: what it asks, what comes closest, what was tried, what would fit.
 
     `asks for 100Gi on one card; the largest has 80Gi (all 8,000 cards of 1,000 nodes looked at); 80Gi on one card would
     fit on 212 nodes now`.
@@ -60,7 +60,7 @@ def nowhere_text(found: Nowhere) -> str:
 
 
 def _nearest(found: Nowhere, nearest: Rejection) -> str:
-    """What the best card or node has."""
+    """Return what the best card or node has."""
     code, had = nearest.code, show_amount(nearest.code, nearest.had)
     small = nearest.cure is Cure.NODE_CHANGE
     if (of_number := _by_number(found, code)) is not None:
@@ -78,7 +78,7 @@ def _nearest(found: Nowhere, nearest: Rejection) -> str:
 
 
 def _of_card(asked: ResourceRequirement, nearest: Rejection) -> str:
-    """What the best card has in percent of it, where percent of a card are asked; "" where amounts are."""
+    """Return what the best card has in percent of it, where percent of a card are asked; "" where amounts are."""
     part = asked.part
     if part is None or nearest.code not in (Code.GPU_VRAM, Code.GPU_COMPUTE) or not nearest.needed:
         return ""
@@ -88,7 +88,7 @@ def _of_card(asked: ResourceRequirement, nearest: Rejection) -> str:
 
 
 def _by_number(found: Nowhere, code: Code) -> str | None:
-    """What the best node has where the number of cards is the cause; None where it is not."""
+    """Return what the best node has where the number of cards is the cause; None where it is not."""
     count = found.asked.gpu_count
     if count and not found.most and code is Code.NO_CANDIDATE:
         return "no node has cards"

@@ -15,7 +15,7 @@ _OF_CARDS = frozenset({Code.GPU, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_SHARE
 def summary(
     code: Code, demand: Demand | None, rejections: Sequence[Rejection] = (), deserved: int = 0, held: int = 0
 ) -> str:
-    """The reason in one sentence with its numbers."""
+    """Return the reason in one sentence with its numbers."""
     by_zones = sorted((each for each in rejections if each.of_zones), key=lambda each: not each.zones)
     if code is Code.TOO_LARGE and not _best(rejections) and by_zones:
         return f"no node can take it: {reject_text(by_zones[0])}"
@@ -46,13 +46,13 @@ def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], deserv
 
 
 def _best(rejections: Sequence[Rejection]) -> Rejection | None:
-    """The node that comes closest."""
+    """Return the node that comes closest."""
     counted = [rejection for rejection in rejections if rejection.code in AMOUNTS]
     return min(counted, key=lambda r: (r.needed - r.had) / max(r.needed, 1), default=None)
 
 
 def _excluded(rejections: Sequence[Rejection]) -> Code | None:
-    """What rules cards out most often, if no node is merely too small."""
+    """Return what rules cards out most often, if no node is merely too small."""
     codes = [r.code for r in rejections if r.gpu is not None and r.cure is Cure.NODE_CHANGE]
     return None if _best(rejections) or not codes else max(codes, key=codes.count)
 

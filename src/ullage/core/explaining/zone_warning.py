@@ -35,7 +35,7 @@ def width_trap(fleet: Fleet, policy: Policy, asked: ResourceRequirement) -> str 
 
 
 def weaker_predictions(fleet: Fleet, names: Iterable[str]) -> tuple[str, ...]:
-    """A sentence for each of these nodes whose kubelet has something on that predictions do not follow."""
+    """Return a sentence for each of these nodes whose kubelet has something on that predictions do not follow."""
     nodes = (fleet.nodes[fleet.row_of[name]] for name in names if name in fleet.row_of)
     return tuple(
         f"the prediction is weaker on node {node.name}: its kubelet has {', '.join(kubelet.unmodelled)} on"

@@ -51,7 +51,7 @@ class Fragments:
         return Idle(*self._refreshed().sum(axis=1).tolist())
 
     def by_model(self) -> dict[str, Idle]:
-        """Per model of cards, "" where it is not known; a node counts as the model of its first card."""
+        """Return per model of cards, "" where it is not known; a node counts as the model of its first card."""
         found = self._refreshed()
         return {model: Idle(*found[:, rows].sum(axis=1).tolist()) for model, rows in sorted(self._models.items())}
 
@@ -65,7 +65,7 @@ class Fragments:
 
 
 def fragments_of(fleet: Fleet, workload: Workload) -> Fragments:
-    """The fragments of these books, kept with them."""
+    """Return the fragments of these books, kept with them."""
     known = fleet.tables.get(Fragments)
     if not isinstance(known, Fragments) or known.workload is not workload:
         known = fleet.tables[Fragments] = Fragments(fleet, workload)
@@ -73,7 +73,7 @@ def fragments_of(fleet: Fleet, workload: Workload) -> Fragments:
 
 
 def fits_now(fleet: Fleet) -> dict[int, int]:
-    """Per number of whole cards (1, 2, 4, ... up to the largest node), how many requests of it fit now, without cpu."""
+    """Return per number of whole cards (1, 2, 4, ... to the largest node) how many such requests fit now, without cpu."""
     largest = int(np.diff(fleet.gpu_start).max(initial=0))
     sizes = [1 << power for power in range(largest.bit_length()) if 1 << power < largest]
     strategy = strategy_named("best-fit")

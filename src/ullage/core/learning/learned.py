@@ -97,12 +97,12 @@ class Learning:
 
 
 def _in_use(fleet: Fleet | None) -> bool:
-    """Whether anything goes by `leftover` on these books."""
+    """Return whether anything goes by `leftover` on these books."""
     return fleet is not None and NAME in fleet.strategies
 
 
 def _made(copy: Fleet, estimate: Workload, shapes: list[ResourceRequirement]) -> Strategy:
-    """The strategy, which knows the states of the nodes; the rows of the copy are as of the same changes."""
+    """Return the strategy, which knows the states of the nodes; the rows of the copy are as of the same changes."""
     strategy = leftover(copy, estimate, live=True)
     for asked in shapes:
         table_of(copy, asked, strategy)

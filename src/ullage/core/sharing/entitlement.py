@@ -80,7 +80,7 @@ def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
 
 
 def _placeable_want(demand: Demand, empty: Placer, rooms: dict[Shape, int]) -> int:
-    """The want as far as it can matter: no more than the empty fleet could ever hold, and one beyond."""
+    """Return the want as far as it can matter: no more than the empty fleet could ever hold, and one beyond."""
     shape = shape_of(empty.fleet, demand.requirement)
     room = rooms.get(shape)
     if room is None:
@@ -99,7 +99,7 @@ def units_of_work(demand: Demand) -> int:
 
 
 def has_room(placer: Placer, demand: Demand) -> bool:
-    """Whether one unit of the demand fits: executors of one requirement never stand in each other's way."""
+    """Return whether one unit of the demand fits: executors of one requirement never stand in each other's way."""
     return int(placer.room(demand.requirement).sum()) >= demand.batch_size
 
 
@@ -111,7 +111,7 @@ class Leaves:
         self._units: dict[tuple[Shape, int], Vector] = {}
 
     def of(self, demand: Demand, *, target: int = 0, held: int = 0, leaving: int = 0, reuses: Hashable = None) -> Leaf:
-        """A session's leaf; `reuses` is what it may have besides room, which others of its shape may not."""
+        """Return a session's leaf; `reuses` is what it may have besides room, which others of its shape may not."""
         shape = shape_of(self._fleet, demand.requirement), demand.batch_size
         unit = self._units.get(shape)
         if unit is None:
@@ -134,7 +134,7 @@ class Leaves:
 
 
 def vector(demand: Demand, fleet: Fleet) -> Vector:
-    """What one unit, an executor or a whole batch, charges as the tree counts it: what could be, at most."""
+    """Return what one unit, an executor or a whole batch, charges as the tree counts it: what could be, at most."""
     unit = fleet.resources(demand.requirement) * demand.batch_size
     return (min(unit.cpu_milli, MOST), min(unit.memory_bytes, MOST), min(unit.gpu_milli, MOST))
 
@@ -169,7 +169,7 @@ def place_unit(
 
 
 def shortage(fleet: Fleet, demand: Demand) -> Code:
-    """Which dimension is short: the one in which the fewest nodes have enough."""
+    """Return which dimension is short: the one in which the fewest nodes have enough."""
     if not fleet.schedulable.any():
         return Code.NO_NODES
     asked = demand.requirement
@@ -188,7 +188,7 @@ def shortage(fleet: Fleet, demand: Demand) -> Code:
 
 
 def _zones_short(fleet: Fleet, asked: ResourceRequirement, nodes: npt.NDArray[np.bool_]) -> Code | None:
-    """What zones say on the first of these nodes, which have enough of everything; None if there is none."""
+    """Return what zones say on the first of these nodes, which have enough of everything; None if there is none."""
     for row in np.flatnonzero(nodes).tolist():
         refusal = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
         return None if refusal is None else refusal.code

@@ -108,7 +108,7 @@ class Promises:
 
 
 def _is_short(fleet: Fleet, node: str) -> bool:
-    """Whether more of a node is held than it has."""
+    """Return whether more of a node is held than it has."""
     row = fleet.row_of[node]
     if min(fleet.cpu_free[row], fleet.memory_free[row], fleet.slots_free[row]) < 0:
         return True
@@ -122,7 +122,7 @@ def _is_short(fleet: Fleet, node: str) -> bool:
 
 
 def places_of(session: str, promised: tuple[Allocation, ...], batch: int) -> list[Unit]:
-    """The places of each unit: one, or as many as a batch has. Their ids are of no allocation of this cycle."""
+    """Return the places of each unit: one, or as many as a batch has. Their ids are of no allocation of this cycle."""
     promised = tuple(replace(place, id=f"promised/{session}/{number}") for number, place in enumerate(promised))
     return [promised[first : first + batch] for first in range(0, len(promised) - batch + 1, batch)]
 
@@ -163,7 +163,7 @@ def _charge(fleet: Fleet, places: tuple[Allocation, ...]) -> bool:
 
 
 def _may_share(fleet: Fleet, place: Allocation) -> bool:
-    """Whether all who hold cards of this place are kept apart as it is, so that they can be there together."""
+    """Return whether all who hold cards of this place are kept apart as it is, so that they can be there together."""
     for card in (fleet.card_of[uuid] for uuid in place.gpus if uuid in fleet.card_of):
         dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
         if fleet.card_modes.item(card) & mixed(place.requirement, dynamic=dynamic):

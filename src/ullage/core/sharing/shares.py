@@ -213,7 +213,7 @@ class ShareTree:
         return one * units if units > 0 else 0
 
     def _unit_share(self, leaf: Leaf) -> tuple[int, bool]:
-        """The share of one unit, which is part of that of several; whether it is beyond every other."""
+        """Return the share of one unit, which is part of that of several; whether it is beyond every other."""
         whole, scales = self._scales
         asked = [(amount, scale) for amount, scale in zip(leaf.unit, scales, strict=True) if amount]
         if not all(scale for _, scale in asked):
@@ -221,13 +221,13 @@ class ShareTree:
         return max((amount * scale for amount, scale in asked), default=0) // int(leaf.row[at.WEIGHT]), False
 
     def executors(self) -> dict[str, int]:
-        """What every session holds, in executors."""
+        """Return what every session holds, in executors."""
         rows = self._rows[: len(self.leaves)]
         held = (rows[:, at.HELD] * rows[:, at.EXECUTORS]).tolist()
         return {leaf.session: executors for leaf, executors in zip(self.leaves, held, strict=True)}
 
     def usage(self, queue: str) -> Vector:
-        """What the sessions below a queue hold."""
+        """Return what the sessions below a queue hold."""
         return self._amounts(self._row_of[queue], at.USAGE)
 
     def _amounts(self, group: int, column: int) -> Vector:
@@ -297,7 +297,7 @@ class ShareTree:
             place, limit = self._rule.go_on(*self.columns, place, _NUMBERS[stopped], mode)
 
     def _competing(self) -> dict[Hashable, Leaf]:
-        """A leaf of each shape that wants more, where queues compete: inside one it is enough to find out in turn."""
+        """Return a leaf of each shape that wants more, where queues compete; inside one queue the turns find it."""
         rows = self._rows[: len(self.leaves)]
         wanting = np.flatnonzero(rows[:, at.HELD] < rows[:, at.TARGET])
         if len(set(rows[wanting, at.PARENT].tolist())) == 1:
@@ -333,11 +333,11 @@ class ShareTree:
         self._rule.free(*self.columns, leaf.place, 1)
 
     def over_limit(self, leaf: Leaf, *, leaving: bool = True) -> Code | None:
-        """The limit that one more unit would break; with `leaving` units that are not gone yet count."""
+        """Return the limit that one more unit would break; with `leaving` units that are not gone yet count."""
         return _LIMITS[self._rule.limit_of(*self.columns, leaf.place, leaving)]
 
     def within(self, leaf: Leaf, code: Code) -> Callable[[Leaf], bool]:
-        """Which leaves share the limit that stops this one."""
+        """Return which leaves share the limit that stops this one."""
         if code is Code.APPLICATION_LIMIT:
             return lambda other: other.application == leaf.application
         name = next((name for name in self._line(leaf.queue) if self._stops(name, leaf)), ROOT)
@@ -382,7 +382,7 @@ def _plus(a: Vector, b: Vector) -> Vector:
 
 
 def dominant_share(usage: Holding | Resources, total: Resources) -> float:
-    """The largest used/total over dimensions, for display; a dimension that does not exist counts as none."""
+    """Return the largest used/total over dimensions, for display; a dimension that does not exist counts as none."""
     pairs: tuple[tuple[int | Fraction, int], ...] = (
         (usage.cpu_milli, total.cpu_milli),
         (usage.memory_bytes, total.memory_bytes),

@@ -53,7 +53,7 @@ def register(strategy: Strategy) -> None:
 
 
 def strategy_named(name: str, field: str = "strategy") -> Strategy:
-    """The strategy of that name.
+    """Return the strategy of that name.
 
     Raises:
         InvalidRequest: there is none.

@@ -18,7 +18,7 @@ _CLOSENESS = FULL / 100
 
 
 def best_fit() -> Strategy:
-    """Nodes in use, then the tightest."""
+    """Prefer nodes in use, then the tightest."""
     return Strategy("best-fit", node, card, pick, (np.array([0]),), closeness=_CLOSENESS, near=True)
 
 

@@ -17,7 +17,7 @@ class Learned(Strategy):
         super().__init__(NAME, node, card, pick, (np.array([0]),))
 
     def on(self, fleet: Fleet) -> Strategy:
-        """What was made for these books; until then itself, and the books know that something goes by it."""
+        """Return what was made for these books; until then itself, and the books know that something goes by it."""
         made = fleet.strategies.setdefault(self.name, self)
         assert isinstance(made, Strategy)
         return made

@@ -52,7 +52,7 @@ def leftover(
     fills: int = FILLS,
     budget: int = BUDGET,
 ) -> Strategy:
-    """The strategy for one fleet and workload, which must have a class.
+    """Return the strategy for one fleet and workload, which must have a class.
 
     With `live` the workload is an estimate: wide tasks that the fleet invites may come though none has been
     seen, and wide tasks may be more frequent than they were. `slots` is how many states of nodes the memo
@@ -96,7 +96,7 @@ def _cards_per_cpu(fleet: Fleet) -> float:
 
 
 def _first_look(fleet: Fleet, groups: list[int], cards_of_node: int) -> Rows:
-    """What nodes are; a node without cards has the last model, which no class names."""
+    """Return what nodes are; a node without cards has the last model, which no class names."""
     kept = np.zeros((len(fleet.nodes), SHARES + cards_of_node), dtype=np.int64)
     kept[:, SEEN] = NEVER
     for row, each in enumerate(fleet.nodes):

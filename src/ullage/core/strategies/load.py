@@ -43,7 +43,7 @@ def compact_first(weights: Weights = DEFAULT, aggregate: str = "mean") -> Strate
 
 
 def low_load_first(weights: Weights = DEFAULT, aggregate: str = "mean") -> Strategy:
-    """The emptiest node, and on it the emptiest card."""
+    """Prefer the emptiest node, and on it the emptiest card."""
     return _strategy("low-load-first", weights, aggregate, full_nodes=False, full_cards=False)
 
 
@@ -53,7 +53,7 @@ def node_compact_gpu_low_load(weights: Weights = DEFAULT, aggregate: str = "mean
 
 
 def node_low_load_gpu_compact(weights: Weights = DEFAULT, aggregate: str = "mean") -> Strategy:
-    """The emptiest node, and on it the fullest card."""
+    """Prefer the emptiest node, and on it the fullest card."""
     return _strategy("node-low-load-gpu-compact", weights, aggregate, full_nodes=False, full_cards=True)
 
 
@@ -64,6 +64,6 @@ _BY_LOAD: dict[str, Callable[[Weights], Strategy]] = {
 
 @cache
 def by_load(name: str, weights: Weights) -> Strategy | None:
-    """The strategy of that name with these weights, always the same object; None if it does not go by load."""
+    """Return the strategy of that name with these weights, always the same object; None if it does not go by load."""
     made = _BY_LOAD.get(name)
     return None if made is None else made(weights)

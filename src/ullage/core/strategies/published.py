@@ -41,7 +41,7 @@ PUBLISHED = (*_OF_NODE, "fgd", "fgd-published", "random")
 
 
 def published(name: str, mix: Mix, seed: int) -> Strategy | None:
-    """The policy of that name, for a typical workload and, where it draws, a seed; None if there is no such."""
+    """Return the policy of that name, for a typical workload and, where it draws, a seed; None if there is no such."""
     if name in _OF_NODE:
         return Strategy(name, _OF_NODE[name], equal_cards, pick_best_fit)
     if name == "fgd":

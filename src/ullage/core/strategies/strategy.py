@@ -74,7 +74,7 @@ class Strategy:
         return sha256(code + repr(self.state).encode()).hexdigest()
 
     def on(self, fleet: Fleet) -> Strategy:
-        """The strategy as it decides on these books: itself, unless it is made for each."""
+        """Return the strategy as it decides on these books: itself, unless it is made for each."""
         return self
 
     @cached_property
@@ -99,24 +99,24 @@ class Strategy:
         return evictions_over(self._pick)
 
     def node(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> float:
-        """How good a node with room is; `eligible` are its cards that could take the request."""
+        """Return how good a node with room is; `eligible` are its cards that could take the request."""
         units = self.units(fleet, row, eligible)
         note = np.zeros(self.notes, np.int64)
         return float(self._node(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state, note))
 
     def card(self, fleet: Fleet, card: int, shape: Shape) -> float:
-        """How good one card is."""
+        """Return how good one card is."""
         return float(self._card(fleet.card_rows, card, shape.rows, self.state))
 
     def terms(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> dict[str, float]:
-        """What decides about a node, by name, where that is more than its score; in the strategy's own unit."""
+        """Return what decides about a node, by name, where that is more than its score; in the strategy's own unit."""
         if self._terms is None:
             return {}
         units = self.units(fleet, row, eligible)
         return self._terms(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state)
 
     def pick(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> list[int]:
-        """The cards for one unit out of `eligible`, of which there are enough."""
+        """Return the cards for one unit out of `eligible`, of which there are enough."""
         out = np.zeros(shape.asked.gpu_count, np.int64)
         units = self.units(fleet, row, eligible)
         self._pick(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state, out)
@@ -125,7 +125,7 @@ class Strategy:
 
     @staticmethod
     def units(fleet: Fleet, row: int, eligible: Sequence[int]) -> Rows:
-        """Cards of a node as functions take them: 1 for each that is `eligible`, else 0."""
+        """Return cards of a node as functions take them: 1 for each that is `eligible`, else 0."""
         cards = fleet.cards_on(row)
         units = np.zeros(len(cards), np.int64)
         units[[card - cards.start for card in eligible]] = 1

@@ -39,7 +39,7 @@ class TaskClass(NamedTuple):
 
 
 def class_of(asked: ResourceRequirement) -> TaskClass:
-    """The class of a requirement; a part named in TFLOPS or bytes counts as a whole card."""
+    """Return the class of a requirement; a part named in TFLOPS or bytes counts as a whole card."""
     share = 0
     if asked.gpu_count:
         share = (asked.part.share_milli if asked.part else 0) or MILLI
@@ -67,12 +67,12 @@ class Workload:
 
     @classmethod
     def counted(cls, counts: Sequence[tuple[TaskClass, int]]) -> Workload:
-        """The workload of so many tasks of each class."""
+        """Return the workload of so many tasks of each class."""
         total = sum(count for _, count in counts)
         return cls(tuple(each for each, _ in counts), tuple(count / total for _, count in counts), total)
 
     def on(self, fleet: Fleet) -> Mix:
-        """The workload as compiled code takes it."""
+        """Return the workload as compiled code takes it."""
         return Mix(rows_of(self.classes, fleet), np.array(self.popularity, dtype=np.float64))
 
 
@@ -82,12 +82,12 @@ def _most_popular_first(tasks: Counter[TaskClass]) -> list[tuple[TaskClass, int]
 
 
 def whole_workload(tasks: Iterable[ResourceRequirement]) -> Workload:
-    """All classes of these tasks."""
+    """Return all classes of these tasks."""
     return Workload.counted(_most_popular_first(Counter(map(class_of, tasks))))
 
 
 def typical_workload(tasks: Iterable[ResourceRequirement]) -> Workload:
-    """The most frequent classes, until they cover 95 % of the tasks.
+    """Return the most frequent classes, until they cover 95 % of the tasks.
 
     Source: Weng et al., "Beware of Fragmentation", USENIX ATC'23, section 5, and its simulator.
     """

@@ -112,7 +112,7 @@ class Board:
         return self.rows.supplies
 
     def copy(self) -> Board:
-        """The same machines with books of their own."""
+        """Return the same machines with books of their own."""
         if not self.topologies:
             return self  # there is nothing to write in
         twin = object.__new__(Board)
@@ -150,7 +150,7 @@ class Board:
         return int(self.rows.verdict[at.CONTAINER_OF])
 
     def free_on(self, row: int) -> npt.NDArray[np.int64]:
-        """What is free of each supply of a node, as a view."""
+        """Return what is free of each supply of a node, as a view."""
         machine = self.machine_of[row]
         first, last = (
             (0, 0) if machine < 0 else self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
@@ -159,11 +159,11 @@ class Board:
         return found
 
     def cpus_of(self, machine: int) -> Rows:
-        """The rows of a machine's CPUs."""
+        """Return the rows of a machine's CPUs."""
         return self.supplies_of(machine, CPU)
 
     def supplies_of(self, machine: int, resource: str) -> Rows:
-        """The rows of what a machine has of a resource."""
+        """Return the rows of what a machine has of a resource."""
         first, last = self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
         rows: Rows = self.supplies[first:last]
         found: Rows = rows[rows[:, at.RESOURCE] == self._resources.code_of(resource)]
@@ -188,7 +188,7 @@ class Board:
         return self._resources.name_of(code)
 
     def on_whole_cores(self, row: int) -> int:
-        """How many CPUs of a node are free on cores of which none is reserved."""
+        """Return how many CPUs of a node are free on cores of which none is reserved."""
         cpus = self.cpus_of(self.machine_of[row])
         return int(((cpus[:, at.FREE] > 0) & (cpus[:, at.WHOLE_CORE] > 0)).sum())
 
@@ -199,11 +199,11 @@ class Board:
     # --- what requests need ---
 
     def decides(self, asked: ResourceRequirement) -> bool:
-        """Whether zones may refuse a request, or hand out to it more than its cards."""
+        """Return whether zones may refuse a request, or hand out to it more than its cards."""
         return bool(asked.alignment.asked or (asked.alignment.containers and self.topologies) or self.aligns)
 
     def needs(self, asked: ResourceRequirement) -> list[Need]:
-        """What a request is aligned by, as rows; none if zones do not matter to it here."""
+        """Return what a request is aligned by, as rows; none if zones do not matter to it here."""
         if not self.topologies and not asked.alignment.required:
             return []
         if not asked.alignment.containers and asked.alignment.asked is None and not self.aligns and not asked.gpu_count:
@@ -216,7 +216,7 @@ class Board:
     # --- placements ---
 
     def placement(self, row: int, uuids: tuple[str, ...], mask: int) -> ZonePlacement | None:
-        """What was decided last on a node, as a value, with its cards and the zones these are near to.
+        """Return what was decided last on a node, as a value, with its cards and the zones these are near to.
 
         None where its zones are not distinguished, and for cards alone of which no zone is known.
         """
@@ -246,7 +246,7 @@ class Board:
         return ZonePlacement(zones, cpus, held, tuple(memory), Rank.BOUND, rule, tuple(amounts))
 
     def zones_of(self, row: int, placement: ZonePlacement, masks: Iterable[int]) -> tuple[int, ...]:
-        """The zones that a placement on a node touches; `masks` are those of its cards."""
+        """Return the zones that a placement on a node touches; `masks` are those of its cards."""
         machine, mask = self.machine_of[row], 0
         if machine < 0:
             return ()
@@ -277,14 +277,14 @@ class Board:
             self.rows.supplies[supply, at.FREE] -= sign * amount
 
     def charges(self, row: int, placement: ZonePlacement | None) -> list[tuple[int, int]]:
-        """The supplies that a placement on a node has something of, and how much."""
+        """Return the supplies that a placement on a node has something of, and how much."""
         if placement is None or self.machine_of[row] < 0:
             return []
         one_by_one, in_bytes = self._rows_held(self.machine_of[row], placement)
         return [*((supply, 1) for supply in one_by_one), *in_bytes]
 
     def _rows_held(self, machine: int, placement: ZonePlacement) -> tuple[list[int], list[tuple[int, int]]]:
-        """The supplies a placement has one of each, and those it has amounts of; without any that are not recorded."""
+        """Return the supplies that a placement has one of each, and those it has amounts of; only recorded ones."""
         known = self._rows_of[machine]
         cpus = known[at.CPUS]
         one_by_one = [cpus[cpu] for cpu in placement.cpus if cpu in cpus]
@@ -303,6 +303,6 @@ class Board:
 
 
 def lies_beside_cards(placement: ZonePlacement) -> bool:
-    """Whether a placement that was decided here has more than cards: something is held in zones for it."""
+    """Return whether a placement that was decided here has more than cards: something is held in zones for it."""
     amounts = placement.cpus or placement.memory or placement.amounts
     return bool(amounts or any(name != CARD for name, _ in placement.devices))

@@ -19,7 +19,7 @@ def threads_of(cpus: Sequence[Cpu]) -> int:
 
 
 def groups_of(cpus: Sequence[Cpu]) -> list[tuple[int, int, int]]:
-    """Per CPU, in the order of ids, the numbers of its zone and its socket, the larger one first, and of its core.
+    """Return per CPU, by id, the numbers of its zone and its socket, the larger one first, and of its core.
 
     A core is one of one socket, and found by its lowest CPU. Zones are the larger ones if there are no more of them
     than sockets.

@@ -49,7 +49,7 @@ def merge_hints(
     policy: ZonePolicy,
     distances: Sequence[Sequence[int]] = (),
 ) -> Merged:
-    """What hints come to on a machine of these zones; a list of None is of a resource that says nothing.
+    """Return what hints come to on a machine of these zones; a list of None is of a resource that says nothing.
 
     With `distances` (a row and a column per zone) equally wide masks are compared by them, as the kubelet's
     `prefer-closest-numa-nodes` does; not for a single zone.

@@ -58,12 +58,12 @@ class Layout:
 
 
 def weight_of(link: Link) -> int:
-    """The weight of a pair: the higher, the better its cards are joined."""
+    """Return the weight of a pair: the higher, the better its cards are joined."""
     return PATH_WEIGHT[link.path] + NVLINK_WEIGHT * link.nvlinks
 
 
 def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = ()) -> Layout:
-    """The layout of these cards, in their order. Where the directions of a pair differ, the lower weight counts."""
+    """Return the layout of these cards, in order. Where the directions of a pair differ, the lower weight counts."""
     number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
     weights = np.zeros((len(gpus), len(gpus)), np.int64)
     for (a, b), weight in _pair_weights(links).items():
@@ -83,7 +83,7 @@ def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = ()) -> Layout:
 
 
 def links_over(nodes: Sequence[Node]) -> Links:
-    """How the cards of these nodes are joined, as compiled functions read it; nothing is remembered yet."""
+    """Return how the cards of these nodes are joined, as compiled functions read it; nothing is remembered yet."""
     layouts: dict[object, Layout] = {}
     number_of: dict[object, int] = {}
     numbers, by_index = list[int](), list[int]()
@@ -116,12 +116,12 @@ def links_over(nodes: Sequence[Node]) -> Links:
 
 
 def _slots_for(layouts: int) -> int:
-    """A power of two; there is always an empty one."""
+    """Return the number of slots, a power of two of which one is always empty."""
     return min(_MEMO_SLOTS, _SLOTS_OF_A_LAYOUT << (layouts - 1).bit_length()) if layouts else 2
 
 
 def _said_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> object:
-    """All that the layout of these cards follows from, with numbers in place of uuids."""
+    """Return all that the layout of these cards follows from, with numbers in place of uuids."""
     number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
     joined = [link for link in links if link.a in number_of and link.b in number_of]
     pairs = frozenset((frozenset((number_of[link.a], number_of[link.b])), weight_of(link)) for link in joined)
@@ -129,7 +129,7 @@ def _said_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> object:
 
 
 def _pair_weights(links: Iterable[Link]) -> dict[tuple[str, str], int]:
-    """The weight of each pair of uuids, the lower uuid first; where its directions differ, the lower weight."""
+    """Return the weight of each pair of uuids, the lower uuid first; where its directions differ, the lower weight."""
     weights: dict[tuple[str, str], int] = {}
     for link in links:
         if link.a != link.b:
@@ -139,7 +139,7 @@ def _pair_weights(links: Iterable[Link]) -> dict[tuple[str, str], int]:
 
 
 def _zone_sets(gpus: Sequence[Gpu]) -> list[int]:
-    """The zones of each card as bits, of all zones of the cards in ascending order."""
+    """Return the zones of each card as bits, of all zones of the cards in ascending order."""
     zones = sorted({zone for gpu in gpus for zone in gpu.zones})
     if len(zones) > _MOST_ZONES:
         return [0] * len(gpus)

@@ -31,7 +31,7 @@ class InZone(NamedTuple):
 
 
 def topology_of(node: Node) -> Topology | None:
-    """The record of a node, or what its cards say of zones where there is none.
+    """Return the record of a node, or what its cards say of zones where there is none.
 
     A record without zones counts for its links, unless a kubelet decides, which does not go by them.
     """
@@ -45,7 +45,7 @@ def topology_of(node: Node) -> Topology | None:
 
 
 def machine_row(topology: Topology, rules: ZoneRules, first: int, last: int, far: int, counted: bool) -> list[int]:
-    """The row of a machine: its supplies are from `first` to before `last`, its distances from `far` on.
+    """Return the row of a machine: its supplies are from `first` to before `last`, its distances from `far` on.
 
     `counted` says that only the number of cards is known in each zone.
     """
@@ -67,7 +67,7 @@ def machine_row(topology: Topology, rules: ZoneRules, first: int, last: int, far
 
 
 def distances_of(topology: Topology) -> Rows:
-    """A row per zone, with the distances from it to each; none if they are not known, or zones are too many."""
+    """Return a row per zone, with the distances from it to each; none if they are not known, or zones are too many."""
     count = len(topology.distances)
     if not count or count > MOST_ZONES:
         return np.zeros((0, MOST_ZONES), np.int64)
@@ -77,7 +77,7 @@ def distances_of(topology: Topology) -> Rows:
 
 
 def supplies_of(node: Node, topology: Topology, resources: Resources) -> tuple[Rows, list[tuple[int, object]]]:
-    """What lies in the zones of a machine, CPUs first, each with the name it is found by."""
+    """Return what lies in the zones of a machine, CPUs first, each with the name it is found by."""
     zones = topology.zone_ids
     place = {zone: as_mask([number]) for number, zone in enumerate(zones)} | {None: 0}
     cpus = sorted(topology.cpus, key=lambda cpu: cpu.id)
@@ -116,7 +116,7 @@ def supplies_of(node: Node, topology: Topology, resources: Resources) -> tuple[R
 
 
 def _has_ids(node: Node, topology: Topology, resource: str) -> bool:
-    """Whether the zones of each CPU, card or device of a node are known; then amounts say nothing more."""
+    """Return whether the zones of each CPU, card or device of a node are known; then amounts say nothing more."""
     if resource == CPU:
         return bool(topology.cpus)
     if resource == CARD:

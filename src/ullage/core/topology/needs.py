@@ -50,7 +50,7 @@ def _rows_of(head: tuple[int, int, int], amounts: dict[int, int], levels: dict[i
 
 
 def _plain(asked: ResourceRequirement) -> ContainerNeeds:
-    """A request without containers is one that asks for all of it; CPUs are its own if they are whole ones.
+    """Return what each container needs. A request without containers counts as one; whole CPUs are exclusive.
 
     No machine has more CPUs than a container may ask for, so more are as many.
     """
@@ -60,7 +60,7 @@ def _plain(asked: ResourceRequirement) -> ContainerNeeds:
 
 
 def _effective(stages: Sequence[Stage], each: Sequence[dict[int, int]]) -> dict[int, int]:
-    """What all containers need at their peak: an init container with the sidecars before it, then all others."""
+    """Return what all containers need at their peak: an init container with the sidecars before it, then all others."""
     together: dict[int, int] = {}
     peak: dict[int, int] = {}
     for stage, amounts in zip(stages, each, strict=True):

@@ -14,15 +14,15 @@ class Resources:
         self._names = {code: resource for resource, code in self._codes.items()}
 
     def code_of(self, name: str) -> int:
-        """The number of a resource."""
+        """Return the number of a resource."""
         code = self._codes.setdefault(name, len(self._codes))  # `OTHERS` on: the first three are there
         self._names[code] = name
         return code
 
     def known(self, name: str) -> int | None:
-        """The number of a resource that came up before."""
+        """Return the number of a resource that came up before."""
         return self._codes.get(name)
 
     def name_of(self, code: int) -> str:
-        """The resource of a number."""
+        """Return the resource of a number."""
         return self._names[code]

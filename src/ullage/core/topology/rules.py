@@ -36,13 +36,13 @@ class ZoneRules:
     relative: bool = False
 
     def width_on(self, topology: Topology) -> WidthRule:
-        """The rule on a machine: what a kubelet places there it places by its own."""
+        """Return the rule on a machine: what a kubelet places there it places by its own."""
         if self.width_rule is not None:
             return self.width_rule
         return WidthRule.CURRENT_BEST if topology.kubelet is None else WidthRule.KUBELET
 
     def leaves_out(self, labels: Mapping[str, str]) -> bool:
-        """Whether something of a node with these labels may not be aligned."""
+        """Return whether something of a node with these labels may not be aligned."""
         return self._not_all or any(label.startswith(ALIGN_LABEL) for label in labels)
 
     @cached_property
@@ -50,18 +50,18 @@ class ZoneRules:
         return self.providers != SHIPPED
 
     def aligns(self, labels: Mapping[str, str], kind: Kind, name: str, vendor: str | None = None) -> bool:
-        """Whether a resource is aligned on a node with these labels; `vendor` is that of a card."""
+        """Return whether a resource is aligned on a node with these labels; `vendor` is that of a card."""
         said = labels.get(label_of(kind, name))
         if said in ("true", "false"):
             return said == "true"
         return next((each.align for each in self.providers if each.fits(kind, name, vendor)), False)
 
     def aligns_card(self, labels: Mapping[str, str], gpu: Gpu) -> bool:
-        """Whether a card of a node with these labels is aligned."""
+        """Return whether a card of a node with these labels is aligned."""
         return self.aligns(labels, Kind.DEVICE, CARD, gpu.vendor)
 
     def aligned_part(self, topology: Topology, labels: Mapping[str, str]) -> Topology:
-        """The record of a node with these labels without what is not aligned there.
+        """Return the record of a node with these labels without what is not aligned there.
 
         CPUs and memory then are nobody's own; devices are still handed out, from zones that are not known.
         """

@@ -16,7 +16,7 @@ from ullage.model.request import ResourceRequirement
 def amounts_on(
     fleet: Fleet, card: int, request: Request, held: Charge | None = None
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """What a request counts for on a card in quotas, and its limit there: GFLOPS and bytes each.
+    """Return what a request counts for on a card in quotas, and its limit there: GFLOPS and bytes each.
 
     `held` is what it is charged there already. What a card does not know of itself counts nothing.
     """
@@ -28,14 +28,14 @@ def amounts_on(
 
 
 def cores_on(fleet: Fleet, card: int, request: Request, held: Charge | None = None) -> int:
-    """What a request counts for on a card in quotas of compute in millionths of cards; `held` as in `amounts_on`."""
+    """Return what a request counts for on a card in quotas of millionths of cards; `held` as in `amounts_on`."""
     total = int(fleet.compute_total[card]), int(fleet.vram_total[card])
     compute = held.compute if held is not None else _need(fleet, card, request.requirement, total)[0]
     return share_of(compute, total[0])
 
 
 def asked_on(fleet: Fleet, request: Request, cards: Sequence[int], held: Sequence[Charge] = ()) -> Asked:
-    """What a request counts for on these cards, as many as it asks for; `held` is what it is charged on each."""
+    """Return what a request counts for on these cards, as many as it asks for; `held` is what it is charged on each."""
     charges: Sequence[Charge | None] = held or [None] * len(cards)
     pairs = list(zip(cards, charges, strict=True))
     amounts = [amounts_on(fleet, card, request, charge) for card, charge in pairs]

@@ -87,7 +87,7 @@ def search(
 
 
 def suitable(wanted: Wanted, offer: Offer) -> list[tuple[SliceDevice, Consumed]] | None:
-    """The devices that a request can be given, others being left as they are, and what it would take of each.
+    """Return the devices that a request can be given, others being left as they are, and what it would take of each.
 
     None if it asks for all, and one of them cannot be had, or is not known.
     """
@@ -122,7 +122,7 @@ class _Held:
     marks: frozenset[object] | None = None
 
     def with_(self, device: SliceDevice) -> _Held | None:
-        """The same with one more device; None if that breaks it. Who has not the attribute meets none."""
+        """Return the same with one more device; None if that breaks it. Who has not the attribute meets none."""
         attribute = device.attributes.get(self.constraint.attribute)
         if attribute is None:
             return None
@@ -250,7 +250,7 @@ class _Search:
 
 
 def rank(claims: Sequence[DeviceClaim], picks: Sequence[Pick]) -> tuple[int, ...]:
-    """Which alternative each request was served with, in the order of the requests: less is better."""
+    """Return which alternative each request was served with, in the order of the requests: less is better."""
     served = {(pick.claim, pick.request) for pick in picks}
     return tuple(
         next(place for place, wanted in enumerate(request.alternatives) if (number, wanted.name) in served)

@@ -11,7 +11,7 @@ Consumed = Mapping[str, int]
 
 
 def consumption(device: SliceDevice, asked: Mapping[str, int]) -> Consumed | None:
-    """What a request takes of a device, whoever else uses it; None if it cannot have what it asks.
+    """Return what a request takes of a device, whoever else uses it; None if it cannot have what it asks.
 
     Of a device that is held alone nothing is taken apart, but it has to have what is asked.
     """
@@ -43,7 +43,7 @@ class DeviceUse:
         self._counters: dict[tuple[str, str, str, str], int] = {}
 
     def fits(self, device: SliceDevice, consumed: Consumed) -> bool:
-        """Whether it may be given to one more: nobody holds it, or its capacities suffice, and its counters do."""
+        """Return whether one more may have it: nobody holds it, or its capacities and its counters suffice."""
         id_ = device.id
         if not device.shareable and id_ in self._held:
             return False

@@ -70,11 +70,11 @@ class Chain:
     filters: tuple[Filter, ...]
 
     def with_(self, *filters: Filter) -> Chain:
-        """A chain in which these come after those of this one."""
+        """Return a chain in which these come after those of this one."""
         return Chain((*self.filters, *filters))
 
     def first(self, fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-        """The first refusal for one card."""
+        """Return the first refusal for one card."""
         for filter_ in self.filters:
             if filter_.applies(asked):
                 rejection = filter_.check(fleet, card, asked)
@@ -111,13 +111,13 @@ def _phase(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | N
 
 
 def _is_of_kind(gpu: Gpu, asked: ResourceRequirement) -> bool:
-    """Whether a card is of the vendor and the model that are asked: else what it has would not help."""
+    """Return whether a card is of the requested vendor and model. Otherwise its capacity would not help."""
     vendors = asked.cards.vendors
     return (not vendors or gpu.vendor in vendors) and asked.cards.takes_model(gpu.model)
 
 
 def needs_capacity(gpu: Gpu, asked: ResourceRequirement) -> bool:
-    """An amount in absolute units, or a slice of hardware, can be judged only on a card that says what it has."""
+    """Refuse amounts in absolute units, and slices, on a card of unknown capacity."""
     part = asked.part or Part()
     partitioned = asked.cards.isolation is Isolation.PARTITIONED
     compute = part.compute_gflops > 0 and gpu.compute_gflops is None
@@ -173,7 +173,7 @@ def _template(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection 
 
 
 def _lock(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    """A card that takes the isolation of its first user keeps it until the last one is gone."""
+    """Refuse another isolation on a dynamic card in use: it keeps that of its first user until the last one leaves."""
     dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
     held = fleet.card_modes.item(card)
     if dynamic and conflicts(held):
@@ -195,7 +195,7 @@ def _idle(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | No
 
 
 def _too_small(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    """What is asked is more than the card has in all, however much of it is free."""
+    """Refuse more than the total of the card, whatever is free."""
     if asked.part is None:
         return None
     totals = int(fleet.compute_total[card]), int(fleet.vram_total[card])
@@ -213,7 +213,7 @@ def _users(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | N
 
 
 def _room(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
-    """A card that shrank below its use takes nothing, not even what needs nothing of that dimension."""
+    """Refuse what is not free. A card that shrank below its use takes nothing, in any dimension."""
     if asked.cards.isolation is Isolation.PARTITIONED:
         found = fit(fleet, card, asked)
         return found if isinstance(found, Rejection) else None
@@ -292,7 +292,7 @@ CARD = EXCLUSION.with_(*CAPACITY.filters)
 
 
 def charge_on(fleet: Fleet, card: int, asked: ResourceRequirement) -> Charge:
-    """What a unit of this request takes of a card that passed every filter; not for whole cards."""
+    """Return what a unit of the request takes of a card that passed every filter; not for whole cards."""
     if asked.cards.isolation is Isolation.PARTITIONED:
         found = fit(fleet, card, asked)
         assert isinstance(found, Charge), "the card passed the filters"
@@ -302,17 +302,17 @@ def charge_on(fleet: Fleet, card: int, asked: ResourceRequirement) -> Charge:
 
 
 def charges_on(fleet: Fleet, cards: Sequence[int], asked: ResourceRequirement) -> tuple[Charge, ...]:
-    """What a unit takes of each of its cards; nothing said for whole ones."""
+    """Return what a unit takes of each of its cards; nothing said for whole ones."""
     return () if asked.whole else tuple(charge_on(fleet, card, asked) for card in cards)
 
 
 def open_cards(fleet: Fleet, row: int, asked: ResourceRequirement) -> list[int]:
-    """The cards of a node that could take a share of one unit now."""
+    """Return the cards of a node that could take a share of one unit now."""
     return [card for card in fleet.cards_on(row) if CARD.first(fleet, card, asked) is None]
 
 
 def free_cards(fleet: Fleet, asked: ResourceRequirement) -> Column:
-    """Per node, how many cards could take a share of one unit now."""
+    """Return per node how many cards could take a share of one unit now."""
     if asked.cards == ANY_CARD:
         return fleet.gpu_free
     counts: Column = np.zeros(len(fleet.nodes), dtype=np.int64)

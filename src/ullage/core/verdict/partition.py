@@ -20,7 +20,7 @@ _UNKNOWN = Slot("")
 
 
 def template_for(fleet: Fleet, card: int, asked: ResourceRequirement) -> Template | None:
-    """The template of the card's model that covers what is asked with the least waste, or the pinned one.
+    """Return the template of the card's model that covers what is asked with the least waste, or the pinned one.
 
     None if there is no such template, the pinned one does not cover the request, the model or its
     vendor has no profile, or the card does not say how much vram it has.
@@ -30,7 +30,7 @@ def template_for(fleet: Fleet, card: int, asked: ResourceRequirement) -> Templat
 
 
 def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Charge] = ()) -> Charge | Rejection:
-    """What a partition for this request takes of the card and where it lies, or the first reason against it.
+    """Return what a partition for this request takes of the card and where it lies, or the first reason against it.
 
     `taken` are charges assumed on the card beside those in the books. A refusal says how many more
     partitions, places or amounts were needed and had. Whether the card takes partitions at all beside
@@ -48,7 +48,7 @@ def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Cha
 
 
 def fitting(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
-    """How many partitions for this request the card takes one after the other."""
+    """Return how many partitions for this request the card takes one after the other."""
     found = fleet.profiles.choose(fleet.cards[card], asked.part or _NOTHING, asked.cards.template)
     if found is None:
         return 0
@@ -80,7 +80,7 @@ class _Cut:
         self._vram -= charge.vram
 
     def next(self) -> Charge | tuple[Code, int, int, str]:
-        """What the next partition takes, or the first check that fails: what it needed and had, of which resource."""
+        """Return what the next partition takes, or the first check that fails: what it needed and had, and of what."""
         profile, template, layout = self._profile, self._template, self._layout
         slot = layout.place(template)
         compute, vram = self._usage
@@ -111,7 +111,7 @@ class _Layout:
         self._groups: list[list[str]] = [] if profile.vendor.by_slots else [[] for _ in range(profile.groups)]
 
     def place(self, template: Template) -> Slot | None:
-        """The first free start in the order of the template, or the first group that takes it."""
+        """Return the first free start in the order of the template, or the first group that takes it."""
         if not self._profile.vendor.by_slots:
             group = self._group(template)
             return None if group is None else Slot(template.name, group=group)
@@ -127,7 +127,7 @@ class _Layout:
         return next((group for group, inside in enumerate(self._groups) if not inside), None)
 
     def says_where(self, slot: Slot) -> bool:
-        """Whether a record names a place on a card of this profile."""
+        """Return whether a record names a place on a card of this profile."""
         if self._profile.vendor.by_slots:
             return slot.start is not None and slot.end is not None and 0 <= slot.start < slot.end <= self._profile.slots
         return slot.group is not None and 0 <= slot.group < len(self._groups)
@@ -156,7 +156,7 @@ class _Layout:
 
 
 def _layout(profile: Profile, fleet: Fleet, card: int) -> _Layout:
-    """The partitions on a card: those with a recorded place, then the others by age and id."""
+    """Return the partitions on a card: those with a recorded place, then the others by age and id."""
     layout = _Layout(profile)
     old: list[tuple[float, str, Slot]] = []
     for holder, charge in fleet.holders[card].items():
@@ -173,7 +173,7 @@ def _layout(profile: Profile, fleet: Fleet, card: int) -> _Layout:
 
 
 def _age(fleet: Fleet, holder: str) -> float:
-    """When a holder was assumed, in seconds since the epoch; what has no time comes first."""
+    """Return when a holder was assumed, in seconds since the epoch; what has no time comes first."""
     allocation = fleet.ledger[holder]
     at = allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
     return float("-inf") if at is None else at

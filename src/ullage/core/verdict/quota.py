@@ -58,7 +58,7 @@ class Asked(NamedTuple):
     total: Usage
 
     def most(self, other: Asked) -> Asked:
-        """The larger of the two in each number: what allows it allows both."""
+        """Return the larger of the two in each number: what allows it allows both."""
         return Asked(tuple(map(max, self.single, other.single)), Usage(*map(max, self.total, other.total)))
 
 
@@ -94,7 +94,7 @@ class Quotas:
     # --- which quotas ---
 
     def updated(self, namespace: str, read: Callable[[], Quota]) -> Quotas:
-        """These quotas with what `read` returns; if it is invalid, the last valid one stays and `faults` says why."""
+        """Return these quotas with what `read` returns. If it is invalid, the last valid one stays; `faults` says why."""
         try:
             quota = read()
         except InvalidRequest as error:
@@ -102,7 +102,7 @@ class Quotas:
         return replace(self.without(namespace), quotas={**self.quotas, namespace: quota})
 
     def without(self, namespace: str) -> Quotas:
-        """These quotas when that of the namespace is gone."""
+        """Return these quotas when that of the namespace is gone."""
         return replace(self, quotas=_less(self.quotas, namespace), faults=_less(self.faults, namespace))
 
     def levels(self, namespace: str) -> tuple[str, ...]:
@@ -115,11 +115,11 @@ class Quotas:
         return tuple(name for name in names if name in self.quotas)
 
     def count_cores(self, namespace: str) -> bool:
-        """Whether any of those counts compute in millionths of cards, which may be more on one card than another."""
+        """Return whether any of those counts compute in millionths of cards, which differ from card to card."""
         return any(self.quotas[level].max_cores_ppm is not None for level in self.levels(namespace))
 
     def used(self, used: Used, name: str) -> Usage:
-        """What the name and everything below it holds."""
+        """Return what the name and everything below it holds."""
         total = used.get(name, _NOTHING)
         for below in self._below.get(name, ()) if self.parents else ():
             if below in used:
@@ -139,7 +139,7 @@ class Quotas:
     # --- may it ---
 
     def check(self, used: Used, namespace: str, asked: Asked) -> tuple[Rejection, ...]:
-        """All that speaks against one more worker; empty if it is allowed, else the first one decides.
+        """Return all that speaks against one more worker; empty if it is allowed, else the first one decides.
 
         Caps on one request come before totals, and of equal codes the namespace's own before those above it.
         """
@@ -147,7 +147,7 @@ class Quotas:
         return (*self._singles(levels, asked), *self._totals(used, levels, asked.total))
 
     def check_change(self, used: Used, namespace: str, held: Usage, asked: Asked) -> tuple[Rejection, ...]:
-        """All that speaks against a worker of other amounts, where `held` is what it counts as in `used` now.
+        """Return all that speaks against a worker of other amounts, where `held` is what it counts as in `used` now.
 
         Caps on one request look at the new amounts, totals at the difference. A total that does not grow
         by the change refuses nothing, so that a namespace above its quota can become smaller.
@@ -157,7 +157,7 @@ class Quotas:
         return (*self._singles(levels, asked), *self._totals(used, levels, change, growth_only=True))
 
     def allow(self, used: Used, levels: Iterable[str], asked: Asked) -> bool:
-        """Whether those of these levels have nothing against it: `check`, without saying why not."""
+        """Return whether those of these levels have nothing against it: `check`, without saying why not."""
         compute, vram, compute_limit, vram_limit, workers, cores = asked.total
         for level in levels:
             single, total = self._bounds[level]
@@ -219,7 +219,7 @@ class Quotas:
     # --- how it stands ---
 
     def status(self, used: Used, namespace: str, now: float, before: QuotaStatus | None = None) -> QuotaStatus:
-        """How the namespace stands. What did not change since `before` is the same, times included."""
+        """Return how the namespace stands. What did not change since `before` is the same, times included."""
         held, alarms = taken(namespace, self.used(used, namespace), Usage())
         quota = self.quotas.get(namespace)
         caps: TotalCaps = (None,) * len(RESOURCES) if quota is None else quota.total
@@ -257,7 +257,7 @@ class QuotaStatus:
 
 
 def available_percent(total: int | None, used: int) -> str:
-    """What is left of a total, in percent; `100` if nothing is counted.
+    """Return what is left of a total, in percent; `100` if nothing is counted.
 
     The second decimal is rounded down, so that the text is below a whole percentage exactly when the
     amount is.
@@ -269,7 +269,7 @@ def available_percent(total: int | None, used: int) -> str:
 
 
 def alerts(available: str, threshold_percent: int) -> bool:
-    """Whether less is left than the threshold leaves; exactly as much is no alert, an unknown rest is one.
+    """Return whether less is left than the threshold leaves; exactly as much is no alert, an unknown rest is one.
 
     Raises:
         InvalidRequest: neither empty nor a plain decimal.
@@ -307,7 +307,7 @@ def with_pre_scheduled(used: Used, extra: Used) -> dict[str, Usage]:
 
 
 def _within(amounts: Iterable[int], caps: TotalCaps) -> bool:
-    """Whether no amount is above its cap."""
+    """Return whether no amount is above its cap."""
     for amount, cap in zip(amounts, caps, strict=True):  # noqa: SIM110 - for every decision, and a loop is faster
         if cap is not None and amount > cap:
             return False
@@ -315,7 +315,7 @@ def _within(amounts: Iterable[int], caps: TotalCaps) -> bool:
 
 
 def asked_of(request: PerCard, limit: PerCard | None = None, count: int = 1, cores_ppm: int = 0) -> Asked:
-    """What a worker on `count` cards asks of the quotas; without a `limit` the request is the limit.
+    """Return what a worker on `count` cards asks of the quotas; without a `limit` the request is the limit.
 
     `cores_ppm` is the compute of all its cards, in millionths of one.
 

@@ -213,13 +213,13 @@ _PIECES = {CARD: "cards", CPU: "CPUs", MEMORY: "of memory"}
 
 
 def first_text(rejections: Sequence[Rejection]) -> str:
-    """The first answer; where cards or nodes are named, with what there is instead on all of them."""
+    """Return the first answer; where cards or nodes are named, with what there is instead on all of them."""
     first = rejections[0]
     return f"{MEANINGS[first.code]}: {mismatch_text(rejections)}" if first.wanted else reject_text(first)
 
 
 def reject_text(rejection: Rejection) -> str:
-    """One node's answer."""
+    """Return one node's answer."""
     if rejection.code in AMOUNTS and rejection.needed and not (rejection.quota or rejection.mode):
         return _amounts_text(rejection)
     detail = _detail(rejection)  # without one it was not said how much
@@ -227,7 +227,7 @@ def reject_text(rejection: Rejection) -> str:
 
 
 def _detail(rejection: Rejection) -> str:
-    """What stands behind the meaning of a code, where it has more numbers or names than an amount."""
+    """Return what stands behind the meaning of a code, where it has more numbers or names than an amount."""
     if rejection.wanted:
         return mismatch_text([rejection])
     if rejection.quota is not None:
@@ -242,7 +242,7 @@ def _detail(rejection: Rejection) -> str:
 
 
 def _count_numbers(rejection: Rejection) -> str:
-    """How many members of a gang, or cards of a node, there are of those that are needed."""
+    """Return how many members of a gang, or cards of a node, there are of those that are needed."""
     if rejection.code is Code.NOT_ENOUGH_CARDS:
         return f"it needs {rejection.needed}, {rejection.node} has {rejection.had}"
     if rejection.code in (Code.GANG_ROOM, Code.GANG_DOMAIN):
@@ -252,7 +252,7 @@ def _count_numbers(rejection: Rejection) -> str:
 
 
 def _amounts_text(rejection: Rejection) -> str:
-    """What is needed and what there is; what the asker holds itself is told apart from what is free."""
+    """Return what is needed and what there is; what the asker holds itself is told apart from what is free."""
     own = rejection.own if rejection.cure is not Cure.NODE_CHANGE else 0
     needed, had, held = (show_amount(rejection.code, n) for n in (rejection.needed, rejection.had - own, own))
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
@@ -262,7 +262,7 @@ def _amounts_text(rejection: Rejection) -> str:
 
 
 def zone_numbers(rejection: Rejection) -> str:
-    """What each zone has: `it needs 4 cards; node a has 3 of 4 free on zone 0, 1 of 4 on zone 1`.
+    """Return what each zone has: `it needs 4 cards; node a has 3 of 4 free on zone 0, 1 of 4 on zone 1`.
 
     Then, of what its cards have to be near to, how many there are: `; nic: 0 on zone 0, 1 on zone 1`.
     """
@@ -307,7 +307,7 @@ def _amount(resource: str, amount: int) -> str:
 
 
 def _core_numbers(rejection: Rejection) -> str:
-    """How many CPUs it needs: no whole number of cores, or more than there are on such."""
+    """Return how many CPUs it needs: no whole number of cores, or more than there are on such."""
     if rejection.had >= rejection.needed:
         return f"it needs {rejection.needed} CPUs, which is no whole number of cores on {rejection.node}"
     return (
@@ -323,7 +323,7 @@ def _quota_numbers(code: Code, figures: QuotaFigures) -> str:
 
 
 def condition_text(condition: QuotaCondition) -> str:
-    """A quota's condition in one sentence; each resource stands beside its own number."""
+    """Return a quota's condition in one sentence; each resource stands beside its own number."""
     left = WHOLE_PERCENT - condition.threshold_percent
     if condition.ready:
         return f"at least {left} % is left of everything the quota counts"
@@ -332,7 +332,7 @@ def condition_text(condition: QuotaCondition) -> str:
 
 
 def alarm_text(alarm: QuotaAlarm) -> str:
-    """What a usage below zero means for whoever looks after the books."""
+    """Return what a usage below zero means for whoever looks after the books."""
     taken, had = (_show_resource(alarm.resource, amount) for amount in (alarm.taken, alarm.had))
     return (
         f"{alarm.resource} of namespace {alarm.namespace} would fall below zero: "
@@ -341,7 +341,7 @@ def alarm_text(alarm: QuotaAlarm) -> str:
 
 
 def _show_resource(resource: str, amount: int) -> str:
-    """An amount of one of `RESOURCES` in the unit of its name."""
+    """Return an amount of one of `RESOURCES` in the unit of its name."""
     if resource.endswith(".tflops"):
         return show_milli(amount)
     if resource == "cores":
@@ -355,7 +355,7 @@ def _show_cores(ppm: int) -> str:
 
 
 def show_amount(code: Code, amount: int) -> str:
-    """An amount of a rejection in the unit people read."""
+    """Return an amount of a rejection in the unit people read."""
     if code in _BYTES:
         return format_bytes(amount)
     if code is Code.GPU_SHARE:

@@ -67,7 +67,7 @@ class Shape:
 
 
 def shape_of(fleet: Fleet, asked: ResourceRequirement) -> Shape:
-    """The shape of a requirement on this fleet; an equal requirement has the same one."""
+    """Return the shape of a requirement on this fleet; an equal requirement has the same one."""
     shapes = fleet.tables.get(_Shapes)
     if not isinstance(shapes, _Shapes):
         shapes = fleet.tables[_Shapes] = _Shapes(fleet)
@@ -100,7 +100,7 @@ class _Shapes:
 
 
 def _named(fleet: Fleet, asked: ResourceRequirement) -> Rows:
-    """The cards that a request names; one that is not in the books is named as none of them."""
+    """Return the cards that a request names; one that is not in the books is named as none of them."""
     cards = asked.cards
     rows = [
         *((at.BY_INDEX, index) for index in cards.indices),
@@ -111,7 +111,7 @@ def _named(fleet: Fleet, asked: ResourceRequirement) -> Rows:
 
 
 def _share(fleet: Fleet, card: int, asked: ResourceRequirement) -> tuple[int, ...]:
-    """One share of a request on cards like this one, in the order of the columns."""
+    """Return one share of a request on cards like this one, in the order of the columns."""
     gpu = fleet.cards[card]
     compute, vram = (0, 0) if asked.part is None else asked.part.on(gpu.compute, gpu.vram)
     if asked.cards.isolation is Isolation.PARTITIONED:

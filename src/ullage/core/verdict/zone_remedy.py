@@ -55,12 +55,12 @@ def _other_cpus(fleet: Fleet, asked: ResourceRequirement) -> Iterator[ResourceRe
 
 
 def _threads_of_cores(fleet: Fleet) -> set[int]:
-    """How many CPUs a core has where a kubelet hands out whole ones only."""
+    """Return how many CPUs a core has where a kubelet hands out whole ones only."""
     return {threads for threads in fleet.board.rows.machines[:, at.THREADS].tolist() if threads > 1}
 
 
 def _cpus_of_zones(fleet: Fleet) -> set[int]:
-    """The most CPUs that one zone of a machine has, that two have, and so on, over all machines."""
+    """Return the most CPUs that one zone of a machine has, that two have, and so on, over all machines."""
     found: set[int] = set()
     for topology in fleet.board.topologies:
         counts = Counter(cpu.zone for cpu in topology.cpus if cpu.zone is not None)

@@ -31,7 +31,7 @@ _CODES = {
 
 
 def placement_on(fleet: Fleet, asked: ResourceRequirement, node: str, cards: Sequence[int]) -> ZonePlacement | None:
-    """What a unit has in the zones of a node if it gets exactly these cards; None where they are not told apart."""
+    """Return what a unit has in the zones of a node with exactly these cards; None where zones are not known apart."""
     row = fleet.row_of.get(node)
     seated = _matters(fleet, asked) and fleet.board.seats(asked)
     if row is None or not seated or not _settle(fleet, asked, row, cards):
@@ -40,7 +40,7 @@ def placement_on(fleet: Fleet, asked: ResourceRequirement, node: str, cards: Seq
 
 
 def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequence[int]) -> Rejection | None:
-    """Why zones keep a unit from a node where it could have these cards; enough of them, or they do not decide."""
+    """Return why zones keep a unit from a node where it could have these cards, which must be enough of them."""
     if not _matters(fleet, asked) or len(cards) < asked.gpu_count or _settle(fleet, asked, row, cards):
         return None
     code = _CODES[fleet.board.code]
@@ -66,7 +66,7 @@ def refusal_when_empty(fleet: Fleet, asked: ResourceRequirement, row: int) -> Re
 
 
 def fits_when_empty(fleet: Fleet, asked: ResourceRequirement, row: int) -> bool:
-    """Whether zones allow a unit on a node that has nothing else to do."""
+    """Return whether zones allow a unit on a node that has nothing else to do."""
     if not _matters(fleet, asked):
         return True
     empty = fleet.emptied()
@@ -124,7 +124,7 @@ class _Refused(NamedTuple):
 
 
 def _order(amount: tuple[int, int]) -> tuple[bool, int]:
-    """Cards first, then CPUs, memory and other devices."""
+    """Sort key: cards first, then CPUs, memory and other devices."""
     return amount[0] != at.CARDS, amount[0]
 
 
@@ -155,7 +155,7 @@ def _rooms(
 
 
 def _cards_in(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequence[int], mask: int) -> tuple[int, int]:
-    """How many of these cards of a node lie in a zone and are left for the container that was refused; of how many."""
+    """Return how many of these cards lie in a zone and are left for the container that was refused, and of how many."""
     here = fleet.cards_on(row)
     units = _units_left(fleet, asked, row, cards)
     inside = fleet.card_rows[here.start : here.stop, columns.ZONES] & mask != 0
