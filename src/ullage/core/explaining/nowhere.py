@@ -185,7 +185,7 @@ def _open(refusal: NodeRefusal, cards: int, *, curable: bool) -> int:
 
 
 def _order(cause: Cause) -> tuple[int, int, str]:
-    """Sort key, the closest to a fit first: what capacity cures, what is too small, what another node cures, another kind.
+    """Sort key, closest to a fit first: what capacity cures, what is too small, what another node cures, other kinds.
 
     Nodes without cards come last.
     """

@@ -73,7 +73,7 @@ def fragments_of(fleet: Fleet, workload: Workload) -> Fragments:
 
 
 def fits_now(fleet: Fleet) -> dict[int, int]:
-    """Return per number of whole cards (1, 2, 4, ... to the largest node) how many such requests fit now, without cpu."""
+    """Return per number of whole cards (1, 2, 4, ... to the largest node) how many requests fit now, without cpu."""
     largest = int(np.diff(fleet.gpu_start).max(initial=0))
     sizes = [1 << power for power in range(largest.bit_length()) if 1 << power < largest]
     strategy = strategy_named("best-fit")

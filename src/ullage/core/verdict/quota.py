@@ -94,7 +94,7 @@ class Quotas:
     # --- which quotas ---
 
     def updated(self, namespace: str, read: Callable[[], Quota]) -> Quotas:
-        """Return these quotas with what `read` returns. If it is invalid, the last valid one stays; `faults` says why."""
+        """Return the quotas with what `read` returns. An invalid one leaves the last valid one; `faults` says why."""
         try:
             quota = read()
         except InvalidRequest as error:
