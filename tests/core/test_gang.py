@@ -531,6 +531,32 @@ def test_a_gang_that_may_preempt_lets_all_of_its_victims_leave_at_once_and_then_
     assert lab.allocator.nominations.entries == ()
 
 
+def test_members_go_where_others_left_for_them_if_the_strategy_puts_one_where_only_another_can_be():
+    lab = Lab(1, 1)
+
+    def of(request: Request, cpu: int, priority: int) -> Request:
+        requirement, claim = replace(request.requirement, cpu_milli=1000 * cpu), request.claim
+        return replace(request, requirement=requirement, claim=replace(claim, priority=priority))
+
+    for gpu, *there in (
+        ("n0-g0", of(plain("first", 70), cpu=0, priority=0), of(plain("stays-0", 20), cpu=21, priority=100)),
+        ("n1-g0", of(plain("second", 50), cpu=0, priority=1), of(plain("stays-1", 50), cpu=20, priority=100)),
+    ):
+        for request in there:
+            assert isinstance(lab.allocator.assume(request, [gpu], 0), Allocation)
+            lab.allocator.commit(request.uid, 0)
+    gang = GangClaim("high", 2, 2, preempt=True)
+    for uid, cpu in (("small", 24), ("large", 44)):
+        request = of(plain(uid, 50), cpu, priority=10)
+        lab.add(replace(request, claim=replace(request.claim, gang=gang)))
+    (outcome,) = lab.tick()
+    assert {each.request.uid: each.node for each in outcome.nominated} == {"small": "n0", "large": "n1"}
+    for victim in outcome.evicted:
+        lab.allocator.dealloc(victim.id, lab.now)
+    (done,) = lab.tick(1)
+    assert {allocation.id: allocation.node for allocation in done.placed} == {"small": "n0", "large": "n1"}
+
+
 def test_nobody_leaves_for_a_gang_that_would_not_fit_all_the_same():
     lab = crowded(2)
     lab.add(*(urgent(uid, required=3) for uid in "abc"))

@@ -31,7 +31,7 @@ from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.eviction import preempt_together
 from ullage.core.evicting.victims import budgets_of
-from ullage.core.placing.draft import Misfit, by_size, fit_together
+from ullage.core.placing.draft import Misfit, by_size, fit_as_kept, fit_together
 from ullage.core.placing.feasibility import runs
 from ullage.core.placing.nomination import NOMINATED_TTL_S, Nominations
 from ullage.core.placing.selection import Choice, Refusal
@@ -314,11 +314,21 @@ class _Step:
     def _plan(self, waiting: list[Request], needed: int) -> dict[str, Choice] | Misfit:
         sized = by_size(self.allocator.fleet, waiting)
         plan = self._fit(sized)
-        return plan if isinstance(plan, dict) or needed >= len(sized) else self._fit(sized[-needed:])
+        if isinstance(plan, Misfit) and needed < len(sized):
+            plan = self._fit(sized[-needed:])
+        return plan if isinstance(plan, dict) else self._fit_as_kept(waiting, needed) or plan
 
     def _fit(self, requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
         fleet, beside = self.allocator.fleet, [allocation.node for allocation in self.held.values()]
         return fit_together(fleet, self.allocator.rules, requests, self.now, self._kept_for_others(), beside)
+
+    def _fit_as_kept(self, waiting: list[Request], needed: int) -> dict[str, Choice] | None:
+        """Place members where others left for them: put elsewhere, one can take up what only another can use."""
+        books = self.allocator
+        owed = [request for request in waiting if books.nominations.of(request.uid) is not None]
+        if len(owed) < needed:
+            return None
+        return fit_as_kept(books.fleet, books.rules, owed, self.now, books.nominations)
 
     def _kept_for_others(self) -> Nominations:
         return self.allocator.nominations.without(*self.gang.members)

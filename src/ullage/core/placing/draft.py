@@ -17,7 +17,14 @@ from ullage.core.books.trial import trial
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.placing.domain import Mask, Wanted, most_within, nearest
 from ullage.core.placing.feasibility import countable, ever, quota_allows, room, runs, summable
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept, quota_allows_beside
+from ullage.core.placing.nomination import (
+    NO_NOMINATIONS,
+    Nominations,
+    choose_beside,
+    choose_kept,
+    kept,
+    quota_allows_beside,
+)
 from ullage.core.placing.placement import table_of
 from ullage.core.placing.selection import Choice, Refusal, Rules, find, placement_of, select
 from ullage.model.allocation import Allocation, AllocationState
@@ -71,6 +78,21 @@ def fit_together(
                 return found
             first = first or found
     return first or _too_small(fleet, rules, alike, beside)
+
+
+def fit_as_kept(
+    fleet: Fleet, rules: Rules, requests: Sequence[Request], now: float, nominations: Nominations
+) -> dict[str, Choice] | None:
+    """Each of these on the cards that are kept for it; None if these are not free for all of them."""
+    choices: dict[str, Choice] = {}
+    with trial(fleet):
+        for request in requests:
+            found = choose_kept(fleet, rules, request, nominations)
+            if found is None:
+                return None
+            choices[request.uid] = found
+            enter(fleet, [request], [found], now)
+    return choices
 
 
 def _shortage(fleet: Fleet, rules: Rules, alike: list[list[Request]]) -> Misfit | None:

@@ -208,7 +208,13 @@ def choose_beside(fleet: Fleet, rules: Rules, request: Request, nominations: Nom
 def choose_held(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Choice | None:
     """The place that is held for the request, if it is free; None too if none is."""
     entry = nominations.of(request.uid) if nominations.entries else None
-    if entry is None or not entry.hold or len(entry.gpus) != request.requirement.gpu_count:
+    return choose_kept(fleet, rules, request, nominations) if entry is not None and entry.hold else None
+
+
+def choose_kept(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Choice | None:
+    """The cards that are kept for the request, if they are free; None too if none are."""
+    entry = nominations.of(request.uid)
+    if entry is None or len(entry.gpus) != request.requirement.gpu_count:
         return None
     cards = [fleet.card_of.get(uuid) for uuid in entry.gpus]
     known = [card for card in cards if card is not None and fleet.nodes[int(fleet.card_row[card])].name == entry.node]
