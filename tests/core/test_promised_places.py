@@ -13,6 +13,7 @@ from ullage.core.placing.offers import offers
 from ullage.core.placing.selection import Choice, Refusal, Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.nomination import Nomination
+from ullage.model.part import Isolation
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.victim import Victim
@@ -42,6 +43,36 @@ def test_what_a_victim_holds_of_a_card_counts_once():
     assert free_beside(books, owed("tflops=70,vram=2g", "n-0", charges=(larger,)))["n-0"] == (had[0] - 20_000, had[1])
     books.fleet.release("low")
     assert free_beside(books, owed("tflops=70,vram=2g", "n-0", charges=(larger,)))["n-0"] == (30_000, had[1] + 2 * GIB)
+
+
+def test_a_place_that_its_victim_holds_in_part_is_no_user_more_of_a_card():
+    books = Books(a_node("n", a_card("n-0", max_users=2)))
+    books.run("low", "n-0", of="tflops=20,vram=8g", state=AllocationState.RELEASING, namespace="other")
+    fleet, place = books.fleet, Charge(30_000, 4 * GIB)
+    nominations, before = owed("tflops=30,vram=4g", "n-0", charges=(place,)), frozen(books.fleet)
+    assert free_beside(books, nominations)["n-0"] == (70_000, 8 * GIB)
+    assert isinstance(choose_beside(fleet, Rules(), ask("tflops=70,vram=8g"), nominations), Choice)
+    assert isinstance(choose_beside(fleet, Rules(), ask("tflops=71,vram=8g"), nominations), Refusal)
+    with kept(fleet, nominations.entries):
+        assert fleet.card_users.tolist() == [1]
+        assert fleet.usage["other"] == fleet.usage_of(before[-2]["low"])
+    assert frozen(fleet) == before
+    apart = replace(place, isolation=Isolation.HARD)
+    with kept(fleet, owed("tflops=30,vram=4g,isolation=hard", "n-0", charges=(apart,)).entries):
+        assert fleet.card_users.tolist() == [2]
+
+
+def test_who_leaves_makes_room_for_one_user_and_gives_what_it_holds_once():
+    books = Books(a_node("n", a_card("n-0", max_users=4)))
+    for uid in ("e1", "e2"):
+        books.run(uid, "n-0", of="tflops=10,vram=1g", executor=True)
+    part = ResourceRequirement.from_string("tflops=15,vram=1g")
+    places = [Allocation(f"promised/{n}", "n", part, ("n-0",), charges=(Charge(15_000, GIB),)) for n in range(3)]
+    fleet, before = books.fleet, frozen(books.fleet)
+    for count, users, free in ((1, 2, 80_000), (2, 2, 70_000), (3, 3, 55_000)):
+        with kept(fleet, [Promised(tuple(places[:count]), ("e1", "e2"))]):
+            assert (fleet.card_users.item(0), fleet.compute_free.item(0)) == (users, free)
+    assert frozen(fleet) == before
 
 
 def test_what_several_victims_hold_is_counted_off_several_places_once():

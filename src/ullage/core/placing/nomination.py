@@ -8,7 +8,6 @@ for such a place still hold of it is not charged twice. Times are seconds of the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from typing import NamedTuple
 from ullage.core.books.fleet import Fleet, Usage
 from ullage.core.books.trial import trial
 from ullage.core.placing.feasibility import quota_allows
+from ullage.core.placing.inherited import Spare, charge_beyond
 from ullage.core.placing.selection import Candidates, Choice, Refusal, Rules, choose, find, refusals_on
 from ullage.core.verdict.counted import amounts_on
 from ullage.core.verdict.filters import CARD, EXCLUSION, Stage, charge_on, charges_on
@@ -128,12 +128,14 @@ def kept(fleet: Fleet, ahead: Sequence[Ahead]) -> Iterator[None]:
         return
     mark = fleet.checkpoint()
     try:
-        found, spare = [_enter(fleet, each) for each in ahead], Counter[int]()
+        found, spare = [_enter(fleet, each) for each in ahead], Spare()
         if any(uid in fleet.ledger for each in found for uid in each.leaving):
             fleet.rollback(mark)
             mark = fleet.checkpoint()
-            spare.update(row for each in _each_once(found) for row in _charge_beyond(fleet, each))
-        with _with_slots(fleet, spare), _counted(fleet, found):
+            for each in _each_once(found):
+                charge_beyond(fleet, each.places, each.leaving, spare)
+        counted = [(each.namespace, each.usage) for each in found if each.namespace]
+        with _with_slots(fleet, spare.slots), _counted(fleet, counted + spare.usage):
             yield
     finally:
         fleet.rollback(mark)
@@ -333,98 +335,19 @@ def _usage_beyond(fleet: Fleet, nomination: Nomination, keep: Allocation) -> Usa
 
 
 @contextmanager
-def _counted(fleet: Fleet, found: Sequence[_Kept]) -> Iterator[None]:
-    """Have what is kept counted in quotas."""
-    counted = [each for each in found if each.namespace]
-    if not counted:
+def _counted(fleet: Fleet, more: Sequence[tuple[str, Usage]]) -> Iterator[None]:
+    """Have quotas of namespaces count so much more."""
+    if not more:
         yield
         return
     before = dict(fleet.usage)
-    for each in counted:
-        fleet.usage[each.namespace] = fleet.usage.get(each.namespace, Usage()).plus(each.usage)
+    for namespace, usage in more:
+        fleet.usage[namespace] = fleet.usage.get(namespace, Usage()).plus(usage)
     try:
         yield
     finally:
         fleet.usage.clear()
         fleet.usage.update(before)
-
-
-def _charge_beyond(fleet: Fleet, promised: _Kept) -> Iterator[int]:
-    """Charge what those who leave for these places do not hold of them; the row of each who leaves one its slot."""
-    held = _Held(fleet.ledger[uid] for uid in promised.leaving if uid in fleet.ledger)
-    for place in promised.places:
-        left, has_slot = held.take_off(place), held.leaves_slot(place.node)
-        if left is not None:
-            fleet.charge(left, force=True)
-            if has_slot:
-                yield fleet.row_of[place.node]
-
-
-class _Held:
-    """What some hold of nodes and cards, and is not taken off a place yet."""
-
-    def __init__(self, allocations: Iterable[Allocation]) -> None:
-        self._cpu, self._memory = Counter[str](), Counter[str]()
-        self._compute, self._vram = Counter[str](), Counter[str]()
-        self._users = Counter[tuple[str, Isolation]]()
-        self._whole: set[str] = set()
-        self._slots = Counter[str]()
-        for held in allocations:
-            self._slots[held.node] += 1
-            self._cpu[held.node] += held.requirement.cpu_milli
-            self._memory[held.node] += held.requirement.memory_bytes
-            self._whole.update(() if held.charges else held.gpus)
-            for gpu, charge in zip(held.gpus, held.charges, strict=bool(held.charges)):
-                self._compute[gpu] += charge.compute
-                self._vram[gpu] += charge.vram
-                self._users[gpu, charge.isolation] += 1
-
-    def take_off(self, place: Allocation) -> Allocation | None:
-        """The place without what is held of it; None if it asks for no cards and all of it is."""
-        asked, node = place.requirement, place.node
-        cpu, memory = _take(self._cpu, node, asked.cpu_milli), _take(self._memory, node, asked.memory_bytes)
-        cards = [(gpu, self._left_on(gpu, charge)) for gpu, charge in self._cards_of(place)]
-        if not (asked.gpu_count or cpu or memory):
-            return None
-        left = replace(asked, cpu_milli=cpu, memory_bytes=memory)
-        charges = tuple(charge for _, charge in cards if charge is not None)
-        return replace(place, requirement=left, gpus=tuple(gpu for gpu, _ in cards), charges=charges)
-
-    def leaves_slot(self, node: str) -> bool:
-        """Whether one of them gives its slot on a node to a place; each gives it once."""
-        self._slots[node] -= 1
-        return self._slots[node] >= 0
-
-    def _cards_of(self, place: Allocation) -> list[tuple[str, Charge | None]]:
-        """Its cards that are not held altogether, None for one that it has whole."""
-        charges: Sequence[Charge | None] = place.charges or [None] * len(place.gpus)
-        pairs = zip(place.gpus, charges, strict=True)
-        return [(gpu, charge) for gpu, charge in pairs if gpu not in self._whole and not self._covers(gpu, charge)]
-
-    def _covers(self, gpu: str, charge: Charge | None) -> bool:
-        """Whether one of them leaves all of it to a place that is kept apart in the same way.
-
-        Else others could come to the card who are not, and a partition has a slot of its own.
-        """
-        if charge is None or charge.isolation is Isolation.PARTITIONED or not self._users[gpu, charge.isolation]:
-            return False
-        covered = charge.compute <= self._compute[gpu] and charge.vram <= self._vram[gpu]
-        self._users[gpu, charge.isolation] -= covered
-        return covered
-
-    def _left_on(self, gpu: str, charge: Charge | None) -> Charge | None:
-        if charge is None:
-            return None
-        return replace(
-            charge, compute=_take(self._compute, gpu, charge.compute), vram=_take(self._vram, gpu, charge.vram)
-        )
-
-
-def _take(held: Counter[str], key: str, amount: int) -> int:
-    """What of an amount is more than is held there; that much of what is held is used up."""
-    covered = min(amount, held[key])
-    held[key] -= covered
-    return amount - covered
 
 
 def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:

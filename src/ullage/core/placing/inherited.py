@@ -1,0 +1,121 @@
+"""What places take over of those who leave for them: nothing of that is charged twice.
+
+It is cpu and memory of a node, one of its slots, amounts of cards, and the user that one who leaves is of a card.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ullage.core.books.fleet import Fleet, Usage
+from ullage.model.allocation import Allocation, Charge
+from ullage.model.part import Isolation
+
+
+@dataclass(slots=True)
+class Spare:
+    """What the books count too much once places are charged beside those who leave: slots by row, and in quotas."""
+
+    slots: Counter[int] = field(default_factory=Counter)
+    usage: list[tuple[str, Usage]] = field(default_factory=list)
+
+
+def charge_beyond(fleet: Fleet, places: Iterable[Allocation], leaving: Iterable[str], spare: Spare) -> None:
+    """Charge what those who leave for these places do not hold of them, within the caller's trial."""
+    held = _Held(fleet.ledger[uid] for uid in leaving if uid in fleet.ledger)
+    for place in places:
+        left, has_slot = held.take_off(place), held.leaves_slot(place.node)
+        if left is not None:
+            fleet.charge(left, force=True)
+            spare.slots[fleet.row_of[place.node]] += has_slot
+    for uid, more in held.grown.items():
+        before = fleet.ledger[uid]
+        pairs = zip(before.gpus, before.charges, strict=True)
+        grown = replace(before, charges=tuple(_grown(charge, more.get(gpu)) for gpu, charge in pairs))
+        fleet.replace(grown)
+        if before.claim is not None:
+            spare.usage.append((before.claim.namespace, fleet.usage_of(before).plus(fleet.usage_of(grown), -1)))
+
+
+def _grown(charge: Charge, more: Charge | None) -> Charge:
+    if more is None:
+        return charge
+    return replace(charge, compute=charge.compute + more.compute, vram=charge.vram + more.vram)
+
+
+class _Held:
+    """What some hold of nodes and cards, and is not taken off a place yet.
+
+    `grown` is by uid and card what one who leaves is to hold more, so that a place that is not held altogether is no
+    user more: it comes in place of that one.
+    """
+
+    def __init__(self, allocations: Iterable[Allocation]) -> None:
+        self.grown: dict[str, dict[str, Charge]] = defaultdict(dict)
+        self._cpu, self._memory = Counter[str](), Counter[str]()
+        self._compute, self._vram = Counter[str](), Counter[str]()
+        self._users: dict[tuple[str, Isolation], list[str]] = defaultdict(list)
+        self._whole: set[str] = set()
+        self._slots = Counter[str]()
+        for held in allocations:
+            self._slots[held.node] += 1
+            self._cpu[held.node] += held.requirement.cpu_milli
+            self._memory[held.node] += held.requirement.memory_bytes
+            self._whole.update(() if held.charges else held.gpus)
+            for gpu, charge in zip(held.gpus, held.charges, strict=bool(held.charges)):
+                self._compute[gpu] += charge.compute
+                self._vram[gpu] += charge.vram
+                self._users[gpu, charge.isolation].append(held.id)
+
+    def take_off(self, place: Allocation) -> Allocation | None:
+        """The place without what is held of it; None if it asks for no cards and all of it is."""
+        asked, node = place.requirement, place.node
+        cpu, memory = _take(self._cpu, node, asked.cpu_milli), _take(self._memory, node, asked.memory_bytes)
+        cards = list(self._cards_of(place))
+        if not (asked.gpu_count or cpu or memory):
+            return None
+        left = replace(asked, cpu_milli=cpu, memory_bytes=memory)
+        charges = tuple(charge for _, charge in cards if charge is not None)
+        return replace(place, requirement=left, gpus=tuple(gpu for gpu, _ in cards), charges=charges)
+
+    def leaves_slot(self, node: str) -> bool:
+        """Whether one of them gives its slot on a node to a place; each gives it once."""
+        self._slots[node] -= 1
+        return self._slots[node] >= 0
+
+    def _cards_of(self, place: Allocation) -> Iterator[tuple[str, Charge | None]]:
+        """Yield its cards that are not held altogether with what is left of each, None for one that it has whole."""
+        charges: Sequence[Charge | None] = place.charges or [None] * len(place.gpus)
+        for gpu, charge in zip(place.gpus, charges, strict=True):
+            if gpu not in self._whole:
+                left = self._left_on(gpu, charge)
+                if not self._succeeds(gpu, left):
+                    yield gpu, left
+
+    def _succeeds(self, gpu: str, left: Charge | None) -> bool:
+        """Whether a place comes to a card for one of them, kept apart in the same way, who holds the rest of it too.
+
+        Else others could come to the card who are not, and a partition has a slot of its own.
+        """
+        if left is None or left.isolation is Isolation.PARTITIONED or not self._users[gpu, left.isolation]:
+            return False
+        uid = self._users[gpu, left.isolation].pop(0)
+        if left.compute or left.vram:
+            self.grown[uid][gpu] = left
+        return True
+
+    def _left_on(self, gpu: str, charge: Charge | None) -> Charge | None:
+        if charge is None:
+            return None
+        return replace(
+            charge, compute=_take(self._compute, gpu, charge.compute), vram=_take(self._vram, gpu, charge.vram)
+        )
+
+
+def _take(held: Counter[str], key: str, amount: int) -> int:
+    """What of an amount is more than is held there; that much of what is held is used up."""
+    covered = min(amount, held[key])
+    held[key] -= covered
+    return amount - covered
