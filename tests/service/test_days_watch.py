@@ -16,7 +16,7 @@ from tests.service.test_executor_lives import slow
 from ullage.core.placing.policy import Policy
 from ullage.model.queue import Limit, Queue
 from ullage.model.resources import Resources
-from ullage.service.engine_port import Gone
+from ullage.service.engine_port import Gone, Registered, Unbound
 
 NOBODY_LEAVES = Policy(min_runtime_s=1e9)
 SAFE, SMALL = Queue("safe", guarantee=Resources(cpu_milli=2000)), Queue("small", limit=Limit(cpu_milli=2000))
@@ -68,12 +68,17 @@ def test_a_limit_is_left_by_sessions_of_its_queue_only(same, other, could):
         assert could_be_had(lab, "b", a=same, c=other, b=1) is could
 
 
+def watched(lab: Lab) -> tuple[Watch, Tally]:
+    """Have what happens in a lab watched as a day."""
+    tally = Tally()
+    facts = {"seed": 1, "policy": lab.service.policy, "now": lab.now, "failing": set(), "all_nodes_known": True}
+    return Watch(SimpleNamespace(service=lab.service, **facts), tally), tally
+
+
 def test_a_session_that_was_cancelled_meanwhile_lost_nothing_for_a_winner_that_does_not_start():
     """While `a` gives way to `b`, it is cancelled, and `c` deserves all."""
     with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=30)) as lab:
-        day = SimpleNamespace(seed=1, service=lab.service, policy=lab.service.policy, failing=set())
-        day.now, day.all_nodes_known = lab.now, True
-        watch = Watch(day, Tally())
+        watch, tally = watched(lab)
         lab.session("a", tasks=4)
         lab.session("b", tasks=2)
         watch.look()
@@ -84,4 +89,24 @@ def test_a_session_that_was_cancelled_meanwhile_lost_nothing_for_a_winner_that_d
         watch.look()
         reports.let_through(lab, 1)
         watch.look()
-        assert watch._tally.violations == []
+        assert tally.violations == []
+
+
+def test_a_session_gives_up_what_it_won_and_has_no_task_for_also_if_one_comes_while_it_leaves():
+    with Lab(a_node(cpu=2), policy=Policy(protected_s=60, reclaim_grace_s=3)) as lab:
+        watch, tally = watched(lab)
+        lab.session("a", tasks=4)
+        lab.session("b", "cpu=1,mem=1g", tasks=1)
+        reports = slow(lab, Registered)
+        lab.pass_time(3)
+        watch.look()
+        assert next(iter(lab.service.state.session("b").executors.values())).winner == "b"
+        reports.let_through(lab)
+        reports = slow(lab, Unbound)
+        lab.finish("b")
+        lab.submit("b", 1)
+        reports.let_through(lab)
+        watch.look()
+        left = [event.session for event in lab.service.events.recent if event.kind == "executor.left"]
+        assert left == ["b"]
+        assert tally.violations == []

@@ -154,6 +154,7 @@ class Watch:
         record, claimant = state.executors.get(name), str(event.data["claimant"])
         if record is None or not self._works(record):
             self._tally.vacant += 1
+            self._won.pop(name, None)  # what its session has no task for, it gives up, whatever comes while it leaves
             return
         self._tally.claimed += 1
         loser, winner = state.sessions.get(event.session or ""), state.sessions.get(claimant)
