@@ -328,7 +328,7 @@ class _Step:
         owed = [request for request in waiting if books.nominations.of(request.uid) is not None]
         if len(owed) < needed:
             return None
-        return fit_as_kept(books.fleet, books.rules, owed, self.now, books.nominations)
+        return fit_as_kept(books.fleet, books.rules, owed, self.now, nominations=books.nominations)
 
     def _kept_for_others(self) -> Nominations:
         return self.allocator.nominations.without(*self.gang.members)
