@@ -6,7 +6,7 @@ import pytest
 from fake_nvml import FakeNvml
 from recorded import machine
 
-from ullage.inventory.facts import CardFacts, absent, tell
+from ullage.inventory.facts import CardFacts, absent, with_facts
 from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import NvmlCards
 from ullage.model.error import InvalidRequest
@@ -18,7 +18,7 @@ CARDS = (Gpu("GPU-aa", 0, model="NVIDIA A100", vram_bytes=40 * GIB), Gpu("GPU-bb
 
 
 def test_facts_without_ids_are_of_every_card_and_add_to_what_is_known():
-    first, second = tell(CARDS, [CardFacts(compute_gflops=19_500, pool="training")])
+    first, second = with_facts(CARDS, [CardFacts(compute_gflops=19_500, pool="training")])
     assert (first.model, first.vram_bytes, first.compute_gflops, first.pool) == (
         "NVIDIA A100",
         40 * GIB,
@@ -29,14 +29,16 @@ def test_facts_without_ids_are_of_every_card_and_add_to_what_is_known():
 
 
 def test_later_facts_go_before_earlier_ones_and_the_operators_before_the_drivers():
-    first, second = tell(CARDS, [CardFacts(model="A100", vram_bytes=30 * GIB), CardFacts(ids=("GPU-b",), model="T4")])
+    first, second = with_facts(
+        CARDS, [CardFacts(model="A100", vram_bytes=30 * GIB), CardFacts(ids=("GPU-b",), model="T4")]
+    )
     assert (first.model, first.vram_bytes) == ("A100", 30 * GIB)
     assert (second.model, second.vram_bytes) == ("T4", 30 * GIB)
 
 
 def test_more_vram_than_the_driver_knows_is_refused():
     with pytest.raises(InvalidRequest, match=r"node.card.vram.*card 0"):
-        tell(CARDS, [CardFacts(vram_bytes=80 * GIB)])
+        with_facts(CARDS, [CardFacts(vram_bytes=80 * GIB)])
 
 
 def test_ids_that_name_no_card_are_told():

@@ -1,1 +1,1 @@
-"""The only wiring: settings in, a running server out."""
+"""The only place that wires the parts together: from settings to a running server."""

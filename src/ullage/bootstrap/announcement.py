@@ -18,10 +18,10 @@ from ullage.wire.private_file import write_private
 
 
 def listen_at_home(home: Path) -> socket.socket:
-    """Return the socket in the home; the server holds the lock of its state by now.
+    """Return the socket in the home; the server already holds the lock of its state.
 
     Raises:
-        Unavailable: the home takes no socket (`socket-failed`).
+        Unavailable: no socket can be created in the home (`socket-failed`).
 
     """
     try:
@@ -33,7 +33,7 @@ def listen_at_home(home: Path) -> socket.socket:
 
 
 def announce(home: Path, url: str) -> None:
-    """Write the file that says where the server is, and which process it is."""
+    """Write the file with the address and the process id of the server."""
     pid = os.getpid()
     started = started_at(pid)
     assert started is not None
@@ -41,7 +41,7 @@ def announce(home: Path, url: str) -> None:
 
 
 def withdraw(home: Path) -> None:
-    """Remove what clients find this server by; a home that was removed may be that of another server by now."""
+    """Remove the files that announce this server; a home that was removed may belong to another server now."""
     try:
         announced = msgspec.json.decode((home / SERVER_FILE).read_bytes(), type=ServerFile)
     except (OSError, msgspec.MsgspecError):

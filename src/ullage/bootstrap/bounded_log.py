@@ -1,6 +1,6 @@
-"""The log of a server in the background, which the server keeps bounded: a full one is moved away.
+"""The log of a server in the background, of limited size: a full log is renamed.
 
-It takes the place of the one that was moved away before, so there are two files at most.
+It replaces the log that was renamed before, so there are at most two files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MOST_BYTES = 16 << 20
-"""Bytes of a log after which the next line begins a new one."""
+"""Bytes of a log after which the next line begins a new file."""
 
 _OUTPUTS = (1, 2)
 
@@ -20,12 +20,12 @@ def is_standard_error(path: Path) -> bool:
     """Return whether standard error of this process is that file."""
     try:
         return os.path.samestat(os.fstat(sys.stderr.fileno()), path.stat())
-    except (OSError, ValueError, AttributeError):  # ValueError: no file of the system; AttributeError: it is closed
+    except (OSError, ValueError, AttributeError):  # ValueError: not a file of the system; AttributeError: it is closed
         return False
 
 
 def move_if_full(path: Path) -> None:
-    """Move the file away if it is full, and have what this process prints go to a new one. No error."""
+    """Rename the file if it is full, and redirect the output of this process to a new one. Raises no error."""
     with suppress(OSError, ValueError):
         if os.fstat(sys.stderr.fileno()).st_size < MOST_BYTES:
             return

@@ -1,4 +1,4 @@
-"""The journal of a server as a file that a replay reads."""
+"""The journal of a server as a file for a replay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ullage.storage.history import is_database, read_history
 
 
 def export_journal(journal: Path, folder: Path) -> Path:
-    """Return a file of events as it is; the events of a server's database as a file in `folder`.
+    """Return a file of events unchanged; write the events of a server's database to a file in `folder`.
 
     Raises:
         InvalidRequest: the journal cannot be read.

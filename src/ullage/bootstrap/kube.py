@@ -1,7 +1,7 @@
 """Ullage in front of a Kubernetes cluster: the extender, the webhook and the metrics, from start to end.
 
-The process is crash-only: what is true is in the API, and a restart reads it from there. It is told to end by
-SIGTERM: it takes no new question, answers those that it has, and lets another one lead at once.
+The process is crash-only: the API has the state, and a restart reads it from there. SIGTERM ends it: it accepts no new
+request, answers those in progress, and releases the leadership at once.
 """
 
 from __future__ import annotations
@@ -54,30 +54,33 @@ from ullage.service.gates import RESERVE_AFTER_S
 from ullage.wire import admission, compute_questions
 
 LOOK_AGAIN_S = 5.0
-"""How often certificates are looked at."""
+"""Seconds between two checks of the certificates."""
 
-TELL_S = 0.5
-"""Between looks at what there is to log."""
+REPORT_S = 0.5
+"""Seconds between two checks for changes to be logged."""
 
 BEHIND_S = 180.0
-"""A kind that was not heard for so long is told of though questions are answered; servers speak about each minute."""
+"""Seconds without news of a kind after which a warning is logged even if requests are answered.
+
+API servers send a bookmark about each minute.
+"""
 
 REVIEWS_AT_ONCE = 4
-"""Reviews of the webhook that are decided between two turns of everything else."""
+"""Reviews of the webhook that are decided between two turns of other work."""
 
 CALLS_AT_ONCE = 64
-"""Requests to another server of strangers that are answered at once; those mostly wait."""
+"""Requests from unknown callers that another server handles at once; these mostly wait."""
 
 
 def serve_kube(config: Path | None, given: Mapping[str, object], *, terms: Terms | None = None) -> int:
-    """Run until it is told to end; returns the exit code. What is `given` goes before `[kube]` in the file.
+    """Run until a signal ends it; return the exit code. `given` overrides `[kube]` in the file.
 
     Raises:
-        InvalidRequest: a setting is wrong, a certificate cannot be read, or a strategy from outside is broken.
-        Unavailable: an address cannot be had.
+        InvalidRequest: a setting is wrong, a certificate cannot be read, or an installed strategy is broken.
+        Unavailable: an address cannot be used.
 
     """
-    import uvloop  # noqa: PLC0415 - imported where it is used: it costs 20 ms
+    import uvloop  # noqa: PLC0415 - imported where it is used: the import takes 20 ms
 
     load_strategies()
     settings = read_settings(config)
@@ -92,14 +95,14 @@ def serve_kube(config: Path | None, given: Mapping[str, object], *, terms: Terms
 
 @dataclass(frozen=True, slots=True)
 class PodQueues:
-    """The queues in which pods wait for their turn, and after how long room is kept for one (seconds)."""
+    """The queues in which pods wait for admission, and the seconds after which room is reserved for one."""
 
     tree: tuple[Queue, ...] = ()
     reserve_after_s: float = RESERVE_AFTER_S
 
 
 class KubeProcess:
-    """One process; `run` ends at SIGTERM or SIGINT, or when something fails that a restart may mend."""
+    """One process; `run` ends at SIGTERM or SIGINT, or at a failure that a restart may resolve."""
 
     def __init__(
         self,
@@ -115,7 +118,7 @@ class KubeProcess:
         self._end = asyncio.Event()
 
     async def run(self) -> int:
-        """Serve; 0 if it was told to end, 1 if it failed."""
+        """Serve; return 0 after a signal, 1 after a failure."""
         section, loop = self._section, asyncio.get_running_loop()
         kubeconfig = None if section.kubeconfig is None else Path(section.kubeconfig)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -123,7 +126,7 @@ class KubeProcess:
         async with connect(kubeconfig, section.context) as client:
             api = HttpKubeApi(client, Patience(answer_s=section.timeout_s))
             candidate = Candidate(api, section.lease, section.namespace, self._terms)
-            front = make_front(api, candidate, self._rules, _front_settings(section, self._queues), on_error=_trouble)
+            front = make_front(api, candidate, self._rules, _front_settings(section, self._queues), on_error=_log_error)
             with LoopApart() as apart:
                 async with served(self._servers(front, api, apart)) as serving:
                     code = await self._lead(front, serving)
@@ -132,7 +135,7 @@ class KubeProcess:
         return code
 
     def _servers(self, front: Front, api: HttpKubeApi, apart: LoopApart) -> dict[str, KubeServer]:
-        """Return the servers; those that every pod of a cluster can reach run apart."""
+        """Return the servers; those that every pod of a cluster can reach have their own loop."""
         section, metrics = self._section, FrontMetrics(front)
         webhook = Webhook(
             AdmissionSettings(
@@ -175,7 +178,7 @@ class KubeProcess:
         return found
 
     async def _lead(self, front: Front, serving: dict[str, KubeServer]) -> int:
-        """Follow the cluster to the end; what was asked before it is answered before anybody else may lead."""
+        """Follow the cluster to the end; earlier requests are answered before another process may lead."""
         log.info("kube.serving", **{name: server.url for name, server in serving.items()})
         work = [asyncio.create_task(self._follow(front)), asyncio.create_task(self._renew(serving))]
         end = asyncio.create_task(self._end.wait())
@@ -197,14 +200,14 @@ class KubeProcess:
 
     async def _follow(self, front: Front) -> None:
         await warm()
-        telling = asyncio.create_task(_tell(front))
+        reporting = asyncio.create_task(_report(front))
         try:
             await front.run()
         finally:
-            telling.cancel()
+            reporting.cancel()
 
     async def _renew(self, serving: dict[str, KubeServer]) -> None:
-        """Take certificates that changed."""
+        """Load changed certificates."""
         while True:
             await asyncio.sleep(self._look_again_s)
             for name, server in serving.items():
@@ -234,8 +237,8 @@ def _metrics_app(metrics: FrontMetrics, front: Front) -> Starlette:
     return Starlette(routes=routes)
 
 
-async def _tell(front: Front) -> None:
-    """Log in which term it leads, whether questions are answered, why not, and what keeps the API from being heard."""
+async def _report(front: Front) -> None:
+    """Log the term of leadership, whether requests are answered, why not, and which kinds are behind."""
     term: int | None = None
     said: tuple[str, tuple[str, ...]] | None = None
     while True:
@@ -243,19 +246,19 @@ async def _tell(front: Front) -> None:
             term = front.candidate.epoch
             log.info("kube.leading" if term else "kube.following", identity=front.candidate.identity, epoch=term)
         unready = front.extender.unready
-        troubles = front.errors(0.0 if unready else BEHIND_S)
-        if (now := (unready, tuple(troubles))) != said:
+        errors = front.errors(0.0 if unready else BEHIND_S)
+        if (now := (unready, tuple(errors))) != said:
             said = now
             if unready:
-                log.warning("kube.not-ready", why=unready, trouble=troubles)
-            elif troubles:
-                log.warning("kube.behind", trouble=troubles)
+                log.warning("kube.not-ready", why=unready, trouble=errors)
+            elif errors:
+                log.warning("kube.behind", trouble=errors)
             else:
                 log.info("kube.ready")
-        await asyncio.sleep(TELL_S)
+        await asyncio.sleep(REPORT_S)
 
 
-def _trouble(kind: str, name: str, error: UllageError) -> None:
+def _log_error(kind: str, name: str, error: UllageError) -> None:
     log.warning("kube.unreadable", kind=kind, name=name, error=error.message)
 
 
@@ -307,7 +310,7 @@ def _rules(settings: Settings, section: KubeSection) -> Rules:
 
 
 def terms_of(section: KubeSection) -> Terms:
-    """Return the terms of its Lease: a leader stops deciding well before another one leads."""
+    """Return the terms of the Lease: a leader stops deciding well before another one leads."""
     return Terms(section.lease_s, section.renew_s, section.lease_s * 2 / 3)
 
 

@@ -1,4 +1,4 @@
-"""The lists under `[kube]` of the settings that say what cards are: models, pools, and drivers of devices."""
+"""The lists under `[kube]` of the settings that describe cards: models, pools, and drivers of devices."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LABEL_KEY, LABEL_VALUE = rf"(?:{_DNS}/)?{_WORD}", rf"(?:{_WORD})?"
 
 
 class CardModelSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What cards of a model have, where neither their device plugin nor their driver says it.
+    """The capacity of a model of card, for cards whose device plugin and driver do not report it.
 
-    `name` is the start of the model's name, in any case and without the name of NVIDIA or AMD before it. `tflops`
-    (`312`, `149.7`) goes before the figure that comes with Ullage: dense FP16, as the vendor publishes it. `vram`
-    (`80Gi`) counts where nobody says how much memory the card has.
+    `name` is the start of the model's name, in any case and without the prefix NVIDIA or AMD. `tflops` (`312`,
+    `149.7`) overrides the figure that comes with Ullage: dense FP16, as the vendor publishes it. `vram` (`80Gi`)
+    counts where no source reports the memory of the card.
     """
 
     name: str
@@ -33,14 +33,14 @@ class CardModelSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     vram: str | None = None
 
     def __post_init__(self) -> None:
-        self.figure  # noqa: B018 - a figure that cannot be stops the start
+        self.figure  # noqa: B018 - an invalid figure stops the start
 
     @property
     def figure(self) -> Figure:
-        """It as a value.
+        """Return the section as a value.
 
         Raises:
-            InvalidRequest: no name, no figure, or an amount that is none.
+            InvalidRequest: the name or the figure is missing, or an amount is malformed.
 
         """
         path = f"kube.card_model.{self.name}"
@@ -50,10 +50,10 @@ class CardModelSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class CardPoolSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Cards that pods ask for together, by the name of their pool.
+    """Cards that pods request together, by the name of their pool.
 
-    Its cards are on nodes with all of `labels`, and of one of `models` (starts of names, in any case) where some are
-    named. Of several pools the first counts. A node goes before this: its label `DOMAIN/gpupool` names the pool of its
+    Its cards are on nodes with all of `labels`, and of one of `models` (starts of names, in any case) if any are
+    named. Of several pools the first counts. A node overrides this: its label `DOMAIN/gpupool` names the pool of its
     cards, its annotation `DOMAIN/gpupool-cards` those of single ones.
     """
 
@@ -75,16 +75,16 @@ class CardPoolSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def rule(self) -> PoolRule:
-        """It as a value."""
+        """Return the section as a value."""
         return PoolRule(self.name, self.labels, self.models)
 
 
 class CardDriverSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A driver whose devices are cards, and what it calls things; names without a domain are in the driver's own.
+    """A driver whose devices are cards, and its attributes; names without a domain are in the driver's own.
 
     A device whose attribute `kind` is `card` is a whole card (with an empty `kind`: one that has no `parent`). Another
-    is part of the card whose uuid its `parent` names. `memory` is a capacity. `zone` has the NUMA node where no usual
-    name does.
+    is part of the card whose uuid its `parent` names. `memory` is a capacity. `zone` has the NUMA node if no common
+    attribute has it.
     """
 
     driver: str
@@ -104,5 +104,5 @@ class CardDriverSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def value(self) -> CardDriver:
-        """The driver."""
+        """Return the section as a value."""
         return CardDriver(*(getattr(self, name) for name in self.__struct_fields__))

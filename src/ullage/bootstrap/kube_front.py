@@ -1,4 +1,4 @@
-"""The parts of a Kubernetes front, put together: who follows what, and who is asked by whom."""
+"""The wiring of a Kubernetes front: which part follows and calls which."""
 
 from __future__ import annotations
 
@@ -54,17 +54,16 @@ from ullage.wire.pod.gate import gate_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontSettings:
-    """What of a cluster counts, and how.
+    """The settings of a front: which objects of the cluster count, and how.
 
-    `machines` are the nodes that count, `readers` know their cards, `figures` what models of cards have, `pools` which
-    cards are in which pool where their node does not say it. `topologies`: whether the cluster has Numatopology
-    objects, `resource_quotas`: whether those count; nothing is decided before they are known then.
-    `bindings`: how those of applications to cards count; None where they do not. `cleanup_delay_s`: how long after
-    the start pods are left alone whose cards are gone; None for good. `queues` are those of pods that wait for their
-    turn, as far as they are not just named by pods; room is kept for one after `reserve_after_s`.
-    `claims`: whether ResourceClaims are looked at, where the cluster has them; those of pods of `scheduler` that
-    wait behind the gate for them are allocated here. `preemption`: whether pods are evicted for others of higher
-    priority where kube-scheduler does not see that it would help.
+    `machines` are the nodes that count, `readers` read their cards, `figures` are the capacity of card models, `pools`
+    the rules of pools for nodes that do not name the pools of their cards. `topologies`: whether the cluster has
+    Numatopology objects, `resource_quotas`: whether those count; then nothing is decided before they are known.
+    `bindings`: the terms of bindings of applications to cards; None without them. `cleanup_delay_s`: seconds after the
+    start in which pods with missing cards are not evicted; None for ever. `queues` are the configured queues of pods
+    that wait for admission; room is reserved for a pod after `reserve_after_s`. `claims`: whether ResourceClaims
+    count, where the cluster has them; claims of gated pods of `scheduler` are allocated here. `preemption`: whether
+    pods are evicted for others of higher priority where kube-scheduler cannot see that it would help.
     """
 
     pods: PodSettings = PLAIN_SETTINGS
@@ -98,9 +97,10 @@ def make_front(
     now: Callable[[], float] = time.time,
     on_error: OnError = lambda _kind, _name, _error: None,
 ) -> Front:
-    """Return a front that runs nothing yet. `clock` counts seconds and never goes back; `now` is the time since 1970.
+    """Return a front that runs nothing yet. `clock` is in seconds and monotonic; `now` is the time since 1970.
 
-    Who is told of an object first is who was made first: the mirror comes before all that look at its books.
+    Parts are notified of an object in the order in which they are made: the mirror comes before all parts that read
+    its books.
     """
     pods, domain, asked = settings.pods, settings.pods.domain, PodReader(settings.pods)
     cluster = Cluster(rules, clock, now)
@@ -252,7 +252,7 @@ def make_front(
 
 
 def _requesting(read: ReadPod) -> Callable[[Document], Request | None]:
-    """Return what a pod asks of cards, as a request."""
+    """Return a function that gives the request of a pod for cards."""
 
     def requested(pod: Document) -> Request | None:
         found = read(pod)
@@ -262,7 +262,7 @@ def _requesting(read: ReadPod) -> Callable[[Document], Request | None]:
 
 
 def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], None]:
-    """Return what follows when nodes are in other domains."""
+    """Return the handler for nodes whose domains change."""
 
     def moved(names: Collection[str]) -> None:
         for name in names:
@@ -273,7 +273,7 @@ def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], No
 
 
 def _describing(mirror: Mirror, bindings: FrontBindings | None) -> Callable[[str], None]:
-    """Return what follows when a driver tells of other cards of a node."""
+    """Return the handler for a driver's change of a node's cards."""
 
     def described(node: str) -> None:
         mirror.describe_again(node)
@@ -290,7 +290,7 @@ def _beginning(
     mirror: Mirror,
     claims: FrontClaims | None,
 ) -> Callable[[], None]:
-    """Return what follows when a term begins."""
+    """Return the handler for the start of a term."""
 
     def begun() -> None:
         admission.begin()

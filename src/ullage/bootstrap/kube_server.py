@@ -1,4 +1,4 @@
-"""One address of a Kubernetes front."""
+"""A server of a Kubernetes front."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ullage.bootstrap.listener import listen
 from ullage.bootstrap.tls import TlsFiles
 
 DRAIN_S = 5
-"""How long questions that were asked before the end are still answered."""
+"""Seconds in which requests from before the end are still answered."""
 
 _T = TypeVar("_T")
 
 
 class KubeServer(BoundedServer):
-    """One application on its own address, on the loop of its maker or apart. It leaves signals to the process."""
+    """One application on its own address, on the loop of its maker or its own. The process handles signals."""
 
     def __init__(self, app: ASGIApp, bind: str, tls: TlsFiles | None, apart: LoopApart | None = None) -> None:
         super().__init__(app, cluster_bounds(), tls, drain_s=DRAIN_S)
@@ -34,16 +34,16 @@ class KubeServer(BoundedServer):
 
     @property
     def url(self) -> str:
-        """Return where it listens."""
+        """The address at which it listens."""
         host, port = self.listener.getsockname()[:2]
         return f"http{'s' if self.tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def start(self) -> None:
-        """Begin to serve; `done` is over when it has ended."""
+        """Start to serve; `done` completes when it has ended."""
         self.done = self._there(self.serve(sockets=[self.listener]))
 
     async def renew(self) -> bool:
-        """Take certificates that changed; whether there were any. No handshake is underway meanwhile."""
+        """Load changed certificates; return whether there were any. No handshake is in progress meanwhile."""
         return await self._there(self._renew())
 
     async def _renew(self) -> bool:
@@ -61,7 +61,7 @@ class KubeServer(BoundedServer):
 
 @asynccontextmanager
 async def served(servers: dict[str, KubeServer]) -> AsyncIterator[dict[str, KubeServer]]:
-    """The servers, running inside the block."""
+    """Run the servers inside the block."""
     for server in servers.values():
         server.start()
     try:

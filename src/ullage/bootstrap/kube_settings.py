@@ -34,7 +34,7 @@ from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.duration import parse_duration
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""Where a pod finds the namespace that it runs in."""
+"""The file with the namespace of a pod."""
 
 _MOST_PORT = 65_535
 
@@ -49,10 +49,10 @@ _NAME = re.compile(_DNS)
 
 
 class OwnerQuotaSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The most that the applications of one owner may be bound to together; what is not said is not limited.
+    """The most that the applications of one owner may be bound to together; an omitted amount is not limited.
 
-    `cards` and `vram` (as `40Gi`) are of cards: what is shared out of one counts, any other card with all of it. `cpu`
-    and `memory` are what pods ask of nodes, at which preflight looks.
+    `cards` and `vram` (as `40Gi`) are of cards: memory caps count on a card whose memory is divided, any other card
+    counts whole. `cpu` and `memory` are requested of nodes, and checked by preflight.
     """
 
     cards: int | None = None
@@ -61,10 +61,10 @@ class OwnerQuotaSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     memory: str | None = None
 
     def quota(self, owner: str) -> OwnerQuota:
-        """Return it as a value.
+        """Return the section as a value.
 
         Raises:
-            InvalidRequest: an amount is none.
+            InvalidRequest: an amount is malformed.
 
         """
         path = f"kube.bindings.quotas.{owner}"
@@ -80,18 +80,18 @@ class OwnerQuotaSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bindings of applications to cards, and their routes. With `scope` `off` there are none.
 
-    `labelled`: they count in namespaces with the label `ullage.io/gpu-bindings=enabled`; `on`: in all that do not say
-    `disabled`. With `strict` a GPUBinding that names no owner or no namespace is nobody's. The ledger is the ConfigMap
-    `ledger` in the namespace of the Lease; `allocations` (`NAMESPACE/NAME`) is another that shows its rows as
-    app-service does.
+    `labelled`: they count in namespaces with the label `ullage.io/gpu-bindings=enabled`; `on`: in all without
+    `disabled`. With `strict` a GPUBinding without owner or namespace matches no pod. The ledger is the ConfigMap
+    `ledger` in the namespace of the Lease; `allocations` (`NAMESPACE/NAME`) is another ConfigMap with its rows in the
+    form of app-service.
 
-    The routes answer at `bind`, over TLS with `cert_file` and `key_file` of `[kube]`, which is needed unless the
-    address is of this machine alone. Who asks is whoever the API server says that the bearer token is of, without
-    `user_prefix`; users without that prefix are refused, unless they are admins. With `proxy_ca_file` only who has a
-    certificate of that CA is answered, and says in `X-Remote-User` and `X-Remote-Group` who asks. `admins` (full names)
-    and `admin_groups` may ask for others.
+    The routes are served at `bind`, over TLS with `cert_file` and `key_file` of `[kube]`, which is needed unless the
+    address is of this machine alone. The caller is the user to whom the API server attributes the bearer token,
+    without `user_prefix`; users without that prefix are refused, unless they are admins. With `proxy_ca_file` only a
+    proxy with a certificate of that CA is served, and states the caller in `X-Remote-User` and `X-Remote-Group`.
+    `admins` (full names) and `admin_groups` may act for other users.
 
-    `quotas` has those of owners by name, and under `*` that of each other one.
+    `quotas` has those of owners by name, and under `*` that of each other owner.
     """
 
     scope: Literal["off", "labelled", "on"] = "off"
@@ -106,10 +106,10 @@ class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     quotas: dict[str, OwnerQuotaSection] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together.
+        """Refuse settings that contradict each other.
 
         Raises:
-            InvalidRequest: an address, a place, an amount, or routes without bindings.
+            InvalidRequest: a wrong address, object name or amount, or routes without bindings.
 
         """
         if self.bind is not None:
@@ -118,58 +118,58 @@ class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 raise invalid("kube.bindings.bind", self.bind, "there are no bindings; set kube.bindings.scope")
         if self.allocations and not all(self.allocations.partition("/")):
             raise invalid("kube.bindings.allocations", self.allocations, "write NAMESPACE/NAME of a ConfigMap")
-        self.owner_quotas  # noqa: B018 - amounts that cannot be stop the start
+        self.owner_quotas  # noqa: B018 - invalid amounts stop the start
 
     @property
     def owner_quotas(self) -> dict[str, OwnerQuota]:
-        """The quotas of owners by name."""
+        """Return the quotas of owners by name."""
         return {owner: section.quota(owner) for owner, section in self.quotas.items()}
 
 
 class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How `ullage kube` reaches its cluster, and where it answers. Addresses are `HOST:PORT`; `:PORT` is all of them.
+    """How `ullage kube` reaches its cluster, and where it serves. Addresses are `HOST:PORT`; `:PORT` is all of them.
 
     Without `kubeconfig` the service account of its pod counts, else the file that KUBECONFIG names. `domain` is that
-    of the annotations and labels of pods. Who leads is told by the Lease `lease` in `lease_namespace` (its own
-    namespace if nothing is said). Where the machine of a leader is lost, another one leads after `lease_s`, in whole
-    seconds. A leader renews the Lease every `lease_renew_s` (2/15 of `lease_s` if nothing is said, 2 at most). It stops
-    deciding after 2/3 of `lease_s` without a renewal: an API server that takes longer to answer keeps pods from being
-    placed. `node_label_selector` says which nodes count;
-    `topologies` whether the cluster has Numatopology objects, without which nothing is decided then;
-    `resource_quotas` whether `limits.nvidia.com/gpumem` and `gpucores` in ResourceQuotas count, which it must be
-    allowed to list.
+    of the annotations and labels of pods. The Lease `lease` in `lease_namespace` (by default its own namespace) elects
+    the leader. If the machine of a leader is lost, another process leads after `lease_s`, in whole seconds. A leader
+    renews the Lease every `lease_renew_s` (by default 2/15 of `lease_s`, 2 at most). It stops deciding after 2/3 of
+    `lease_s` without a renewal: an API server that takes longer to answer keeps pods from being placed.
+    `node_label_selector` selects the nodes that count; `topologies` says whether the cluster has Numatopology objects,
+    and then nothing is decided before they are known; `resource_quotas` says whether `limits.nvidia.com/gpumem` and
+    `gpucores` in ResourceQuotas count, which requires permission to list them.
 
-    kube-scheduler asks at `http_bind`: over TLS with `cert_file` and `key_file`, and only those with a certificate of
-    `client_ca_file` if there is one. The API server asks the webhook at `webhook_bind`, over TLS always; without it
-    there is none. Files are read again when they change. `metrics_bind` has the metrics and both probes.
+    kube-scheduler calls the extender at `http_bind`: over TLS with `cert_file` and `key_file`, and only with a
+    certificate of `client_ca_file` if there is one. The API server calls the webhook at `webhook_bind`, always over
+    TLS; without it there is no webhook. Files are read again when they change. `metrics_bind` has the metrics and both
+    probes.
 
-    The webhook writes `scheduler_name` on pods with cards (empty: it leaves that alone), also on those for the
-    default scheduler if `force_overwrite_default_scheduler` says so, and `runtime_class` where a pod has none.
-    Only `own_user` (who this process is to the API server; empty: nobody) may change what a scheduler wrote on a pod.
-    `hami_users` are HAMi's device plugin and its scheduler: where they are named, only they and `own_user` may change
-    what that plugin reads on a pod, by which it hands out cards.
-    Policies are HAMi's: how nodes and cards are chosen where a pod says nothing; without both the strategy of
-    `[requests]` counts. `default_memory` (MiB) and `default_cores` (percent) are what HAMi's pods get of each card if
-    they name neither.
+    The webhook writes `scheduler_name` on pods with cards (empty: it does not), also on those for the default
+    scheduler with `force_overwrite_default_scheduler`, and `runtime_class` where a pod has none. Only `own_user` (the
+    user of this process at the API server; empty: no user) may change what a scheduler wrote on a pod. `hami_users`
+    are HAMi's device plugin and its scheduler: if they are named, only they and `own_user` may change the annotations
+    of a pod by which that plugin hands out cards.
+
+    Policies are HAMi's: how nodes and cards are chosen by default; without both the strategy of `[requests]` counts.
+    `default_memory` (MiB) and `default_cores` (percent) are what HAMi's pods get of each card if they request neither.
 
     With `cleanup_startup_delay` (such as `10m`) pods are evicted whose cards are on no node: first that long after the
-    start, each five minutes after it was missed, few at a time, and none of a node that is silent.
-    `queues` says which pods with cards the webhook has wait for their turn: none (`off`), those that name a queue by
-    the label `DOMAIN/queue` or whose namespace does (`named`), or `all`. A pod without that label is in the queue that
+    start, each five minutes after its card was missed, few at a time, and none of a node that does not report.
+
+    `queues` selects the pods with cards that the webhook makes wait for admission: none (`off`), those with a queue in
+    the label `DOMAIN/queue` or on their namespace (`named`), or `all`. A pod without that label is in the queue that
     has the name of its namespace. Weights, guarantees and limits of queues are those of `[queues.NAME]`.
 
     `preemption` says whether pods are evicted for others of higher priority that fit nowhere, where kube-scheduler
-    does not see that it would help: for parts of cards, and for cards that parts hold.
+    cannot see that it would help: for parts of cards, and for cards of which others hold parts.
 
-    `claims` says whether ResourceClaims are looked at, where the cluster has them: cards that they hold are held, and
-    those of pods that name the scheduler are allocated here (needs cel-expr-python). Cards are the devices of
-    NVIDIA's driver, or those that `[[kube.card_driver]]` describes. `[[kube.card_model]]` says what models of cards
-    compute, where the figures that come with Ullage are wrong or lack one. `[[kube.card_pool]]` says which cards pods
-    get that name a pool.
+    `claims` says whether ResourceClaims count, where the cluster has them: cards that they hold are held, and those of
+    pods that name the scheduler are allocated here (needs cel-expr-python). Cards are the devices of NVIDIA's driver,
+    or those that `[[kube.card_driver]]` describes. `[[kube.card_model]]` has the compute of card models, where the
+    figures that come with Ullage are wrong or missing. `[[kube.card_pool]]` selects the cards of a pool.
 
-    A node whose device plugin is told by HAMi's annotations gets one pod at a time: a lock that nobody takes away
-    counts for `node_lock_timeout_s`, and a pod waits `node_lock_retry_s` for its turn, less than kube-scheduler waits
-    for an answer.
+    A node whose device plugin follows HAMi's annotations gets one pod at a time: a lock that is not removed expires
+    after `node_lock_timeout_s`, and a pod waits `node_lock_retry_s` for its turn, less than kube-scheduler waits for
+    an answer.
     """
 
     kubeconfig: str | None = None
@@ -212,10 +212,10 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     node_lock_retry_s: float = RETRY_S
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together.
+        """Refuse settings that contradict each other.
 
         Raises:
-            InvalidRequest: an address, a number, or one of two files without the other.
+            InvalidRequest: a wrong address or number, or one of two files without the other.
 
         """
         for name in ("http_bind", "webhook_bind", "metrics_bind"):
@@ -232,7 +232,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         self._check_amounts()
 
     def _check_names(self) -> None:
-        """Nothing that an API server refuses each time: it would wait for good for what never comes."""
+        """Refuse names that an API server would refuse each time, as the process would wait for ever."""
         may_be_empty = "scheduler_name", "runtime_class"
         for name in ("domain", "lease", "lease_namespace", *may_be_empty):
             text = getattr(self, name)
@@ -265,10 +265,10 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise invalid(f"kube.{name}", getattr(self, name), f"0 ({meaning}) or more is needed")
 
     def check_callers(self) -> None:
-        """Refuse an extender that answers strangers: who asks it binds pods. Files may be named by options alone.
+        """Refuse an extender open to unknown callers, as its callers bind pods. Files may be named by options alone.
 
         Raises:
-            InvalidRequest: other machines reach it, and no client CA is named.
+            InvalidRequest: other machines can reach it, and no client CA is named.
 
         """
         if self.client_ca_file is None and not Address.parse(self.http_bind, "kube.http_bind").is_local:
@@ -276,10 +276,10 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise invalid("kube.http_bind", self.http_bind, fix)
 
     def check_bindings(self) -> None:
-        """Refuse routes of bindings that are not reached over TLS; certificates may be named by options alone.
+        """Refuse routes of bindings without TLS; certificates may be named by options alone.
 
         Raises:
-            InvalidRequest: they are not.
+            InvalidRequest: their address is not local, and there is no TLS.
 
         """
         bind = self.bindings.bind
@@ -295,7 +295,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def pods(self) -> PodSettings:
-        """How pods are read."""
+        """The settings for reading pods."""
         words = replace(
             NVIDIA,
             node_policy=self.node_scheduler_policy or NVIDIA.node_policy,
@@ -307,22 +307,22 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def renew_s(self) -> float:
-        """Seconds between two renewals of the Lease."""
+        """The seconds between two renewals of the Lease."""
         return min(2.0, self.lease_s * 2 / 15) if self.lease_renew_s is None else self.lease_renew_s
 
     @property
     def figures(self) -> Figures:
-        """What models of cards have: as the settings say, else as it comes with Ullage."""
+        """The capacity of card models: from the settings, else as it comes with Ullage."""
         return SHIPPED_FIGURES.with_(each.figure for each in self.card_model)
 
     @property
     def pools(self) -> tuple[PoolRule, ...]:
-        """Which cards are in which pool, where their node does not say it."""
+        """The rules of pools, for nodes that do not name the pools of their cards."""
         return tuple(each.rule for each in self.card_pool)
 
     @property
     def cleanup_delay_s(self) -> float | None:
-        """Seconds after the start in which no pod is evicted for its card; None for good."""
+        """The seconds after the start in which no pod is evicted for a missing card; None for ever."""
         return None if self.cleanup_startup_delay is None else parse_duration(self.cleanup_startup_delay)
 
     @property
@@ -332,7 +332,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def strategy(self) -> str | None:
-        """The strategy that the policies come to, if one is named."""
+        """The strategy of the policies, if one is named."""
         if self.node_scheduler_policy is None and self.gpu_scheduler_policy is None:
             return None
         return STRATEGIES[
@@ -341,7 +341,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def namespace(self) -> str:
-        """Where the Lease is."""
+        """The namespace of the Lease."""
         if self.lease_namespace is not None:
             return self.lease_namespace
         try:
@@ -352,7 +352,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens; "" is every address of the machine."""
+    """The address of a server; "" is every address of the machine."""
 
     host: str
     port: int
@@ -367,10 +367,10 @@ class Address:
 
     @classmethod
     def parse(cls, text: str, field: str) -> Address:
-        """Return the address that `HOST:PORT`, `[HOST]:PORT` or `:PORT` names.
+        """Return the address in `HOST:PORT`, `[HOST]:PORT` or `:PORT`.
 
         Raises:
-            InvalidRequest: it is none.
+            InvalidRequest: it is malformed.
 
         """
         host, colon, port = text.rpartition(":")

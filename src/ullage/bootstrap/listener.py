@@ -1,4 +1,4 @@
-"""Addresses at which a server of this process can be reached."""
+"""Listening sockets of this process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import socket
 from ullage.model.error import Unavailable, invalid
 
 BACKLOG = 512
-"""Who connects before the server has come up, or faster than it answers, waits: so many at a time."""
+"""The most connections that wait to be accepted."""
 
 
 def listen(host: str, port: int, fix: str) -> socket.socket:
-    """Return a socket that takes connections from now on, so that an address that is told is open.
+    """Return a listening socket, so that an announced address accepts connections.
 
     Raises:
-        InvalidRequest: there is no such host, or it is another machine.
-        Unavailable: the address cannot be had (`port-in-use`); `fix` says what to change.
+        InvalidRequest: the host is unknown, or is another machine.
+        Unavailable: the address cannot be used (`port-in-use`); `fix` says what to change.
 
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)

@@ -19,22 +19,22 @@ _bounded: list[Path] = []
 
 
 def info(event: str, **facts: object) -> None:
-    """Report what is as it should be."""
+    """Report normal operation."""
     _write("info", event, facts)
 
 
 def warning(event: str, **facts: object) -> None:
-    """Report what somebody should look at."""
+    """Report a condition that an operator should check."""
     _write("warning", event, facts)
 
 
 def error(event: str, **facts: object) -> None:
-    """Report what ends something."""
+    """Report an error that ends something."""
     _write("error", event, facts)
 
 
 def keep_bounded(path: Path) -> None:
-    """Move the file at `path` away whenever it is full, if it is the standard error of this process."""
+    """Rename the file at `path` whenever it is full, if it is the standard error of this process."""
     _bounded[:] = [path] if is_standard_error(path) else []
 
 

@@ -1,4 +1,4 @@
-"""Why a pod of a cluster waits, read where everybody can read it: the pod and the events on it."""
+"""Why a pod of a cluster waits, from the pod and its events, which users can read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PodEventBody(msgspec.Struct, frozen=True):
 
 
 class PodWhyBody(msgspec.Struct, frozen=True):
-    """Why a pod is where it is; events come newest first."""
+    """The state of a pod and the reason; events come newest first."""
 
     pod: str
     node: str
@@ -39,7 +39,7 @@ class PodWhyBody(msgspec.Struct, frozen=True):
 
 
 def pod_why(namespace: str, name: str, kubeconfig: Path | None = None, context: str | None = None) -> PodWhyBody:
-    """Return why a pod waits, or where it is.
+    """Return why a pod waits, or the node of the pod.
 
     Raises:
         InvalidRequest: (`kube-config`) the kubeconfig cannot be used.

@@ -1,4 +1,4 @@
-"""What is whole of a damaged database, for the command line."""
+"""Recovery of the intact parts of a damaged database, for the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `[requests]` of the settings: how requests for cards are judged."""
+"""The section `[requests]` of the settings: how requests for cards are placed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class OversubscriptionSection(_Section, frozen=True, kw_only=True):
-    """How far the limits of requests on a node may add up above what its cards have; without it, as far as they like.
+    """How far the limits of requests on a node may exceed the capacity of its cards; without it, without a bound.
 
-    In whole percent. Vram may spill into that part of the machine's memory and of its `[node] disk`;
-    compute may be promised `compute_oversell_ratio` hundredths of what the cards have.
+    In whole percent. Vram may spill into that part of the machine's memory and of its `[node] disk`; compute may be
+    promised up to `compute_oversell_ratio` hundredths of the capacity of the cards.
     """
 
     vram_expand_to_host_mem: int = Oversubscription().vram_expand_to_host_mem
@@ -32,14 +32,14 @@ class OversubscriptionSection(_Section, frozen=True, kw_only=True):
 
 
 class WeightsSection(_Section, frozen=True, kw_only=True):
-    """How much the vram and the compute of a card count in the strategies that go by load; 0 to 1 each."""
+    """The weights of vram and compute of a card in the strategies that use load; 0 to 1 each."""
 
     vram: float = Weights().vram
     compute: float = Weights().compute
 
 
 class PoolSection(_Section, frozen=True, kw_only=True):
-    """How requests for cards of one pool are placed; what is left out is as in `[requests]`."""
+    """How requests for cards of one pool are placed; omitted settings are as in `[requests]`."""
 
     strategy: str | None = None
     weights: WeightsSection | None = None
@@ -47,7 +47,7 @@ class PoolSection(_Section, frozen=True, kw_only=True):
 
 
 class BudgetSection(_Section, frozen=True, kw_only=True):
-    """A disruption budget: eviction leaves `min_available` workers of a workload, wherever another victim will do."""
+    """A disruption budget: eviction leaves `min_available` workers of a workload, if other victims suffice."""
 
     workload: str
     min_available: int
@@ -55,14 +55,13 @@ class BudgetSection(_Section, frozen=True, kw_only=True):
 
 
 class RequestsSection(_Section, frozen=True, kw_only=True):
-    """How requests for cards are judged (`/v1/allocations`); sessions follow `[policy]`.
+    """How requests for cards are placed (`/v1/allocations`); sessions follow `[policy]`.
 
-    `strategy`, `weights` and `oversubscription` are those of pools that say nothing else; without a
-    strategy parts of cards go by `leftover`, whole ones by `node-compact-gpu-low-load`.
-    `workers_per_node` is the most requests a node may serve, 0 for any number; unless another number than the default
-    is set, a node of Kubernetes takes as many pods as it says. With
-    `preempt_cluster_wide` a request may evict those of any namespace, else only those of its own;
-    `budget` is a list of sections (`[[requests.budget]]`).
+    `strategy`, `weights` and `oversubscription` are the defaults of pools; without a strategy parts of cards use
+    `leftover`, whole ones `node-compact-gpu-low-load`. `workers_per_node` is the most requests a node may serve, 0 for
+    any number; with the default number, a node of Kubernetes takes as many pods as it reports. With
+    `preempt_cluster_wide` a request may evict those of any namespace, else only those of its own; `budget` is a list
+    of sections (`[[requests.budget]]`).
     """
 
     strategy: str | None = None
@@ -74,9 +73,9 @@ class RequestsSection(_Section, frozen=True, kw_only=True):
     pools: dict[str, PoolSection] = {}
 
     def rules(self, disks: dict[str, int], protected_s: float) -> Rules:
-        """Return how requests for cards are judged; `disks` are the bytes that vram may spill to, by node.
+        """Return the rules of placement; `disks` are the bytes to which vram may spill, by node.
 
-        A winner of an eviction is shielded for `protected_s` seconds.
+        A request that evicted others is protected for `protected_s` seconds.
         """
         if self.workers_per_node < 0:
             raise invalid("requests.workers_per_node", self.workers_per_node, "0 (any number) or more is needed")

@@ -1,7 +1,7 @@
-"""A server on this machine: state, engine, loop and HTTP front, from start to end.
+"""A server on this machine: state, engine, loop and HTTP server, from start to end.
 
-The process is crash-only: it can be killed at any moment, and what it had answered is there after
-the next start. A failed write ends it on purpose, because memory is then ahead of the disk.
+The process is crash-only: it can be killed at any moment, and every acknowledged change is there after the next start.
+A failed write ends it on purpose, because memory is then ahead of the disk.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ from ullage.web.pages import pages
 from ullage.wire.api import ServerBody
 
 SETTINGS_FILE = "ullage.toml"
-"""Read from the home if no other file is named."""
+"""The settings file in the home, if no other file is named."""
 
 HEARTBEAT_S = 5.0
-"""How often this machine is looked at again."""
+"""Seconds between two discoveries of this machine."""
 
 DRAIN_S = 2
-"""How long requests that are underway at the end are still answered."""
+"""Seconds in which requests in progress at the end are still answered."""
 
 _MOST_PORT = 65535
 _COUNT = re.compile(r"-?[0-9]{1,18}")
 
 CYCLE_GAP_S = 0.02
-"""How long changes in the number of tasks may gather before a cycle looks at them."""
+"""Seconds in which changes in the number of tasks are collected before a cycle handles them."""
 
 
 def serve(home: Path, config: Path | None, host: str | None, port: int | None, gpus: str | None) -> int:
-    """Run a server until it is told to end; returns the exit code.
+    """Run a server until a signal ends it; return the exit code.
 
-    `home` holds its state; host, port and gpus (a count or a comma list of ids) go before the file.
+    `home` holds its state; host, port and gpus (a count or a comma list of ids) override the file.
 
     Raises:
-        InvalidRequest: a setting is wrong, or a strategy from outside is broken.
-        Unavailable: the state, the home or the port cannot be had.
+        InvalidRequest: a setting is wrong, or an installed strategy is broken.
+        Unavailable: the state, the home or the port cannot be used.
 
     """
     load_strategies()
@@ -92,14 +92,14 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
 
 
 def _log_eviction(event: Event) -> None:
-    """Log for whom an executor gives way, or was ended: a session that loses room is a question that people ask."""
+    """Log the eviction of an executor, with the session that gets its room."""
     if event.kind in ("executor.reclaimed", "executor.evicted"):
         log.info(event.kind, session=event.session, executor=event.data["executor"], message=event.message)
 
 
 def uvloop_run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a coroutine function on the fastest loop there is."""
-    import uvloop  # noqa: PLC0415 - imported where it is used: it costs 20 ms
+    """Run a coroutine function on uvloop."""
+    import uvloop  # noqa: PLC0415 - imported where it is used: the import takes 20 ms
 
     return uvloop.run(main())
 
@@ -142,7 +142,7 @@ class _Server:
                 default_requirement=self._settings.default_requirement(),
                 requests=self._settings.requests(machine.node.name),
                 profiles=self._settings.card_profiles(),
-                later=_Beside(self._fail),
+                later=_InThread(self._fail),
                 numa=self._settings.zone_policy(),
                 zone_rules=self._settings.zone_rules(),
             )
@@ -230,8 +230,8 @@ class _Server:
         self._end.set()
 
 
-class _Beside:
-    """Does work in a thread, so that requests are answered meanwhile, and hands its result to the loop."""
+class _InThread:
+    """Runs work in a thread, so that requests are answered meanwhile, and passes its result to the loop."""
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
@@ -245,12 +245,12 @@ class _Beside:
     async def _run(self, work: Callable[[], Any], take: Callable[[Any], None]) -> None:
         try:
             take(await asyncio.to_thread(work))
-        except Exception as fault:  # noqa: BLE001 - what is half done must not be gone on with
+        except Exception as fault:  # noqa: BLE001 - a half-done change must not be continued
             self._fail(fault)
 
 
 class _Reports:
-    """Passes the engine's reports on; a fault in taking one may have left memory half changed, so it ends us."""
+    """Passes the engine's reports on; an error in one may leave memory half changed, so it ends the process."""
 
     def __init__(self, service: Service, fail: Callable[[BaseException], None]) -> None:
         self._service = service
@@ -264,7 +264,7 @@ class _Reports:
 
 
 class _Ticker:
-    """Gives the service its turns: at once when something changed that matters, else when time has made it due."""
+    """Runs the turns of the service: at once after a relevant change, else when it is due."""
 
     def __init__(self, service: Service, clock: Callable[[], float], fail: Callable[[BaseException], None]) -> None:
         self._service = service
@@ -299,10 +299,10 @@ class _Ticker:
         begin = self._loop.time()
         try:
             due = self._service.tick()
-        except Exception as fault:  # noqa: BLE001 - an error in the books stops everything, and a restart recovers
+        except Exception as fault:  # noqa: BLE001 - an error in the ledger ends the process, and a restart recovers
             self._fail(fault)
             return
-        self._rest_s = self._loop.time() - begin  # at least as long for everything else as for this
+        self._rest_s = self._loop.time() - begin  # at least as much time for other work as for this
         if due is not None:
             self._wake_in(max(0.0, due - self._clock()))
 
@@ -322,7 +322,7 @@ def _override(settings: Settings, host: str | None, port: int | None, gpus: str 
 
 
 def _cards(text: str) -> int | list[str]:
-    """Return how many cards, or which."""
+    """Return a count of cards, or their ids."""
     if _COUNT.fullmatch(text.strip()):
         return int(text)
     ids = [entry.strip() for entry in text.split(",")]
@@ -342,6 +342,6 @@ def _listen(host: str, port: int | None) -> socket.socket:
 
 
 def _steady_clock() -> Callable[[], float]:
-    """Return seconds since the epoch that never jump: the wall clock once, then monotonic time."""
+    """Return a clock of seconds since the epoch that never jumps: the wall clock once, then monotonic time."""
     start = time.time() - time.monotonic()
     return lambda: start + time.monotonic()

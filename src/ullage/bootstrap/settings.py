@@ -38,7 +38,7 @@ from ullage.wire.topology.provider import read_provider
 from ullage.wire.unknown_field import with_known_fields
 
 PREFERRED_PORT = 7480
-"""Taken when no port is named and it is free; else any free one."""
+"""The default port if it is free; else any free one."""
 
 _MOST_WEIGHT = 1000
 
@@ -48,7 +48,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ServerSection(_Section, frozen=True, kw_only=True):
-    """Where the server listens, and where it keeps its state (a path, `sqlite:///path` or `memory://`).
+    """The address of the server, and where it keeps its state (a path, `sqlite:///path` or `memory://`).
 
     Without a port it takes 7480, or any other if that one is in use; 0 is any free one.
     """
@@ -59,10 +59,10 @@ class ServerSection(_Section, frozen=True, kw_only=True):
 
 
 class CardSection(_Section, frozen=True, kw_only=True):
-    """What is said of cards: those named by `ids` (indexes or uuids), or all. A later section goes before.
+    """Facts about cards: those named by `ids` (indexes or uuids), or all. A later section overrides earlier ones.
 
-    `vram` is a size such as "40g", `tflops` the compute that parts are measured by; `pool` is a name that
-    requests may ask for. What is left out stays as the driver says, or unknown.
+    `vram` is a size such as "40g", `tflops` the compute by which parts are measured; `pool` is a name that requests
+    may use. An omitted fact is that of the driver, or unknown.
     """
 
     ids: list[str] = []
@@ -73,7 +73,7 @@ class CardSection(_Section, frozen=True, kw_only=True):
     pool: str | None = None
 
     def facts(self) -> CardFacts:
-        """As the inventory takes them."""
+        """Return the section for the inventory."""
         return CardFacts(
             ids=tuple(self.ids),
             model=self.model,
@@ -85,20 +85,20 @@ class CardSection(_Section, frozen=True, kw_only=True):
 
 
 class NodeSection(_Section, frozen=True, kw_only=True):
-    """What this machine offers; everything left out is found out.
+    """The resources of this machine; every omitted setting is discovered.
 
     `gpus` is a count or a list of ids and overrides detection; `card` is a list of sections about cards
-    (`[[node.card]]`); `reserved` is kept from work. `sharing` says who holds workers to parts of cards:
-    nobody, CUDA MPS (its directories are `mps_pipe` and `mps_log`), or HAMi-core (the library is
-    `hami_library`). `disk` is the size of the disk that vram may spill to, where limits may be above what
-    the cards have (`[requests.oversubscription]`).
+    (`[[node.card]]`); `reserved` is reserved from work. `sharing` says what limits workers to parts of cards: nothing,
+    CUDA MPS (its directories are `mps_pipe` and `mps_log`), or HAMi-core (the library is `hami_library`). `disk` is
+    the size of the disk to which vram may spill, if limits may exceed the capacity of the cards
+    (`[requests.oversubscription]`).
     """
 
     name: str | None = None
     gpus: int | list[str] | None = None
     card: list[CardSection] = []
     sharing: Literal["none", "mps", "hami"] = "none"
-    mps_pipe: str = "/tmp/nvidia-mps"  # noqa: S108 - where MPS has it if nobody says otherwise
+    mps_pipe: str = "/tmp/nvidia-mps"  # noqa: S108 - the default of MPS
     mps_log: str = "/var/log/nvidia-mps"
     hami_library: str | None = None
     disk: str | None = None
@@ -110,9 +110,9 @@ class NodeSection(_Section, frozen=True, kw_only=True):
 
 
 class PolicySection(_Section, frozen=True, kw_only=True):
-    """Rules of the cycle; see the reference of `Policy`. `reclaim_grace_s` below 0 never ends a task.
+    """The rules of the cycle; see the reference of `Policy`. `reclaim_grace_s` below 0 never ends a task.
 
-    Without a `strategy` parts of cards go by `leftover`, all else by `best-fit`.
+    Without a `strategy` parts of cards use `leftover`, everything else `best-fit`.
     """
 
     order: str = Order.DRF.value
@@ -147,10 +147,10 @@ class QueueSection(_Section, frozen=True, kw_only=True):
 class ProviderSection(_Section, frozen=True, kw_only=True):
     """Whether a resource is aligned, by the name that requests and nodes have for it.
 
-    `resource` is `cpu`, `memory`, `hugepages-2Mi` or a device such as `nvidia.com/gpu` (`gpu`: cards of any vendor);
-    with a `*` at the end all that begin so. `kind` (device, cpu, memory, hugepages) follows from the name; for `*`
-    alone it is device if it is not given. What is not aligned has no say in where a request lies: CPUs and memory are
-    then nobody's own, and devices are handed out from any zone.
+    `resource` is `cpu`, `memory`, `hugepages-2Mi` or a device such as `nvidia.com/gpu` (`gpu`: cards of any vendor); a
+    `*` at the end matches any rest. `kind` (device, cpu, memory, hugepages) follows from the name; for `*` alone the
+    default is device. A resource that is not aligned does not affect the place of a request: its CPUs and memory are
+    not exclusive, and devices are handed out from any zone.
     """
 
     resource: str
@@ -159,20 +159,17 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
 
 
 class TopologySection(_Section, frozen=True, kw_only=True):
-    """How zones are looked at.
+    """How zones are used.
 
-    `width_rule` says how narrow is narrow enough where a request has to be aligned: `kubelet` by all that a machine
-    has, `current-best` by what is free there now. With `auto` by the rule of whoever places: a kubelet its own,
-    Ullage what is free.
-
-    `provider` is a list of sections (`[[topology.provider]]`) that say what is aligned. The first that fits a
-    resource counts; what none of them fits is aligned where its zones are known. A label of a node goes before them:
-    `ullage.io/numa-align-NAME`, `true` or `false`, where NAME is `cpu`, `memory`, `hugepages`, `gpu` or a device
-    with `_` for `/`.
-
-    `score` says what a node gets for the zones that a request needs there: `absolute`, 100 over their number, or
-    `relative`, 100 less their part of the most that any candidate needs. `weight` is how many times that counts of
-    what the strategy says it does, 0 to 1000. Where alignment is asked for it goes before all else.
+    `width_rule` decides how few zones are few enough for a request that must be aligned: `kubelet` by the capacity of
+    the machine, `current-best` by what is free there now. With `auto` it follows the placing party: a kubelet its own
+    rule, Ullage what is free. `provider` is a list of sections (`[[topology.provider]]`) that say what is aligned. The
+    first that matches a resource counts; a resource that none of them matches is aligned if its zones are known. A
+    label of a node overrides them: `ullage.io/numa-align-NAME`, `true` or `false`, where NAME is `cpu`, `memory`,
+    `hugepages`, `gpu` or a device with `_` for `/`. `score` is the score of a node for the zones that a request needs
+    there: `absolute`, 100 over their number, or `relative`, 100 less their part of the most that any candidate needs.
+    `weight` is the factor of that score relative to the strategy's, 0 to 1000. If the request asks for alignment, it
+    comes before all other scores.
     """
 
     width_rule: str = "auto"
@@ -182,13 +179,11 @@ class TopologySection(_Section, frozen=True, kw_only=True):
 
 
 class Settings(_Section, frozen=True, kw_only=True):
-    """The whole file. `resreq` is what a session gets that asks for nothing.
+    """The whole file. `resreq` is the requirement of a session that states none.
 
-    `numa` is how strictly CPUs and cards are kept in the same zones for whoever does not say: none,
-    best-effort, restricted or single-numa-node. Without it as `none`.
-
-    `profiles` are files that say what partitions models of cards can be cut into; a relative path is
-    relative to this file.
+    `numa` is the default of how strictly CPUs and cards are kept in the same zones: none, best-effort, restricted or
+    single-numa-node. Without it the default is `none`. `profiles` are files with the partitions of card models; a
+    relative path is relative to this file.
     """
 
     server: ServerSection = ServerSection()
@@ -203,7 +198,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     profiles: list[str] = []
 
     def machine(self, sharing: Sharing) -> MachineSettings:
-        """Settings of this machine as a node whose workers are held to parts of cards by `sharing`."""
+        """Return the settings of this machine as a node whose workers are limited to parts of cards by `sharing`."""
         node = self.node
         check_labels(node.labels, "node.labels")
         reserved = ResourceRequirement.from_string(node.reserved).resources if node.reserved else Resources()
@@ -220,10 +215,10 @@ class Settings(_Section, frozen=True, kw_only=True):
         )
 
     def sharing(self) -> Sharing:
-        """Return what holds workers to parts of cards.
+        """Return what limits workers to parts of cards.
 
         Raises:
-            InvalidRequest: the directory or the library that it needs is not there, or not named.
+            InvalidRequest: the directory or the library that it needs is missing, or not named.
 
         """
         node = self.node
@@ -259,13 +254,13 @@ class Settings(_Section, frozen=True, kw_only=True):
         )
 
     def requests(self, node: str = "") -> Rules:
-        """Return how requests for cards are judged on this machine, whose name as a node is `node`."""
+        """Return the rules for requests for cards on this machine; `node` is its name as a node."""
         disk = self.node.disk
         disks = {} if disk is None else {node: parse_bytes(disk, "node.disk")}
         return self.requests_.rules(disks, self.policy.protected_s)
 
     def card_profiles(self) -> Profiles:
-        """Return what partitions cards can be cut into; the operator's own go before those that come with Ullage.
+        """Return the partitions of cards; the operator's own override those that come with Ullage.
 
         Raises:
             InvalidRequest: a file cannot be read, or an entry of it is wrong; the file is named.
@@ -286,7 +281,7 @@ class Settings(_Section, frozen=True, kw_only=True):
         return tuple(queue.read(name) for name, queue in self.queues.items())
 
     def default_requirement(self) -> ResourceRequirement | None:
-        """Return what a session gets that asks for nothing, if the operator says so."""
+        """Return the operator's requirement of a session that states none, if there is one."""
         if self.resreq is None:
             return None
         try:
@@ -297,11 +292,11 @@ class Settings(_Section, frozen=True, kw_only=True):
         return requirement
 
     def zone_policy(self) -> ZonePolicy | None:
-        """Return how strictly those are aligned who do not say, if the operator does."""
+        """Return the operator's default policy of zones, if there is one."""
         return None if self.numa is None else parse_zone_policy(self.numa)
 
     def zone_rules(self) -> ZoneRules:
-        """Return how zones are looked at."""
+        """Return the rules of zones."""
         section = self.topology
         rule = section.width_rule
         if rule not in ("auto", *WidthRule):
@@ -331,7 +326,7 @@ def read_settings(path: Path | None) -> Settings:
         found = tomllib.loads(path.read_text())
     except OSError as error:
         raise InvalidRequest(f"settings: {path} cannot be read: {error.strerror}", field="config") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no text, a number too long, or too deep
+    except (ValueError, RecursionError) as error:  # not TOML, not text, a number too long, or nested too deeply
         raise InvalidRequest(f"settings: {path} is not valid TOML: {error}", field="config") from None
     refuse_not_a_number(found)
     try:
@@ -355,7 +350,7 @@ _TYPES = {
 
 
 def _in_words(match: re.Match[str]) -> str:
-    """Return the types of an error in words: TOML has no null, and nobody writes `str` there."""
+    """Return the types of an error in plain words: TOML has no null, and users do not write `str`."""
     verb, _, names = match[0].partition(" ")
     types = [_TYPES.get(name, name) for name in names.strip("`").split(" | ") if name != "null"]
     return f"{verb} {' or '.join(types)}"

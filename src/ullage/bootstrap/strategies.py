@@ -1,7 +1,7 @@
-"""Strategies from outside: entry points of the group `ullage.strategies`, registered at the start.
+"""Installed strategies: entry points of the group `ullage.strategies`, registered at the start.
 
-The name of an entry point is that of its strategy. It refers to a `Strategy`, or to a function without
-arguments that makes one. A strategy that is broken stops the start: work would else be placed by another one.
+The name of an entry point is that of its strategy. It refers to a `Strategy`, or to a function without arguments that
+makes one. A broken strategy stops the start, as work would else be placed by another one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ GROUP = "ullage.strategies"
 
 
 def installed_strategies() -> list[str]:
-    """Return names of the strategies that installed distributions bring; none of them is loaded."""
+    """Return the names of the strategies in installed distributions; none of them is loaded."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
 def load_strategies() -> list[Strategy]:
-    """Register them all in this process, and have them compiled.
+    """Register all of them in this process, and compile them.
 
     Raises:
         InvalidRequest: one cannot be loaded or compiled, is no strategy, or has a name that is taken; the
@@ -35,7 +35,7 @@ def load_strategies() -> list[Strategy]:
 
 
 def _load(entry: EntryPoint) -> Strategy:
-    from ullage.core.strategies import STRATEGIES, register  # noqa: PLC0415 - the core, only where strategies are used
+    from ullage.core.strategies import STRATEGIES, register  # noqa: PLC0415 - the core is needed only with strategies
 
     try:
         strategy = _strategy(entry)
@@ -68,11 +68,11 @@ def _strategy(entry: EntryPoint) -> Strategy:
 
 
 _MADE: dict[str, Strategy] = {}
-"""What entry points were found to be, so that a second look finds the same strategies."""
+"""The strategies of entry points, so that a second load returns the same objects."""
 
 
 def _try(strategy: Strategy) -> None:
-    """Compile it by placing on a small fleet, and see that it keeps to what it is offered."""
+    """Compile it by placing on a small fleet, and check that it chooses only offered cards."""
     from ullage.core.kernel import tiers  # noqa: PLC0415 - as above
     from ullage.core.placing.placement import small_fleet, warm_strategy  # noqa: PLC0415 - as above
     from ullage.core.verdict.shape import shape_of  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""Certificates of a server from files, which are read again when they change: no connection is cut for that."""
+"""Certificates of a server from files, which are reloaded when they change, without cutting connections."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 class TlsFiles:
-    """The files of one server. With `client_ca` only clients with a certificate of it are served.
+    """The files of one server. With `client_ca` only clients with a certificate of that CA are served.
 
-    A client CA that is added counts from the next `renew` on; one that is taken out counts until the next start.
+    A client CA that is added counts from the next `renew` on; one that is removed counts until the next start.
     """
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None = None) -> None:
@@ -28,16 +28,16 @@ class TlsFiles:
         self.context = self._fresh()
 
     def renew(self) -> bool:
-        """Go on with the files as they are now; whether they had changed.
+        """Load the present files; return whether they had changed.
 
         Raises:
-            InvalidRequest: they cannot be used, perhaps as they are just being written; what was read before stays.
+            InvalidRequest: they cannot be used, such as while they are being written; the earlier files stay in use.
 
         """
         now = self._stamp()
         if now == self._seen:
             return False
-        self._fresh()  # a context that has taken one of two that do not match could not serve any more
+        self._fresh()  # a context with only one of two files that do not match could not serve
         self._load(self.context)
         self._seen = now
         return True
@@ -58,7 +58,7 @@ class TlsFiles:
             raise invalid("tls", str(self._cert), f"certificate, key and client CA cannot be used: {error}") from None
 
     def _stamp(self) -> Stamp:
-        """Return what tells a file from the one that is there later under its name."""
+        """Return what distinguishes a file from a later one under its name."""
         found = []
         for path in filter(None, (self._cert, self._key, self._client_ca)):
             try:

@@ -1,4 +1,4 @@
-"""The token of a server: who has it may do everything."""
+"""The token of a server, which permits every operation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _GOOD = re.compile(r"[\x21-\x7e]{16,}")
 
 
 def own_token(path: Path) -> str:
-    """Return the token in the file; the first start makes one.
+    """Return the token in the file; the first start creates one.
 
     Raises:
-        Unavailable: the file cannot be read or written (`token-unreadable`), or holds no good token (`token-unusable`).
+        Unavailable: the file cannot be read or written (`token-unreadable`), or has no valid token (`token-unusable`).
 
     """
     try:

@@ -1,7 +1,7 @@
-"""What decides is compiled before anybody waits for it.
+"""Compilation of the decision code before it is needed.
 
-A server on a machine decides uncompiled from its first moment, and changes over when the compiled code is there. What
-places the pods of a cluster compiles first: an uncompiled decision over thousands of nodes takes too long.
+A server on a machine decides uncompiled at first, and changes over when the compiled code is ready. The server of a
+cluster compiles first: an uncompiled decision over thousands of nodes takes too long.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from ullage.core.kernel import tiers
 from ullage.core.kernel.kept import kept_in
 
 PATIENCE_S = 2.0
-"""How long a start is silent about what it waits for."""
+"""Seconds of a wait before it is logged."""
 
 _NICENESS = 15
-"""How much lower the priority of a process is that compiles for a server."""
+"""By how much the priority of a process is lower that compiles for a server."""
 
 COMPILED = "ULLAGE_COMPILED"
-"""Environment variable with the directory of an image in which its build has left compiled code."""
+"""Environment variable with the directory of an image that contains compiled code from its build."""
 
 _CHILD = "--child"
 _COMMAND = (sys.executable, "-m", "ullage.bootstrap.warm", _CHILD)
 
 
 async def warm() -> None:
-    """Compile it, or read it back, in a thread. If that takes a while, as on the first start, log each step."""
-    told_at = time.monotonic() + PATIENCE_S
+    """Compile the code, or load it, in a thread. If that takes a while, as on the first start, log each step."""
+    next_log_at = time.monotonic() + PATIENCE_S
     await asyncio.to_thread(take_along)
     steps = warming.steps()
     for done, step in enumerate(steps):
         work = asyncio.create_task(asyncio.to_thread(step))
-        if not (await asyncio.wait({work}, timeout=max(0.0, told_at - time.monotonic())))[0]:
+        if not (await asyncio.wait({work}, timeout=max(0.0, next_log_at - time.monotonic())))[0]:
             log.info("placement.compiling", step=done + 1, of=len(steps), note="once on this machine")
         await work
 
 
 def take_along() -> None:
-    """Copy what an image has compiled (`ULLAGE_COMPILED`) into the compiler's cache, which must be writable."""
+    """Copy the compiled code of an image (`ULLAGE_COMPILED`) into the compiler's cache, which must be writable."""
     image, cache = os.environ.get(COMPILED), os.environ.get("NUMBA_CACHE_DIR")
     if not image or not cache:
         return
@@ -57,20 +57,20 @@ def take_along() -> None:
 
 
 def _copy_if_absent(source: str, to: str) -> None:
-    if not os.path.exists(to):  # noqa: PTH110 - paths are texts here
+    if not os.path.exists(to):  # noqa: PTH110 - paths are strings here
         shutil.copyfile(source, to)
 
 
 async def change_over() -> None:
-    """Compile what decides, if this machine has not yet, in a process of low priority; then decide with it.
+    """Compile the code, if necessary, in a process of low priority; then decide with it.
 
-    This process reads what was compiled in a thread. Cancelled, or without success, it goes on uncompiled.
+    This process loads the compiled code in a thread. If it is cancelled, or fails, it continues uncompiled.
     """
     if not tiers.awaits_change_over():
         return
     try:
         fault = await _make_ready()
-    except Exception as error:  # noqa: BLE001 - the server goes on whatever a compiler or a disk does
+    except Exception as error:  # noqa: BLE001 - the server continues after any error of the compiler or the disk
         fault = f"{type(error).__name__}: {error}"
     if fault:
         log.warning("placement.uncompiled", error=fault, note="decisions stay uncompiled, and slower")
@@ -79,7 +79,7 @@ async def change_over() -> None:
 
 
 async def _make_ready() -> str:
-    """Read what was compiled, or have it compiled first. Return what went wrong, or ""."""
+    """Load the compiled code, or have it compiled first. Return the error, or ""."""
     if await _read():
         return ""
     began = time.monotonic()
@@ -93,7 +93,7 @@ async def _make_ready() -> str:
 
 
 async def _read() -> bool:
-    """Read what was compiled in a thread. Return whether all of it is there."""
+    """Load the compiled code in a thread. Return whether it is complete."""
     stopped = threading.Event()
 
     def read() -> bool:
@@ -115,7 +115,7 @@ async def _read() -> bool:
 
 
 async def _compile_in_child() -> tuple[str, str]:
-    """Compile in a process of its own, which ends with this one. Return what went wrong, or "", and its last words."""
+    """Compile in a child process, which ends with this one. Return the error, or "", and its last output."""
     try:
         child = await asyncio.create_subprocess_exec(
             *_COMMAND,
@@ -139,7 +139,7 @@ async def _compile_in_child() -> tuple[str, str]:
 
 
 def _main() -> None:
-    """Compile what decides. For a server (`--child`) in the background; else a line shows how far it is."""
+    """Compile the code. For a server (`--child`) in the background; else a line shows the progress."""
     warnings.showwarning = _show_in_one_line
     if _CHILD in sys.argv:
         os.nice(_NICENESS)
@@ -159,7 +159,7 @@ def _show_in_one_line(message: Warning | str, *_place: object, **_rest: object) 
 
 
 def _end_with_parent() -> None:
-    os.read(sys.stdin.fileno(), 1)  # ends when the parent does, and holds no lock at the end of this process
+    os.read(sys.stdin.fileno(), 1)  # returns when the parent ends, and holds no lock at the end of this process
     os._exit(1)
 
 

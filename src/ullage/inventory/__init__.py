@@ -1,1 +1,1 @@
-"""What hardware there is."""
+"""Discovery of the hardware of this machine."""

@@ -1,8 +1,8 @@
-"""What control groups leave to this process: cpu and memory limits, versions 1 and 2.
+"""The cpu and memory limits of this process's control groups, versions 1 and 2.
 
-Sources: cgroups(7), proc(5) for mountinfo, and the kernel's admin-guide/cgroup-v2.rst and
-cgroup-v1/memory.rst. A limit on any ancestor binds, so every level from the process's own group up
-to the mounted root is read and the smallest value counts. A hybrid machine has both versions.
+Sources: cgroups(7), proc(5) for mountinfo, and the kernel's admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst. A
+limit on any ancestor binds, so every level from the process's own group up to the mounted root is read and the
+smallest value counts. A hybrid machine has both versions.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """One mounted hierarchy: `top` is the group that is seen at `point`."""
+    """One mounted hierarchy: `top` is the group at which `point` begins."""
 
     top: PurePosixPath
     point: PurePosixPath
     controllers: frozenset[str]
-    """Empty for version 2, whose single hierarchy is named by no controller."""
+    """Empty for version 2, whose single hierarchy has no controller in its name."""
 
 
 def read_limits(root: Path) -> Limits:
-    """Return the limits of the process whose /proc/self lies under `root`; what cannot be read does not limit."""
+    """Return the limits of the process whose /proc/self is under `root`; an unreadable file does not limit."""
     groups = tuple(_own_groups(root))
     cpu = [quota for group in groups for quota in (_quota_v2(group), _quota_v1(group)) if quota is not None]
     names = ("memory.max", "memory.limit_in_bytes")
@@ -46,7 +46,7 @@ def read_limits(root: Path) -> Limits:
 
 
 def _own_groups(root: Path) -> Iterator[Path]:
-    """Directories of the process's groups, in each hierarchy from the innermost to the root."""
+    """Yield the directories of the process's groups, in each hierarchy from the innermost to the root."""
     mounts = tuple(_mounts(root))
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, names, group = line.split(":", 2)
@@ -70,16 +70,16 @@ def _mounts(root: Path) -> Iterator[_Mount]:
 
 
 def _levels(root: Path, mount: _Mount, group: PurePosixPath) -> Iterator[Path]:
-    """`group` and its ancestors as directories, as far as `mount` shows them.
+    """Yield `group` and its ancestors as directories, as far as `mount` contains them.
 
-    A container without a cgroup namespace names its group as the host does, while its mount shows
-    only that group: hence the path is taken relative to the top of the mount. A mount that does not
-    contain the group says nothing about this process.
+    A container without a cgroup namespace has the host's name of its group, while its mount contains only that group:
+    hence the path is taken relative to the top of the mount. A mount that does not contain the group does not limit
+    this process.
     """
     if not group.is_relative_to(mount.top):
         return
     inner = group.relative_to(mount.top)
-    if ".." in inner.parts:  # the process was moved out of its namespace: only the top is in sight
+    if ".." in inner.parts:  # the process was moved out of its namespace: only the top is visible
         inner = PurePosixPath()
     point = root / mount.point.relative_to("/")
     yield point / inner
@@ -88,23 +88,23 @@ def _levels(root: Path, mount: _Mount, group: PurePosixPath) -> Iterator[Path]:
 
 
 def _quota_v2(group: Path) -> int | None:
-    """cpu.max holds `quota period` in microseconds, or `max period`."""
+    """Return the quota in cpu.max, which has `quota period` in microseconds, or `max period`."""
     quota, _, period = _text(group / "cpu.max").partition(" ")
     return _milli(_number(quota), _number(period))
 
 
 def _quota_v1(group: Path) -> int | None:
-    """cpu.cfs_quota_us holds microseconds per cpu.cfs_period_us, or -1."""
+    """Return the quota in cpu.cfs_quota_us, in microseconds per cpu.cfs_period_us, or -1."""
     return _milli(_number(_text(group / "cpu.cfs_quota_us")), _number(_text(group / "cpu.cfs_period_us")))
 
 
 def _milli(quota: int | None, period: int | None) -> int | None:
-    """Thousandths of a cpu, rounded down, but never to nothing: the process does run."""
+    """Return thousandths of a cpu, rounded down, but at least 1, because the process does run."""
     return max(1, quota * MILLI // period) if quota and period else None
 
 
 def _number(text: str) -> int | None:
-    """Return the amount, or None for `max`, `-1` and what is not there."""
+    """Return the amount, or None for `max`, `-1` and a missing value."""
     return int(text) if text.isascii() and text.isdigit() else None
 
 
@@ -116,5 +116,5 @@ def _text(path: Path) -> str:
 
 
 def _unescape(path: str) -> str:
-    """Mountinfo writes blanks and backslashes in octal; systemd puts backslashes into group names."""
+    """Decode a path: mountinfo writes blanks and backslashes in octal; systemd puts backslashes into group names."""
     return _ESCAPE.sub(lambda match: chr(int(match.group(1), 8)), path)

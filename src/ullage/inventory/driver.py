@@ -1,4 +1,4 @@
-"""What the NVIDIA driver writes about its cards in /proc, which is there even when NVML does not answer.
+"""The NVIDIA driver's files about its cards in /proc, which exist even when NVML does not answer.
 
 Source: NVIDIA driver README, the /proc interface, /proc/driver/nvidia/gpus/ADDRESS/information.
 """
@@ -19,14 +19,14 @@ _LINE = re.compile(r"^(Model|GPU UUID):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class DriverCard:
-    """A card as the driver tells it: its PCI address as the kernel writes it, and its model."""
+    """A card as the driver reports it: its PCI address in the kernel's form, and its model."""
 
     address: str
     model: str | None
 
 
 def read_driver(root: Path) -> dict[str, DriverCard]:
-    """Return the cards that the driver has, by uuid. One that it has not started yet has no uuid, and is left out."""
+    """Return the driver's cards by uuid. A card that it has not started yet has no uuid, and is left out."""
     found = {}
     for name in list_names(root / _CARDS, MAX_DEVICES) or ():
         facts = dict(_LINE.findall(read_text(root / _CARDS / name / "information") or ""))
@@ -36,8 +36,8 @@ def read_driver(root: Path) -> dict[str, DriverCard]:
     return found
 
 
-def tell_place(gpu: Gpu, told: DriverCard | None) -> Gpu:
-    """Return the card with its address and model, where only the driver knows them."""
-    if told is None:
+def with_driver_facts(gpu: Gpu, reported: DriverCard | None) -> Gpu:
+    """Return the card with the driver's address and model, if it has none."""
+    if reported is None:
         return gpu
-    return replace(gpu, bus_id=gpu.bus_id or told.address, model=gpu.model or told.model)
+    return replace(gpu, bus_id=gpu.bus_id or reported.address, model=gpu.model or reported.model)

@@ -1,4 +1,4 @@
-"""What the operator says of cards: facts that no driver tells, or that are told otherwise here."""
+"""The operator's facts about cards, which complete or override those of drivers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FIELD = "node.card"
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """Facts of the cards named by `ids` (indexes or UUIDs), or of all; None leaves one as it was found.
+    """Facts of the cards named by `ids` (indexes or UUIDs), or of all; None leaves a fact unchanged.
 
     Raises:
-        InvalidRequest: an id is none, an amount is not above 0, or a text is empty.
+        InvalidRequest: an id is malformed, an amount is not above 0, or a text is empty.
 
     """
 
@@ -40,25 +40,25 @@ class CardFacts:
                 raise invalid(f"{_FIELD}.{name}", word, "write a name without ',', '|' and '='")
 
 
-def tell(cards: Sequence[Gpu], facts: Sequence[CardFacts]) -> tuple[Gpu, ...]:
-    """Return the cards with these facts; where two speak of one card, the later one counts.
+def with_facts(cards: Sequence[Gpu], facts: Sequence[CardFacts]) -> tuple[Gpu, ...]:
+    """Return the cards with these facts; if two are about one card, the later one counts.
 
     Raises:
-        InvalidRequest: more vram is said than the driver knows of.
+        InvalidRequest: the vram exceeds that of the driver.
 
     """
-    told = list(cards)
+    found = list(cards)
     for fact in facts:
         named = {gpu.uuid for text in fact.ids for gpu in match_cards(text, cards)}
         for place, gpu in enumerate(cards):
             if not fact.ids or gpu.uuid in named:
                 _check_vram(gpu, fact)
-                told[place] = _with(told[place], fact)
-    return tuple(told)
+                found[place] = _with(found[place], fact)
+    return tuple(found)
 
 
 def absent(cards: Sequence[Gpu], facts: Sequence[CardFacts]) -> list[str]:
-    """Return ids that name no card here."""
+    """Return the ids that match no card."""
     return [text for fact in facts for text in fact.ids if not match_cards(text, cards)]
 
 

@@ -1,4 +1,4 @@
-"""Small files of the kernel, read with bounds, so that nothing found there can flood or stall the reader."""
+"""Small files of the kernel, read with limits, so that no file can flood or block the reader."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import stat
 from pathlib import Path
 
 MAX_BYTES = 1 << 20
-"""A longer file is not what the kernel writes, and counts as unreadable."""
+"""Bytes of the largest file; the kernel writes no longer ones, so they count as unreadable."""
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}|0x[0-9a-f]{1,15}", re.ASCII)
 
 
 def read_text(path: Path) -> str | None:
-    """Return the text of a regular file without blanks around it; None if there is none to be read."""
+    """Return the text of a regular file without surrounding blanks; None if it cannot be read."""
     try:
-        # A pipe would keep an open that blocks waiting for somebody who writes.
+        # A blocking open of a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -28,7 +28,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_number(path: Path) -> int | None:
-    """Return the whole number in a file, decimal or as `0x10de`; None if there is no such number."""
+    """Return the whole number in a file, decimal or as `0x10de`; None if there is none."""
     text = read_text(path)
     return int(text, 0 if "x" in text else 10) if text is not None and _NUMBER.fullmatch(text) else None
 

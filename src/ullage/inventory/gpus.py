@@ -1,8 +1,8 @@
-"""Which cards this node offers, and who decided it.
+"""The cards that this node offers, and the source that decided it.
 
-The order is: configuration, then CUDA_VISIBLE_DEVICES, then NVML, then none. The first that says
-anything decides alone, and NVML adds what it knows about the cards that were chosen. A card it does
-not know is declared: it has a name, no facts (`model` is None) and no vendor.
+The order is: configuration, then CUDA_VISIBLE_DEVICES, then NVML, then none. The first source with a value decides
+alone, and NVML adds its facts about the chosen cards. A card that it does not know is declared: it has a name, no
+facts (`model` is None) and no vendor.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 Source = Literal["configuration", "environment", "nvml", "none"]
 Override = int | tuple[str, ...] | None
-"""A count of cards, the ids (indexes or UUIDs) of the cards, or no word from the operator."""
+"""A count of cards, the ids (indexes or UUIDs) of the cards, or None if the operator sets nothing."""
 
 _FIELD = "node.gpus"
 _SHOWN = 60
-"""Characters of a foreign text that a note repeats."""
+"""Characters of an untrusted text that a note quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The cards, the source that decided, and one sentence for people about why."""
+    """The cards, the source that decided, and one sentence with the reason."""
 
     gpus: tuple[Gpu, ...]
     source: Source
@@ -39,14 +39,14 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What NVML says: `cards` is None when it cannot be read, and `reason` says why."""
+    """The answer of NVML: `cards` is None when it cannot be read, and `reason` says why."""
 
     cards: tuple[Gpu, ...] | None
     reason: str = ""
 
 
 def detect(override: Override, environment: Mapping[str, str], nvml: CardReader, *, node: str) -> Detection:
-    """Return the cards of the node called `node`, whose name makes the names of declared cards unique.
+    """Return the cards of the node called `node`, which makes the names of declared cards unique.
 
     Raises:
         InvalidRequest: `override` is not a count of 0..1024 or a list of distinct card ids, or an id
@@ -55,7 +55,7 @@ def detect(override: Override, environment: Mapping[str, str], nvml: CardReader,
     """
     _check(override)
     if override in (0, ()):
-        # The driver is left alone: this is also how a machine whose driver hangs is kept in use.
+        # The driver is not called, so a machine with a hanging driver can still be used.
         return Detection((), "configuration", "No cards: configuration says none.")
     if isinstance(override, int):
         return _counted(override, _ask(nvml), node)
@@ -72,7 +72,7 @@ def detect(override: Override, environment: Mapping[str, str], nvml: CardReader,
 
 
 def _check(override: object) -> None:
-    """Raises InvalidRequest unless `override` is an `Override` with sensible values."""
+    """Refuse a value that is not a valid `Override`. Raises InvalidRequest."""
     if override is None:
         return
     if isinstance(override, int) and not isinstance(override, bool):
@@ -101,7 +101,7 @@ def _named_twice(ids: tuple[str, ...]) -> InvalidRequest:
 
 
 def _counted(count: int, answer: _Answer, node: str) -> Detection:
-    """Return the first `count` cards; the operator's word makes up for those NVML does not list."""
+    """Return the first `count` cards, with declared ones for those that NVML does not list."""
     known = (answer.cards or ())[:count]
     missing = range(len(known), count)
     gpus = known + tuple(declare(str(index), node, index) for index in missing)
@@ -114,7 +114,7 @@ def _counted(count: int, answer: _Answer, node: str) -> Detection:
 
 
 def _listed(ids: tuple[str, ...], answer: _Answer, node: str) -> Detection:
-    """Return the cards named by the operator; one that NVML misses is kept, but gets no work."""
+    """Return the cards that the operator names; one that NVML lacks is kept, but unhealthy."""
     gpus = tuple(_configured(text, position, answer.cards, node) for position, text in enumerate(ids))
     if len({gpu.uuid for gpu in gpus}) < len(gpus):
         raise _named_twice(ids)
@@ -139,10 +139,9 @@ def _configured(text: str, position: int, cards: tuple[Gpu, ...] | None, node: s
 def _visible(value: str, answer: _Answer, node: str) -> Detection:
     """Return the cards of CUDA_VISIBLE_DEVICES, read as CUDA reads it.
 
-    Blanks around an entry do not count. The first invalid entry ends the list: one that is empty or
-    -1, or, when NVML answers, one that means no card or several. An empty value shows no cards. A
-    repeated card counts once (what CUDA makes of repeats is not documented). A MIG slice is a valid
-    entry but not a whole card, so it is passed over.
+    Blanks around an entry do not count. The first invalid entry ends the list: one that is empty or -1, or, when NVML
+    answers, one that matches no card or several. An empty value names no cards. A repeated card counts once (CUDA does
+    not document its behaviour for repeats). A MIG slice is a valid entry but not a whole card, so it is skipped.
     """
     chosen: dict[str, Gpu] = {}
     slices = 0
@@ -165,7 +164,7 @@ def _visible(value: str, answer: _Answer, node: str) -> Detection:
 
 
 def _shown(text: str, position: int, cards: tuple[Gpu, ...] | None, node: str) -> Gpu | None:
-    """Return the one card an entry means, or None if it is invalid."""
+    """Return the one card of an entry, or None if the entry is invalid."""
     if cards is None:
         return declare(text, node, position) if is_card(text) else None
     found = match_cards(text, cards)

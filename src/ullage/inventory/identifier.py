@@ -1,9 +1,9 @@
-"""How people and CUDA name a card: by index or by the beginning of its UUID.
+"""Identifiers of cards as people and CUDA write them: the index or the beginning of the UUID.
 
-Source: CUDA C++ Programming Guide, CUDA environment variables, CUDA_VISIBLE_DEVICES: an index "as
-determined by nvidia-smi", or a UUID as nvidia-smi prints it, cut short anywhere as long as no other
-card begins the same. NVML and nvidia-smi count in PCI order, and so does Ullage. CUDA itself does
-so only with CUDA_DEVICE_ORDER=PCI_BUS_ID, which matters where cards of a machine differ.
+Source: CUDA C++ Programming Guide, CUDA environment variables, CUDA_VISIBLE_DEVICES: an index "as determined by
+nvidia-smi", or a UUID as nvidia-smi prints it, cut short anywhere as long as no other card begins the same. NVML and
+nvidia-smi count in PCI order, and so does Ullage. CUDA itself does so only with CUDA_DEVICE_ORDER=PCI_BUS_ID, which
+matters where cards of a machine differ.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from ullage.model.gpu import Gpu
 
 MAX_CARDS = 1024
-"""Cards a node may have; also the first index that no card has."""
+"""The most cards of a node; also the first index that no card has."""
 
 SLICE = "MIG-"
-"""A slice of a card begins so, in either of its forms (MIG-<uuid>, MIG-GPU-<uuid>/<gi>/<ci>)."""
+"""The prefix of a slice of a card, in either form (MIG-<uuid>, MIG-GPU-<uuid>/<gi>/<ci>)."""
 
 _INDEX = re.compile(r"0*([0-9]{1,4})", re.ASCII)
 _UUID = re.compile(r"GPU-[0-9A-Fa-f][0-9A-Fa-f-]*", re.ASCII)
@@ -29,7 +29,7 @@ def is_card(text: str) -> bool:
 
 
 def match_cards(text: str, cards: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Return the cards that `text` may mean: none, the one, or several when a UUID is cut too short."""
+    """Return the cards that match `text`: none, one, or several when a UUID is cut too short."""
     if not is_card(text):
         return ()
     index = _index(text)
@@ -39,10 +39,10 @@ def match_cards(text: str, cards: Sequence[Gpu]) -> tuple[Gpu, ...]:
 
 
 def declare(text: str, node: str, position: int, *, healthy: bool = True) -> Gpu:
-    """Return a card known only by the name it was given: all facts None, the same identity every time.
+    """Return a card of which only the given name is known: all facts None, with a stable identity.
 
-    A UUID stays what it is, and `index` is then its `position` in the list. A card named by index
-    is `declared-<node>-<index>`, so a worker must be shown it by its index.
+    A UUID is kept, and `index` is then its `position` in the list. A card named by index is `declared-<node>-<index>`,
+    so a worker must address it by its index.
     """
     index = _index(text)
     if index is None:

@@ -1,4 +1,4 @@
-"""Which PCI devices matter to work: a table, so that adding a vendor is adding data."""
+"""The relevant kinds of PCI devices, as a table to which vendors are added."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ullage.inventory.pci import PciDevice
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """Devices of one resource; a vendor of None, and an empty set of `kinds` or `devices`, fits any.
+    """Devices of one resource; a vendor of None, and an empty set of `kinds` or `devices`, matches any.
 
-    Those that are `listed` are cards in the inventory of the node: the library of their driver lists them.
-    `card` says that they are cards; one whose class is in `adapters` may only drive a display.
+    Those that are `listed` are cards in the inventory of the node: the library of their driver lists them. `card` says
+    that they are cards; one whose class is in `adapters` may only drive a display.
     """
 
     resource: str
@@ -26,7 +26,7 @@ class DeviceKind:
     adapters: frozenset[int] = frozenset()
 
     def fits(self, device: PciDevice) -> bool:
-        """Return whether `device` is one of them."""
+        """Return whether `device` is of this kind."""
         return (
             self.vendor in (None, device.vendor)
             and (not self.kinds or device.kind in self.kinds)
@@ -35,7 +35,7 @@ class DeviceKind:
 
 
 def kind_of(device: PciDevice) -> DeviceKind | None:
-    """Return the kind of a device; None if it is of no use to work."""
+    """Return the kind of a device; None if work cannot use it."""
     return next((kind for kind in SHIPPED if kind.fits(device)), None)
 
 
@@ -56,4 +56,4 @@ def load_kinds(text: str) -> tuple[DeviceKind, ...]:
 
 
 SHIPPED = load_kinds((files(__package__) / "devices.toml").read_text(encoding="utf-8"))
-"""What Ullage looks for."""
+"""The kinds that come with Ullage."""

@@ -1,6 +1,6 @@
-"""One machine as a node: what it has, less what its container or service may not use.
+"""One machine as a node: its hardware, less what its container or service may not use.
 
-Everything but the cards is read below a root directory, so a recorded machine can be read as well.
+All files are read below a root directory, so a recorded machine can be read as well; cards come from NVML.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ullage.inventory.cgroup import Limits, read_limits
-from ullage.inventory.facts import CardFacts, absent, tell
+from ullage.inventory.facts import CardFacts, absent, with_facts
 from ullage.inventory.files import read_text
 from ullage.inventory.gpus import Override, detect
 from ullage.inventory.nvml import CardReader
@@ -35,9 +35,9 @@ _OUTSIDE = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MachineSettings:
-    """The operator's word on this machine; None leaves a fact to be found out.
+    """The operator's settings of this machine; None means that a fact is discovered.
 
-    `facts` are of cards; `holds` says of a card whether users can be held to parts of it now.
+    `facts` are of cards; `holds` says of a card whether users can be limited to parts of it now.
     """
 
     name: str | None = None
@@ -53,7 +53,7 @@ class MachineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The node, and one sentence for people saying which source decided on its cards."""
+    """The node, and one sentence about the source that decided on its cards."""
 
     node: Node
     note: str
@@ -67,19 +67,19 @@ def discover(
     root: Path = Path("/"),
     topology: TopologyReader | None = None,
 ) -> Machine:
-    """Return the machine as it is now; cheap enough to be repeated at each heartbeat.
+    """Return the present machine; cheap enough to be repeated at each heartbeat.
 
-    `topology` remembers what it has read of this machine; without one everything is read anew.
+    `topology` caches what it has read of this machine; without one everything is read again.
 
     Raises:
         InvalidRequest: a setting is wrong; the message names it.
-        Unavailable: the size of the memory is neither given nor to be read.
+        Unavailable: the size of the memory is neither configured nor readable.
 
     """
     _check(settings)
     name = _host_name(root) if settings.name is None else check_name("node.name", settings.name)
     detection = detect(settings.gpus, environment, nvml, node=name)
-    cards = tuple(_shareable(gpu, settings) for gpu in tell(detection.gpus, settings.facts))
+    cards = tuple(_shareable(gpu, settings) for gpu in with_facts(detection.gpus, settings.facts))
     limits = read_limits(root)
     cpus = _usable_cpus(root)
     near = (topology or TopologyReader(root)).read(cards, nvml, cpus)
@@ -104,13 +104,13 @@ def discover(
 
 
 def _shareable(gpu: Gpu, settings: MachineSettings) -> Gpu:
-    """Return the card with the ways in which its users can be kept apart; hardware slices are not made here."""
+    """Return the card with its supported isolation modes; hardware slices are not made here."""
     enforced = {Isolation.HARD} if settings.holds(gpu) else set()
     return replace(gpu, isolations=frozenset({Isolation.SOFT} | enforced))
 
 
 def clean_name(text: str) -> str:
-    """Return a host name bent to the rule of `model.name`: `-` for foreign characters, `node` if nothing is left."""
+    """Return a host name that is valid by `model.name`: `-` for other characters, `node` if nothing is left."""
     cleaned = re.sub(r"\.{2,}", ".", _OUTSIDE.sub("-", text)).lstrip(".-")[:MAX_NAME]
     return cleaned or "node"
 
@@ -137,15 +137,15 @@ def _host_name(root: Path) -> str:
 
 
 def _cpu_milli(cpus: int, limits: Limits) -> int:
-    """Thousandths of a cpu: as many cpus as the affinity allows, or the quota if that is less."""
+    """Return thousandths of a cpu: the cpus of the affinity mask, or the quota if that is less."""
     usable = cpus * MILLI
     return usable if limits.cpu_milli is None else min(usable, limits.cpu_milli)
 
 
 def _usable_cpus(root: Path) -> frozenset[int]:
-    """Cpus that are both online and in the process's affinity mask, as sched_getaffinity(2) counts them.
+    """Return the cpus that are both online and in the process's affinity mask, as sched_getaffinity(2) counts them.
 
-    /proc/self/status shows the mask as it was set, which may name cpus that are not there.
+    /proc/self/status has the mask as it was set, which may name cpus that do not exist.
     """
     allowed = _ALLOWED.search(read_text(root / "proc/self/status") or "")
     try:

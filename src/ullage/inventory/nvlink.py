@@ -1,7 +1,7 @@
-"""NVLinks between cards, counted from what each card says of its own ends.
+"""NVLinks between cards, counted from the ends that each card reports.
 
-A link ends at another card or at a switch (NVSwitch). Cards whose links end at switches all reach each other,
-with as many links as both have. Where two cards do not agree on the links between them, the lower number counts.
+A link ends at another card or at a switch (NVSwitch). Cards whose links end at switches all reach each other, with as
+many links as both have. If two cards disagree on the links between them, the lower number counts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from ullage.inventory.pci import kernel_address
 
 _USUAL_LINKS = 18
-"""How many links are asked about where the library does not say how many a card may have."""
+"""The number of links to query if the library does not report how many a card may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class NvLinkEnd:
-    """The near end of one active link: the card's uuid, and the PCI address it leads to or that of a switch."""
+    """The near end of one active link: the card's uuid, and the PCI address of the other end or of a switch."""
 
     card: str
     remote: str | None
@@ -29,7 +29,7 @@ class NvLinkEnd:
 
 
 def read_ends(library: Any, handle: Any, uuid: str) -> tuple[NvLinkEnd, ...]:
-    """Ends of the active links of one card, by NVML; a link that it says nothing about is left out."""
+    """Return the ends of a card's active links, by NVML; a link without an answer is left out."""
     ask = getattr(library, "nvmlDeviceGetNvLinkState", None)
     if ask is None:
         return ()
@@ -42,7 +42,7 @@ def read_ends(library: Any, handle: Any, uuid: str) -> tuple[NvLinkEnd, ...]:
 
 
 def _end(library: Any, handle: Any, uuid: str, link: int) -> NvLinkEnd:
-    """Return where an active link leads. Older libraries do not tell what kind of device is there."""
+    """Return the end of an active link. Older libraries do not report the kind of the remote device."""
     switch, remote = False, None
     kind = getattr(library, "nvmlDeviceGetNvLinkRemoteDeviceType", None)
     if kind is not None:
@@ -56,10 +56,10 @@ def _end(library: Any, handle: Any, uuid: str, link: int) -> NvLinkEnd:
 def count_links(
     ends: Iterable[NvLinkEnd], cards: Mapping[str, str], switches: Iterable[str]
 ) -> tuple[dict[tuple[str, str], int], tuple[str, ...]]:
-    """Bonded links per pair of cards, and a sentence per pair whose ends disagree.
+    """Return the bonded links per pair of cards, and a sentence per pair whose ends disagree.
 
-    `cards` are uuids by PCI address, in order; a pair has the earlier one first. `switches` are the
-    addresses of switches, for ends that do not say what they lead to.
+    `cards` are uuids by PCI address, in order; a pair has the earlier one first. `switches` are the addresses of
+    switches, for ends that do not report the kind of the remote device.
     """
     known = set(switches)
     direct: Counter[tuple[str, str]] = Counter()

@@ -1,7 +1,7 @@
 """NVIDIA cards through NVML, the library under nvidia-smi.
 
-Source: NVML API Reference. Every reading starts and stops NVML anew, which it counts and allows any
-number of times; so a driver that comes or goes between two readings is noticed.
+Source: NVML API Reference. Every reading starts and stops NVML again, which it counts and allows any number of times;
+so a driver that comes or goes between two readings is noticed.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from ullage.model.topology import MAX_ZONES
 VENDOR = "NVIDIA"
 
 _NO_ANSWER = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NO_PERMISSION", "NVML_ERROR_FUNCTION_NOT_FOUND")
-"""Errors that say a fact cannot be had; any other says that the card does not work."""
+"""Errors of a missing fact; any other error means that the card does not work."""
 
 
 class CardsUnreadable(Unavailable):
-    """Nothing can be said about the cards; the message is the reason."""
+    """The cards cannot be determined; the message is the reason."""
 
     code = "cards-unreadable"
 
 
 class CardReader(Protocol):
-    """Tells which cards the machine has, and what joins them."""
+    """Reads the cards of the machine, and the links between them."""
 
     def cards(self) -> tuple[Gpu, ...]:
         """Return all cards this process may use, in PCI order, `index` counting from 0 without gaps.
 
         Raises:
-            CardsUnreadable: it cannot be known; no cards at all is an empty tuple instead.
+            CardsUnreadable: they cannot be determined; a machine without cards has an empty tuple.
 
         """
         ...
 
     def nvlinks(self) -> tuple[NvLinkEnd, ...]:
-        """Ends of all active NVLinks of these cards.
+        """Return the ends of all active NVLinks of these cards.
 
         Raises:
-            CardsUnreadable: it cannot be known.
+            CardsUnreadable: they cannot be determined.
 
         """
         ...
 
 
 class NvmlCards:
-    """The cards NVML lists. One instance serves one caller at a time and holds no lock.
+    """The cards that NVML lists. One instance serves one caller at a time and holds no lock.
 
     `library` is the pynvml module (nvidia-ml-py), imported at the first reading when not given.
     """
@@ -63,10 +63,10 @@ class NvmlCards:
         self._last: tuple[Gpu, ...] = ()
 
     def cards(self) -> tuple[Gpu, ...]:
-        """Return all cards this process may use; one that fails is not healthy and keeps its last known facts.
+        """Return all cards this process may use; one that fails is unhealthy and keeps its last known facts.
 
-        When NVML stops answering after it has answered, all cards are reported so: running programs
-        may survive that, as they do when a driver is upgraded under them, but new ones do not start.
+        When NVML stops answering after it has answered, all cards are reported as unhealthy: running programs may
+        survive that, as they do when a driver is upgraded under them, but new ones do not start.
 
         Raises:
             CardsUnreadable: no nvidia-ml-py, no driver, or NVML does not start or cannot count.
@@ -98,7 +98,7 @@ class NvmlCards:
 
     @contextmanager
     def _started(self) -> Iterator[Any]:
-        """The library between its start and its stop."""
+        """Yield the library between its start and its stop."""
         library = self._library = self._library or _load()
         try:
             library.nvmlInit()
@@ -109,11 +109,11 @@ class NvmlCards:
         except library.NVMLError as error:
             raise CardsUnreadable(f"NVML cannot count the cards: {error}") from error
         finally:
-            with suppress(library.NVMLError):  # whatever was read stays true
+            with suppress(library.NVMLError):  # the values read before remain valid
                 library.nvmlShutdown()
 
     def _identify(self, readings: list[Gpu | None]) -> tuple[Gpu, ...]:
-        """Readings with a card that does not even say its uuid named as it was at the last reading."""
+        """Return the readings; a card that does not report its uuid has that of the last reading."""
         answered = {gpu.uuid for gpu in readings if gpu is not None}
         remembered = {gpu.index: gpu for gpu in self._last if gpu.uuid not in answered}
         return tuple(
@@ -123,7 +123,7 @@ class NvmlCards:
 
 
 class _Card:
-    """One card under question; no `handle` means that NVML could not reach it."""
+    """One card that is being read; no `handle` means that NVML could not reach it."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._library = library
@@ -132,12 +132,12 @@ class _Card:
 
     @property
     def uuid(self) -> str | None:
-        """Who it is, if it says so."""
+        """Return the uuid, or None if the card does not report it."""
         uuid: str | None = self._ask("nvmlDeviceGetUUID") if self._handle is not None else None
         return uuid
 
     def read(self, index: int) -> Gpu | None:
-        """Return the card's facts, or None if it does not say who it is. `zones` are NVML's word alone."""
+        """Return the card's facts, or None if it does not report its uuid. `zones` are from NVML alone."""
         uuid = self.uuid
         if uuid is None:
             return None
@@ -156,7 +156,7 @@ class _Card:
         )
 
     def _near(self) -> tuple[int, ...]:
-        """NUMA nodes whose memory NVML calls near. Not every driver answers, so that no answer is no failure."""
+        """Return the NUMA nodes whose memory NVML calls near. A missing answer is not a failure, as drivers differ."""
         ask = getattr(self._library, "nvmlDeviceGetMemoryAffinity", None)
         if ask is None:
             return ()
@@ -167,7 +167,7 @@ class _Card:
         return tuple(zone for zone in range(MAX_ZONES) if bits >> zone & 1)
 
     def _ask(self, question: str) -> Any:
-        """Return the answer, or None; a failure that is not merely a missing answer marks the card as not working."""
+        """Return the answer, or None; a failure other than a missing answer marks the card as not working."""
         try:
             return getattr(self._library, question)(self._handle)
         except self._library.NVMLError as error:
@@ -184,10 +184,10 @@ def _load() -> Any:
 
 
 def _handles(library: Any) -> list[Any]:
-    """Handles in PCI order, None for a card that cannot be reached.
+    """Return handles in PCI order, None for a card that cannot be reached.
 
-    NVML counts cards that this process has no permission for, such as those a container was not
-    given. CUDA does not show them either, so they take no index.
+    NVML counts cards that this process has no permission for, such as those a container was not given. CUDA does not
+    list them either, so they take no index.
     """
     handles = []
     for position in range(library.nvmlDeviceGetCount()):

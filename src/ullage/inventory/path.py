@@ -1,7 +1,7 @@
-"""The way between two PCI devices, named as `nvidia-smi topo -m` names it.
+"""The path between two PCI devices, named as `nvidia-smi topo -m` names it.
 
-A switch shows itself as bridges: one port up, and one port down to each device. Two devices below one
-switch therefore have one bridge each between them and the port they share.
+A switch appears as bridges: one port up, and one port down to each device. Two devices below one switch therefore have
+one bridge each between them and the port they share.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def find_path(one: Place, other: Place, *, one_zone: bool) -> Path:
 def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     """Return how many bridges, from the host bridge down, are above both."""
     same = 0
-    for above, beside in zip(one, other, strict=False):
-        if above != beside:
+    for above, its in zip(one, other, strict=False):
+        if above != its:
             break
         same += 1
     return same

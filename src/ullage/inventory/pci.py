@@ -1,8 +1,7 @@
-"""PCI devices and the bridges above them, as the kernel shows them in sysfs.
+"""PCI devices and the bridges above them, from sysfs.
 
-Source: the kernel's Documentation/ABI/testing/sysfs-bus-pci. A device is a link into /sys/devices, whose
-directories are nested as the bridges are: `pci0000:3a/0000:3a:00.0/0000:3b:00.0` hangs on a port of the
-host bridge `pci0000:3a`.
+Source: the kernel's Documentation/ABI/testing/sysfs-bus-pci. A device is a link into /sys/devices, whose directories
+are nested as the bridges are: `pci0000:3a/0000:3a:00.0/0000:3b:00.0` is below a port of the host bridge `pci0000:3a`.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
 class PciDevice:
     """A device at `address` (`0000:3b:00.0`) with its numbers; `kind` is the class code, 24 bits.
 
-    `parents` are the bridges above it, from the host bridge down. `told_zones` are the zones that the kernel
-    names for it and for the bridges above it, nearest first. `local_cpus` are the CPUs near it. A `virtual`
-    one is a function that SR-IOV made of another device.
+    `parents` are the bridges above it, from the host bridge down. `kernel_zones` are the zones that the kernel reports
+    for it and for the bridges above it, nearest first. `local_cpus` are the CPUs near it. A `virtual` one is a
+    function that SR-IOV made of another device.
     """
 
     address: str
@@ -39,13 +38,13 @@ class PciDevice:
     device: int
     kind: int
     parents: tuple[str, ...] = ()
-    told_zones: tuple[int, ...] = ()
+    kernel_zones: tuple[int, ...] = ()
     local_cpus: tuple[int, ...] = ()
     virtual: bool = False
 
     @property
     def name(self) -> str:
-        """Vendor and device, `15b3:1021`: what is known without a driver."""
+        """Vendor and device, `15b3:1021`: known without a driver."""
         return f"{self.vendor:04x}:{self.device:04x}"
 
     @property
@@ -63,25 +62,25 @@ def list_addresses(root: Path) -> tuple[str, ...] | None:
 
 
 def address_order(address: str) -> tuple[int, ...]:
-    """Return what addresses are sorted by: domain, bus, slot, function as numbers."""
+    """Return the sort key of an address: domain, bus, slot, function as numbers."""
     match = _ADDRESS.fullmatch(address)
     assert match is not None, "an address of sysfs"
     return tuple(int(part, 16) for part in match.groups())
 
 
 def read_devices(root: Path, addresses: Iterable[str]) -> dict[str, PciDevice]:
-    """Return the devices by address, without those that do not say what they are."""
+    """Return the devices by address, without those that lack their ids."""
     found = (_read_device(root, address) for address in addresses)
     return {device.address: device for device in found if device is not None}
 
 
 def is_host_bridge(parent: str) -> bool:
-    """Return whether one of `parents` is the host bridge, where a PCI hierarchy begins."""
+    """Return whether one of `parents` is the host bridge, the root of a PCI hierarchy."""
     return _HOST_BRIDGE.fullmatch(parent) is not None
 
 
 def kernel_address(bus_id: str) -> str | None:
-    """NVML's `00000000:3B:00.0` as sysfs and lspci write it: `0000:3b:00.0`; None if it is no address."""
+    """Return NVML's `00000000:3B:00.0` in the form of sysfs and lspci: `0000:3b:00.0`; None if it is malformed."""
     domain, _, rest = bus_id.lower().partition(":")
     address = f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
     return address if _ADDRESS.fullmatch(address) else None
@@ -94,7 +93,7 @@ def _read_device(root: Path, address: str) -> PciDevice | None:
         return None
     try:
         place = link.resolve()
-    except (OSError, RuntimeError):  # a circle of links
+    except (OSError, RuntimeError):  # a cycle of links
         return None
     bridges = [above for above in place.parents if is_host_bridge(above.name) or _ADDRESS.fullmatch(above.name)]
     zones = (read_number(where / "numa_node") for where in (place, *bridges))
@@ -104,7 +103,7 @@ def _read_device(root: Path, address: str) -> PciDevice | None:
         device,
         kind,
         parents=tuple(bridge.name for bridge in reversed(bridges)),
-        told_zones=tuple(zone for zone in zones if zone is not None and zone >= 0),
+        kernel_zones=tuple(zone for zone in zones if zone is not None and zone >= 0),
         local_cpus=_local_cpus(link),
         virtual=(link / "physfn").exists(),
     )

@@ -1,4 +1,4 @@
-"""The cards of a machine as PCI shows them, where no library of a driver lists any."""
+"""The cards of a machine from the PCI bus, for vendors without a library that lists them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PCI_RESOURCES = frozenset(kind.resource for kind in SHIPPED if kind.card and not
 
 @dataclass(frozen=True, slots=True)
 class PciCards:
-    """The cards of one resource in the order of their addresses; `reason` says why there are none, if that is odd."""
+    """The cards of one resource in the order of their addresses; `reason` says why expected cards are missing."""
 
     resource: str = ""
     devices: tuple[PciDevice, ...] = ()
@@ -25,8 +25,8 @@ class PciCards:
 def find_cards(devices: Iterable[PciDevice], resource: str = "") -> PciCards:
     """Return the cards of `resource`, one of `PCI_RESOURCES`; for "", those of the only resource that has any.
 
-    A display adapter is a card only where the machine has no other card of its resource and no card of a vendor
-    whose library lists cards. Functions that SR-IOV made of another device are no cards.
+    A display adapter is a card only where the machine has no other card of its resource and no card of a vendor whose
+    library lists cards. Functions that SR-IOV made of another device are not cards.
     """
     found = _by_resource(devices)
     if resource:

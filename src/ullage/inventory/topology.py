@@ -1,6 +1,6 @@
-"""The record of a machine's topology, put together from the kernel's word and NVML's.
+"""The record of a machine's topology, from the values of the kernel and of NVML.
 
-Everything here is given what was read and touches no file (see `topology_reader.py`).
+This module touches no file; its arguments were read before (see `topology_reader.py`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ullage.model.topology import MAX_ZONES, Device, Link, Path, Topology
 SOURCE = "sysfs"
 
 MAX_PAIRS = 1 << 16
-"""Pairs of devices whose path is told; enough for 250 cards with 12 network adapters."""
+"""The most pairs of devices whose path is reported; enough for 250 cards with 12 network adapters."""
 
 
 def place_cards(cards: Sequence[Gpu], devices: Mapping[str, PciDevice], record: ZoneRecord | None) -> tuple[Gpu, ...]:
-    """Return the cards with their zones. Their `zones` before are what NVML says of them.
+    """Return the cards with their zones; their previous `zones` are those of NVML.
 
-    Without a record the kernel's word on a device stands by itself.
+    Without a record the kernel's zones of a device are used unchecked.
     """
     zones, zone_of_cpu = _zones(record)
     return tuple(replace(gpu, zones=find_zones(_at(gpu, devices), gpu.zones, zones, zone_of_cpu)) for gpu in cards)
@@ -42,7 +42,7 @@ def compose_topology(
 ) -> Topology:
     """Return the record of a machine with `cards`, placed, and `devices` by address in their order.
 
-    CPUs that are not `usable_cpus` are reserved: this process and all it starts are kept off them.
+    CPUs that are not `usable_cpus` are reserved: this process and all it starts cannot use them.
     """
     others = _others(devices, record, cards)
     return Topology(
@@ -67,7 +67,7 @@ def _at(end: Gpu | Device, devices: Mapping[str, PciDevice]) -> PciDevice | None
 
 
 def _others(devices: Mapping[str, PciDevice], record: ZoneRecord, cards: Sequence[Gpu]) -> tuple[Device, ...]:
-    """Devices that work may use, of other resources than the cards of the node; each resource is counted from 0."""
+    """Return the devices of other resources than the node's cards that work may use, with an index per resource."""
     zones, zone_of_cpu = _zones(record)
     kinds = (kind_of(device) for card in cards if (device := _at(card, devices)) is not None)
     of_cards = {kind.resource for kind in kinds if kind is not None}
@@ -92,7 +92,7 @@ def _links(
     *,
     one_zone: bool,
 ) -> Iterable[Link]:
-    """Return what joins each card to every other card, then to every other device; what is not known is left out."""
+    """Return the link of each card with every other card, then with every other device; unknown ones are left out."""
     pairs: Iterable[tuple[Gpu, Gpu | Device]] = chain(combinations(cards, 2), product(cards, others))
     for a, b in islice(pairs, MAX_PAIRS):
         one, other = _at(a, devices), _at(b, devices)

@@ -1,7 +1,7 @@
 """Reads the topology of this machine, again when something may have changed.
 
-A record that contradicts itself is refused as a whole, and the machine goes on without one; a piece that
-cannot be read is left out. In both cases a note says so, for people and for the log.
+A record that contradicts itself is refused as a whole, and the machine has none; a part that cannot be read is left
+out. In both cases a note says so, for people and for the log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ullage.inventory.driver import DriverCard, read_driver, tell_place
+from ullage.inventory.driver import DriverCard, read_driver, with_driver_facts
 from ullage.inventory.files import read_text
 from ullage.inventory.nvlink import NvLinkEnd, count_links
 from ullage.inventory.nvml import CardReader, CardsUnreadable
@@ -24,7 +24,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.topology import Topology
 
 REREAD_S = 60.0
-"""Seconds after which all is read again even without a sign of a change: links fail silently, and so do switches."""
+"""Seconds after which all is read again even without a sign of a change: links and switches fail silently."""
 
 _NVSWITCH = (0x10DE, 0x068000)
 """Vendor and kind of a switch between cards."""
@@ -34,7 +34,7 @@ _SHOWN_NOTES = 3
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The record, or None; the cards with their zones; and a sentence saying what was refused or left out."""
+    """The record, or None; the cards with their zones; and a sentence about refused or omitted parts."""
 
     topology: Topology | None
     cards: tuple[Gpu, ...]
@@ -43,18 +43,18 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was read last: the record, the zones of cards by uuid, and what the driver says of these."""
+    """The last reading: the record, the zones of cards by uuid, and the driver's facts about them."""
 
     topology: Topology | None = None
     zones: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    told: Mapping[str, DriverCard] = field(default_factory=dict)
+    reported: Mapping[str, DriverCard] = field(default_factory=dict)
     note: str = ""
 
 
 class TopologyReader:
-    """Reads one machine below `root`, and remembers what it read. One instance serves one caller at a time.
+    """Reads one machine below `root`, and caches what it read. One instance serves one caller at a time.
 
-    `now` is in seconds since the epoch; `steady` never jumps.
+    `now` is in seconds since the epoch; `steady` is monotonic.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class TopologyReader:
     def read(self, cards: Sequence[Gpu], nvml: CardReader, usable_cpus: Collection[int]) -> Reading:
         """Return the topology of a machine that offers `cards`, and whose work may use `usable_cpus`.
 
-        Nothing that is found below the root is an error: at worst the record is None.
+        No content below the root is an error: at worst the record is None.
         """
         addresses = list_addresses(self._root)
         signs = (
@@ -87,15 +87,15 @@ class TopologyReader:
             self._found = self._read(cards, addresses, nvml, usable_cpus)
             self._signs, self._read_at = signs, self._steady()
         found = self._found
-        named = (tell_place(gpu, found.told.get(gpu.uuid)) for gpu in cards)
+        named = (with_driver_facts(gpu, found.reported.get(gpu.uuid)) for gpu in cards)
         placed = tuple(replace(gpu, zones=found.zones[gpu.uuid]) for gpu in named)
         return Reading(found.topology, placed, found.note)
 
     def _read(
         self, cards: Sequence[Gpu], addresses: Sequence[str] | None, nvml: CardReader, usable_cpus: Collection[int]
     ) -> _Found:
-        told = read_driver(self._root)
-        cards = [tell_place(gpu, told.get(gpu.uuid)) for gpu in cards]
+        reported = read_driver(self._root)
+        cards = [with_driver_facts(gpu, reported.get(gpu.uuid)) for gpu in cards]
         devices = read_devices(self._root, addresses or ())
         nvlinks, notes = self._nvlinks(cards, devices, nvml)
         if addresses is None:
@@ -113,14 +113,14 @@ class TopologyReader:
         except InvalidRequest as error:
             cards = [replace(gpu, zones=()) for gpu in cards]
             notes = (f"the topology is not used: {error.message}",)
-        return _Found(topology, {gpu.uuid: gpu.zones for gpu in cards}, told, _sentence(notes))
+        return _Found(topology, {gpu.uuid: gpu.zones for gpu in cards}, reported, _sentence(notes))
 
     def _nvlinks(
         self, cards: Sequence[Gpu], devices: Mapping[str, PciDevice], nvml: CardReader
     ) -> tuple[Mapping[tuple[str, str], int], tuple[str, ...]]:
-        """NVLinks between the cards. Where NVML does not answer, they are as it told them last."""
+        """Return NVLinks between the cards. If NVML does not answer, they are those of the last answer."""
         at = {gpu.bus_id: gpu.uuid for gpu in cards if gpu.bus_id is not None}
-        if len(at) < 2:  # noqa: PLR2004 - a link has two ends; and without cards the driver is left alone
+        if len(at) < 2:  # noqa: PLR2004 - a link has two ends; without cards the driver is not called
             return {}, ()
         with suppress(CardsUnreadable):
             self._ends = nvml.nvlinks()
@@ -128,7 +128,10 @@ class TopologyReader:
         return count_links(self._ends, at, switches)
 
     def _dated(self, topology: Topology) -> Topology:
-        """The record with its time. One that says nothing new stays the same object, and is no news to anybody."""
+        """Return the record with its time.
+
+        An unchanged record stays the same object, so that no change is reported.
+        """
         last = self._found.topology
         if last is not None and replace(last, observed_at=None) == topology:
             return last

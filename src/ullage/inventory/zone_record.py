@@ -1,7 +1,7 @@
-"""The zones of a machine with their CPUs, memory and distances, as the kernel tells them in sysfs.
+"""The zones of a machine with their CPUs, memory and distances, from sysfs.
 
-Sources: the kernel's Documentation/ABI/stable/sysfs-devices-node and sysfs-devices-system-cpu. A piece
-that cannot be read is left out, and a note says so; where zones contradict each other nothing is read.
+Sources: the kernel's Documentation/ABI/stable/sysfs-devices-node and sysfs-devices-system-cpu. A part that cannot be
+read is left out, and a note says so; where zones contradict each other nothing is read.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PAGES = re.compile(r"hugepages-([0-9]{1,12})kB", re.ASCII)
 _MAX_PAGE_SIZES = 64
 _KIB = 1024
 
-_LEAST_TOLD = 0.9
-"""Part of the machine's memory that its zones must have together; it may change while they are read one by one."""
+_LEAST_TOTAL = 0.9
+"""The part of the machine's memory that its zones must have together; it may change while they are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ZoneRecord:
 
 
 def read_zones(root: Path) -> ZoneRecord | None:
-    """Return what the kernel tells below `root`; None if it tells of no zones at all.
+    """Return the kernel's record below `root`; None if it has no zones at all.
 
     Raises:
         InvalidRequest: the list of zones is empty or is not a list of ids, or a CPU lies in two zones.
@@ -62,7 +62,7 @@ def read_zones(root: Path) -> ZoneRecord | None:
 
 
 def _zone_of_cpus(root: Path, ids: tuple[int, ...], notes: list[str]) -> dict[int, int]:
-    """Return the zone of each CPU that is online. A zone of memory alone has an empty list, not none."""
+    """Return the zone of each CPU that is online. A zone of memory alone has an empty list of CPUs."""
     zone_of: dict[int, int] = {}
     for id_ in ids:
         try:
@@ -78,7 +78,7 @@ def _zone_of_cpus(root: Path, ids: tuple[int, ...], notes: list[str]) -> dict[in
 
 
 def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
-    """Return a zone; of its memory work may have what is not set aside for huge pages."""
+    """Return a zone; work may have its memory except the huge pages."""
     total = read_total(directory / "meminfo")
     if total is None or total > MAX_ZONE_BYTES:
         notes.append(f"node{id_}/meminfo does not say how much memory there is")
@@ -92,26 +92,26 @@ def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
 
 
 def _believed(zones: Sequence[Zone], root: Path, notes: list[str]) -> tuple[Zone, ...]:
-    """Return the zones, but without their memory where together they have much less of it than the machine.
+    """Return the zones, without their memory if together they have much less of it than the machine.
 
-    Some virtual machines are given more memory without being told in which zone it lies.
+    Some virtual machines are given more memory without its zone.
     """
-    told = sum(zone.memory.total for zone in zones if zone.memory is not None)
+    total = sum(zone.memory.total for zone in zones if zone.memory is not None)
     whole = read_total(root / "proc/meminfo") or 0
-    if all(zone.memory is not None for zone in zones) and told < whole * _LEAST_TOLD:
+    if all(zone.memory is not None for zone in zones) and total < whole * _LEAST_TOTAL:
         notes.append("the zones together have less memory than the machine: how much each of them has is not known")
         return tuple(replace(zone, memory=None) for zone in zones)
     return tuple(zones)
 
 
 def read_total(path: Path) -> int | None:
-    """Return bytes of memory by a file such as /proc/meminfo; None if it does not say."""
+    """Return the bytes of memory in a file such as /proc/meminfo; None if it has no such line."""
     found = _TOTAL.search(read_text(path) or "")
     return int(found[1]) * _KIB if found else None
 
 
 def _hugepages(directory: Path) -> Mapping[int, Room]:
-    """Return bytes of huge pages per size of page in bytes; sizes without pages are left out."""
+    """Return the bytes of huge pages per size of page in bytes; sizes without pages are left out."""
     pages = {}
     for name in list_names(directory, _MAX_PAGE_SIZES) or ():
         match = _PAGES.fullmatch(name)
@@ -123,7 +123,7 @@ def _hugepages(directory: Path) -> Mapping[int, Room]:
 
 
 def _distances(root: Path, ids: tuple[int, ...], notes: list[str]) -> tuple[tuple[int, ...], ...]:
-    """Return the firmware's table (ACPI SLIT), whole or not at all."""
+    """Return the firmware's table (ACPI SLIT), complete or empty."""
     rows = []
     for id_ in ids:
         words = (read_text(root / _NODES / f"node{id_}/distance") or "").split()
@@ -136,7 +136,7 @@ def _distances(root: Path, ids: tuple[int, ...], notes: list[str]) -> tuple[tupl
 
 
 def _cpus(root: Path, zone_of: Mapping[int, int], notes: list[str]) -> tuple[Cpu, ...]:
-    """CPUs by id. If one of them does not say which core it is of, no two count as threads of the same core."""
+    """Return CPUs by id. If one of them does not report its core, no two count as threads of the same core."""
     places = {cpu: _core(root / _CPUS / f"cpu{cpu}/topology") for cpu in sorted(zone_of)}
     unknown = [cpu for cpu, place in places.items() if place is None]
     if unknown:
@@ -148,7 +148,7 @@ def _cpus(root: Path, zone_of: Mapping[int, int], notes: list[str]) -> tuple[Cpu
 
 
 def _core(directory: Path) -> tuple[int, int] | None:
-    """Socket and core. Some platforms write -1 for what they do not know."""
+    """Return socket and core. Some platforms write -1 for an unknown one."""
     socket, core = read_number(directory / "physical_package_id"), read_number(directory / "core_id")
     if socket is None or core is None or not (0 <= socket <= MAX_INT32 and 0 <= core <= MAX_INT32):
         return None

@@ -1,4 +1,4 @@
-"""Handlers of requests for cards: decode, call a use case, wait until it is durable, answer."""
+"""Handlers of requests for cards: decode, call a use case, wait until it is durable, respond."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from ullage.wire.preemption import NominationBody
 BODY_LIMIT = 1 << 20
 MAX_SECONDS = 10 * 366 * 24 * 3600
 _LEAVING = 202
-"""The status while somebody who leaves is still there."""
+"""The HTTP status while a workload that was asked to leave still runs."""
 
 
 class Refused(Exception):
-    """A refusal on its way out as a 409."""
+    """A refusal, to be sent as HTTP 409."""
 
     def __init__(self, refusal: Refusal, warnings: Iterable[str] = ()) -> None:
         super().__init__(refusal.code.value)
@@ -56,7 +56,7 @@ class Refused(Exception):
 
 
 async def on_refused(_: HttpRequest, error: Exception) -> Response:
-    """Starlette's handler for refusals."""
+    """Handle a refusal for Starlette."""
     assert isinstance(error, Refused)
     body = msgspec.json.encode(refusal_body(error.refusal, error.warnings))
     return Response(body, 409, media_type="application/json")
@@ -77,7 +77,7 @@ class AllocationApi:
         return self._service.state.fleet
 
     def endpoints(self) -> list[Endpoint]:
-        """Return every route of requests for cards."""
+        """Return all routes of requests for cards."""
         a = "/v1/allocations"
         return [
             Endpoint("GET", a, self.allocations, "requests that hold cards", list[wire.AllocationBody]),
@@ -155,7 +155,7 @@ class AllocationApi:
         return outcome
 
     def _trap(self, asked: Request) -> list[str]:
-        """Return what no node can do of a request that was refused."""
+        """Return what no node can satisfy of a refused request."""
         trap = width_trap(self._fleet, self._service.policy, asked.requirement)
         return [] if trap is None else [trap]
 
@@ -218,7 +218,7 @@ class AllocationApi:
     # --- conversion ---
 
     def request(self, body: wire.CreateAllocation) -> Request:
-        """Return what a body asks for."""
+        """Return the request in a body."""
         qos, now = _qos(body.qos), time.time()
         claim = Claim(
             namespace=check_name("namespace", body.namespace),
@@ -236,7 +236,7 @@ class AllocationApi:
         return self._service.quotas.admit(Request(check_name("uid", body.uid), resreq, claim, body.strategy))
 
     def body(self, allocation: Allocation) -> wire.AllocationBody:
-        """Return an allocation as it is shown."""
+        """Return the body of an allocation."""
         claim = allocation.claim
         assert claim is not None
         return wire.AllocationBody(
@@ -285,7 +285,7 @@ class AllocationApi:
 
 
 def freed_body(freed: Freed) -> wire.FreedBody:
-    """Return what a deallocation did."""
+    """Return the body of a deallocation."""
     return wire.FreedBody(
         uid=freed.uid,
         gpus=list(freed.gpus),
@@ -297,7 +297,7 @@ def freed_body(freed: Freed) -> wire.FreedBody:
 
 
 def refusal_body(refusal: Refusal, warnings: Iterable[str] = ()) -> wire.RefusalBody:
-    """Return a refusal for people and programs."""
+    """Return the body of a refusal."""
     scaling = refusal if isinstance(refusal, ScalingRefusal) else None
     return wire.RefusalBody(
         code=refusal.code.value,
@@ -369,7 +369,7 @@ def _pair(amounts: tuple[int, int]) -> wire.PairBody:
 
 
 def _amounts(amounts: tuple[int, int], known: tuple[bool, bool]) -> wire.AmountsBody:
-    """Amounts of a card; those that are not known are in millionths of it."""
+    """Return amounts of a card; unknown ones are in millionths of it."""
     compute, vram = amounts
     return wire.AmountsBody(
         compute_gflops=compute if known[0] else None,
@@ -380,7 +380,7 @@ def _amounts(amounts: tuple[int, int], known: tuple[bool, bool]) -> wire.Amounts
 
 
 def part_map(amounts: Part) -> wire.PartMap:
-    """Amounts of each card as a body says them: TFLOPS and percent as exact text, vram in bytes; nothing for 0."""
+    """Return amounts of each card for a body: TFLOPS and percent as exact text, vram in bytes; nothing for 0."""
     return wire.PartMap(
         tflops=show_milli(amounts.compute_gflops) if amounts.compute_gflops else None,
         percent=format_decimal(amounts.compute_ppm * 100) if amounts.compute_ppm else None,
@@ -395,14 +395,14 @@ def _qos(text: str) -> Qos:
 
 
 def seconds_of(field: str, value: float) -> float:
-    """Return a duration that a body gives, in seconds."""
+    """Return a duration of a body, in seconds."""
     if not 0 <= value <= MAX_SECONDS:
         raise invalid(field, value, f"0 to {MAX_SECONDS} seconds are needed")
     return value
 
 
 def amounts_of(field: str, part: wire.PartMap) -> Part:
-    """Return what a body says of each card; `field` names it in errors."""
+    """Return the amounts of each card in a body; `field` names it in errors."""
     tflops, percent, vram = part.tflops, part.percent, part.vram
     if tflops and percent:
         raise invalid(f"{field}.percent", percent, "tflops are given too; keep one of the two")
@@ -414,7 +414,7 @@ def amounts_of(field: str, part: wire.PartMap) -> Part:
 
 
 def amounts_or_none(field: str, part: wire.PartMap | None) -> Part | None:
-    """Return the same, where nothing may be said."""
+    """Return the same, or None for an omitted part."""
     return None if part is None else amounts_of(field, part)
 
 

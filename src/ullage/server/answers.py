@@ -1,4 +1,4 @@
-"""What the API answers: service state as wire bodies, one function per body."""
+"""Service state as response bodies, one function per body."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Answers:
         self._notes = notes
 
     def server(self) -> api.ServerBody:
-        """Return the server itself."""
+        """Return the body of the server itself."""
         return self._server
 
     def session(self, record: SessionRecord) -> api.SessionBody:
-        """Return a session; a request that can never be placed says so from the start."""
+        """Return a session; for a request that can never be placed, with the reason."""
         spec, counts = record.session.spec, record.counts
         reason, message = self._reason(record)
         fleet = self._service.state.fleet
@@ -83,7 +83,7 @@ class Answers:
         )
 
     def opened(self, record: SessionRecord) -> api.SessionBody:
-        """Return a session as it is told to whoever opens it."""
+        """Return a session for the response to its creation, with warnings."""
         warnings = session_warnings(self._service, record.session.spec)
         return msgspec.structs.replace(self.session(record), warnings=warnings)
 
@@ -102,7 +102,7 @@ class Answers:
         return code.value, MEANINGS[code]
 
     def sessions(self, state: str | None = None, owner: str | None = None) -> list[api.SessionBody]:
-        """Sessions by creation."""
+        """Return sessions in the order of creation."""
         records = sorted(self._service.state.sessions.values(), key=lambda record: record.session.number)
         return [
             self.session(record)
@@ -112,7 +112,7 @@ class Answers:
         ]
 
     def executors(self) -> list[api.ExecutorBody]:
-        """Worker processes by id."""
+        """Return worker processes by id."""
         return [
             api.ExecutorBody(
                 id=executor.id,
@@ -132,7 +132,7 @@ class Answers:
         ]
 
     def gpus(self) -> list[api.GpuBody]:
-        """Return cards by node and index, with who holds them."""
+        """Return cards by node and index, with their holders."""
         fleet = self._service.state.fleet
         return [
             self._gpu(card)
@@ -178,7 +178,7 @@ class Answers:
         )
 
     def nodes(self) -> list[api.NodeBody]:
-        """Machines by name."""
+        """Return machines by name."""
         return [self.node(node) for node in sorted(self._service.state.nodes.values(), key=lambda node: node.name)]
 
     def node(self, node: Node) -> api.NodeBody:
@@ -207,7 +207,7 @@ class Answers:
         )
 
     def topology(self, name: str) -> TopologyBody:
-        """Return what is near what in a machine.
+        """Return the topology of a machine.
 
         Raises:
             NotFound: no such node.
@@ -264,16 +264,16 @@ class Answers:
         )
 
     def applications(self) -> list[api.ApplicationBody]:
-        """Applications by name."""
+        """Return applications by name."""
         return [application_body(app) for _, app in sorted(self._service.state.applications.items())]
 
     def _weaker(self, reasons: Reasons) -> list[str]:
-        """Return what is less sure of the refusals by zones."""
+        """Return warnings about refusals by zones that are less certain."""
         refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
         return list(weaker_predictions(self._service.state.fleet, refusing))
 
     def explanation(self, reasons: Reasons, evicted: Event | None) -> api.Explanation:
-        """Return the answer to why; `evicted` is the newest eviction of the session."""
+        """Return the response to `why`; `evicted` is the newest eviction of the session."""
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
         return api.Explanation(
             session=reasons.session,
@@ -313,7 +313,7 @@ class Answers:
         )
 
     def overview(self, at: float) -> api.Overview:
-        """Return everything at once, for live views; closed sessions are left out."""
+        """Return the state of everything, for live views; closed sessions are left out."""
         return api.Overview(
             at=at,
             server=self._server,
@@ -325,7 +325,7 @@ class Answers:
         )
 
     def room(self) -> api.RoomBody:
-        """Return what is idle, how much of it is fragments, and what fits."""
+        """Return the idle capacity, how much of it is fragments, and what fits."""
         fleet, learning = self._service.state.fleet, self._service.learning
         found = fragments_of(fleet, learning.workload or NOTHING)
         known = learning.workload is not None and not learning.missing
@@ -348,7 +348,7 @@ class Answers:
 
 
 def result_body(result: TaskResult) -> api.Result:
-    """Return how a task ended."""
+    """Return the result of a task."""
     return api.Result(
         task=result.task,
         sequence=result.sequence,
@@ -396,12 +396,12 @@ def application_body(application: Application) -> api.ApplicationBody:
 
 
 def event_body(event: Event) -> api.EventBody:
-    """Return what happened."""
+    """Return the body of an event."""
     return msgspec.convert(event, api.EventBody, from_attributes=True)
 
 
 def _free(fleet: Fleet, card: int) -> Grant:
-    """Return what nobody holds of a card; nothing where more is held than there is."""
+    """Return the part of a card that is free; 0 where more is held than there is."""
     compute, vram = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
     return Grant.amounts(fleet.cards[card], compute, vram)
 
@@ -422,7 +422,7 @@ def _amount(amount: Resources) -> api.AmountBody:
 
 
 def _limit_text(limit: Limit) -> str | None:
-    """Return a limit as the text that made it; an unlimited dimension is left out."""
+    """Return a limit as its text; an unlimited dimension is left out."""
     amounts = (limit.cpu_milli, limit.memory_bytes, limit.gpu_milli)
     whole = str(Resources(*(amount or 0 for amount in amounts))).split(",")
     named = [text for text, amount in zip(whole, amounts, strict=True) if amount is not None]

@@ -1,4 +1,4 @@
-"""The handlers of the HTTP API: decode, call a use case, wait until it is durable, answer."""
+"""The handlers of the HTTP API: decode, call a use case, wait until it is durable, respond."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BODY_LIMIT = 8 * 1024 * 1024
 TASKS_LIMIT = 512 * 1024 * 1024
 MAX_WAIT_S = 60.0
 CANCEL_WAIT_S = 2 * STOP_GRACE_S
-"""How long the answer to a cancel may take, so that it says how the task ended; it ends in any case."""
+"""Seconds that the response to a cancel may wait for the result of the task; the task ends in any case."""
 
 MAX_PAGE = 10_000
 
@@ -41,7 +41,7 @@ class Api:
         self._shut_down = shut_down
 
     def endpoints(self) -> list[Endpoint]:
-        """Return every route under /v1 that answers with a body."""
+        """Return all routes under /v1 that respond with a body."""
         s, t = "/v1/sessions/{session}", "/v1/sessions/{session}/tasks"
         return [
             Endpoint("GET", "/v1/server", self.server, "the server", api.ServerBody),

@@ -44,7 +44,10 @@ def make_app(
     shut_down: Callable[[], None],
     pages: Iterable[BaseRoute] = (),
 ) -> Starlette:
-    """Return the application over one service. `hosts` are the names it may be called by, `pages` the web front."""
+    """Return the application over one service.
+
+    `hosts` are the host names it accepts, `pages` the web front end.
+    """
     answers = Answers(service, server, notes)
     handlers = Api(service, answers, shut_down)
     requests = AllocationApi(service)

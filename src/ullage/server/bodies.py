@@ -1,4 +1,4 @@
-"""What callers send, as model values: decoded, checked, and refused with field, value and fix."""
+"""Request bodies as model values: decoded, checked, and refused with field, value and fix."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def read_body(request: Request, kind: type[_Body], limit_bytes: int) -> _B
 
 
 async def read_raw(request: Request, limit_bytes: int) -> bytes:
-    """Return the request's body; no more of it is read than is allowed.
+    """Return the request's body; reading stops at the limit.
 
     Raises:
         InvalidRequest: it is too large.
@@ -73,7 +73,7 @@ def decode(request: Request, raw: bytes, kind: type[_Body]) -> _Body:
 def session_spec(
     body: api.CreateSession, application: Application, default: ResourceRequirement, numa: ZonePolicy | None
 ) -> SessionSpec:
-    """Return the specification of a session: what is left out comes from its application and the operator."""
+    """Return the specification of a session; omitted fields come from its application and the operator."""
     return SessionSpec(
         application=body.application,
         resreq=default.aligned(numa) if body.resreq is None else requirement(body.resreq, numa),
@@ -93,7 +93,7 @@ def session_spec(
 
 
 def requirement(value: str | api.ResourceMap, numa: ZonePolicy | None) -> ResourceRequirement:
-    """Return a requirement from its text or its mapping; `numa` is the operator's word where it has none."""
+    """Return a requirement from its text or its mapping; `numa` is the operator's default."""
     found = ResourceRequirement.from_string(value) if isinstance(value, str) else _from_map(value)
     check_vram(found.part)
     return found.aligned(numa)

@@ -1,4 +1,4 @@
-"""The handler of making room."""
+"""The handler of consolidation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ullage.wire import consolidation as wire
 from ullage.wire.allocation import UNNAMED
 
 _LEAVING = 202
-"""The status when somebody was told to leave."""
+"""The HTTP status when workloads were asked to leave."""
 
 
 class ConsolidationApi:
@@ -28,7 +28,7 @@ class ConsolidationApi:
         self._service = service
 
     def endpoints(self) -> list[Endpoint]:
-        """Return the one route."""
+        """Return the only route."""
         others = ((_LEAVING, wire.RoomPlan),)
         return [
             Endpoint(
@@ -43,7 +43,7 @@ class ConsolidationApi:
         ]
 
     async def make(self, request: HttpRequest) -> wire.RoomPlan | Answer:
-        """Answer or carry out a plan."""
+        """Respond with a plan, or carry it out."""
         body = await bodies.read_body(request, wire.MakeRoom, BODY_LIMIT)
         asked, uids = self._asked(body), _uids(body)
         if body.dry_run:
@@ -59,7 +59,7 @@ class ConsolidationApi:
 
 
 def _uids(body: wire.MakeRoom) -> list[str]:
-    check_units(body.count)  # before there is a list of so many
+    check_units(body.count)  # before a list of this length is built
     if body.uids is None:
         return [f"room-{number}" for number in range(1, body.count + 1)]
     if len(set(body.uids)) != len(body.uids) or len(body.uids) != body.count:

@@ -1,4 +1,4 @@
-"""An answer waits for the disk."""
+"""A response waits until its changes are on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _Result = TypeVar("_Result")
 
 
 async def durable(use_case: Callable[..., _Result], *args: Any) -> _Result:
-    """Call a use case that takes a callback last, and wait until what it changed is stored."""
+    """Call a use case whose last argument is a callback, and wait until its changes are stored."""
     stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done() -> None:

@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: one body, one status per kind."""
+"""Errors as HTTP responses: one body, one status per kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNROUTED = {
 
 
 def status_of(error: UllageError) -> int:
-    """404 for what does not exist, 403 for what is not the caller's, 400 for other bad input, 409, 507, 503 for us."""
+    """Return 404 for a missing object, 403 for a forbidden one, 400 for other bad input; 409, 507 or 503 otherwise."""
     if isinstance(error, NotFound):
         return 404
     if isinstance(error, Forbidden):
@@ -33,19 +33,19 @@ def status_of(error: UllageError) -> int:
 
 
 def error_response(error: UllageError, status: int | None = None) -> Response:
-    """Return the answer to a failed request."""
+    """Return the response to a failed request."""
     body = ErrorBody(code=error.code, message=error.message, field=error.field)
     return Response(msgspec.json.encode(body), status or status_of(error), media_type="application/json")
 
 
 async def on_error(_: Request, error: Exception) -> Response:
-    """Starlette's handler for our errors."""
+    """Handle our errors for Starlette."""
     assert isinstance(error, UllageError)
     return error_response(error)
 
 
 async def on_no_route(request: Request, error: Exception) -> Response:
-    """Starlette's handler where no handler of ours is: no such route, or not by this method."""
+    """Handle a request without a handler for Starlette: no such route, or not for this method."""
     assert isinstance(error, HTTPException)
     code, text = _UNROUTED.get(error.status_code, (f"http-{error.status_code}", error.detail))
     path = request.url.path if len(request.url.path) <= _SHOWN else f"{request.url.path[:_SHOWN]}..."
@@ -54,6 +54,6 @@ async def on_no_route(request: Request, error: Exception) -> Response:
 
 
 async def on_fault(_: Request, error: Exception) -> Response:
-    """Starlette's handler for what nobody expected; it is logged as well."""
+    """Handle an unexpected error for Starlette; it is logged as well."""
     body = ErrorBody(code="internal", message=f"the server failed ({type(error).__name__}); its log says where")
     return Response(msgspec.json.encode(body), 500, media_type="application/json")

@@ -21,14 +21,14 @@ from ullage.wire import gang as wire
 
 
 class GangApi:
-    """Handlers over one service; members are read and shown as allocations are."""
+    """Handlers over one service; members are read and shown like allocations."""
 
     def __init__(self, service: Service, allocations: AllocationApi) -> None:
         self._gangs = service.gangs
         self._allocations = allocations
 
     def endpoints(self) -> list[Endpoint]:
-        """Return every route of gangs."""
+        """Return all routes of gangs."""
         g = "/v1/gangs/{key}"
         return [
             Endpoint("PUT", g, self.put, "ask for several requests together", wire.GangBody, wire.PutGang),

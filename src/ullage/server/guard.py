@@ -1,7 +1,7 @@
-"""Who may come in: a bearer token, asked for by default, and only from where this server is meant to be.
+"""Authentication: a bearer token, required by default, and checks of where the request comes from.
 
-The `Host` check stops DNS rebinding, the `Origin` check stops other web pages. The key of the live page opens reading
-only. It is no cookie: a browser sends cookies to every port of a host, and another user may listen on one.
+The `Host` check stops DNS rebinding, the `Origin` check stops other web pages. The key of the live page permits
+reading only. It is not a cookie: a browser sends cookies to every port of a host, and another user may listen on one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ullage.server.errors import error_response
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/", "/enter", "/favicon.ico"})
 _OPEN_FOLDER = "/static/"
-"""What the live page is made of holds nothing of this server."""
+"""The static files of the live page contain no data of this server."""
 
 _READING = frozenset({"GET", "HEAD"})
 
 
 class Guard:
-    """ASGI middleware: refuses what has no token or comes from elsewhere."""
+    """ASGI middleware: refuses requests without a token or from other origins."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str]) -> None:
         self._app = app
@@ -33,7 +33,7 @@ class Guard:
         self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it with 401 or 403."""
+        """Pass the request on, or respond with 401 or 403."""
         if scope["type"] == "http":
             refusal = self._refusal(Request(scope))
             if refusal is not None:
@@ -58,7 +58,7 @@ class Guard:
         )
 
     def knows(self, request: HTTPConnection) -> bool:
-        """Return whether the request carries the token, or for reading the key of the page."""
+        """Return whether the request has the token or, for reading, the key of the page."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return hmac.compare_digest(given.encode(), self._token.encode())
@@ -67,7 +67,7 @@ class Guard:
 
 
 def page_key(token: str) -> str:
-    """Return the key of the page: derived from the token, so that it cannot be used in its place."""
+    """Return the key of the page: derived from the token, so that it cannot replace it."""
     return hashlib.sha256(b"ullage page " + token.encode()).hexdigest()
 
 

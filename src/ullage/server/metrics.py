@@ -1,4 +1,4 @@
-"""Numbers for Prometheus, read from the state at each scrape."""
+"""Prometheus metrics, read from the state at each scrape."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class ServiceCollector(Collector):
 
 
 def render(service: Service, answers: Answers) -> bytes:
-    """Return the page Prometheus scrapes."""
+    """Return the page for Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ServiceCollector(service, answers))
     return generate_latest(registry)

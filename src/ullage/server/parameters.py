@@ -1,4 +1,4 @@
-"""Names and numbers in the path and the query of a request: how they are read, and how the OpenAPI document says so."""
+"""Names and numbers in the path and the query of a request: their parsing, and their OpenAPI schemas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATH: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("name", "session", "namespace", "key", "pod", "node", "uid"), _NAME),
     "task": {"type": "integer", "minimum": 1, "maximum": _MOST},
 }
-"""Schemas of what stands in paths."""
+"""Schemas of path parameters."""
 
 QUERY: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("session", "uid"), _NAME),
@@ -41,7 +41,7 @@ def session_of(request: Request) -> str:
     """Return the session in the path.
 
     Raises:
-        InvalidRequest: it is no name.
+        InvalidRequest: it is not a valid name.
 
     """
     return check_name("session", request.path_params["session"])
@@ -51,7 +51,7 @@ def task_of(request: Request) -> int:
     """Return the number of the task in the path.
 
     Raises:
-        InvalidRequest: it is no number from 1 of at most 15 digits.
+        InvalidRequest: it is not a number from 1 of at most 15 digits.
 
     """
     text: str = request.path_params["task"]
@@ -64,7 +64,7 @@ def count_of(request: Request, name: str, default: int) -> int:
     """Return a whole number from the query.
 
     Raises:
-        InvalidRequest: it is none, or has more than 15 digits.
+        InvalidRequest: it is not a whole number, or has more than 15 digits.
 
     """
     text = request.query_params.get(name)
@@ -81,7 +81,7 @@ def is_count(text: str) -> bool:
 
 
 def check_query(request: Request, known: tuple[str, ...]) -> None:
-    """Refuse what no handler reads.
+    """Refuse unknown query parameters.
 
     Raises:
         InvalidRequest: a query parameter that this route does not have.

@@ -1,4 +1,4 @@
-"""Where in a machine something lies, as a body."""
+"""The place of an allocation in a machine, as a body."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ullage.wire.api import PlacementBody
 
 
 def placement_body(placement: ZonePlacement | None) -> PlacementBody | None:
-    """Return a placement as it is shown; cards are shown with what is held of them."""
+    """Return the body of a placement; cards are left out, as they are shown with their amounts."""
     if placement is None:
         return None
     return PlacementBody(

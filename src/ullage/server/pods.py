@@ -1,4 +1,4 @@
-"""Handlers about pods: simulate one, free what one held, report the books in the words of their controllers."""
+"""Handlers about pods: simulate a pod, free its cards, report the ledger in the form that its controllers use."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ullage.wire.simulation import SimulateSchedule
 
 
 class PodApi:
-    """Handlers over one service. `domain` is that of the pods' annotations, as a query may say."""
+    """Handlers over one service. `domain` is that of the pods' annotations, unless a query names another."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def endpoints(self) -> list[Endpoint]:
-        """Both paths of both: the predecessor's, and ours."""
+        """Return both paths of each handler: the predecessor's, and ours."""
         simulate, report = "where a pod would go, and why", "every card and everybody who holds some"
         return [
             *(

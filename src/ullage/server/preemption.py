@@ -1,4 +1,4 @@
-"""Preemption as it is shown: victims, costs, attempts, and room that is kept."""
+"""Bodies of preemption: victims, costs, attempts, and reserved room."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ullage.wire import preemption as wire
 
 
 def preemption_body(fleet: Fleet, found: Preemption | NoPreemption) -> wire.PreemptionBody:
-    """Return who would give way, or that nobody helps."""
+    """Return the victims of a preemption, or the attempts if none helps."""
     attempts = [attempt_body(attempt) for attempt in found.attempts]
     if isinstance(found, NoPreemption):
         return wire.PreemptionBody(node=None, gpus=[], victims=[], cost=None, attempts=attempts)
@@ -29,7 +29,7 @@ def preemption_body(fleet: Fleet, found: Preemption | NoPreemption) -> wire.Pree
 
 
 def nomination_body(fleet: Fleet, nomination: Nomination) -> wire.NominationBody:
-    """Return a request that room is kept for."""
+    """Return a request for which room is reserved."""
     claim = nomination.request.claim
     return wire.NominationBody(
         uid=nomination.request.uid,
@@ -43,7 +43,7 @@ def nomination_body(fleet: Fleet, nomination: Nomination) -> wire.NominationBody
 
 
 def attempt_body(attempt: Attempt) -> wire.AttemptBody:
-    """Return what was tried on one node."""
+    """Return the attempt on one node."""
     return wire.AttemptBody(
         node=attempt.node,
         eligible=attempt.eligible,

@@ -21,7 +21,7 @@ from ullage.service.service import Service
 from ullage.wire import allocation as wire
 
 _SHOWN = RESOURCES[:-1]
-"""What quotas that are put here may cap: cores are for ResourceQuotas of Kubernetes alone."""
+"""The caps of quotas of this API: `cores` are for ResourceQuotas of Kubernetes alone."""
 
 
 class QuotaApi:
@@ -31,7 +31,7 @@ class QuotaApi:
         self._quotas = service.quotas
 
     def endpoints(self) -> list[Endpoint]:
-        """Return every route of quotas."""
+        """Return all routes of quotas."""
         q = "/v1/quotas"
         return [
             Endpoint("GET", q, self.all, "quotas and how they stand", list[wire.QuotaBody]),
@@ -88,7 +88,7 @@ def _quota(body: wire.PutQuota) -> Quota:
 
 
 def _as_sent(text: str) -> str:
-    """Return names and units of a quota's fields as a body has them."""
+    """Return a message with the names and units that a quota's body has."""
     text = re.sub(r"compute_gflops(: | \()(\d+)", lambda found: f"tflops{found[1]}{show_milli(int(found[2]))}", text)
     text = text.replace("compute_gflops", "tflops").replace("vram_bytes", "vram")
     text = re.sub(r"\btotal_(requests|limits)\b", r"total.\1", text)
@@ -124,7 +124,7 @@ def _quota_body(namespace: str, quota: Quota, status: QuotaStatus, assumed: Usag
 
 
 def _part(caps: Caps) -> wire.PartMap:
-    """Caps as they are put: TFLOPS as exact text, vram in bytes; nothing for no cap."""
+    """Return caps in the form of a request: TFLOPS as exact text, vram in bytes; nothing for no cap."""
     tflops = None if caps.compute_gflops is None else show_milli(caps.compute_gflops)
     return wire.PartMap(tflops=tflops, vram=caps.vram_bytes)
 

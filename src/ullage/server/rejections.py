@@ -1,4 +1,4 @@
-"""A rejection as it is shown, to people and programs."""
+"""The body of a rejection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ullage.wire.api import RejectionBody
 
 
 def rejection_body(rejection: Rejection) -> RejectionBody:
-    """Its fields and its sentence."""
+    """Return the fields of a rejection and its sentence."""
     return RejectionBody(
         node=rejection.node,
         gpu=rejection.gpu,

@@ -1,7 +1,7 @@
 """Requests that change something are refused at once while the disk of the server is full.
 
-A request that was taken before is answered then too: what it changed waits for room and is stored when there is some,
-so the client repeats it or looks. Cancelling is let through, because it may be what makes room.
+A request that was accepted before is then answered too: its change waits for room and is stored later, so the client
+repeats it or checks. Cancelling is let through, because it may free room.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.server.errors import error_response
 from ullage.service.service import Service
 
 CANCEL_S = 1.0
-"""Seconds that cancelling may take on a full disk before it is answered."""
+"""Seconds that cancelling may take on a full disk before the response."""
 
 _READING = frozenset({"GET", "HEAD"})
 _HARMLESS = ("/v1/shutdown", "/v1/plan", "/simulate-schedule")
@@ -30,7 +30,7 @@ class RoomGuard:
         service.on_no_room = self._end_waiting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it with 507."""
+        """Pass the request on, or respond with 507."""
         if scope["type"] != "http" or scope["method"] in _READING or scope["path"].endswith(_HARMLESS):
             await self._app(scope, receive, send)
         elif self._service.no_room is None:
@@ -45,7 +45,7 @@ class RoomGuard:
             task.cancel()
 
     async def _watched(self, scope: Scope, receive: Receive, send: Send, most_s: float | None = None) -> None:
-        """Pass the request on; while it has no answer, a full disk ends it."""
+        """Pass the request on; while it has no response, a full disk ends it."""
         task = asyncio.current_task()
         assert task is not None, "a request is answered in a task"
         answered = False

@@ -1,4 +1,4 @@
-"""Making room as it is shown: who moves where, what it costs, who stays."""
+"""Bodies of consolidation: which workloads move where, the cost, and which stay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ullage.wire import consolidation as wire
 
 
 def room_plan(found: Consolidation | NoConsolidation, uids: Sequence[str] = ()) -> wire.RoomPlan:
-    """Return a plan, or why there is none; with the uids under which room is kept it was carried out."""
+    """Return the body of a plan, or why there is none; `uids` of reserved room mean that it was carried out."""
     stays = {reason.value: number for reason, number in found.stays.items()}
     if isinstance(found, NoConsolidation):
         refusal = rejection_body(found.rejections[0])

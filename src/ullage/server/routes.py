@@ -1,4 +1,4 @@
-"""One table of routes: it makes the application and its OpenAPI document."""
+"""The table of routes, from which the application and its OpenAPI document are made."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ullage.wire.api import ErrorBody
 Handler = Callable[[Request], Awaitable[Any]]
 
 _OURS = "/v1/"
-"""Routes of other products' clients, under other paths, take what those send."""
+"""The prefix of our routes; routes for clients of other products accept the bodies of those clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a handler answers where the status is not the usual one of its route."""
+    """A response with another status than the usual one of its route."""
 
     status: int
     body: Any
@@ -49,7 +49,7 @@ class Endpoint:
     others: tuple[tuple[int, Any], ...] = ()
 
     def route(self) -> Route:
-        """As Starlette wants it."""
+        """Return the route for Starlette."""
         return Route(self.path, self._respond, methods=[self.method], name=self.summary)
 
     async def _respond(self, request: Request) -> Response:
@@ -68,7 +68,7 @@ class Endpoint:
 
 
 def openapi(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of the routes, with schemas from the wire structs."""
+    """Return the OpenAPI 3.1 document of the routes, with schemas from the body types."""
     endpoints = list(endpoints)
     used = ((endpoint.body, endpoint.answer, *(kind for _, kind in endpoint.others)) for endpoint in endpoints)
     kinds = [kind for group in used for kind in group if kind is not None]

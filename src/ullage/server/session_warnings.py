@@ -1,4 +1,4 @@
-"""What a session is warned of when it is opened."""
+"""Warnings about a session when it is opened."""
 
 from __future__ import annotations
 

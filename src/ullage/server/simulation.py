@@ -1,4 +1,4 @@
-"""What would happen to a pod, and who holds which card: the allocator's answers as wire bodies."""
+"""The simulated placement of a pod, and the holders of each card, as bodies."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from ullage.wire.pod import (
 )
 
 SCHEDULERS = ("ullage",)
-"""Names of the scheduler whose pods are looked at."""
+"""Names of the scheduler whose pods are simulated."""
 
 _NOT_CREATED = "simulated"
-"""The uid of a pod that has none yet."""
+"""The uid of a pod that does not have one yet."""
 
 
 def simulate_schedule(
@@ -47,13 +47,13 @@ def simulate_schedule(
     defaults: PodDefaults = PLAIN_DEFAULTS,
     schedulers: Sequence[str] = SCHEDULERS,
 ) -> wire.SimulateSchedule:
-    """Return where a pod would go now and why; nothing changes. `pod` is a body, or what was read of one.
+    """Return where a pod would go now and why; nothing changes. `pod` is a body, or a parsed pod.
 
-    What its annotations say wrong, or a pool that is not known, is an answer, as is a refusal. What
-    admission would refuse is a warning: the question is where the pod would go.
+    A wrong annotation, or an unknown pool, is a response, as is a refusal. An error of admission is a warning, because
+    the question is where the pod would go.
 
     Raises:
-        InvalidRequest: the body cannot be read, a field of the pod is not of its type, or the pod names
+        InvalidRequest: the body cannot be read, a field of the pod has a wrong type, or the pod names
             a scheduler that is none of `schedulers`. Unavailable: the allocator is not ready.
 
     """
@@ -71,7 +71,7 @@ def simulate_schedule(
 
 
 def allocation_report(allocator: Allocator) -> AllocationReport:
-    """Return all cards and all who hold some, executors too; whether one is assumed is in its `state`."""
+    """Return all cards and all their holders, executors too; `state` says whether an allocation is assumed."""
     fleet = allocator.fleet
     cards = {gpu.uuid: gpu for gpu in fleet.cards}
     ledger = sorted(fleet.ledger.items())
@@ -98,7 +98,7 @@ def _admission(pod: PodRequest) -> tuple[str, ...]:
 
 
 def _card(fleet: Fleet, card: int) -> CardEntry:
-    """Return a card as the books have it; who is not only assumed is bound, those who are leaving too."""
+    """Return a card of the ledger; every allocation that is not only assumed counts as bound, a releasing one too."""
     bound, assumed = [0, 0], [0, 0]
     for uid, charge in fleet.holders[card].items():
         held = assumed if fleet.ledger[uid].state is AllocationState.ASSUMED else bound
@@ -109,7 +109,7 @@ def _card(fleet: Fleet, card: int) -> CardEntry:
 
 
 class _Simulation:
-    """One decision, told in full."""
+    """One decision in full detail."""
 
     def __init__(self, allocator: Allocator, request: Request, decision: Decision) -> None:
         self._allocator = allocator
@@ -119,7 +119,7 @@ class _Simulation:
         self._stages = decision.candidates.stages
 
     def answer(self, warnings: tuple[str, ...]) -> wire.SimulateSchedule:
-        """Return the whole."""
+        """Return the whole response."""
         outcome = self._decision.outcome
         if isinstance(outcome, Choice):
             warnings = (*warnings, *weaker_predictions(self._fleet, [outcome.node]))
@@ -167,7 +167,7 @@ class _Simulation:
         )
 
     def _per_node(self, otherwise: str) -> dict[str, str]:
-        """Return why each node will not do: what the stage said that removed its last cards."""
+        """Return why each node does not fit: the reason of the stage that removed its last cards."""
         found = {node.name: otherwise if node.gpus else "it has no cards" for node in self._fleet.nodes}
         for stage in self._stages:
             if stage.removed and stage.removed[0].node is None:
@@ -176,7 +176,7 @@ class _Simulation:
         return found
 
     def _lost(self, stage: Stage) -> dict[str, str]:
-        """Return what a stage said that speaks of no node, for those that lost cards by it."""
+        """Return the reason of a stage without a reason per node, for nodes that lost cards by it."""
         fleet, kept, said = self._fleet, set(stage.kept), _said(stage.removed[0])
         lost = (card for card, gpu in enumerate(fleet.cards) if gpu.uuid not in kept)
         return {fleet.nodes[int(fleet.card_row[card])].name: said for card in lost}
@@ -195,7 +195,7 @@ class _Simulation:
         )
 
     def _others(self, node: str, uuids: set[str]) -> tuple[str, ...]:
-        """Return cards of a node that are not among these."""
+        """Return the cards of a node that are not among these."""
         on_node = self._fleet.uuids(self._fleet.cards_on(self._fleet.row_of[node]))
         return tuple(uuid for uuid in on_node if uuid not in uuids)
 
@@ -218,7 +218,7 @@ class _Simulation:
         }
 
     def _quota(self) -> wire.QuotaVerdict:
-        """Return all that the quotas say, on each kind of card that the request counts differently on."""
+        """Return the verdict of the quotas, on each kind of card for which the request counts differently."""
         fleet, rules, request = self._fleet, self._allocator.rules, self._request
         kinds = {
             (amounts_on(fleet, card, request), cores_on(fleet, card, request)): card for card in range(len(fleet.cards))
@@ -234,7 +234,7 @@ class _Simulation:
 
 
 def _reason(refusal: Refusal) -> str:
-    """Return the numbers of a quota that refused, else how many cards or nodes said what."""
+    """Return the numbers of a quota that refused, else how many cards or nodes have each reason."""
     first = refusal.rejections[0] if refusal.rejections else None
     if first is not None and first.quota is not None:
         return _said(first)
@@ -244,7 +244,7 @@ def _reason(refusal: Refusal) -> str:
 
 
 def _whole(scores: Scores) -> dict[str, dict[str, int]]:
-    """Scores of cards as the integers that readers of this document expect."""
+    """Return scores of cards as whole numbers, as readers of this document expect."""
     return {node: {uuid: round(score) for uuid, score in cards.items()} for node, cards in scores.cards.items()}
 
 
@@ -253,5 +253,5 @@ def _said(rejection: Rejection) -> str:
 
 
 def _by_node(stage: Stage) -> dict[str, str]:
-    """Return what a stage said of each node, in the words of the first of its cards."""
+    """Return the reason of a stage for each node, from the first of its cards."""
     return {rejection.node: _said(rejection) for rejection in reversed(stage.removed) if rejection.node is not None}

@@ -26,23 +26,23 @@ from ullage.service.state import SessionRecord
 from ullage.wire.output_log import LIMIT, LogReader, NotALog
 
 LIVE_GAP_S = 0.5
-"""Least time between two overviews."""
+"""The least time between two overviews."""
 
 LIVE_BEAT_S = 5.0
 """An overview is sent at least this often, so that ages on a live page stay true."""
 
 LOG_POLL_S = 0.05
-"""Seconds between two looks at a log of which nothing more was there."""
+"""Seconds between two reads of a log without new data."""
 
 CHUNK = 64 * 1024
-"""Bytes of one event of a log. All other requests have their turn after each."""
+"""Bytes of one event of a log. All other requests have their turn after each event."""
 
 _CURSOR = re.compile(r"(?:s(\d{1,18}))?o(\d{1,18})e(\d{1,18})", re.ASCII)
 _TERMINAL = frozenset(state.value for state in TaskState if state.terminal)
 
 
 class Streams:
-    """Handlers of endless answers. `task_logs` is where the engine writes what tasks print."""
+    """Handlers of streams. `task_logs` is where the engine writes the output of tasks."""
 
     def __init__(self, service: Service, answers: Answers, handlers: Api, task_logs: Path) -> None:
         self._service = service
@@ -65,12 +65,12 @@ class Streams:
         ]
 
     async def live(self, _: Request) -> EventSourceResponse:
-        """Overviews, at most two a second."""
+        """Stream overviews, at most two a second."""
         return EventSourceResponse(self._overviews())
 
     async def _overviews(self) -> AsyncIterator[dict[str, str]]:
         while True:
-            # Listening begins before the picture is taken: what changes while it is sent is not missed.
+            # Listening begins before the state is read, so that a change while it is sent is not missed.
             with self._service.news.listen(News.EVERYTHING) as heard:
                 overview = self._answers.overview(time.time())
                 yield {"event": "overview", "data": msgspec.json.encode(overview).decode()}
@@ -78,7 +78,7 @@ class Streams:
                 await heard(LIVE_BEAT_S)
 
     async def log(self, request: Request) -> EventSourceResponse:
-        """Return what the task wrote, as base64; `Last-Event-ID` resumes where a lost connection stopped."""
+        """Stream the output of the task, as base64; `Last-Event-ID` resumes where a lost connection stopped."""
         session, task = session_of(request), task_of(request)
         record = self._service.state.session(session)
         self._api.find_task(session, task)
@@ -100,10 +100,13 @@ class Streams:
     async def _follow(
         self, record: SessionRecord, task: int, printed: _Printed, *, follow: bool
     ) -> AsyncIterator[bytes]:
-        """Events of one log, a chunk a turn; the last one says how the task ended, if the session is still there."""
+        """Yield events of one log, a chunk a turn.
+
+        The last event has the result of the task, if the session still exists.
+        """
         ended = False
         while self._service.state.sessions.get(record.id) is record:
-            # Asked before reading: what is written before the end is read, and nothing that still writes after it.
+            # Checked before reading: all output before the end is read, and none that is written after it.
             if not ended and (not follow or self._has_ended(record, task)):
                 await asyncio.to_thread(printed.stop_at_end)
                 ended = True
@@ -121,7 +124,10 @@ class Streams:
                 await self._service.news.wait(record.id, LOG_POLL_S)
 
     def _has_ended(self, record: SessionRecord, task: int) -> bool:
-        """Whether the end of a task is stored; the store is asked only once the task is at no executor any more."""
+        """Return whether the end of a task is stored.
+
+        The store is read only once the task is at no executor any more.
+        """
         if self._service.tasks.unfinished(record.id, task):
             return False
         try:
@@ -131,7 +137,7 @@ class Streams:
 
 
 class _Printed:
-    """Both streams of one task as events, from where a client is."""
+    """Both output streams of one task as events, from the client's position on."""
 
     def __init__(self, session: int, folder: Path, task: int, out: int, err: int) -> None:
         self._session = session
@@ -142,7 +148,7 @@ class _Printed:
         }
 
     def stop_at_end(self) -> None:
-        """Read no further than what is written by now."""
+        """Read no further than the present end."""
         for reader in self._readers.values():
             try:
                 reader.stop_at_end()
@@ -150,7 +156,7 @@ class _Printed:
                 continue  # reading says so
 
     def read(self) -> list[bytes]:
-        """Return the next chunk of each stream; nothing if no more is there now."""
+        """Return the next chunk of each stream; nothing if there is no more yet."""
         events = []
         for stream, reader in self._readers.items():
             try:
@@ -174,6 +180,9 @@ class _Printed:
 
 
 def _event(name: str, line: bytes, position: str = "") -> bytes:
-    """One server-sent event with one line of data; written here because the library searches data for ends of lines."""
+    """Return one server-sent event with one line of data.
+
+    It is written here because the library searches data for ends of lines.
+    """
     head = f"id: {position}\r\nevent: {name}" if position else f"event: {name}"
     return b"%s\r\ndata: %s\r\n\r\n" % (head.encode(), line)

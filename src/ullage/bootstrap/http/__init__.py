@@ -1,1 +1,1 @@
-"""HTTP servers that answer unknown callers within fixed bounds of memory and time."""
+"""HTTP servers that serve unknown callers within fixed limits of memory and time."""

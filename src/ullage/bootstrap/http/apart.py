@@ -1,6 +1,6 @@
-"""Servers with an event loop of their own: what strangers send is read there, and only whole requests are handed over.
+"""Servers with an event loop of their own, which read untrusted requests and hand over complete ones only.
 
-The application runs on the loop that made it, because it reads and changes what belongs to that loop.
+The application runs on the loop that made it, because it reads and changes objects of that loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class LoopApart:
-    """A thread with an event loop. Entered, it runs; left, it has ended."""
+    """A thread with an event loop, which runs inside the context."""
 
     def __init__(self) -> None:
         self._loop = uvloop.new_event_loop()
@@ -34,7 +34,7 @@ class LoopApart:
         self._loop.close()
 
     def start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Future[_T]:
-        """Run a coroutine there; the future belongs to the caller's loop."""
+        """Run a coroutine on that loop; the future belongs to the caller's loop."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def _run(self) -> None:
@@ -43,9 +43,9 @@ class LoopApart:
 
 
 class HandedOver:
-    """An application for a server apart: it is asked on the loop that made this, `at_once` requests at a time.
+    """An application for a server with its own loop: it is called on the loop that made this, `at_once` times at most.
 
-    Of a body no more than `most_bytes` and one byte are read; the application refuses it by its length.
+    At most `most_bytes` and one byte of a body are read; the application refuses it by its length.
     """
 
     def __init__(self, app: ASGIApp, *, most_bytes: int, at_once: int) -> None:
@@ -54,7 +54,7 @@ class HandedOver:
         self._turns = asyncio.Semaphore(at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the request, have it answered, and send the answer."""
+        """Read the request, call the application, and send the response."""
         body = await self._body(receive)
         async with self._turns:
             asked = asyncio.run_coroutine_threadsafe(_answer(self._app, scope, body), self._home)
@@ -75,7 +75,7 @@ class HandedOver:
 
 
 async def _answer(app: ASGIApp, scope: Scope, body: bytes) -> list[Message]:
-    """Ask an application that needs nothing more of its caller than the request."""
+    """Return the messages of an application that needs nothing but the request from its caller."""
     answer: list[Message] = []
 
     async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""What one HTTP server spends on callers that it does not know yet."""
+"""The limits of one HTTP server on unauthenticated callers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def _connections() -> int:
 class Bounds:
     """Limits of one server.
 
-    `head_bytes` bounds the request line with all headers, and also what a chunked body has between two pieces of data.
-    `head_s` bounds the time from the connection, or from the first byte of a request, to the end of its headers.
-    A body has to bring `body_step_bytes` in each `body_s`. `bodies_bytes` bounds all unfinished requests together.
-    A body comes in at most `pieces` pieces, and one more for each `piece_bytes`: each chunk takes time of its own.
-    A request that was answered before its body came in full may send `drained_bytes` more within `drain_s`.
-    `pipelined` bounds the requests that wait on one connection for the answer to an earlier one.
-    `stalled_s` bounds the time in which a client reads nothing of its answer.
+    `head_bytes` limits the request line with all headers, and also the bytes of a chunked body between two pieces of
+    data. `head_s` limits the time from the connection, or from the first byte of a request, to the end of its headers.
+    A body has to bring `body_step_bytes` in each `body_s`. `bodies_bytes` limits all unfinished requests together. A
+    body comes in at most `pieces` pieces, and one more for each `piece_bytes`: each chunk takes time of its own. A
+    request that was answered before its body was complete may send `drained_bytes` more within `drain_s`. `pipelined`
+    limits the requests that wait on one connection for the response to an earlier one. `stalled_s` limits the time in
+    which a client reads nothing of its response.
     """
 
     connections: int
@@ -46,10 +46,10 @@ class Bounds:
 
 
 def local_bounds() -> Bounds:
-    """Return the bounds of a local server: bodies are read after the token was checked, and streams may pause."""
+    """Return the limits of a local server: bodies are read after the token was checked, and streams may pause."""
     return Bounds(connections=_connections())
 
 
 def cluster_bounds() -> Bounds:
-    """Return the bounds of one port of a Kubernetes front, where bodies may come from unknown callers."""
+    """Return the limits of one port of a Kubernetes front, where bodies may come from unknown callers."""
     return Bounds(connections=min(512, _connections() // 4), body_s=10.0, bodies_bytes=128 * _MIB, stalled_s=30.0)

@@ -1,7 +1,7 @@
-"""One HTTP connection that keeps within bounds whatever its caller sends.
+"""One HTTP connection within limits on all that its caller sends.
 
-uvicorn and httptools bound neither the head of a request nor the time that a request takes, and go on reading a body
-after its request was answered. This protocol bounds all of it before any byte reaches the application.
+uvicorn and httptools limit neither the head of a request nor the time that a request takes, and go on reading a body
+after its request was answered. This protocol limits all of it before any byte reaches the application.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ullage.wire.api import ErrorBody
 _BAD_REQUEST = 400
 _HEAD_TOO_LARGE = 431
 _FLUSH_S = 0.02
-"""Time to send a short answer before its connection is cut."""
+"""Seconds to send a short response before its connection is cut."""
 
 
 _PAUSE_S = 0.02
-"""Between two reads of a body that nobody needs, and of a head that comes in more than two pieces."""
+"""Seconds between two reads of a body that is discarded."""
 
 _PIECES_OF_A_HEAD = 2
 """Pieces in which a head may come before each further one doubles the pause."""
@@ -35,7 +35,7 @@ _MOST_DOUBLED = 6
 
 
 class _TooMuchError(Exception):
-    """Stops the parser in the middle of what came."""
+    """Stops the parser in the middle of the data."""
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -52,36 +52,36 @@ class BoundedConnection(HttpToolsProtocol):
         super().__init__(config, state, app_state)
         self._others, self._bounds, self._arriving = connections, connections.bounds, arriving
         self._phase: Phase | None = None
-        self._message: Phase | None = None  # what of a request is underway: its head, its body, or nothing
-        self._moved = False  # the parser gave something since the last piece
-        self._unparsed = 0  # bytes since the parser gave something
+        self._message: Phase | None = None  # the part of a request in progress: its head, its body, or none
+        self._moved = False  # the parser made progress since the last piece
+        self._unparsed = 0  # bytes since the parser made progress
         self._pieces_unparsed = 0
         self._header_count = 0
-        self._body = 0  # bytes of the body that count as kept
+        self._body = 0  # bytes of the body that count as buffered
         self._step = 0
-        self._pieces = self._pieces_bytes = 0  # of the body that is underway
-        self._fault = ""  # what is wrong with the request, where the parser cannot say it
+        self._pieces = self._pieces_bytes = 0  # of the body in progress
+        self._fault = ""  # the error of the request, if the parser cannot report it
         self._drained = 0
         self._running: RequestResponseCycle | None = None  # the request that is being answered
 
     def cut(self) -> None:
-        """Close the connection now, without an answer."""
+        """Close the connection now, without a response."""
         self._release_body()
         self.transport.abort()
 
     # --- the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for the first head."""
+        """Start to wait for the first head."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn names a narrower kind
         self._others.begin(self._arriving, self)
         self._phase = Phase.HEAD
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what the connection holds, and let a request that is being answered end in silence.
+        """Release the connection's resources, and end a request without a log line.
 
-        uvicorn does so for the last request that came, which waits where several came at once. What writes an answer
-        to a closed connection would log an error: a line of the log for each connection that a stranger opens.
+        uvicorn does so for the last request that came, which waits where several came at once. Writing a response to a
+        closed connection would log an error: a line for each connection that an unknown caller opens.
         """
         self._release_body()
         if self._running is not None and not self._running.response_complete:
@@ -91,7 +91,7 @@ class BoundedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, piece by piece, and stop at the first bound."""
+        """Parse the data, piece by piece, and stop at the first limit."""
         room = self._bounds.head_bytes - self._unparsed
         if len(data) <= room:
             self._parse(data)
@@ -123,7 +123,7 @@ class BoundedConnection(HttpToolsProtocol):
                 self._pause(_PAUSE_S * 2**doubled)
 
     def _pause(self, seconds: float) -> None:
-        """Read nothing for a moment: bytes that nobody needs, or that come one by one, must not take others' time."""
+        """Pause reading: a body that is discarded must not take time from others."""
         if not self.flow.read_paused:
             self.flow.pause_reading()
             self.loop.call_later(seconds, self._read_on)
@@ -133,7 +133,7 @@ class BoundedConnection(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _settle(self) -> None:
-        """Wait for what the connection lacks now."""
+        """Wait for the next part of the request or response."""
         answered = self._answered
         if self.flow.write_paused:
             phase: Phase | None = Phase.STALLED
@@ -156,18 +156,18 @@ class BoundedConnection(HttpToolsProtocol):
         self._others.wait(self, phase)
 
     def pause_writing(self) -> None:
-        """Begin to wait for a client that reads nothing of its answer."""
+        """Start the time limit of a client that reads nothing of its response."""
         super().pause_writing()
         self._settle()
 
     def resume_writing(self) -> None:
-        """Go on: the client reads again."""
+        """Continue: the client reads again."""
         super().resume_writing()
         self._settle()
 
     @property
     def _answered(self) -> bool:
-        """Whether every request that was started is answered."""
+        """Return whether every request that was started is answered."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
@@ -183,7 +183,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._pieces = self._pieces_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header while there are few; trailers are dropped."""
+        """Keep a header within the limit; trailers are dropped."""
         if self._message is not Phase.HEAD:
             return
         self._header_count += 1
@@ -194,7 +194,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Start the request, unless it has too many headers.
 
         Raises:
-            _TooMuchError: too many requests before it are not answered.
+            _TooMuchError: too many earlier requests are unanswered.
 
         """
         if self._too_many_headers:
@@ -205,10 +205,10 @@ class BoundedConnection(HttpToolsProtocol):
         self._message, self._moved = Phase.BODY, True
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of a body, and count it while its request is underway.
+        """Take a piece of a body, and count it while its request is in progress.
 
         Raises:
-            _TooMuchError: the pieces are too small: to parse them would take the time of others.
+            _TooMuchError: the pieces are too small, and would take too long to parse.
 
         """
         if self._too_many_headers:
@@ -244,7 +244,7 @@ class BoundedConnection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of a body that nobody needs."""
+        """Wait for the next request, or for the rest of a body that is discarded."""
         self._release_body()
         super().on_response_complete()
         if self.transport.is_closing():
@@ -253,9 +253,9 @@ class BoundedConnection(HttpToolsProtocol):
             self._settle()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP as an `ErrorBody`; cut a connection where that would be no answer to the request."""
+        """Refuse malformed HTTP with an `ErrorBody`, or cut a connection with an earlier request in progress."""
         if self._message is Phase.BODY and self._may_refuse_body:
-            self.cycle.disconnected = True  # what its application sends from now on goes nowhere
+            self.cycle.disconnected = True  # further output of its application is discarded
             self.cycle.message_event.set()
         elif self._message is Phase.BODY or not self._answered:
             self.cut()
@@ -265,12 +265,12 @@ class BoundedConnection(HttpToolsProtocol):
 
     @property
     def _may_refuse_body(self) -> bool:
-        """Whether the request whose body is underway is the only one on its connection that lacks an answer."""
+        """Return whether the request in progress is the only one on its connection without a response."""
         return self._running is self.cycle and not self.cycle.response_started
 
     def _refuse_head(self) -> None:
         if self._message is not Phase.HEAD or not self._answered:
-            self.cut()  # an answer was begun on this connection, or it is not even a request
+            self.cut()  # a response was begun on this connection, or it has no request
             return
         most = f"{self._bounds.head_bytes} bytes and {self._bounds.headers} headers"
         message = f"the head of the request is too large; at most {most} are read"
@@ -283,7 +283,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._leave()
 
     def _leave(self) -> None:
-        """Close what was answered; over TLS a close alone goes on reading what still comes."""
+        """Close an answered connection; over TLS a close alone continues to read data."""
         self.transport.close()
         self.loop.call_later(_FLUSH_S, self.cut)
 

@@ -1,4 +1,4 @@
-"""All connections of one server, by what they wait for: the oldest one leaves when its time or the room ends."""
+"""All connections of one server, by what they wait for: the oldest one is cut when its time or the memory runs out."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Connection(Protocol):
     """A connection that can be cut."""
 
     def cut(self) -> None:
-        """Close it now, without an answer."""
+        """Close it now, without a response."""
 
 
 class Connections:
-    """The connections of one server. A connection that is being answered waits for nothing."""
+    """The connections of one server. A connection whose request is being answered has no time limit."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
         self.bounds = bounds
@@ -50,11 +50,11 @@ class Connections:
         }
 
     def __len__(self) -> int:
-        """Return how many are open."""
+        """Return the number of open connections."""
         return len(self._open)
 
     def admit(self, connection: Connection) -> bool:
-        """Count a new connection, and cut the oldest one that waits if there are too many.
+        """Count a new connection, and cut the oldest waiting one if there are too many.
 
         Return False, and do not count it, if all others are being answered.
         """
@@ -64,12 +64,12 @@ class Connections:
         return True
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection that is closed."""
+        """Remove a closed connection."""
         self.wait(connection, None)
         self._open.discard(connection)
 
     def begin(self, arriving: Connection, connection: Connection) -> None:
-        """Count `connection` in the place of `arriving`: it waits for its head since it was accepted."""
+        """Count `connection` in place of `arriving`: it waits for its head since it was accepted."""
         since = self._waiting[Phase.HANDSHAKE].get(arriving, self._clock())
         self.remove(arriving)
         self._open.add(connection)
@@ -77,7 +77,7 @@ class Connections:
         self._waiting[Phase.HEAD][connection] = since
 
     def wait(self, connection: Connection, phase: Phase | None) -> None:
-        """Record that a connection waits for something from now on; None if it waits for nothing."""
+        """Record what a connection waits for from now on; None if it waits for nothing."""
         before = self._phase.pop(connection, None)
         if before is not None:
             self._waiting[before].pop(connection, None)
@@ -86,7 +86,7 @@ class Connections:
             self._waiting[phase][connection] = self._clock()
 
     def keep(self, connection: Connection, count: int) -> None:
-        """Count bytes of a body that are kept, and cut the oldest uploads if they are too many."""
+        """Count buffered bytes of a body, and cut the oldest uploads if there are too many."""
         self._bodies_bytes += count
         while self._bodies_bytes > self.bounds.bodies_bytes and self._waiting[Phase.BODY]:
             self._cut_first(Phase.BODY)
@@ -94,7 +94,7 @@ class Connections:
             connection.cut()
 
     def release(self, count: int) -> None:
-        """Count bytes of bodies that are kept no more."""
+        """Uncount bytes of bodies that are no longer buffered."""
         self._bodies_bytes -= count
 
     def sweep(self) -> None:

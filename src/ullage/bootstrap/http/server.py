@@ -1,4 +1,4 @@
-"""uvicorn within bounds: this server accepts connections itself, so that none is open without being counted."""
+"""uvicorn within limits: this server accepts connections itself, so that every open connection is counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ullage.bootstrap.tls import TlsFiles
 from ullage.wire.api import ErrorBody
 
 _SWEEP_S = 0.5
-"""Between two looks at connections that have waited too long."""
+"""Seconds between two searches for connections that have waited too long."""
 
 _ENDS = msgspec.json.encode(ErrorBody(code="unavailable", message="the server ends; ask again once it is back"))
 _ENDS_HEAD = [
@@ -33,14 +33,14 @@ _NO_DESCRIPTOR_S = 0.1
 
 
 class BoundedServer(uvicorn.Server):
-    """One application on its listening sockets; requests underway at the end have `drain_s` to finish."""
+    """One application on its listening sockets; requests in progress at the end have `drain_s` to finish."""
 
     def __init__(self, app: ASGIApp, bounds: Bounds, tls: TlsFiles | None = None, *, drain_s: int) -> None:
         super().__init__(
             uvicorn.Config(
                 _Patient(app),
                 log_config=None,
-                log_level="error",  # a stranger must not fill the log
+                log_level="error",  # an unknown caller must not fill the log
                 access_log=False,
                 proxy_headers=False,
                 lifespan="off",
@@ -54,7 +54,7 @@ class BoundedServer(uvicorn.Server):
         self._arrivals: set[asyncio.Task[None]] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections on the sockets, which listen already."""
+        """Start to accept connections on the sockets, which listen already."""
         loop = asyncio.get_running_loop()
         connections = Connections(self.bounds, time.monotonic)
         for listener in sockets or []:
@@ -65,7 +65,7 @@ class BoundedServer(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, and finish what is underway."""
+        """Stop accepting, and finish requests in progress."""
         for task in (*self._work, *self._arrivals):
             task.cancel()
         await asyncio.gather(*self._work, *self._arrivals, return_exceptions=True)
@@ -76,7 +76,7 @@ class BoundedServer(uvicorn.Server):
         while True:
             try:
                 accepted, _ = await loop.sock_accept(listener)
-            except OSError:  # the caller has gone, or this process has no descriptor left
+            except OSError:  # the caller disconnected, or this process has no descriptor left
                 await asyncio.sleep(_NO_DESCRIPTOR_S)
                 continue
             arriving = _Arriving(accepted)
@@ -89,7 +89,7 @@ class BoundedServer(uvicorn.Server):
             task.add_done_callback(self._arrivals.discard)
 
     async def _establish(self, arriving: _Arriving, connections: Connections) -> None:
-        """Do the TLS handshake if there is one, and hand the connection to its protocol."""
+        """Do the TLS handshake if there is one, and pass the connection to its protocol."""
 
         def protocol() -> BoundedConnection:
             return BoundedConnection(self.config, self.server_state, self.lifespan.state, connections, arriving)
@@ -104,7 +104,7 @@ class BoundedServer(uvicorn.Server):
                 ssl=None if self.tls is None else self.tls.context,
                 ssl_handshake_timeout=None if self.tls is None else self.bounds.handshake_s,
             )
-        except OSError:  # an ssl.SSLError and a TimeoutError are such errors: the caller failed to do its part
+        except OSError:  # includes ssl.SSLError and TimeoutError: the caller did not complete the handshake
             arriving.socket.close()
         except asyncio.CancelledError:
             arriving.socket.close()
@@ -114,9 +114,9 @@ class BoundedServer(uvicorn.Server):
 
 
 class _Patient:
-    """Around an application: a caller that leaves before its request is complete is no fault, nor is the end of a wait.
+    """A wrapper of an application for which an early disconnect or the end of a wait is not an error.
 
-    A request that still waits when the server ends is answered with 503, so that its client asks again.
+    A request that still waits when the server ends is answered with 503, so that its client repeats it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -141,7 +141,7 @@ class _Patient:
 
 
 class _Arriving:
-    """A connection that was accepted and that has no protocol yet."""
+    """An accepted connection without a protocol yet."""
 
     def __init__(self, accepted: socket.socket) -> None:
         self.socket = accepted
