@@ -91,7 +91,7 @@ def configure_free(parser: argparse.ArgumentParser) -> None:
 
 
 def reach_allocations() -> Allocations:
-    """The calls for cards of the server that is named, or of the local one."""
+    """Return the calls for cards of the server that is named, or of the local one."""
     return Allocations(reach(start=False).transport)
 
 
@@ -120,7 +120,7 @@ def _differs(answer: AllocationBody, spec: CreateAllocation) -> list[str]:
 
 
 def _amounts(text: str) -> tuple[object, ...]:
-    """What of a request says how much of which cards: a server adds how strictly it is aligned."""
+    """Return what of a request says how much of which cards: a server adds how strictly it is aligned."""
     read = ResourceRequirement.from_string(text)
     return read.cpu_milli, read.memory_bytes, read.gpu_count, read.part, read.cards
 

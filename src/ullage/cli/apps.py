@@ -69,7 +69,7 @@ def _unregister(arguments: argparse.Namespace) -> int:
 
 
 def read_application(path: Path) -> tuple[str, PutApplication]:
-    """The application in a TOML or JSON file.
+    """Return the application in a TOML or JSON file.
 
     Raises:
         InvalidRequest: the file cannot be read, or a field is missing, unknown or of the wrong type.

@@ -71,7 +71,7 @@ _BARE = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 def parse_choice(text: str) -> dict[str, Any]:
-    """A chosen card as it is sent, from `NODE:CARD[:MEMORY]`; a bare MEMORY counts GiB.
+    """Return a chosen card as it is sent, from `NODE:CARD[:MEMORY]`; a bare MEMORY counts GiB.
 
     Raises:
         InvalidRequest: it is none.
@@ -129,7 +129,7 @@ def _choice(texts: Sequence[str]) -> bytes:
 
 
 def _ask(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
-    """What `ullage kube` answers.
+    """Return what `ullage kube` answers.
 
     Raises:
         InvalidRequest: no card is named, and one is needed. Conflict: another check failed; its code says which.

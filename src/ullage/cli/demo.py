@@ -58,7 +58,7 @@ CAST = (
 
 
 def estimate_pi(samples: int, seed: int) -> float:
-    """The tenants' work: throw darts at a quarter circle."""
+    """Return the tenants' work: throw darts at a quarter circle."""
     draw = random.Random(seed)  # noqa: S311 - darts, no secrets
     hits = sum(draw.random() ** 2 + draw.random() ** 2 <= 1.0 for _ in range(samples))
     return 4.0 * hits / samples
@@ -114,7 +114,7 @@ class _Server:
 
 
 def _cards() -> tuple[int | None, str]:
-    """How many cards to declare (None: those that are there), and a sentence that says so."""
+    """Return how many cards to declare (None: those that are there), and a sentence that says so."""
     from ullage.inventory.machine import MachineSettings, discover  # noqa: PLC0415 - part of the server extra
     from ullage.inventory.nvml import NvmlCards  # noqa: PLC0415 - as above
 

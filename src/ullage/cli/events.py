@@ -15,7 +15,7 @@ from ullage.wire.api import EventBody
 
 
 def _about(event: EventBody) -> object:
-    """The session, else the request or the gang; None for what is of none."""
+    """Return the session, else the request or the gang; None for what is of none."""
     return event.session or event.data.get("uid") or event.data.get("gang")
 
 

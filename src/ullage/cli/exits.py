@@ -78,7 +78,7 @@ class Exit(Exception):  # it is no error: the words are already on the screen
 
 
 def code_of(error: UllageError) -> int:
-    """The exit code that stands for an error."""
+    """Return the exit code that stands for an error."""
     if isinstance(error, Unplaceable):
         return UNPLACEABLE
     if isinstance(error, InvalidRequest | AlreadyExists):

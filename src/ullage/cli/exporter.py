@@ -97,7 +97,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _file(text: str) -> Path | None:
-    """A file; an empty text means that there is none."""
+    """Return a file; an empty text means that there is none."""
     return Path(text) if text else None
 
 
@@ -115,7 +115,7 @@ def _truth(text: str) -> bool:
 
 
 def _seconds(text: str) -> float:
-    """A time of a second or more."""
+    """Return a time of a second or more."""
     from ullage.wire.pod.duration import parse_duration  # noqa: PLC0415 - needed only here
 
     seconds = parse_duration(text)

@@ -39,7 +39,7 @@ def print_log(log: Log) -> None:
 
 
 def exit_code(task: TaskBody) -> int:
-    """The code with which to end after `task`; says why if the code alone does not."""
+    """Return the code with which to end after `task`; says why if the code alone does not."""
     if task.state == TaskState.SUCCEED:
         return 0
     if task.state == TaskState.CANCELLED:

@@ -34,13 +34,13 @@ Row = tuple[tuple[int, ...], tuple[str, ...]]
 
 
 def draw_machine(body: TopologyBody, width: int | None = None) -> str:
-    """The drawing, with a line break at its end; lines are kept within `width` columns (None: they are not broken)."""
+    """Return the drawing, with a line break at its end; `width` limits the columns (None: lines are not broken)."""
     parts = [_head(body, width or _WIDTH), *_zones(body, width), _links(body, width), _distances(body, width)]
     return "\n".join(part for part in parts if part)
 
 
 def names(body: TopologyBody) -> dict[str, str]:
-    """What devices are called here, by uuid: `gpu0`, `nic1`."""
+    """Return what devices are called here, by uuid: `gpu0`, `nic1`."""
     cards = {card.uuid: f"gpu{card.index}" for card in body.cards}
     return cards | {device.uuid: f"{device.resource.rpartition('/')[2]}{device.index}" for device in body.devices}
 
@@ -141,7 +141,7 @@ def _aligned(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
 
 
 def _links(body: TopologyBody, width: int | None) -> str:
-    """The matrix: cards across, cards and other devices down; as many tables as the width needs."""
+    """Return the matrix: cards across, cards and other devices down; as many tables as the width needs."""
     if not (body.links and body.cards):
         return ""
     known, called = {frozenset((link.a, link.b)): _link(link) for link in body.links}, names(body)
@@ -174,7 +174,7 @@ def _legend(cells: Iterable[str], width: int) -> str:
 
 
 def _distances(body: TopologyBody, width: int | None) -> str:
-    """The matrix, as many tables as the width needs."""
+    """Return the matrix, as many tables as the width needs."""
     if len(body.zones) < 2:  # noqa: PLR2004 - a zone is at no distance from itself
         return ""
     if not body.distances:

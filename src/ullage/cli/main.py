@@ -124,7 +124,7 @@ def _failed(error: Exception) -> int:
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser, with the arguments of the verb `only`, or of every verb (slower: loads them all)."""
+    """Return the parser, with the arguments of the verb `only`, or of every verb (slower: loads them all)."""
     parser = argparse.ArgumentParser(
         prog="ullage",
         description="Places work on GPUs: fairly, tightly, close together, and says why.",

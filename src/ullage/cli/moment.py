@@ -18,7 +18,7 @@ def show_time(seconds: float | None) -> str:
 
 
 def show_span(seconds: float) -> str:
-    """A duration in its two largest units: `45s`, `3m12s`, `2h05m`, `4d03h`."""
+    """Return a duration in its two largest units: `45s`, `3m12s`, `2h05m`, `4d03h`."""
     whole = max(0, int(seconds))
     if whole < _MINUTE:
         return f"{whole}s"
@@ -30,7 +30,7 @@ def show_span(seconds: float) -> str:
 
 
 def show_age(since: float, until: float | None = None) -> str:
-    """How long ago `since` was, or how long before `until`."""
+    """Return how long ago `since` was, or how long before `until`."""
     return show_span((time.time() if until is None else until) - since)
 
 

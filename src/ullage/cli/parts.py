@@ -36,7 +36,7 @@ def show_part(part: PartMap | None) -> str | None:
 
 
 def show_free(gpu: GpuBody) -> str:
-    """The largest part of a card that fits: `0.5`."""
+    """Return the largest part of a card that fits: `0.5`."""
     return show_fraction(gpu.free.fraction)
 
 

@@ -31,7 +31,7 @@ class Program(msgspec.Struct, frozen=True):
 
 
 def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everything: bool) -> dict[str, str]:
-    """What the program gets of this process's environment `own`: what programs need to run, and `entries`.
+    """Return what the program gets of this process's environment `own`: what programs need to run, and `entries`.
 
     An entry is `NAME=VALUE`, or `NAME` for the value it has here.
 

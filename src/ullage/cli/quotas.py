@@ -104,7 +104,7 @@ def _option(field: str) -> str:
 
 
 def _sent(name: str) -> str:
-    """The name of a field in the body."""
+    """Return the name of a field in the body."""
     if name in _OF_ALL:
         return f"total.{_OF_ALL[name]}"
     return name if name == _ALERT else f"single.{name}"

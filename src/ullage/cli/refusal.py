@@ -18,7 +18,7 @@ def report_refusal(refusal: RefusalBody, output: str) -> int:
 
 
 def what_helps(refusal: RefusalBody) -> str:
-    """What the one who asked can do about it."""
+    """Return what the one who asked can do about it."""
     if refusal.warnings:
         return "; ".join(refusal.warnings)
     most, cure = refusal.max_request, refusal.rejections[0].cure if refusal.rejections else None

@@ -55,7 +55,7 @@ def add_limit(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def asked(arguments: argparse.Namespace) -> Asked:
-    """What the options of `add_request` say.
+    """Return what the options of `add_request` say.
 
     Raises:
         InvalidRequest: the request or its limit is malformed.

@@ -169,7 +169,7 @@ class _Log:
         return self._seen > before
 
     def complaint(self) -> str:
-        """The last of all that was added; without the lines that are for the log alone, if others say what is wrong."""
+        """Return the last lines that were added; without those for the log alone, if others say what is wrong."""
         lines = self._end().splitlines()
         return "\n".join([line for line in lines if not line.startswith(_LOGGED)] or lines)
 
@@ -219,7 +219,7 @@ def _down(_arguments: argparse.Namespace) -> int:
 
 
 def _watch(pid: int | None) -> int | None:
-    """A descriptor that becomes readable when the process ends; None if it is not on this machine."""
+    """Return a descriptor that becomes readable when the process ends; None if it is not on this machine."""
     if pid is None:
         return None
     try:

@@ -16,7 +16,7 @@ from ullage.wire.api import SessionBody, TaskBody
 
 
 def activity(session: SessionBody) -> str:
-    """What an open session does: runs, waits, or has nothing to do."""
+    """Return what an open session does: runs, waits, or has nothing to do."""
     if session.state != SessionState.OPEN:
         return session.state
     if session.running:

@@ -19,7 +19,7 @@ _CHUNK = 1 << 20
 
 
 def read_input(*, send: bool) -> bytes | None:
-    """All of the standard input if it is to be sent; None otherwise.
+    """Return all of the standard input if it is to be sent; None otherwise.
 
     Raises:
         InvalidRequest: there is too much of it, or there is something and it is not to be sent.
@@ -38,7 +38,7 @@ def read_input(*, send: bool) -> bytes | None:
 
 
 def has_input(descriptor: int = 0) -> bool:
-    """Whether a file, a pipe or a socket has something to read now; a terminal is never asked."""
+    """Return whether a file, a pipe or a socket has something to read now; a terminal is never asked."""
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISREG(mode):

@@ -25,7 +25,7 @@ def terminal_width() -> int | None:
 
 
 def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """A line of titles and a line per row; numbers to the right. The widest columns are cut to fit `width`."""
+    """Return a line of titles and a line per row; numbers to the right. The widest columns are cut to fit `width`."""
     cells = [list(titles), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if width is not None:
@@ -51,7 +51,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def one_line(cell: str) -> str:
-    """A text without line breaks and without control characters, which could rewrite the screen."""
+    """Return a text without line breaks and without control characters, which could rewrite the screen."""
     return cell if cell.isprintable() else "".join(c if c.isprintable() else " " for c in cell)
 
 

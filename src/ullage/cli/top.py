@@ -174,7 +174,7 @@ def _sessions(overview: Overview) -> Any:
 
 
 def table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
-    """A table for a live view."""
+    """Return a table for a live view."""
     from rich.table import Table  # noqa: PLC0415  # as above
     from rich.text import Text  # noqa: PLC0415  # as above
 

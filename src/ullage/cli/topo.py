@@ -45,7 +45,7 @@ def _ask(node: str | None) -> list[TopologyBody]:
 
 
 def _discover() -> TopologyBody:
-    """The machine this runs on, as a server with no settings would find it."""
+    """Return the machine this runs on, as a server with no settings would find it."""
     from ullage.inventory.machine import MachineSettings, discover  # noqa: PLC0415 - needed only here
     from ullage.inventory.nvml import NvmlCards  # noqa: PLC0415 - as above
     from ullage.wire.node_drawing import placed_card, topology_body  # noqa: PLC0415 - as above

@@ -72,7 +72,7 @@ def _why(arguments: argparse.Namespace) -> int:
 
 
 def _pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
-    """The namespace and name of the pod that is meant; None where a session is."""
+    """Return the namespace and name of the pod that is meant; None where a session is."""
     namespace, slash, name = arguments.session.partition("/")
     if slash:
         return namespace, name

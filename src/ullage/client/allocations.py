@@ -56,15 +56,15 @@ class Allocations:
         return msgspec.json.decode(answer, type=AllocationBody)
 
     def nominations(self) -> list[NominationBody]:
-        """Requests that room is kept for while others leave."""
+        """Return requests that room is kept for while others leave."""
         return self._call("GET", "/v1/nominations", list[NominationBody])
 
     def all(self) -> list[AllocationBody]:
-        """What requests hold."""
+        """Return what requests hold."""
         return self._call("GET", "/v1/allocations", list[AllocationBody])
 
     def get(self, uid: str) -> AllocationBody:
-        """What one request holds."""
+        """Return what one request holds."""
         return self._call("GET", _path(uid), AllocationBody)
 
     def commit(self, uid: str) -> AllocationBody:
@@ -76,7 +76,7 @@ class Allocations:
         self._transport.request("POST", f"{_path(uid)}/forget")
 
     def release(self, uid: str, within_s: float | None = None) -> AllocationBody:
-        """Its owner was told to go: its cards are free once `free` confirms it, or `within_s` seconds are over."""
+        """Ask the owner to leave: its cards are free once `free` confirms it, or `within_s` seconds are over."""
         return self._call("POST", f"{_path(uid)}/release", AllocationBody, ReleaseAllocation(within_s=within_s))
 
     def free(self, uid: str) -> FreedBody:
@@ -92,7 +92,7 @@ class Allocations:
         return self._call("POST", "/v1/plan", PlanBody, request)
 
     def make_room(self, asked: MakeRoom) -> RoomPlan:
-        """Who would move so that whole cards are free; without `dry_run` they are told to go."""
+        """Return which requests would move to free whole cards; without `dry_run` ask their owners to leave."""
         return self._call("POST", "/v1/room", RoomPlan, asked)
 
     def put_gang(self, key: str, gang: PutGang) -> GangBody:
@@ -100,7 +100,7 @@ class Allocations:
         return self._call("PUT", _gang_path(key), GangBody, gang)
 
     def gang(self, key: str) -> GangBody:
-        """How a gang stands."""
+        """Return how a gang stands."""
         return self._call("GET", _gang_path(key), GangBody)
 
     def drop_gang(self, key: str) -> None:
@@ -108,11 +108,11 @@ class Allocations:
         self._transport.request("DELETE", _gang_path(key))
 
     def quotas(self) -> list[QuotaBody]:
-        """All quotas and how they stand."""
+        """Return all quotas and how they stand."""
         return self._call("GET", "/v1/quotas", list[QuotaBody])
 
     def quota(self, namespace: str) -> QuotaBody:
-        """The quota of a namespace and how it stands."""
+        """Return the quota of a namespace and how it stands."""
         return self._call("GET", _quota_path(namespace), QuotaBody)
 
     def put_quota(self, namespace: str, quota: PutQuota) -> QuotaBody:

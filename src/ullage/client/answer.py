@@ -35,7 +35,7 @@ class Refused(Conflict):
 
 
 def error_of(status: int, content_type: str, body: bytes) -> UllageError:
-    """The error that an answer with this HTTP status stands for."""
+    """Return the error that an answer with this HTTP status stands for."""
     answer = _error_body(status, content_type, body)
     if status in _UNAUTHORIZED:
         text = f"{answer.message}: set ULLAGE_TOKEN to the token of this server"
@@ -54,12 +54,12 @@ def error_of(status: int, content_type: str, body: bytes) -> UllageError:
 
 
 def may_be_repeated(status: int) -> bool:
-    """Whether the same request may be answered a moment later."""
+    """Return whether the same request may be answered a moment later."""
     return status in _BUSY
 
 
 def _refused(body: bytes) -> Refused | None:
-    """What says more than an `ErrorBody` does; None for any other conflict."""
+    """Return what says more than an `ErrorBody` does; None for any other conflict."""
     from ullage.wire.allocation import RefusalBody  # noqa: PLC0415  # only refusals need it
 
     try:

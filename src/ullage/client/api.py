@@ -50,11 +50,11 @@ class Api:
     # --- the server ---
 
     def server(self) -> ServerBody:
-        """The server itself."""
+        """Return the version, settings and state of the server."""
         return self._call("GET", "/v1/server", ServerBody)
 
     def overview(self) -> Overview:
-        """One picture of everything."""
+        """Return the state of everything at once."""
         return self._call("GET", "/v1/overview", Overview)
 
     def live(self) -> Iterator[Overview]:
@@ -68,18 +68,18 @@ class Api:
         self.transport.request("POST", "/v1/shutdown", repeat=False)
 
     def events(self, after: int = 0, limit: int = PAGE, session: str | None = None) -> list[EventBody]:
-        """What happened after event number `after`."""
+        """Return what happened after event number `after`."""
         query = _query(after=after, limit=limit, session=session)
         return self._call("GET", f"/v1/events{query}", list[EventBody])
 
     # --- applications and queues ---
 
     def applications(self) -> list[ApplicationBody]:
-        """All applications."""
+        """Return all applications."""
         return self._call("GET", "/v1/applications", list[ApplicationBody])
 
     def application(self, name: str) -> ApplicationBody:
-        """One application."""
+        """Return one application."""
         return self._call("GET", f"/v1/applications/{_part(name)}", ApplicationBody)
 
     def put_application(self, name: str, spec: PutApplication) -> ApplicationBody:
@@ -91,7 +91,7 @@ class Api:
         self.transport.request("DELETE", f"/v1/applications/{_part(name)}")
 
     def queues(self) -> list[QueueBody]:
-        """All queues."""
+        """Return all queues."""
         return self._call("GET", "/v1/queues", list[QueueBody])
 
     def put_queue(self, name: str, spec: PutQueue) -> QueueBody:
@@ -101,19 +101,19 @@ class Api:
     # --- hardware and workers ---
 
     def nodes(self) -> list[NodeBody]:
-        """All nodes."""
+        """Return all nodes."""
         return self._call("GET", "/v1/nodes", list[NodeBody])
 
     def topology(self, node: str) -> TopologyBody:
-        """What is near what in one machine."""
+        """Return what is near what in one machine."""
         return self._call("GET", f"/v1/nodes/{_part(node)}/topology", TopologyBody)
 
     def gpus(self) -> list[GpuBody]:
-        """All cards."""
+        """Return all cards."""
         return self._call("GET", "/v1/gpus", list[GpuBody])
 
     def executors(self) -> list[ExecutorBody]:
-        """All worker processes."""
+        """Return all worker processes."""
         return self._call("GET", "/v1/executors", list[ExecutorBody])
 
     def cordon(self, node: str) -> None:
@@ -131,7 +131,7 @@ class Api:
         return self._call("POST", "/v1/sessions", SessionBody, spec, repeat=False)
 
     def open_session(self, session: str, spec: CreateSession | None = None) -> SessionBody:
-        """The session of that id, made from `spec` if there is none."""
+        """Return the session of that id, made from `spec` if there is none."""
         return self._call("POST", f"{_session(session)}/open", SessionBody, spec)
 
     def sessions(self, state: str | None = None, owner: str | None = None) -> list[SessionBody]:
@@ -139,7 +139,7 @@ class Api:
         return self._call("GET", f"/v1/sessions{_query(state=state, owner=owner)}", list[SessionBody])
 
     def session(self, session: str) -> SessionBody:
-        """One session."""
+        """Return one session."""
         return self._call("GET", _session(session), SessionBody)
 
     def update_session(self, session: str, changes: UpdateSession) -> SessionBody:
@@ -163,7 +163,7 @@ class Api:
         self.transport.request("POST", f"{_session(session)}/clear-failures")
 
     def why(self, session: str) -> Explanation:
-        """Why a session has what it has."""
+        """Return why a session has what it has."""
         return self._call("GET", f"{_session(session)}/why", Explanation)
 
     # --- tasks ---
@@ -181,11 +181,11 @@ class Api:
         return msgspec.msgpack.decode(answer, type=Results)
 
     def tasks(self, session: str, after: int = 0, limit: int = PAGE) -> list[TaskBody]:
-        """One page of a session's tasks, by id."""
+        """Return one page of a session's tasks, by id."""
         return self._call("GET", f"{_session(session)}/tasks{_query(after=after, limit=limit)}", list[TaskBody])
 
     def task(self, session: str, task: int) -> TaskBody:
-        """One task."""
+        """Return one task."""
         return self._call("GET", f"{_session(session)}/tasks/{task}", TaskBody)
 
     def cancel_task(self, session: str, task: int) -> TaskBody:
@@ -213,7 +213,7 @@ class Api:
 
 
 def _part(name: str) -> str:
-    """A name as one part of a path."""
+    """Return a name as one part of a path."""
     return quote(name, safe="")
 
 

@@ -14,7 +14,7 @@ class Chunk:
         self._function = function
 
     def __call__(self, calls: list[tuple[Any, ...]]) -> list[Any]:
-        """What each call returned; the first failure is that of all."""
+        """Return what each call returned; the first failure is that of all."""
         function = self._function
         return [function(*args) for args in calls]
 

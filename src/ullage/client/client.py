@@ -70,7 +70,7 @@ class Client:
         self._api.transport.close()
 
     def allocations(self) -> Allocations:
-        """Requests for cards that are held for work that runs elsewhere, gangs of them, and quotas."""
+        """Return the interface to requests for cards that run elsewhere, to gangs of them, and to quotas."""
         return Allocations(self._api.transport)
 
     # --- sessions ---
@@ -94,7 +94,7 @@ class Client:
         return self._warned(body)
 
     def open_session(self, name: str, **options: Unpack[SessionOptions]) -> Session:
-        """The open session of that name; with options it is made if there is none.
+        """Return the open session of that name. With options it is made if there is none.
 
         Raises:
             NotFound: there is none, and no option is given to make one.
@@ -133,13 +133,13 @@ class Client:
         self._api.delete_session(session)
 
     def why(self, session: str) -> Explanation:
-        """Why a session has what it has."""
+        """Return why a session has what it has."""
         return self._api.why(session)
 
     # --- applications ---
 
     def applications(self) -> list[ApplicationBody]:
-        """All applications."""
+        """Return all applications."""
         return self._api.applications()
 
     def register_application(self, name: str, spec: PutApplication) -> ApplicationBody:
@@ -160,11 +160,11 @@ class Client:
     # --- the rest ---
 
     def nodes(self) -> list[NodeBody]:
-        """All nodes."""
+        """Return all nodes."""
         return self._api.nodes()
 
     def topology(self, node: str) -> TopologyBody:
-        """What is near what in a node: zones with CPUs, memory and cards, and the links between cards.
+        """Return the topology of a node: zones with CPUs, memory and cards, and the links between cards.
 
         Raises:
             NotFound: there is no such node.
@@ -173,23 +173,23 @@ class Client:
         return self._api.topology(node)
 
     def gpus(self) -> list[GpuBody]:
-        """All cards and who holds them."""
+        """Return all cards and who holds them."""
         return self._api.gpus()
 
     def executors(self) -> list[ExecutorBody]:
-        """All worker processes."""
+        """Return all worker processes."""
         return self._api.executors()
 
     def queues(self) -> list[QueueBody]:
-        """All queues."""
+        """Return all queues."""
         return self._api.queues()
 
     def overview(self) -> Overview:
-        """One picture of everything."""
+        """Return the state of everything at once."""
         return self._api.overview()
 
     def server(self) -> ServerBody:
-        """The server itself."""
+        """Return the version, settings and state of the server."""
         return self._api.server()
 
     def events(self, after: int = 0, *, session: str | None = None, follow: bool = False) -> Iterator[EventBody]:

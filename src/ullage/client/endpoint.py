@@ -48,7 +48,7 @@ class ServerFile(msgspec.Struct, frozen=True):
 
 
 def home() -> Path:
-    """The directory of this user's local server."""
+    """Return the directory of this user's local server."""
     given = os.environ.get("ULLAGE_HOME")
     if given:
         return Path(given)
@@ -78,7 +78,7 @@ def make_home(directory: Path) -> None:
 
 
 def given(url: str | None = None, token: str | None = None) -> Endpoint | None:
-    """The server that the caller or the environment names, if one of them does.
+    """Return the server that the caller or the environment names, if one of them does.
 
     A token that would go to another machine over plain http is warned of, once in a process.
 

@@ -110,7 +110,7 @@ class TaskFuture(Future[T]):
 
 
 def decode_bytes(result: Result) -> bytes | None:
-    """The output of a raw task.
+    """Return the output of a raw task.
 
     Raises:
         TaskFailed: with the worker's code, text and output.
@@ -122,7 +122,7 @@ def decode_bytes(result: Result) -> bytes | None:
 
 
 def decode_value(result: Result) -> Any:
-    """What the function returned.
+    """Return what the function returned.
 
     Raises:
         BaseException: what the function raised; TaskFailed if that did not come through.

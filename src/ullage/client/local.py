@@ -17,7 +17,7 @@ INSTALL = "pip install 'ullage[server]'"
 
 
 def reach(url: str | None = None, token: str | None = None, *, start: bool, retry_s: float = RETRY_S) -> Api:
-    """A server that answers. With `start`, a local one is started if none is named and none answers.
+    """Return a server that answers. With `start`, a local one is started if none is named and none answers.
 
     Raises:
         Unavailable: none answers, or the new one did not start.
@@ -67,7 +67,7 @@ def require_answer(endpoint: Endpoint) -> None:
 
 
 def missing_packages() -> list[str]:
-    """What a server needs and this interpreter lacks."""
+    """Return what a server needs and this interpreter lacks."""
     return [name for name in SERVER_PACKAGES if find_spec(name) is None]
 
 

@@ -87,7 +87,7 @@ class Outstanding:
         return True
 
     def task_of(self, future: TaskFuture[Any]) -> int | None:
-        """The task's id once the server has taken it; None if it never did."""
+        """Return the task's id once the server has taken it; None if it never did."""
         with self._lock:
             while future.task is None and self._is_under_way(future):
                 self._answered.wait()
@@ -132,7 +132,7 @@ class Outstanding:
         self._settled(len(futures))
 
     def futures(self) -> list[TaskFuture[Any]]:
-        """All that are not settled, the unsent ones first."""
+        """Return all that are not settled, the unsent ones first."""
         with self._lock:
             calls = (*self._unsent, *self._in_flight)
             return [*(call.future for call in calls), *self._sent.values()]
@@ -140,7 +140,7 @@ class Outstanding:
     # --- the sender ---
 
     def take(self) -> Sequence[Call] | None:
-        """The next batch, as soon as there is a call; None when stopped. Answer with `sent` or `refused`."""
+        """Return the next batch, as soon as there is a call; None when stopped. Answer with `sent` or `refused`."""
         with self._lock:
             self._sender_waits = True
             self._to_send.wait_for(lambda: self._unsent or self._stopped)

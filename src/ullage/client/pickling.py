@@ -23,7 +23,7 @@ _KEPT = 64
 
 
 def dump_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """The arguments of one call.
+    """Return the arguments of one call.
 
     Raises:
         InvalidRequest: one of them cannot be pickled; it is named.
@@ -89,7 +89,7 @@ def _parts(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
 
 
 def load(data: bytes) -> Any:
-    """A value from a worker. It was made by the caller's own functions: it is trusted as they are."""
+    """Return a value from a worker. It was made by the caller's own functions: it is trusted as they are."""
     return pickle.loads(data)  # noqa: S301  # trusted: see above
 
 
@@ -101,7 +101,7 @@ class PickledFunctions:
         self._known: dict[int, tuple[object, bytes]] = {}
 
     def dump(self, function: Callable[..., Any]) -> bytes:
-        """The bytes of `function`.
+        """Return the bytes of `function`.
 
         Raises:
             InvalidRequest: it is not callable, or refers to something that cannot be pickled, which is named.

@@ -144,11 +144,11 @@ class Session:
     # --- the session ---
 
     def status(self) -> SessionBody:
-        """The session now: counts, what it holds, what it deserves."""
+        """Return the session now: counts, what it holds, what it deserves."""
         return self._api.session(self.id)
 
     def why(self) -> Explanation:
-        """Why the session has what it has."""
+        """Return why the session has what it has."""
         return self._api.why(self.id)
 
     def tasks(self) -> Iterator[TaskBody]:
@@ -156,7 +156,7 @@ class Session:
         return list_tasks(self._api, self.id)
 
     def log(self, task: int, *, follow: bool = False) -> Log:
-        """What a task of a program prints; with `follow` until it ends."""
+        """Return what a task of a program prints; with `follow` until it ends."""
         return Log(self._api, self.id, task, follow=follow)
 
     def update(

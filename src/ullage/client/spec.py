@@ -47,7 +47,7 @@ class SessionOptions(TypedDict, total=False):
 
 
 def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
-    """The request for a session.
+    """Return the request for a session.
 
     Raises:
         InvalidRequest: there is no such option, the requirement cannot be read, or JSON has no such value.
@@ -104,7 +104,7 @@ def check_bytes(field: str, data: object) -> None:
 
 
 def user_name() -> str:
-    """Who runs this process."""
+    """Return who runs this process."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container with a number for a user

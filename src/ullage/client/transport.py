@@ -96,7 +96,7 @@ class Transport:
         repeat: bool = True,
         wait_s: float = 0.0,
     ) -> bytes:
-        """The body of a good answer; MessagePack both ways if `packed`.
+        """Return the body of a good answer; MessagePack both ways if `packed`.
 
         `repeat` says that doing it twice is doing it once. `wait_s` is how long the server may hold
         the request before it starts to answer.
@@ -221,7 +221,7 @@ class Transport:
         raise refusal
 
     def _connection(self, timeout_s: float) -> tuple[http.client.HTTPConnection, Endpoint]:
-        """The calling thread's connection, made if need be."""
+        """Return the calling thread's connection, made if need be."""
         self.require_open()
         connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
         if connection is not None and connection.sock is not None:
@@ -233,7 +233,7 @@ class Transport:
         return connection, endpoint
 
     def _connect(self, timeout_s: float) -> tuple[http.client.HTTPConnection, Endpoint]:
-        """A new connection, which `close` finds."""
+        """Return a new connection, which `close` finds."""
         endpoint = self._locate()
         if endpoint is None:
             raise _NotConnected("no server is running; `ullage up` starts it, and what was submitted goes on")

@@ -17,7 +17,7 @@ UNTIL_PERCENT = 130
 
 
 def inflate(shares_milli: Numbers, cards: Numbers, capacity_milli: int, rng: np.random.Generator) -> Numbers:
-    """The tasks in the order in which they arrive: the whole trace shuffled, then draws with replacement.
+    """Return the tasks in the order in which they arrive: the whole trace shuffled, then draws with replacement.
 
     `shares_milli` is what each task takes of each of its `cards`. The first draw whose share of one card
     would pass the end is the last one looked at, and is left out: what the published curves were made with.
@@ -42,6 +42,6 @@ def inflate(shares_milli: Numbers, cards: Numbers, capacity_milli: int, rng: np.
 
 
 def shuffled(nodes: tuple[Node, ...], rng: np.random.Generator) -> Fleet:
-    """A fleet in a random order of nodes: policies break ties by the order of names."""
+    """Return a fleet in a random order of nodes: policies break ties by the order of names."""
     ranks = rng.permutation(len(nodes)).tolist()
     return Fleet(replace(node, name=f"{rank:07d}-{node.name}") for rank, node in zip(ranks, nodes, strict=True))

@@ -72,7 +72,7 @@ class Cell:
     turn: Turn | None = None
 
     def settings(self) -> Result:
-        """What the result is filed under."""
+        """Return what the result is filed under."""
         mode = "inflation" if self.turn is None else "churn"
         return {"mode": mode, "trace": self.source.name, "policy": self.policy, "seed": self.seed, "turn": self.turn}
 
@@ -103,7 +103,7 @@ class Cell:
 
 @lru_cache(maxsize=2)
 def _load(source: Source) -> Trace:
-    """The cells of a trace stand together, so that each process reads it about once."""
+    """Return all cells, those of one trace together, so that each process reads it about once."""
     return source.load()
 
 
@@ -117,7 +117,7 @@ def _digest(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _program() -> str:
-    """A digest of the sources that decide: a result is never taken for that of another version."""
+    """Return a digest of the sources that decide: a result is never taken for that of another version."""
     package = Path(__file__).parents[1]
     files = sorted(file for layer in ("model", "core", "sim") for file in (package / layer).rglob("*.py"))
     return sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
@@ -131,7 +131,7 @@ class Cells:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, cell: Cell) -> Result | None:
-        """A cell that was finished before."""
+        """Return a cell that was finished before."""
         try:
             found: Result = json.loads(self._file(cell.key()).read_bytes())
         except (OSError, ValueError):

@@ -18,7 +18,7 @@ _TICKS = 8
 
 
 def draw(chart: Chart) -> str:
-    """The chart; the legend names the curves in the order of their last values."""
+    """Return the chart; the legend names the curves in the order of their last values."""
     xs = _Axis([x for series in chart.series for x in series.x], _LEFT, _WIDTH - _RIGHT)
     ys = _Axis([y for series in chart.series for y in (*series.low, *series.high)], _HEIGHT - _BOTTOM, _TOP)
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'

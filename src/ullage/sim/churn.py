@@ -161,7 +161,7 @@ class _Churn:
         self._now = now
 
     def _place(self, number: int) -> bool:
-        """All units or none."""
+        """Place all units or none."""
         task, shape = self._tasks[number], self._groups[number].shape
         ids: list[str] = []
         for _ in range(task.units):
@@ -178,7 +178,7 @@ class _Churn:
         return True
 
     def _end(self, number: int) -> int:
-        """A task leaves: the most cards that are idle on a node where it was, before others leave it too."""
+        """End a task. Return the most idle cards of a node where it was, before others leave it too."""
         fleet, ids = self._fleet, self._held.pop(number)
         rows = {fleet.row_of[fleet.ledger[each].node] for each in ids}
         for each in ids:
@@ -212,7 +212,7 @@ class _Churn:
 
 
 def waits_of(waits_s: list[float]) -> Waits:
-    """The distribution of waiting times; zeros if nothing started."""
+    """Return the distribution of waiting times; zeros if nothing started."""
     found = np.array(waits_s or [0.0])
     p50, p95, p99 = np.percentile(found, (50, 95, 99)).tolist()
     return Waits(float(found.mean()), p50, p95, p99, float(found.max()))

@@ -55,7 +55,7 @@ def finish_time_rho(jobs: Sequence[Job]) -> Column:
 
 
 def _area(arrival: Column, finish: Column, until: Column) -> Column:
-    """Per time of `until`, the sum of what all jobs had spent in the system by then."""
+    """Return per time of `until`, the sum of what all jobs had spent in the system by then."""
     area = np.zeros(len(until))
     for times, sign in ((np.sort(arrival), 1.0), (np.sort(finish), -1.0)):
         before = np.searchsorted(times, until, side="right")
@@ -99,7 +99,7 @@ def mean_jct(jobs: Sequence[Job]) -> float:
 
 
 def fairness_of(jobs: Sequence[Job], queues: WaitingQueues) -> Fairness:
-    """All measures together."""
+    """Return all measures together."""
     rho = finish_time_rho(jobs)
     if not len(rho):
         return Fairness(1.0, 1.0, 1.0, 0.0, queues.jain, queues.gap)

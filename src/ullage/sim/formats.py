@@ -49,7 +49,7 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
 
 
 def read_tasks(path: Path) -> tuple[Task, ...]:
-    """What arrived: a pod list of openb, the jobs of Philly, or requests in the format of Ullage.
+    """Return what arrived: a pod list of openb, the jobs of Philly, or requests in the format of Ullage.
 
     Raises:
         InvalidRequest: `invalid-trace`; the message names file, line, column, value and fix.
@@ -98,7 +98,7 @@ def _converted(row: Row, read: Callable[[Row], T]) -> T:
 
 
 def _read_node(row: Row) -> Node:
-    """A node in the format of Ullage: all its cards are alike."""
+    """Return a node in the format of Ullage: all its cards are alike."""
     name, model, vram = row.text("name"), row.text("gpu_model", "") or None, row.size("gpu_memory")
     try:
         cpu_milli = parse_decimal(row.text("cpu"), "cpu", _MOST_CORES_PPM) // _PPM_PER_MILLI
@@ -118,7 +118,7 @@ def _read_queue(row: Row) -> tuple[Queue, int]:
 
 
 def _read_task(row: Row) -> Task:
-    """A request in the format of Ullage."""
+    """Return a request in the format of Ullage."""
     units = row.count("count", 1, maximum=_MAX_UNITS)
     if not units:
         raise row.bad("count", "1 unit or more is needed")

@@ -93,7 +93,7 @@ def _check(trace: Trace) -> None:
 
 
 def _by_percent(arrived: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> list[float]:
-    """Per percent, the mean over the arrivals that come nearest to it; where none does, the value before."""
+    """Return per percent, the mean over the arrivals that come nearest to it; where none does, the value before."""
     nearest = np.rint(arrived).astype(np.int64)
     found: list[float] = []
     for percent in range(UNTIL_PERCENT + 1):

@@ -109,7 +109,7 @@ class _Reader:
                 pass
 
     def history(self) -> History:
-        """All that began, in the order in which it was placed."""
+        """Return all that began, in the order in which it was placed."""
         for name in tuple(self._open):
             self._end(name)
         known = [each for each in self._done if each[1].node in self._nodes and not _partitioned(each[0])]
@@ -164,7 +164,7 @@ def _partitioned(task: Task) -> bool:
 
 
 def _requirement(text: str) -> ResourceRequirement:
-    """The text of a requirement; pods may ask for parts of a core, which people may not write."""
+    """Return the text of a requirement; pods may ask for parts of a core, which people may not write."""
     cpu, _, rest = text.partition(",")
     milli = parse_decimal(cpu.removeprefix("cpu="), "cpu", _MOST_CORES_PPM) // _PPM_PER_MILLI
     return replace(ResourceRequirement.from_string(f"cpu=1,{rest}"), cpu_milli=milli)

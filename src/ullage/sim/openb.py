@@ -19,7 +19,7 @@ _MAX_CPU = 1 << 40
 
 
 def read_node(row: Row) -> Node:
-    """A line of a node list."""
+    """Return a line of a node list."""
     name = row.text("sn")
     return Node(
         name,
@@ -31,7 +31,7 @@ def read_node(row: Row) -> Node:
 
 
 def read_task(row: Row) -> Task:
-    """A line of a pod list; a share is a fraction of a card's compute and vram alike."""
+    """Return a line of a pod list; a share is a fraction of a card's compute and vram alike."""
     count = row.count("num_gpu", maximum=MAX_CARDS)
     share = row.count("gpu_milli", maximum=MILLI)
     if count and not share:

@@ -15,7 +15,7 @@ _MOST = 1 << 16
 
 
 def read_task(row: Row) -> Task:
-    """A line of the list: a gang of equal units, of at most 8 whole cards each; the virtual cluster is its queue.
+    """Return a line of the list: a gang of equal units of at most 8 whole cards; the virtual cluster is its queue.
 
     Cores and memory are not in the trace and not asked. The arrival is in seconds since 1970.
     """

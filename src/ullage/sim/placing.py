@@ -31,12 +31,12 @@ _COLD = "best-fit-published"
 
 
 def policies() -> tuple[str, ...]:
-    """Their names: those of all strategies, of the published policies, and our own."""
+    """Return their names: those of all strategies, of the published policies, and our own."""
     return tuple(dict.fromkeys((*STRATEGIES, *PUBLISHED, LEFTOVER, LIVE)))
 
 
 def policy_named(name: str, field: str = "policy") -> str:
-    """The policy of that name, as `policies` writes it.
+    """Return the policy of that name, as `policies` writes it.
 
     Raises:
         InvalidRequest: there is none.

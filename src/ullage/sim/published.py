@@ -53,5 +53,5 @@ def _percent(row: Row, column: str) -> float:
 
 
 def curve_of(curves: Curves, trace: str, policy: str) -> npt.NDArray[np.float64] | None:
-    """The published curve of a trace and a policy; `fgd-published` is compared as `fgd` is."""
+    """Return the published curve of a trace and a policy; `fgd-published` is compared as `fgd` is."""
     return curves.get((trace, policy.removesuffix(_SUFFIX)))

@@ -29,7 +29,7 @@ class _Step(IntEnum):
 
 
 def run_recorded(history: History) -> Churned:
-    """The measures of churn over what the server did itself.
+    """Return the measures of churn over what the server did itself.
 
     Raises:
         InvalidRequest: no node has a card.

@@ -36,7 +36,7 @@ class Replay:
     published: dict[str, Path] = field(default_factory=dict)
 
     def cells(self) -> list[Cell]:
-        """All of them; those of one trace stand together."""
+        """Return all of them; those of one trace stand together."""
         turns = self.turns or (None,)
         return [
             Cell(source, policy, seed, turn)
@@ -99,7 +99,7 @@ def run_replay(
 
 
 def _happened(source: Source) -> Result:
-    """What a server did itself, beside what policies would have done."""
+    """Return what a server did itself, beside what policies would have done."""
     recorded = run_recorded(read_history(source.tasks))
     mode = {"mode": "recorded", "trace": source.name, "policy": AS_IT_HAPPENED, "seed": 0, "turn": None}
     return {**mode, **asdict(recorded)}

@@ -24,11 +24,11 @@ class Row:
     cells: Mapping[str, str]
 
     def bad(self, column: str, fix: str) -> InvalidRequest:
-        """The error of one cell."""
+        """Return the error of one cell."""
         return invalid_trace(self.path, self.line, column, self.cells.get(column, ""), fix)
 
     def text(self, column: str, default: str | None = None) -> str:
-        """A name or another text.
+        """Return a name or another text.
 
         Raises:
             InvalidRequest: `invalid-trace`; it is empty and there is no default.
@@ -42,7 +42,7 @@ class Row:
         return default
 
     def count(self, column: str, default: int | None = None, *, maximum: int = MAX_INT64) -> int:
-        """A whole number from 0; `12000.0` is taken as 12000.
+        """Return a whole number from 0; `12000.0` is taken as 12000.
 
         Raises:
             InvalidRequest: `invalid-trace`.
@@ -56,7 +56,7 @@ class Row:
             raise self.bad(column, f"write a whole number from 0 to {maximum}") from None
 
     def integer(self, column: str, default: int) -> int:
-        """A whole number of either sign.
+        """Return a whole number of either sign.
 
         Raises:
             InvalidRequest: `invalid-trace`.
@@ -104,7 +104,7 @@ class Row:
             raise self.bad(column, "write a size such as 16g or 512m") from None
 
     def requirement(self, column: str) -> ResourceRequirement:
-        """The text form of a request.
+        """Return the text form of a request.
 
         Raises:
             InvalidRequest: `invalid-trace`.
@@ -119,12 +119,12 @@ class Row:
 
 
 def invalid_trace(path: Path, line: int, column: str, value: object, fix: str) -> InvalidRequest:
-    """What is wrong in a file, where, and how to mend it."""
+    """Return what is wrong in a file, where, and how to mend it."""
     return InvalidRequest(f"{path}, line {line}, column {column}: {value!r} is not valid: {fix}", code=CODE)
 
 
 def columns_of(path: Path) -> tuple[str, ...]:
-    """The names of the columns; for JSON Lines the keys of the first line.
+    """Return the names of the columns; for JSON Lines the keys of the first line.
 
     Raises:
         InvalidRequest: `invalid-trace`; the file cannot be read, or is empty.

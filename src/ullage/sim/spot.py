@@ -17,7 +17,7 @@ _MEMORY = 1 << 60
 
 
 def read_node(row: Row) -> Node:
-    """A line of the list."""
+    """Return a line of the list."""
     name = row.text("node_name")
     cards = cards_of(name, row.text("gpu_model"), row.count("gpu_capacity_num", maximum=MAX_CARDS))
     cpu_milli = row.count("cpu_num", maximum=_MAX_CORES) * MILLI

@@ -57,7 +57,7 @@ Groups = dict[tuple[str, str], list[Result]]
 
 
 def _groups(results: Sequence[Result]) -> Groups:
-    """The seeds of each trace and policy; under churn the turn is part of the policy's name."""
+    """Return the seeds of each trace and policy; under churn the turn is part of the policy's name."""
     found: Groups = {}
     for result in results:
         found.setdefault((result["trace"], label(result)), []).append(result)
@@ -65,7 +65,7 @@ def _groups(results: Sequence[Result]) -> Groups:
 
 
 def label(result: Result) -> str:
-    """The policy, and whose turn it is where that matters."""
+    """Return the policy, and whose turn it is where that matters."""
     policy: str = result["policy"]
     return policy if result["turn"] is None else f"{policy}, {result['turn']}"
 
@@ -165,7 +165,7 @@ def _differences(groups: Groups, field: str, curves: Curves) -> Table | None:
 
 
 def inflation_charts(results: Sequence[Result]) -> list[Chart]:
-    """Per trace: allocation, zoomed to where policies differ, and fragmentation, over arrived load."""
+    """Return per trace: allocation, zoomed to where policies differ, and fragmentation, over arrived load."""
     charts = []
     for trace, groups in _by_trace(results).items():
         for field, start in (("allocation", _COMPARED_FROM), ("fragmentation", 0)):
@@ -230,7 +230,7 @@ def _fairness(runs: Sequence[Result]) -> list[str]:
 
 
 def churn_charts(results: Sequence[Result]) -> list[Chart]:
-    """Per trace: allocation and fragmentation over time."""
+    """Return per trace: allocation and fragmentation over time."""
     charts = []
     for trace, groups in _by_trace(results).items():
         for field in ("allocation", "fragmentation"):

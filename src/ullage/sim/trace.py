@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 def kind_of(asked: ResourceRequirement, units: int = 1) -> Kind:
-    """The kind of a task of so many units of a requirement."""
+    """Return the kind of a task of so many units of a requirement."""
     if not asked.gpu_count:
         return Kind.CPU_ONLY
     if not asked.whole:

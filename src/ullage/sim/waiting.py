@@ -134,7 +134,7 @@ class Waiting:
         return [self._shares[queue] for queue, waiting in self._backlog.items() if waiting]
 
     def left(self) -> Iterable[int]:
-        """The tasks that still wait."""
+        """Return the tasks that still wait."""
         return sorted(number for numbers in self._numbers.values() for number in numbers)
 
 
@@ -147,7 +147,7 @@ class _Full:
         self.now: set[tuple[int, int]] = set()
 
     def note(self, fits: tuple[int, int]) -> list[tuple[int, int]]:
-        """What found no room, given; all that has none either."""
+        """Record that a task found no room. Return it and all that ask for at least as much."""
         if fits not in self._harder:
             shape, units = fits
             asked = self._shapes[shape]
@@ -165,7 +165,7 @@ class _Full:
 
 
 def _no_less(one: ResourceRequirement, other: ResourceRequirement) -> bool:
-    """Whether the first asks for at least as much as the second, on the same terms."""
+    """Return whether the first asks for at least as much as the second, on the same terms."""
     amounts = (one.cpu_milli, one.memory_bytes, one.gpu_count)
     others = (other.cpu_milli, other.memory_bytes, other.gpu_count)
     same = (one.part, one.cards, one.nodes) == (other.part, other.cards, other.nodes)

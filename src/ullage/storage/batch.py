@@ -245,5 +245,5 @@ class Batch:
 
 
 def _storable(text: str) -> str:
-    """The text without lone surrogates, which no database takes: a worker's words must not stop the store."""
+    """Return the text without lone surrogates, which no database takes: a worker's words must not stop the store."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -18,7 +18,7 @@ _LITTLE_BYTES = 256 * 1024
 
 
 def storage_failed(what: str, cause: BaseException) -> Unavailable:
-    """The store cannot go on: code `storage-failed`."""
+    """Return the error of a store that cannot go on: code `storage-failed`."""
     error = Unavailable(
         f"the store failed and takes no more writes ({what}: {describe(cause)}); mend the cause, then start again:"
         " everything acknowledged so far is kept",
@@ -38,12 +38,12 @@ def disk_full(path: object, cause: BaseException) -> DiskFull:
 
 
 def storage_unreadable(what: str, cause: BaseException) -> Unavailable:
-    """A read did not succeed: code `storage-failed`."""
+    """Return the error of a failed read: code `storage-failed`."""
     return Unavailable(f"the store cannot be read ({what}: {describe(cause)})", code="storage-failed")
 
 
 def storage_inaccessible(path: object, cause: OSError) -> Unavailable:
-    """The operating system does not let the files be read or written: code `storage-failed`."""
+    """Return the error where the system does not let the files be read or written: code `storage-failed`."""
     return Unavailable(
         f"{cause.filename or path} cannot be read or written ({cause.strerror or cause}); the store and its directory "
         "must belong to the user of the server, on a local disk",
@@ -52,12 +52,12 @@ def storage_inaccessible(path: object, cause: OSError) -> Unavailable:
 
 
 def storage_closed() -> Unavailable:
-    """The store was closed, or not loaded yet: code `storage-closed`."""
+    """Return the error of a store that is closed or not loaded yet: code `storage-closed`."""
     return Unavailable("the store is not open; nothing was written", code="storage-closed")
 
 
 def storage_damaged(path: object, finding: str) -> Unavailable:
-    """The file is not what it should be: code `storage-damaged`."""
+    """Return the error of a file that is not what it should be: code `storage-damaged`."""
     return Unavailable(
         f"{path} is damaged or is not an Ullage database ({finding}); nothing was changed: "
         f"`ullage recover {path}` shows what is whole, and keeps it with --keep",
@@ -66,7 +66,7 @@ def storage_damaged(path: object, finding: str) -> Unavailable:
 
 
 def storage_changed(path: object, finding: str) -> Unavailable:
-    """The file is a sound database with all that was acknowledged, but not what the server wrote last."""
+    """Return the error of a sound database that has all acknowledged records but was written by another program."""
     return Unavailable(
         f"{path} is not what the server wrote last ({finding}), though SQLite finds nothing wrong with it: another "
         "program has written to it, or stored values were damaged; nothing was changed: "
@@ -76,7 +76,7 @@ def storage_changed(path: object, finding: str) -> Unavailable:
 
 
 def is_full(cause: BaseException, path: Path | None = None) -> bool:
-    """Whether an error means that there is no room; with `path` also an I/O error where the disk is almost full."""
+    """Return whether an error means a full disk; with `path` also an I/O error where the disk is almost full."""
     cause = getattr(cause, "orig", None) or cause
     if isinstance(cause, OSError):
         return cause.errno in _FULL
@@ -90,12 +90,12 @@ def is_full(cause: BaseException, path: Path | None = None) -> bool:
 
 
 def is_damage(cause: sqlite3.Error) -> bool:
-    """Whether an error of SQLite is about the content of the file, not about reading it."""
+    """Return whether an error of SQLite is about the content of the file, not about reading it."""
     code = getattr(cause, "sqlite_errorcode", None)
     return code is None or code & _PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
 def describe(cause: BaseException) -> str:
-    """What the driver said, without the statement and its parameters, which hold users' data."""
+    """Return what the driver said, without the statement and its parameters, which hold users' data."""
     origin = getattr(cause, "orig", None)
     return str(origin if origin is not None else cause) or type(cause).__name__

@@ -17,7 +17,7 @@ _FIELDS = ("number", "at", "kind", "session", "code", "message")
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file is an SQLite database.
+    """Return whether a file is an SQLite database.
 
     Raises:
         InvalidRequest: it cannot be read.

@@ -14,7 +14,7 @@ _SQLITE = "sqlite:///"
 
 
 def open_store(url: str) -> Store:
-    """The store at `url`: a path, `sqlite:///path` (relative) or `sqlite:////path`, or `memory://`.
+    """Return the store at `url`: a path, `sqlite:///path` (relative) or `sqlite:////path`, or `memory://`.
 
     The file is made by the store's `load`; missing directories are made now, for their owner only.
 

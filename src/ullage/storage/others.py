@@ -41,7 +41,7 @@ def fault(connection: sqlite3.Connection) -> str:
 
 
 def is_sound(path: Path, testimony: Testimony, log: Log, bad: list[int]) -> bool:
-    """Whether what SQLite reads is whole and has all that was acknowledged, though pages differ from their sums."""
+    """Return whether SQLite reads a whole database with all acknowledged records, though page sums differ."""
     if (log.salts == testimony.position.salts and not log.follows(testimony.position)) or _one_bit_turned(
         path, testimony, bad
     ):
@@ -71,7 +71,7 @@ def with_merged_commits(path: Path, testimony: Testimony, log: Log) -> Testimony
 
 
 def _one_bit_turned(path: Path, testimony: Testimony, bad: list[int]) -> bool:
-    """Whether a page of the file differs from its sum by one bit: no program writes so."""
+    """Return whether a page of the file differs from its sum by one bit: no program writes so."""
     size = testimony.page_bytes
     with path.open("rb") as file:
         for number in bad:

@@ -90,7 +90,7 @@ def recover(path: Path, *, keep: bool, as_it_is: bool = False) -> Recovery:
 
 
 def _passes(path: Path) -> bool:
-    """Whether a start takes the file."""
+    """Return whether a start takes the file."""
     try:
         check_file(path)
     except Unavailable as refusal:

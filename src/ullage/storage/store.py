@@ -90,7 +90,7 @@ class SqliteStore:
         return snapshot
 
     def write(self, *records: Record) -> Future[None]:
-        """All of `records` or none; the future ends in the writer's thread when they are durable."""
+        """Write all of `records` or none; the future ends in the writer's thread when they are durable."""
         if self._writer is None:
             future: Future[None] = Future()
             future.set_exception(storage_closed())

@@ -23,7 +23,7 @@ def draft_path(path: Path) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a database, or what is left of one."""
+    """Return whether there is a database, or what is left of one."""
     return any(map(Path.exists, (path, witness_path(path), _whole(path))))
 
 

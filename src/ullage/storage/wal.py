@@ -62,7 +62,7 @@ class Log:
     torn_bytes: int = 0
 
     def follows(self, known: Position) -> bool:
-        """Whether its commits follow those up to `known`: it is the same run of the log, the next one or the first."""
+        """Return whether its commits follow those up to `known`: the same run of the log, the next one or the first."""
         if self.salts == known.salts:
             return self.known_is_whole or not known.end
         # SQLite counts the first salt up.

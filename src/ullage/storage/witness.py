@@ -172,7 +172,7 @@ class Witness:
         self._unsettled_since = None
 
     def _must_settle(self, since: float) -> bool:
-        """Whether no commit may come before the records are on the disk."""
+        """Return whether no commit may come before the records are on the disk."""
         log_bytes = LOG_PAGES * (FRAME_HEADER_BYTES + self._testimony.page_bytes)
         grown = self._testimony.position.end >= log_bytes or self._end > self._most
         return grown or time.monotonic() - since > _MOST_UNSETTLED_S

@@ -113,7 +113,7 @@ def _start(command: Command, given: int, out: int, err: int) -> subprocess.Popen
 
 
 def _granted(executor: Mapping[str, str]) -> dict[str, str]:
-    """What a program cannot set otherwise, as whoever passes a whole environment on did not mean to."""
+    """Return what a program cannot set otherwise, as whoever passes a whole environment on did not mean to."""
     ours = {name: value for name, value in executor.items() if name.startswith(_OURS)}
     if executor.get("ULLAGE_GPU_ENFORCED") == "hami" and "LD_PRELOAD" in executor:
         ours["LD_PRELOAD"] = executor["LD_PRELOAD"]

@@ -41,7 +41,7 @@ _GANG_VARIABLES = ("ULLAGE_GANG_ID", "ULLAGE_GANG_RANK", "ULLAGE_GANG_SIZE")
 
 
 def context() -> Context:
-    """The context of the running task or session.
+    """Return the context of the running task or session.
 
     Raises:
         RuntimeError: this process is no worker, or it is in no session.

@@ -19,7 +19,7 @@ def describe(error: BaseException) -> str:
 
 
 def trace(error: BaseException, skip: int = 0) -> str:
-    """The traceback as Python prints it, without the `skip` outermost frames: those of the worker itself."""
+    """Return the traceback as Python prints it, without the `skip` outermost frames: those of the worker itself."""
     frames = error.__traceback__
     for _ in range(skip):
         if frames is None or frames.tb_next is None:

@@ -82,7 +82,7 @@ def _run(coroutine: CoroutineType[Any, Any, Any]) -> Any:
 
 
 def _failed(error: Exception) -> TaskFailed:
-    """The failure of a task whose function raised `error`."""
+    """Return the failure of a task whose function raised `error`."""
     trace = failure.bounded(failure.trace(error, skip=1))
     message = failure.bounded(f"{failure.describe(error)}\n\n{trace}")
     error.add_note(f"\nIn the worker:\n{trace}")

@@ -65,7 +65,7 @@ class Line:
         return line
 
     def fileno(self) -> int:
-        """The descriptor, for poll."""
+        """Return the descriptor, for poll."""
         return self._connection.fileno()
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Line:
         return deque(Job(task.claim, self._resolve(task)) for task in frame.tasks)
 
     def _resolve(self, task: frames.HandOut) -> Task:
-        """The task with its shared data, which came with it or with an earlier one."""
+        """Return the task with its shared data, which came with it or with an earlier one."""
         if task.shared_id is None:
             return Task(task.task, task.input)
         if task.shared is not None:

@@ -113,7 +113,7 @@ class _Loop:
         self._line.flush()
 
     def _wait(self) -> bool:
-        """Whether there is something in the inbox; False if nothing will come any more."""
+        """Return whether there is something in the inbox; False if nothing will come any more."""
         self._interruptible = True
         try:
             while not self._line.inbox:
@@ -193,7 +193,7 @@ class _Loop:
 
 
 def _take(batch: Batch) -> Job | None:
-    """The next task, unless the watcher was faster."""
+    """Return the next task, unless the watcher was faster."""
     try:
         return batch.popleft()
     except IndexError:
@@ -201,7 +201,7 @@ def _take(batch: Batch) -> Job | None:
 
 
 def _unsendable(output: object) -> str | None:
-    """Why an output cannot be sent."""
+    """Return why an output cannot be sent."""
     if not isinstance(output, bytes):
         return f"TypeError: the service returned {type(output).__name__}, not bytes or None"
     if len(output) > frames.MAX_PAYLOAD:

@@ -37,7 +37,7 @@ class Cell:
     counter: Path | None = None
 
     def kills(self) -> int:
-        """How many processes the kernel killed here because the memory was full."""
+        """Return how many processes the kernel killed here because the memory was full."""
         if self.counter is None:
             return 0
         try:
@@ -137,7 +137,7 @@ class Legacy:
 
 
 def detect(name: str, proc: Path = Path("/proc")) -> Confinement:
-    """The strongest layer that works here; its directories get the name `name`."""
+    """Return the strongest layer that works here; its directories get the name `name`."""
     return _unified(name, proc) or _legacy(name, proc) or Watching()
 
 
@@ -147,7 +147,7 @@ def quota_us(cpu_milli: int) -> int:
 
 
 def leftovers(roots: list[Path]) -> list[Path]:
-    """The directories of executors below `roots`."""
+    """Return the directories of executors below `roots`."""
     return [child for root in roots if root.is_dir() for child in root.iterdir() if child.is_dir()]
 
 
@@ -203,7 +203,7 @@ def _legacy(name: str, proc: Path) -> Legacy | None:
 
 
 def _writable(own: Path | None, name: str, limit: str) -> Path | None:
-    """A directory below `own` where limits can be set."""
+    """Return a directory below `own` where limits can be set."""
     if own is None:
         return None
     root = own / name
@@ -217,7 +217,7 @@ def _writable(own: Path | None, name: str, limit: str) -> Path | None:
 
 
 def _own_directory(proc: Path, controller: str) -> Path | None:
-    """Where this process's cgroup of `controller` is mounted; "" is version 2. See cgroups(7), /proc/pid/cgroup."""
+    """Return where the cgroup of `controller` of this process is mounted; "" is version 2. See cgroups(7)."""
     try:
         memberships = _read(proc / "self/cgroup").splitlines()
         mounts = _read(proc / "self/mountinfo").splitlines()
@@ -231,7 +231,7 @@ def _own_directory(proc: Path, controller: str) -> Path | None:
 
 
 def _mounted(mounts: list[str], controller: str, path: str) -> Path | None:
-    """The directory that shows cgroup `path`: proc_pid_mountinfo(5) gives the root and place of each mount."""
+    """Return the directory that shows cgroup `path`: proc_pid_mountinfo(5) gives the root and place of each mount."""
     for mount in mounts:
         fields, _, source = mount.partition(" - ")
         kind, _, options = source.split(" ", 2)

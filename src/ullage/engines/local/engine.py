@@ -333,5 +333,5 @@ class LocalEngine:
 
 
 def _required(order: LaunchOrder) -> bool:
-    """Whether a worker that cannot have its CPUs alone must not start at all."""
+    """Return whether a worker that cannot have its CPUs alone must not start at all."""
     return order.requirement.alignment.required and bool(own_cpus(order))

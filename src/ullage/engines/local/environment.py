@@ -26,7 +26,7 @@ _VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*
 def worker_environment(
     order: LaunchOrder, home: Home, server: Mapping[str, str], sharing: Sharing, *, server_id: str, secret: str
 ) -> dict[str, str]:
-    """The whole environment: from the server what is kept, then the application's, the session's, and ours.
+    """Return the whole environment: from the server what is kept, then the application's, the session's, and ours.
 
     Raises:
         ValueError: hard isolation was granted, and the limits cannot be enforced.
@@ -61,7 +61,7 @@ def worker_environment(
 
 
 def granted(order: LaunchOrder, enforced: Enforced) -> dict[str, str]:
-    """What a worker holds of its cards, in their order, and who enforces it; an amount nobody knows is empty."""
+    """Return what a worker holds of its cards, in their order, and who enforces it; an amount nobody knows is empty."""
     if not order.gpus:
         return {}
     grants = _grants(order) or [Grant.of(gpu, None) for gpu in order.gpus]
@@ -81,7 +81,7 @@ def _limits(order: LaunchOrder, home: Home, sharing: Sharing) -> Limits:
 
 
 def _grants(order: LaunchOrder) -> list[Grant]:
-    """One for each card that is held in part."""
+    """Return one for each card that is held in part."""
     return [Grant.of(gpu, charge) for gpu, charge in zip(order.gpus, order.charges, strict=bool(order.charges))]
 
 
@@ -90,7 +90,7 @@ def _known(amount: int | None) -> str:
 
 
 def visible_devices(gpus: Sequence[Gpu]) -> str:
-    """The value of CUDA_VISIBLE_DEVICES: uuids in the order granted, empty for no card.
+    """Return the value of CUDA_VISIBLE_DEVICES: uuids in the order granted, empty for no card.
 
     Cards that were declared rather than found have made-up uuids, which CUDA would not know: as
     soon as there is one, all are named by index, because a list is read as one kind or the other.
@@ -101,7 +101,7 @@ def visible_devices(gpus: Sequence[Gpu]) -> str:
 
 
 def worker_command(order: LaunchOrder, environment: Mapping[str, str]) -> list[str]:
-    """The program and its arguments.
+    """Return the program and its arguments.
 
     An application's command is split into words as a shell does it, so `python -m mine` works and
     a program whose path has blanks is quoted; its arguments are words already. Variables are
@@ -126,6 +126,6 @@ def expand(text: str, environment: Mapping[str, str]) -> str:
 
 
 def _foreign(order: LaunchOrder) -> bool:
-    """Whether a built-in worker runs under an interpreter that may not have this package."""
+    """Return whether a built-in worker runs under an interpreter that may not have this package."""
     python = order.setup.python
     return not order.application.command and python is not None and python != sys.executable

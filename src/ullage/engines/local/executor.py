@@ -72,7 +72,7 @@ class LocalExecutor:
     # --- the worker's side ----------------------------------------------------------------------
 
     def admit(self, line: WorkerLine, hello: frames.Hello) -> bool:
-        """Whether `hello` is this executor's: the secret is right, and it is the first one."""
+        """Return whether `hello` is this executor's: the secret is right, and it is the first one."""
         if self._line is not None or not hmac.compare_digest(hello.secret.encode(), self._secret.encode()):
             return False
         self._line = line
@@ -111,7 +111,7 @@ class LocalExecutor:
         self._send(*waiting)
 
     def _misplaced(self, pid: int) -> str:
-        """Where the worker runs, if that is on other CPUs than its own; "" if it keeps to them."""
+        """Return where the worker runs, if that is on other CPUs than its own; "" if it keeps to them."""
         try:
             runs_on = os.sched_getaffinity(pid)
         except OSError:
@@ -211,7 +211,7 @@ class LocalExecutor:
             self.abort()
 
     def why(self) -> str:
-        """Why it is gone."""
+        """Return why it is gone."""
         if self._reason is not None:
             return self._reason
         if self.cell.kills() > self._kills_told:
@@ -241,5 +241,5 @@ def _bind_code(code: int) -> BindCode:
 
 
 def own_cpus(order: LaunchOrder) -> tuple[int, ...]:
-    """The CPUs that a worker has alone; none if it shares those of the machine with others."""
+    """Return the CPUs that a worker has alone; none if it shares those of the machine with others."""
     return () if order.placement is None else order.placement.cpus

@@ -106,14 +106,14 @@ class Home:
         return directory
 
     def make_work(self, executor: str) -> Path:
-        """A private, empty working directory."""
+        """Return a private, empty working directory."""
         directory = self._work / _file_name(executor)
         remove(directory)
         directory.mkdir(mode=0o700, parents=True)  # user code may have removed the one of all
         return directory
 
     def new_cache(self, executor: str) -> Path:
-        """A file for the processes of one executor to count together what they use of a card; not there yet."""
+        """Return a file for the processes of one executor to count together what they use of a card; not there yet."""
         cache = self._caches / f"{_file_name(executor)}.cache"
         remove(cache)
         return cache
@@ -166,7 +166,7 @@ def _file_name(executor: str) -> str:
 
 
 def open_plainly(path: Path) -> int:
-    """A descriptor that appends to the regular file at `path`; whatever else user code has put there is replaced.
+    """Return a descriptor that appends to the regular file at `path`; anything else that is there is replaced.
 
     Raises:
         OSError: the file cannot be made.

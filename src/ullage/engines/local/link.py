@@ -78,7 +78,7 @@ class WardenLink:
                 await asyncio.wait_for(self._awake.wait(), pause)
 
     async def _live(self) -> bool:
-        """One warden from start to end; whether another one is to follow."""
+        """Run one warden from start to end. Return whether another one is to follow."""
         self._spoke = False
         try:
             process = await self._spawn()

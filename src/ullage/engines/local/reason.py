@@ -12,7 +12,7 @@ TAIL_BYTES = 2048
 
 
 def ended(status: int | None) -> str:
-    """How a process ended; `status` is an exit code, negative for a signal."""
+    """Return how a process ended; `status` is an exit code, negative for a signal."""
     if status is None:
         return "ended"
     if status >= 0:
@@ -30,7 +30,7 @@ def with_tail(text: str, log: Path) -> str:
 
 
 def read_tail(log: Path) -> str:
-    """The last whole lines of a log, at most `TAIL_BYTES`; empty if there is no such log."""
+    """Return the last whole lines of a log, at most `TAIL_BYTES`; empty if there is no such log."""
     data = output_log.read_tail(log, TAIL_BYTES + 1)
     if len(data) > TAIL_BYTES:
         _, _, data = data.partition(b"\n")

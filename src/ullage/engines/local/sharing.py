@@ -39,11 +39,11 @@ class Sharing(Protocol):
     """A way to hold workers to parts of cards."""
 
     def holds(self, gpu: Gpu) -> bool:
-        """Whether a part of this card can be enforced now."""
+        """Return whether a part of this card can be enforced now."""
         ...
 
     def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:
-        """What a worker with these cards needs; no `grants` for whole ones.
+        """Return what a worker with these cards needs; no `grants` for whole ones.
 
         `cache` names a file that is not there, for this worker alone.
         """
@@ -88,7 +88,7 @@ class Mps:
         return self.running and gpu.vram_bytes is not None
 
     def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:  # noqa: ARG002 - as the protocol says
-        """Every worker with cards is a client: a card in exclusive mode takes no other process."""
+        """Return the limits of a client. Every worker with cards is one: an exclusive card takes no other process."""
         if not gpus or not self.running:
             return Limits({}, Enforced.NONE)
         environment = {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), "CUDA_MPS_LOG_DIRECTORY": str(self.log)}
@@ -124,7 +124,7 @@ class HamiCore:
         return self.library.is_file() and gpu.vram_bytes is not None and gpu.uuid.startswith("GPU-")
 
     def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:
-        """Those of one card; the library is not loaded for several, whose memory it would count as one's."""
+        """Return those of one card; the library is not loaded for several, whose memory it would count as one's."""
         if len(grants) != 1 or not self.holds(gpus[0]):
             return Limits({}, Enforced.NONE)
         HAMI_LOCKS.mkdir(exist_ok=True)
@@ -138,7 +138,7 @@ class HamiCore:
 
 
 def preload(*lists: str | None) -> str:
-    """A value of LD_PRELOAD: libraries of several such values, in order."""
+    """Return a value of LD_PRELOAD: libraries of several such values, in order."""
     return os.pathsep.join(value for value in lists if value)
 
 

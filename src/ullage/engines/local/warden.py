@@ -439,7 +439,7 @@ def _drain(wake: int) -> None:
 
 
 def process_table() -> dict[int, Process]:
-    """Every process that lives, by pid. A zombie holds nothing any more and is left out."""
+    """Return every process that lives, by pid. A zombie holds nothing any more and is left out."""
     table = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  # strings are wanted, and many
         if name.isdigit():
@@ -474,7 +474,7 @@ def descendants(table: dict[int, Process], pid: int) -> list[Process]:
 
 
 def read_environment(pid: int) -> bytes:
-    """The environment a process was started with; empty if it may not be read."""
+    """Return the environment a process was started with; empty if it may not be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123  # as in `_read_stat`
             return file.read()
@@ -483,13 +483,13 @@ def read_environment(pid: int) -> bytes:
 
 
 def has_marker(process: Process, marker: bytes) -> bool:
-    """Whether `marker`, NAME=VALUE, is in the environment of a process."""
+    """Return whether `marker`, NAME=VALUE, is in the environment of a process."""
     environment = read_environment(process.pid)
     return marker in environment and marker in environment.split(b"\0")
 
 
 def cgroup_members(directory: str) -> list[int]:
-    """The pids in a cgroup; none if it is not there."""
+    """Return the pids in a cgroup; none if it is not there."""
     try:
         with open(f"{directory}/cgroup.procs", encoding="ascii") as file:  # noqa: PTH123  # as in `_read_stat`
             return [int(line) for line in file]
@@ -525,7 +525,7 @@ def move_threads(pid: int, before: frozenset[int], after: frozenset[int]) -> boo
 
 
 def thread_ids(pid: int) -> list[int]:
-    """The threads of a process; none if it has ended."""
+    """Return the threads of a process; none if it has ended."""
     try:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208  # as in `process_table`
     except OSError:
@@ -584,7 +584,7 @@ def _remove(directories: Iterable[str]) -> None:
 
 
 def _open_output(order: dict[str, Any]) -> tuple[dict[int, LogWriter], list[int]]:
-    """The logs of an executor by the pipes that they are fed from, and the ends for its standard output and error.
+    """Return the logs of an executor by the pipes that feed them, and the ends for its standard output and error.
 
     Raises:
         OSError: there is no descriptor left, or a log cannot be opened.
