@@ -250,9 +250,9 @@ async def there_and_back(plane: ControlPlane, client: httpx2.AsyncClient, folder
             said[:] = [item.get("note") for item in (await read(client, EVENTS_PATH))["items"]]
             return all(cards.values())
 
-        await eventually(look, lambda: f"both have a card: {cards} {said} {front.told()}")
+        await eventually(look, lambda: f"both have a card: {cards} {said} {front.log_text()}")
         assert len(set(cards.values())) == 1, "they share one"
-        assert "kube.trouble" not in front.told()
+        assert "kube.trouble" not in front.log_text()
         forged = half | {"metadata": half["metadata"] | {"name": "forged"}}
         forged["metadata"]["annotations"] |= {"ullage.io/gpu-ids": "GPU-0"}
         made = await api.write(Create(PODS, forged, "default"))

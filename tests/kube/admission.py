@@ -28,7 +28,7 @@ Review = Callable[[Item], Item]
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """Who is asked about pods that are created: where, whom to trust there, and whether nothing goes without it."""
+    """A webhook for created pods: its address, its CA, and whether its failure refuses them."""
 
     url: str
     ca: bytes

@@ -38,7 +38,7 @@ class Canned:
     headers: Mapping[str, str] = field(default_factory=dict)
     times: int = 1
     carried_out: bool = False  # the call is carried out, and the answer to it is lost
-    then: Callable[[], None] = lambda: None  # what happens to whoever asked, before it is answered
+    then: Callable[[], None] = lambda: None  # called before the response is sent
 
     def takes(self, request: Request) -> bool:
         return self.times > 0 and request.method == self.method and request.url.path.endswith(self.path_end)

@@ -9,13 +9,13 @@ from ullage.kube.client.informer import Added, Changed, Informer, Key, News, Rem
 
 
 class Audience:
-    """Rebuilds the mirror from what it is told alone."""
+    """Rebuilds the cache from delivered events alone."""
 
     def __init__(self, informer: Informer[Any]) -> None:
         self.there: dict[Key, Any] = {}
-        self.told: list[tuple[str, str]] = []  # what happened, to whom
+        self.told: list[tuple[str, str]] = []  # events and their objects
         self._informer = informer
-        self._live = False  # what was there before is told one by one
+        self._live = False  # existing objects are delivered one by one
         informer.subscribe(self.hear)
         self._live = True
         assert self.there == informer.objects

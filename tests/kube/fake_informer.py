@@ -1,4 +1,4 @@
-"""Objects that are told as an informer tells them, without an API."""
+"""A fake informer: it delivers objects to handlers without an API."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Server:
         raise NotImplementedError(change)
 
     def deliver(self, at: int) -> None:
-        """One of those that are on their way arrives, and whoever sent it hears nothing."""
+        """One of the requests in flight arrives, and its sender gets no response."""
         try:
             self.carry_out(self.limbo.pop(at))
         except Refused:

@@ -39,7 +39,7 @@ def hami_node(name: str, *uuids: str, mib: int = 16000, offered: bool = True) ->
 
 
 class PluginError(Exception):
-    """What a kubelet is told instead of devices."""
+    """What a kubelet gets instead of devices."""
 
 
 class HamiNode:
@@ -69,7 +69,7 @@ class HamiNode:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        async with self._admitting:  # whoever restarts is Ullage: nodes end between two pods
+        async with self._admitting:  # only Ullage is killed at any time: nodes end between two pods
             await self._stack.aclose()
 
     def knows(self, namespace: str, name: str) -> bool:
@@ -107,7 +107,7 @@ class HamiNode:
         )
 
     async def _allocate(self, count: int) -> list[tuple[str, int, int]]:
-        """The plugin is not told for whom: it takes the pod that the lock names, else the first that waits."""
+        """The plugin does not learn for which pod: it takes the pod in the lock, else the first that waits."""
         pod = await self._pending()
         name, namespace, notes = pod.metadata.name, pod.metadata.namespace, pod.metadata.annotations or {}
         containers = notes.get(TO_ALLOCATE, "").split(";")

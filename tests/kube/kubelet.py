@@ -15,7 +15,7 @@ HEARTBEATS = "kube-node-lease"
 
 
 class Kubelets:
-    """While entered, every pod on a node runs if `may_start` is set, and ends when it is told to and `may_end` is.
+    """While entered, every pod on a node runs if `may_start` is set, and ends after its deletion if `may_end` is set.
 
     Each pod is served by itself: one that waits keeps no other waiting. With a `namespace` only its pods are served,
     for tests that share a control plane with others.
@@ -86,7 +86,7 @@ class Kubelets:
 
     async def _see_to(self, pod: Pod) -> None:
         namespace, name = pod.key
-        with suppress(NotFound, Conflict):  # it changed meanwhile, which is told too
+        with suppress(NotFound, Conflict):  # it changed meanwhile, and that event follows
             if pod.terminating:
                 await self.may_end.wait()
                 await self._api.write(Delete(PODS, name, namespace, pod.metadata.uid, grace_s=0))

@@ -45,13 +45,13 @@ class LiveFront:
         self.wait_for("kube.serving")
         return self
 
-    def told(self) -> str:
+    def log_text(self) -> str:
         """What this run has logged."""
         return self.log.read_bytes()[self._begin :].decode()
 
     def wait_for(self, event: str) -> None:
         def logged() -> bool:
-            if event not in self.told():
+            if event not in self.log_text():
                 self._must_run()
                 return False
             return True
@@ -59,13 +59,13 @@ class LiveFront:
         wait_until(logged, f"{event} is logged", START_S)
 
     def url(self, name: str) -> str:
-        found = re.search(rf"event='kube.serving'.*\b{name}=('[^']*')", self.told())
-        assert found, self.told()
+        found = re.search(rf"event='kube.serving'.*\b{name}=('[^']*')", self.log_text())
+        assert found, self.log_text()
         return str(ast.literal_eval(found[1]))
 
     def is_up(self) -> bool:
         """Whether it serves: it runs, and has said where."""
-        return self.process is not None and self.process.poll() is None and "kube.serving" in self.told()
+        return self.process is not None and self.process.poll() is None and "kube.serving" in self.log_text()
 
     def is_ready(self) -> bool:
         self._must_run()
@@ -90,7 +90,7 @@ class LiveFront:
         """Kill it where it runs. One that has ended by itself fails its test."""
         if self.process is None:
             return
-        print(self.told())  # noqa: T201 - beside a test that failed
+        print(self.log_text())  # noqa: T201 - the log of a failed test
         if self.process.poll() not in (0, -signal.SIGKILL):
             try:
                 self._must_run()
@@ -99,7 +99,7 @@ class LiveFront:
 
     def _must_run(self) -> None:
         assert self.process is not None
-        assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.told()}"
+        assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.log_text()}"
 
 
 class BriefFront(LiveFront):

@@ -36,7 +36,7 @@ class Proxy:
             end.transport.abort()
 
     def lose(self) -> None:
-        """From now on nothing gets through on any connection, and nobody is told."""
+        """From now on nothing gets through on any connection, and no connection is closed."""
         self._flows.clear()
 
     def find(self) -> None:

@@ -72,7 +72,7 @@ class Rules:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.tokens: dict[str, Item] = {}  # the users of tokens, as a review of one tells
+        self.tokens: dict[str, Item] = {}  # the users of tokens, as a token review returns them
 
     def get(self, key: Key) -> Item:
         found = self.store.get(key)

@@ -1,4 +1,4 @@
-"""As much of kube-scheduler as its extender sees: one pod after the other, bindings beside that, and who gives way.
+"""As much of kube-scheduler as its extender sees: one pod after the other, concurrent bindings, and victims.
 
 It counts whole cards itself, as kube-scheduler counts a resource of a device plugin, and leaves parts of cards to
 the extender. It keeps to the node of claims that are allocated, and allocates none. It runs where there is no
@@ -37,7 +37,7 @@ class SmallScheduler:
         self._tries: defaultdict[str, int] = defaultdict(int)
         self._not_before: dict[str, float] = {}
         self._binding: dict[str, asyncio.Task[None]] = {}
-        self._bound: set[str] = set()  # by uid: they wait no more, though the watch may tell later
+        self._bound: set[str] = set()  # by uid: they wait no more, though the watch may report it later
         self._news = asyncio.Event()
         self._pods.subscribe(self._hear)
         self._nodes.subscribe(lambda _: self._retry())
@@ -167,7 +167,7 @@ class SmallScheduler:
         return True
 
     def _lacking(self, node: Node, pod: Document, there: list[Document]) -> int:
-        """Whole cards that are too few for a pod, beside those that are there."""
+        """Whole cards that a pod lacks in addition to those that exist."""
         has = int((node.status.allocatable or {}).get(GPU, "0"))
         return max(0, sum(map(_cards, there)) + _cards(pod) - has) if _cards(pod) else 0
 
@@ -194,7 +194,7 @@ class SmallScheduler:
         node = min(found, key=lambda name: (len(found[name]["Pods"]), name))
         meta = pod["metadata"]
         nominated = {"status": {"nominatedNodeName": node}}
-        pod |= nominated  # known before the watch tells it
+        pod |= nominated  # known before the watch reports it
         try:
             await self._api.write(
                 Patch(PODS, meta["name"], nominated, meta["namespace"], PatchType.STRATEGIC, "status")

@@ -54,7 +54,7 @@ class Front(BriefFront):
     name = ""
 
     def kill_now(self) -> None:
-        """As a machine does that runs out of memory: nobody is told."""
+        """End without notice, as on a machine that runs out of memory."""
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGKILL)
 
@@ -95,7 +95,7 @@ def _pod(name: str, owner: str, limits: dict[str, str], words: dict[str, str], s
 
 @dataclass
 class Stage:
-    """One story's cluster. `is_real` tells where something can only be done in one of the two."""
+    """One story's cluster. `is_real` distinguishes the two where needed."""
 
     folder: Path
     api: KubeApi
@@ -186,7 +186,7 @@ class Stage:
         return await self.holdings()
 
     async def until(self, condition: Callable[[list[Pod]], bool], what: str, deadline_s: float = 120.0) -> None:
-        """Wait for something to be told of the pods."""
+        """Wait for an event on the pods."""
         clock = asyncio.get_running_loop().time
         end = clock() + deadline_s
         while not condition(pods := list(self.seen.objects.values())):
@@ -208,7 +208,7 @@ class Stage:
         return [path for who, path in told if who == front.name]
 
     def log(self) -> str:
-        return "\n".join(front.told()[-2000:] for front in self.fronts)
+        return "\n".join(front.log_text()[-2000:] for front in self.fronts)
 
     # --- when it is killed ---
 

@@ -16,7 +16,7 @@ class Compacted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An object before and after one revision; None is no object. `told` is what a watch shows of it."""
+    """An object before and after one revision; None is no object. `told` is what a watch delivers of it."""
 
     revision: int
     key: Key

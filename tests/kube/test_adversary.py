@@ -163,7 +163,7 @@ ASKED = [
 
 
 def check(world: Mirrored) -> None:
-    """The columns are inventory less ledger and what stands beside; nobody is given a card that another pod names."""
+    """The columns are inventory minus ledger and other usage; no pod gets a card that another pod names."""
     world.mirror.settle()
     fleet = world.cluster.allocator.fleet
     again = Fleet(fleet.nodes, fleet.ledger.values())

@@ -212,7 +212,7 @@ async def test_an_empty_list_has_one_page(cluster: Cluster) -> None:
     assert pages[0].version
 
 
-async def test_a_watch_tells_all_that_happened_in_order(cluster: Cluster) -> None:
+async def test_a_watch_delivers_all_events_in_order(cluster: Cluster) -> None:
     since = await version(cluster)
     await create(cluster, PODS, bodies.pod("seen"))
     changed = await patch(cluster, "seen", {"metadata": {"annotations": {"text": LINE_ENDS}}})
@@ -230,7 +230,7 @@ async def test_a_watch_tells_all_that_happened_in_order(cluster: Cluster) -> Non
     assert events[3].item.metadata.uid == changed.metadata.uid
 
 
-async def test_a_watch_that_has_begun_tells_what_comes(cluster: Cluster) -> None:
+async def test_an_open_watch_delivers_new_events(cluster: Cluster) -> None:
     waiting = asyncio.create_task(told(cluster, await version(cluster), 1))
     await create(cluster, PODS, bodies.pod("comes"))
     (event,) = await waiting

@@ -122,12 +122,12 @@ def test_a_choice_is_node_card_and_memory(text: str, memory: int | None) -> None
 
 
 @pytest.mark.parametrize("text", ["", "n", "n:", ":g", "n:g:", "n:g:1:2", "n:g:much"])
-def test_what_is_no_choice_is_told(text: str) -> None:
+def test_an_invalid_choice_is_reported(text: str) -> None:
     with pytest.raises(InvalidRequest, match="--compute-binding"):
         parse_choice(text)
 
 
-def test_who_asks_is_whoever_the_cluster_says(front: LiveFront) -> None:
+def test_the_caller_is_the_user_that_the_cluster_names(front: LiveFront) -> None:
     assert call(front, "", "GET", RESOURCES)[0] == 401
     assert call(front, "mallory", "GET", RESOURCES)[0] == 401
     assert call(front, "bob", "GET", f"{BOUND}?owner=alice")[0] == 403
@@ -147,7 +147,7 @@ def test_who_asks_is_whoever_the_cluster_says(front: LiveFront) -> None:
         ('scope = "on"\nallocations = "rows"', "kube.bindings.allocations"),
     ],
 )
-def test_a_wrong_setting_is_told_and_nothing_starts(tmp_path: Path, settings: str, field: str) -> None:
+def test_a_wrong_setting_is_reported_and_nothing_starts(tmp_path: Path, settings: str, field: str) -> None:
     config = tmp_path / "ullage.toml"
     place = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
     config.write_text(f'[kube]\nkubeconfig = "{place}"\n[kube.bindings]\n{settings}\n')

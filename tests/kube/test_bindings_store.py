@@ -146,7 +146,7 @@ async def test_who_starts_and_is_let_go_at_once_stops_however_far_behind_the_wat
     put(server, "deployments", a_deployment())
     async with hosting(server, api) as up:
         for informer in up.front.bindings.store._workloads.values():
-            informer._take = lambda _event: None  # nothing is told any more
+            informer._take = lambda _event: None  # no event is delivered any more
         await up.call("POST", f"{COMFY}/resume", CHOICE)
         assert up.replicas("comfyui-alice") == 1
         await up.call("DELETE", BOUND)
@@ -164,7 +164,7 @@ async def test_a_pod_that_was_just_bound_holds_that_row_however_far_behind_its_w
     (pod,) = put(server, "pods", pod_of("p"))
     async with hosting(server, api) as up:
         await up.heard("old")
-        up.front.pods._handlers.clear()  # nothing is told any more
+        up.front.pods._handlers.clear()  # no event is delivered any more
         assert await up.place(pod, ["a"]) == "!a"
         await up.call("POST", f"{COMFY}/resume", CHOICE)
         await shown(up, ("alice", "g1"))
@@ -172,7 +172,7 @@ async def test_a_pod_that_was_just_bound_holds_that_row_however_far_behind_its_w
         assert [row.draining for row in (await up.front.bindings.store.ledger()).rows] == [True]
 
 
-async def test_who_runs_and_is_bound_to_another_card_starts_anew_there(server: ApiServer, api: HttpKubeApi):
+async def test_a_running_app_that_is_bound_to_another_card_restarts_there(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
     put(server, "deployments", a_deployment())
     (pod,) = put(server, "pods", pod_of("p"))
@@ -191,7 +191,7 @@ async def test_who_runs_and_is_bound_to_another_card_starts_anew_there(server: A
         assert (await up.status("PUT", path, bulk))[0] == 503
         assert await bound(up) == ["g2"]
         up.front.bindings.upkeep._wake()  # as it does now and then: nobody asks again
-        await until(lambda: why() != first, "its pods are made anew")
+        await until(lambda: why() != first, "its pods are made again")
         second = why()
         for _ in range(3):
             await up.front.bindings.upkeep.look()
@@ -313,7 +313,7 @@ async def test_29_who_does_not_lead_answers_nothing_and_writes_nothing(server: A
         assert writes == len([method for method, path in server.asked if method != "GET" and "/leases/" not in path])
 
 
-async def test_the_ledger_is_made_anew_from_what_shows_it(server: ApiServer, api: HttpKubeApi):
+async def test_the_ledger_is_rebuilt_from_its_projections(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": SLICED}))
     put(server, "deployments", a_deployment(), a_deployment("other"))
     async with hosting(server, api) as up:
@@ -328,7 +328,7 @@ async def test_the_ledger_is_made_anew_from_what_shows_it(server: ApiServer, api
         assert {(row.id, row.app, row.card, row.memory_bytes, row.share) for row in after} == facts
 
 
-async def test_it_is_not_made_anew_before_all_that_shows_it_was_heard(server: ApiServer, api: HttpKubeApi):
+async def test_the_ledger_is_not_rebuilt_before_all_projections_are_synced(server: ApiServer, api: HttpKubeApi):
     front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(bindings=BindingTerms()))
     leading = asyncio.create_task(front.candidate.run())
     try:
@@ -551,7 +551,7 @@ async def test_a_pod_that_another_scheduler_placed_keeps_the_row(server: ApiServ
         assert (await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob"))["code"] == 200
 
 
-async def test_what_stands_for_nothing_is_listed_and_goes_when_told(server: ApiServer, api: HttpKubeApi):
+async def test_a_binding_without_effect_is_listed_and_deleted_on_request(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
     put(server, "deployments", a_deployment(replicas=1))
     put(server, "gpubindings", a_binding("lost", "g9"), a_binding("b-twice", "g1"), a_binding("c-twice", "g1"))

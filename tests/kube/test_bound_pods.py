@@ -369,7 +369,7 @@ async def test_what_stands_for_a_nodes_cards_is_bound_in_their_place(server: Api
         assert (await up.offered(second, "b"))["FailedNodes"] == {"b": "InsufficientGPU: requested=1, bound=0"}
 
 
-async def test_pods_of_a_shared_server_are_of_whoever_its_namespace_names(server: ApiServer, api: HttpKubeApi):
+async def test_pods_of_a_shared_server_belong_to_the_owner_its_namespace_names(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
     shared = {"name": "shared", "labels": {"applications.app.bytetrade.io/install_user": "alice"}}
     put(server, "namespaces", {"metadata": shared})

@@ -1,4 +1,4 @@
-"""Cards of a Node as those who publish them tell: each vendor's by its own publisher, with what their models have."""
+"""Cards of a Node as their publishers report them: one publisher for each vendor, and the figures of their models."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cards(node: NodeObject, *more: Any) -> list[tuple[str, str | None, int | Non
     return [(gpu.uuid, gpu.vendor, gpu.compute_gflops) for gpu in found.gpus]
 
 
-def test_cards_of_another_vendor_are_there_beside_those_of_a_register() -> None:
+def test_cards_of_another_vendor_are_added_to_those_of_a_register() -> None:
     node = a_node(registered("A0"), nvidia_com__gpu="10", amd_com__gpu="2")
     assert cards(node) == [
         ("A0", "NVIDIA", 312_000),
@@ -66,7 +66,7 @@ def test_of_a_register_that_cannot_be_read_no_card_is_guessed_and_others_count()
     assert REGISTER in node_of(node, [RegisteredCards()]).topology_note
 
 
-def test_a_driver_tells_of_the_cards_of_its_vendor_beside_a_register_of_another() -> None:
+def test_a_driver_reports_the_cards_of_its_vendor_next_to_a_register_of_another() -> None:
     def driver(_node: NodeObject) -> list[Gpu]:
         return [Gpu("M0", 0, vendor="AMD"), Gpu("A1", 1, vendor="NVIDIA")]
 
@@ -108,7 +108,7 @@ def test_nobody_is_promised_limits_or_slices_that_nothing_on_the_node_keeps(regi
     assert isinstance(asked("b", "vram=1g"), Allocation)
 
 
-def test_what_a_driver_tells_of_a_card_stays() -> None:
+def test_what_a_driver_reports_of_a_card_stays() -> None:
     own = Gpu("M0", 0, vendor="NVIDIA", isolations=frozenset({Isolation.HARD}))
     (card,) = node_of(a_node(nvidia_com__gpu="1"), [lambda _node: [own]]).gpus
     assert card.isolations == {Isolation.HARD}

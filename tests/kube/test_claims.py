@@ -56,12 +56,12 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
 
 
 @asynccontextmanager
-async def running(api: HttpKubeApi, trouble: list[Any] | None = None, **settings: Any) -> AsyncIterator[Front]:
-    def told(*said: Any) -> None:
-        if trouble is not None:
-            trouble.append(said)
+async def running(api: HttpKubeApi, errors: list[Any] | None = None, **settings: Any) -> AsyncIterator[Front]:
+    def on_error(*said: Any) -> None:
+        if errors is not None:
+            errors.append(said)
 
-    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(**settings), on_error=told)
+    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(**settings), on_error=on_error)
     async with at_work(front):
         yield front
 
@@ -70,8 +70,8 @@ async def let_go(server: ApiServer, *pods: str) -> None:
     await until(lambda: not any(gated(server, pod) for pod in pods), f"{pods} are let go")
 
 
-async def hears(told: list[PodEvent], *parts: str) -> None:
-    """A pod is told why it waits; before that perhaps that a claim of it is not there yet, which may be told later."""
+async def has_event(told: list[PodEvent], *parts: str) -> None:
+    """Wait for an event with the reason; events on a missing claim may come before or after it."""
     await until(lambda: any(all(part in each.message for part in parts) for each in told), lambda: f"{parts} of {told}")
 
 
@@ -117,7 +117,7 @@ async def test_a_claim_with_an_expression_that_never_ends_keeps_nobody_else_wait
         front.claims.claiming._record_event = told.append
         put(server, "pods", claiming("p", "one"))
         await let_go(server, "p")
-        await hears(told, "no-devices")
+        await has_event(told, "no-devices")
         assert gated(server, "b")
         assert allocated(server, "bad") == []
 
@@ -162,7 +162,7 @@ async def test_a_claim_is_allocated_where_pods_without_cards_and_pods_on_their_w
         assert allocated(server, "one") == ["b/gpu-0"]
         put(server, "pods", with_cpu(claiming("q", "two"), "5"))
         why = "its claims cannot be allocated: 2 of 2 nodes: insufficient-cpu; they ask for 1 device of class gpu"
-        await hears(told, why)
+        await has_event(told, why)
         assert gated(server, "q")
         server.do(lambda: server.rules.delete(("pods", "default", "plain"), {"gracePeriodSeconds": 0}))
         await let_go(server, "q")
@@ -207,14 +207,16 @@ async def test_claims_are_given_cards_that_are_bound_for_their_application_alone
         put(server, "pods", mine, his)
         await let_go(server, "p")
         assert allocated(server, "one") == ["a/gpu-2"]
-        await until(lambda: any(event.pod == "q" and "other-owner" in event.message for event in told), "it is told")
+        await until(
+            lambda: any(event.pod == "q" and "other-owner" in event.message for event in told), "it is reported"
+        )
         assert allocated(server, "two") == []
         put(server, "gpubindings", a_binding("y", "GPU-a-1", owner="bob", namespace="default"))
         await let_go(server, "q")
         assert allocated(server, "two") == ["a/gpu-1"]
 
 
-async def test_claims_that_kube_scheduler_allocated_on_cards_of_others_are_told(server: ApiServer, api: HttpKubeApi):
+async def test_claims_that_kube_scheduler_allocated_on_bound_cards_are_reported(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=2)
     put(server, "resourceclaims", a_claim("theirs"), a_claim("idle"))
     put(server, "gpubindings", a_binding("x", "GPU-a-0", owner="alice", namespace="default"))
@@ -231,7 +233,7 @@ async def test_claims_that_kube_scheduler_allocated_on_cards_of_others_are_told(
     async with running(api, bindings=BindingTerms()) as front:
         front.bindings.intruders._record_event = told.append
         front.bindings.store.wake()
-        await until(lambda: told, "it is told")
+        await until(lambda: told, "it is reported")
         assert {(event.pod, event.uid, event.reason) for event in told} == {
             ("theirs", uids["theirs"], "CardBoundElsewhere")
         }
@@ -305,7 +307,7 @@ async def test_a_claim_that_was_made_for_a_pod_is_waited_for(server: ApiServer, 
     said: list[PodEvent] = []
     async with running(api) as front:
         front.claims.claiming._record_event = said.append
-        await until(lambda: any("is not there yet" in event.message for event in said), "it is told")
+        await until(lambda: any("is not there yet" in event.message for event in said), "it is reported")
         made = a_claim("p-c0-xyz")
         for owner, uid in (("other", "other"), ("p", pod["metadata"]["uid"])):
             made["metadata"]["name"] = f"p-c0-{owner}"
@@ -316,7 +318,7 @@ async def test_a_claim_that_was_made_for_a_pod_is_waited_for(server: ApiServer, 
             told = [{"name": "c0", "resourceClaimName": f"p-c0-{owner}"}]
             edit(server, "pods", "p", resourceClaimStatuses=told)
             if owner == "other":
-                await until(lambda: any("made for another pod" in event.message for event in said), "it is told")
+                await until(lambda: any("made for another pod" in event.message for event in said), "it is reported")
         await let_go(server, "p")
         assert allocated(server, "p-c0-p") == ["a/gpu-0"]
         assert allocated(server, "p-c0-other") == []
@@ -370,7 +372,7 @@ async def test_only_nodes_where_the_pod_may_go(server: ApiServer, api: HttpKubeA
     said: list[PodEvent] = []
     async with running(api) as front:
         front.claims.claiming._record_event = said.append
-        await until(lambda: {event.pod for event in said} == {"p", "q"}, "both are told")
+        await until(lambda: {event.pod for event in said} == {"p", "q"}, "both are reported")
         told = {event.pod: event.message for event in said}
         assert "3 of 4 nodes: node-affinity" in told["p"]
         assert "1 of 4 nodes: node-taint" in told["q"]
@@ -402,7 +404,7 @@ async def test_configuration_comes_from_the_class_and_then_the_claim(server: Api
         ]
 
 
-async def test_conditions_of_devices_are_waited_for_and_a_failure_allocates_anew(server: ApiServer, api: HttpKubeApi):
+async def test_conditions_of_devices_are_waited_for_and_a_failure_allocates_again(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a"))
     put(server, "deviceclasses", a_class())
     waits = {"bindsToNode": True, "bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
@@ -443,11 +445,11 @@ async def test_rules_taint_devices_until_they_are_gone(server: ApiServer, api: H
     tolerates = [{"key": "repair", "operator": "Exists"}]
     put(server, "resourceclaims", a_claim("p"), a_claim("q"), a_claim("r", wants(tolerations=tolerates)))
     put(server, "pods", claiming("p", "p"))
-    trouble: list[Any] = []
-    async with running(api, trouble):
+    errors: list[Any] = []
+    async with running(api, errors):
         await let_go(server, "p")
         assert allocated(server, "p") == ["a/gpu-1"]
-        assert [told[:2] for told in trouble] == [("DeviceTaintRule", "older")]
+        assert [told[:2] for told in errors] == [("DeviceTaintRule", "older")]
         put(server, "pods", claiming("r", "r"))
         await let_go(server, "r")
         assert allocated(server, "r") == ["a/gpu-0"]
@@ -467,16 +469,16 @@ async def test_rules_taint_devices_until_they_are_gone(server: ApiServer, api: H
 
 def test_a_rule_that_cannot_be_read_any_more_taints_what_it_tainted() -> None:
     set_rules: list[tuple[str, object]] = []
-    trouble: list[Any] = []
+    errors: list[Any] = []
     devices: Any = SimpleNamespace(set_taint_rule=lambda *told: set_rules.append(told))
     api: Any = None
-    rules = TaintRules(api, devices, asyncio.Event(), lambda *told: trouble.append(told))
+    rules = TaintRules(api, devices, asyncio.Event(), lambda *told: errors.append(told))
     selectors = ({"pool": "a", "device": "gpu-0"}, {"deviceClassName": "gpu"})
     first, then = (DEVICE_TAINT_RULES[0].read(json.dumps(a_taint_rule("zero", **each)).encode()) for each in selectors)
     rules._on_rule(Added(first))
     rules._on_rule(Changed(first, then))
     assert [name for name, _ in set_rules] == ["zero"]
-    assert [told[:2] for told in trouble] == [("DeviceTaintRule", "zero")]
+    assert [told[:2] for told in errors] == [("DeviceTaintRule", "zero")]
     rules._on_rule(Removed(first))
     assert set_rules[-1] == ("zero", None)
 
@@ -485,11 +487,11 @@ async def test_a_cluster_without_claims_is_served_as_ever(server: ApiServer, api
     for plural in ("resourceslices", "deviceclasses", "resourceclaims"):
         server.canned.append(Canned("GET", f"/{plural}", 404, times=10_000))
     put(server, "nodes", a_node("a", **{"nvidia.com/gpu": "2"}))
-    trouble: list[Any] = []
-    async with running(api, trouble) as front:
+    errors: list[Any] = []
+    async with running(api, errors) as front:
         assert front.claims is not None
         assert not front.claims.mirror.served
-        assert trouble == []
+        assert errors == []
         assert len(front.cluster.allocator.fleet.cards) == 2
 
 
@@ -498,19 +500,19 @@ async def test_a_cluster_without_taint_rules_is_served_as_ever(server: ApiServer
     furnish(server, a=1)
     put(server, "resourceclaims", a_claim("one"))
     put(server, "pods", claiming("p", "one"))
-    trouble: list[Any] = []
-    async with running(api, trouble):
+    errors: list[Any] = []
+    async with running(api, errors):
         await let_go(server, "p")
-    assert trouble == []
+    assert errors == []
 
 
-async def test_claims_that_may_not_be_read_are_told_of_and_the_rest_is_served(server: ApiServer, api: HttpKubeApi):
+async def test_claims_that_may_not_be_read_are_reported_and_the_rest_is_served(server: ApiServer, api: HttpKubeApi):
     server.canned.append(Canned("GET", "/resourceslices", 403, times=10_000))
-    trouble: list[Any] = []
-    async with running(api, trouble) as front:
+    errors: list[Any] = []
+    async with running(api, errors) as front:
         assert front.claims is not None
         assert not front.claims.mirror.served
-        assert trouble[0][2].code == "kube-forbidden"
+        assert errors[0][2].code == "kube-forbidden"
 
 
 async def test_a_claim_that_asks_in_an_unknown_way_is_left_alone_and_what_it_has_counts(
@@ -523,7 +525,7 @@ async def test_a_claim_that_asks_in_an_unknown_way_is_left_alone_and_what_it_has
     said: list[PodEvent] = []
     async with running(api) as front:
         front.claims.claiming._record_event = said.append
-        await until(lambda: any("allocationMode" in event.message for event in said), "it is told")
+        await until(lambda: any("allocationMode" in event.message for event in said), "it is reported")
         assert gated(server, "p")
         edit(server, "resourceclaims", "odd", allocation={"devices": {"results": [device]}})
         await until(lambda: bool(holders(front)), "it counts")
@@ -564,7 +566,7 @@ async def test_cards_that_kube_scheduler_claims_for_resources_of_a_pod_are_the_p
         await front.extender.bind(read_bind(json.dumps(binding(pod, "a")).encode()))
         assert get(server, "pods", "p")["metadata"]["annotations"]["ullage.io/gpu-ids"] == "GPU-a-2"
         await until(lambda: holders(front) == {pod["metadata"]["uid"]: ("GPU-a-2",)}, "the pod has it, and once")
-    async with running(api) as front:  # and so says whoever comes after
+    async with running(api) as front:  # and the next leader agrees
         await until(lambda: holders(front) == {pod["metadata"]["uid"]: ("GPU-a-2",)}, "the pod has it, and once")
 
 
@@ -580,7 +582,7 @@ async def test_a_claim_that_is_given_up_before_the_pod_is_bound_leaves_nothing(s
         await until(lambda: not holders(front), "nobody has it")
 
 
-async def test_many_that_ask_alike_are_refused_by_one_look(server: ApiServer, api: HttpKubeApi):
+async def test_many_equal_requests_are_refused_after_one_is_examined(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=1)
     names = [f"p{number}" for number in range(6)]
     put(server, "resourceclaims", *(a_claim(name, wants(count=2)) for name in names), a_claim("small"))
@@ -588,7 +590,7 @@ async def test_many_that_ask_alike_are_refused_by_one_look(server: ApiServer, ap
     said: list[PodEvent] = []
     async with running(api) as front:
         front.claims.claiming._record_event = said.append
-        await until(lambda: {event.pod for event in said} == set(names), "all are told")
+        await until(lambda: {event.pod for event in said} == set(names), "all are reported")
         assert len({event.message for event in said}) == 1
         page = (await FrontMetrics(front).page()).decode()
         assert "ullage_kube_claims_waiting 6.0" in page
@@ -602,7 +604,7 @@ async def test_at_bind_the_claim_itself_is_asked_however_far_behind_its_watch_is
     (pod,) = put(server, "pods", a_pod("p", 1))
     async with running(api) as front:
         assert front.claims is not None
-        front.claims.mirror.claims._handlers.clear()  # nothing is told any more
+        front.claims.mirror.claims._handlers.clear()  # no event is delivered any more
         claim = made_by_scheduler(pod, "gpu-2")
         put(server, "resourceclaims", {**claim, "status": {}})
         edit(server, "resourceclaims", claim["metadata"]["name"], **claim["status"])
@@ -623,7 +625,7 @@ def of_queue(pod: dict[str, Any], queue: str, priority: int = 0) -> dict[str, An
 
 
 async def test_claims_are_served_by_queue_priority_and_age_also_after_a_restart(server: ApiServer, api: HttpKubeApi):
-    """Two queues, one of which came first and in numbers: cards go to both alike."""
+    """Two queues, one of them earlier and longer: both get the same number of cards."""
     furnish(server, a=4)
     names = [*(f"x{number}" for number in range(4)), "y0", "y1", "y2"]
     put(server, "resourceclaims", *map(a_claim, names))
@@ -673,7 +675,7 @@ async def test_a_pod_with_a_claim_and_cards_in_other_words_goes_where_there_are_
         assert allocated(server, "one") == ["b/nic-0"]
         assert set(front.cluster.cards_of(get(server, "pods", "p")["metadata"]["uid"])) == {"GPU-b-0", "GPU-b-1"}
         put(server, "pods", both("q", "two"))
-        await hears(told, "1 of 3 nodes: no-devices", "reserved-for-nominated")
+        await has_event(told, "1 of 3 nodes: no-devices", "reserved-for-nominated")
         assert gated(server, "q"), "the cards of b are kept for p, which is not there yet"
         assert allocated(server, "two") == []
 
@@ -701,7 +703,7 @@ async def test_where_there_is_no_room_for_both_nothing_is_allocated(server: ApiS
     async with running(api) as front:
         front.claims.claiming._record_event = told.append
         put(server, "pods", both("p", "one"))
-        await hears(told, "its claims cannot be allocated: 2 of 2 nodes: no-room-for-both")
+        await has_event(told, "its claims cannot be allocated: 2 of 2 nodes: no-room-for-both")
     assert gated(server, "p")
     assert allocated(server, "one") == []
 
@@ -710,13 +712,13 @@ async def test_a_claim_that_cannot_be_read_any_more_keeps_nobody_else_waiting(se
     furnish(server, a=2)
     (broken,) = put(server, "resourceclaims", a_claim("broken"))
     put(server, "resourceclaims", a_claim("one"))
-    uid, trouble = broken["metadata"]["uid"], list[Any]()
-    async with running(api, trouble) as front:
+    uid, errors = broken["metadata"]["uid"], list[Any]()
+    async with running(api, errors) as front:
         assert front.claims is not None
         devices = front.claims.claiming._claims.devices
         await until(lambda: devices.named("default", "broken") is not None, "it is known")
         edit(server, "resourceclaims", "broken", allocation={"nodeSelector": "of another version"})
-        await until(lambda: bool(trouble), "it is told that it cannot be read")
+        await until(lambda: bool(errors), "the parse error is reported")
         devices.keep(uid, ())
         devices._flights[uid] = replace(devices._flights[uid], until=0.0)  # it was written, and nothing was heard
         put(server, "pods", claiming("p", "one"))
@@ -760,7 +762,7 @@ async def test_a_claim_whose_devices_were_never_readable_keeps_what_it_can_have_
             await until(lambda: not (gated(server, "p") and gated(server, "q")), "one of them goes to the other node")
             assert [allocated(server, name) for name in ("one", "two") if allocated(server, name)] == [["b/gpu-0"]]
         else:
-            await hears(told, "its claims cannot be allocated")
+            await has_event(told, "its claims cannot be allocated")
             assert gated(server, "p")
             assert gated(server, "q")
         front.mirror.settle()

@@ -73,7 +73,7 @@ STEPS = 5  # two claims with two writes each, and the gate
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, STEPS + 1))
-async def test_whoever_comes_after_completes_it(server: ApiServer, api: HttpKubeApi, at: int, after: bool):
+async def test_the_next_leader_completes_it(server: ApiServer, api: HttpKubeApi, at: int, after: bool):
     furnish(server, a=2, b=1)
     put(server, "resourceclaims", a_claim("one"), a_claim("two"))
     put(server, "pods", claiming("p", "one", "two"))
@@ -88,7 +88,7 @@ async def test_whoever_comes_after_completes_it(server: ApiServer, api: HttpKube
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, STEPS))
-async def test_whoever_comes_after_takes_back_what_cannot_be_completed(
+async def test_the_next_leader_frees_what_cannot_be_completed(
     server: ApiServer, api: HttpKubeApi, at: int, after: bool
 ):
     """Meanwhile somebody else took a card, so that both claims cannot be had together."""
@@ -174,7 +174,7 @@ async def test_who_leads_no_more_writes_nothing(server: ApiServer, api: HttpKube
 
 
 async def test_only_our_own_allocation_is_taken_back(server: ApiServer, api: HttpKubeApi):
-    """A claim that somebody else allocated keeps it, whoever of ours came and went."""
+    """A claim that another client allocated keeps its allocation, whichever of our processes ran."""
     furnish(server, a=1)
     put(server, "resourceclaims", a_claim("theirs"))
     device = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
@@ -193,15 +193,15 @@ async def test_an_api_that_fails_for_a_while_ends_nothing(server: ApiServer, api
     furnish(server, a=1)
     put(server, "resourceclaims", a_claim("one"), a_claim("two"))
     put(server, "pods", claiming("p", "one"))
-    trouble: list[Any] = []
-    async with running(api, trouble):
+    errors: list[Any] = []
+    async with running(api, errors):
         await let_go(server, "p")
         server.canned.append(Canned("GET", "/pods/p", 500, times=2))
         delete(server, "p")
         put(server, "pods", claiming("q", "two"))
         await let_go(server, "q")
         assert users(server, "one") == []
-    assert [error.code for _, _, error in trouble] == ["kube-unavailable"] * 2
+    assert [error.code for _, _, error in errors] == ["kube-unavailable"] * 2
 
 
 async def test_what_is_kept_for_a_claim_that_went_is_free_again(server: ApiServer, api: HttpKubeApi):

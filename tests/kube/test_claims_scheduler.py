@@ -111,8 +111,8 @@ async def remove(api: HttpKubeApi, kind: Any, item: Object) -> None:
 
 
 @asynccontextmanager
-async def leading(api: Any, trouble: list[Any] | None = None) -> AsyncIterator[Front]:
-    said = [] if trouble is None else trouble
+async def leading(api: Any, errors: list[Any] | None = None) -> AsyncIterator[Front]:
+    said = [] if errors is None else errors
     front = make_front(api, Candidate(api, "ullage", "kube-system"), Rules(), on_error=lambda *told: said.append(told))
     async with at_work(front):
         yield front
@@ -244,14 +244,14 @@ async def test_the_rights_that_the_chart_gives_are_enough(plane: ControlPlane):
             body = {"metadata": {"name": "ullage"}, "roleRef": ref, "subjects": [user]}
             await api.write(Create(binding, body, namespace))
         async with connect(plane.user("front", "people")) as client:
-            trouble: list[Any] = []
-            async with leading(HttpKubeApi(client, SHORT), trouble):
+            errors: list[Any] = []
+            async with leading(HttpKubeApi(client, SHORT), errors):
                 await api.write(Create(RESOURCE_CLAIMS, a_claim("one"), "default"))
                 await api.write(Create(PODS, claiming("p", "one"), "default"))
-                await until(lambda: bool(seen.node("p")), f"the pod is bound: {trouble}", 60)
+                await until(lambda: bool(seen.node("p")), f"the pod is bound: {errors}", 60)
                 await api.write(Create(PODS, claiming("q", "one", nodeSelector={"no": "such"}), "default"))
                 await api.write(Delete(PODS, "p", "default", grace_s=0))
-            assert trouble == []
+            assert errors == []
 
 
 async def test_a_pod_that_is_deleted_before_it_is_bound_leaves_its_claim_free(plane: ControlPlane):

@@ -151,7 +151,7 @@ def test_45_validate_stores_nothing(client, port):
         ([{"nodeName": "n1", "deviceId": "d1"}], "memory-required:d1"),
     ],
 )
-def test_46_47_a_bad_choice_is_told_with_its_code(client, port, choice, code):
+def test_46_47_a_bad_choice_is_refused_with_its_code(client, port, choice, code):
     for path in (f"{BOUND}/validate", f"{COMFY}/resume"):
         failed = data(client.post(path, json={"computeBinding": choice}), 422)
         assert failed["type"] == "computeBindingUnavailable"
@@ -245,7 +245,7 @@ def test_48_who_may_not_switch_and_to_what(client, port):
     assert (same["status"], same["stoppedApps"], same["blockedApps"]) == ("unchanged", [], [])
 
 
-def test_49_a_switch_lists_whom_it_stops_and_is_blocked_by_whom_it_cannot(client, port):
+def test_49_a_switch_lists_the_apps_that_it_stops_and_is_blocked_by_those_it_cannot(client, port):
     port.have(an_app(), an_app("other", "bob", state=AppState.UPGRADING)).bind(a_row(CARD, mib=1))
     rows = port.state
     port.bind(a_row(CARD, "other", "bob", mib=1))

@@ -1,4 +1,4 @@
-"""Cards that HAMi's device plugin hands out: those that were chosen, whoever else binds there, and whoever dies."""
+"""Cards that HAMi's plugin hands out: the chosen ones, whatever else binds pods, and whichever process dies."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def phase(server: ApiServer, pod: dict[str, Any]) -> str:
     return str(server.do(lambda: server.rules.get(("pods", "default", pod["metadata"]["name"])))["status"]["phase"])
 
 
-async def test_a_pod_in_our_words_is_told_its_part(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_a_pod_in_our_dialect_gets_its_part(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", hami_node("a", "GPU-1"))
     body = a_pod("p", {GPU: 1})
     body["metadata"]["annotations"] = {
@@ -496,7 +496,7 @@ async def test_a_process_that_dies_between_two_writes_leaves_nothing_behind(
         await until(lambda: LOCK not in (server.store.get(("nodes", "", "a"))["metadata"]["annotations"]), "no lock")
 
 
-async def test_a_pod_that_is_deleted_before_it_has_its_devices_is_nobody_s_trouble(
+async def test_a_pod_that_is_deleted_before_it_has_its_devices_blocks_no_other(
     server: ApiServer, api: HttpKubeApi
 ) -> None:
     put(server, "nodes", hami_node("a", "GPU-1"))
@@ -523,7 +523,7 @@ async def test_a_pod_that_gets_no_devices_holds_its_cards_until_it_is_gone(serve
             there = server.do(lambda: server.store.at(server.store.revision))
             return [item for key, item in there.items() if key[0] == "events"]
 
-        await until(lambda: any(event["reason"] == "AllocationFailed" for event in events()), "it is told")
+        await until(lambda: any(event["reason"] == "AllocationFailed" for event in events()), "it is reported")
         (event,) = (event for event in events() if event["reason"] == "AllocationFailed")
         assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "first")
         assert "refused" in await up.place(second, ["a"])
@@ -582,7 +582,7 @@ async def test_cards_of_a_plugin_that_does_not_answer_are_withdrawn_and_come_bac
 
 
 async def test_a_minute_passes_without_any_news_of_the_node(server: ApiServer, api: HttpKubeApi) -> None:
-    """Nothing is told of a node while its plugin is silent, so somebody has to look again."""
+    """No event comes from a node while its plugin is silent, so it must be checked again."""
     put(server, "nodes", hami_node("a", "GPU-1", offered=False))
     (asking,) = put(server, "pods", a_pod("asking"))
     clock = [datetime.now(UTC).timestamp()]
@@ -610,7 +610,7 @@ async def eventually(look: Any, expected: Any, deadline_s: float = 60.0) -> None
         await asyncio.sleep(0.01)
 
 
-async def test_cards_that_nobody_else_has_are_told_so_in_hami_s_word(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_exclusive_cards_are_marked_in_hami_s_word(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", hami_node("a", "GPU-1"))
     alone = a_pod("alone")
     alone["metadata"]["annotations"] = {"hami.io/gpu-scheduler-policy": "mutex"}

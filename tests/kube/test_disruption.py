@@ -83,7 +83,7 @@ def test_of_several_budgets_the_tightest_counts_and_one_is_shared_by_all_that_it
     assert budgets_of([a_budget("wide", {}, 2)], pods).broken(pods).total() == 1
 
 
-async def test_who_has_no_budget_leaves_first_and_what_is_broken_is_told(server: ApiServer, api: HttpKubeApi):
+async def test_a_pod_without_a_budget_leaves_first_and_a_broken_budget_is_reported(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 2))
     place = {"namespace": "default"}
     kept, other, urgent = (a_pod(name) for name in ("kept", "other", "urgent"))
@@ -92,7 +92,7 @@ async def test_who_has_no_budget_leaves_first_and_what_is_broken_is_told(server:
     kept, other, urgent = put(server, "pods", kept, other, urgent)
     put(server, "poddisruptionbudgets", {**bodies.budget("b", {"app": "kept"}), "metadata": place | {"name": "b"}})
     async with running(server, api) as up:
-        await until(lambda: bool(up.front.followed.budgets.objects), "the budget is told")
+        await until(lambda: bool(up.front.followed.budgets.objects), "the budget is observed")
         for pod in (kept, other):
             assert await up.place(pod, ["a"]) == "!a"
         offered = {"a": {"Pods": [], "NumPDBViolations": 0}}

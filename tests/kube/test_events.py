@@ -19,25 +19,25 @@ from ullage.kube.events import AGAIN_S, EventRecorder, PodEvent, Reason
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
 
-def told(server: ApiServer) -> list[tuple[str, str, str]]:
+def recorded(server: ApiServer) -> list[tuple[str, str, str]]:
     found = server.do(
         lambda: [item for key, item in server.store.at(server.store.revision).items() if key[0] == "events"]
     )
     return [(item["involvedObject"]["name"], item["reason"], item["message"]) for item in found]
 
 
-async def test_a_pod_tells_why_it_is_not_placed_and_where_it_went(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_events_of_a_pod_say_why_it_is_not_placed_and_where_it_went(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 1), a_node("b", 1))
     first, second = put(server, "pods", a_pod("first"), a_pod("second", 2))
     async with running(server, api) as up:
         assert await up.place(first, ["a"]) == "!a"
-        for _ in range(3):  # a scheduler that retries is told once
+        for _ in range(3):  # a scheduler that retries causes one event
             await up.ask("filter", Pod=second, NodeNames=["a", "b"])
         server.canned.append(Canned("POST", "/binding", 403, times=1))
         (third,) = put(server, "pods", a_pod("third"))
         assert "forbidden" in await up.place(third, ["b"])
-        await until(lambda: len(told(server)) == 3, "all three are written")
-        by_pod = {name: (reason, message) for name, reason, message in told(server)}
+        await until(lambda: len(recorded(server)) == 3, "all three are written")
+        by_pod = {name: (reason, message) for name, reason, message in recorded(server)}
         assert by_pod["first"] == ("BindingSucceed", "bound to a")
         assert by_pod["second"] == (
             "FilteringFailed",
@@ -51,7 +51,7 @@ async def test_a_pod_tells_why_it_is_not_placed_and_where_it_went(server: ApiSer
         assert "kube-forbidden" in by_pod["third"][1]
 
 
-async def test_only_the_leader_tells_and_not_without_end(
+async def test_only_the_leader_records_events_and_a_limited_number(
     server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "MOST_WAITING", 2)
@@ -81,10 +81,10 @@ async def test_only_the_leader_tells_and_not_without_end(
     recorder.record(event(message="after the term"))
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
-    assert sorted(message for _, _, message in told(server)) == ["one", "two"]
+    assert sorted(message for _, _, message in recorded(server)) == ["one", "two"]
 
 
-async def test_what_was_left_out_is_written_when_it_is_told_again(
+async def test_an_event_that_was_dropped_is_written_when_it_is_recorded_again(
     server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "MOST_WAITING", 1)
@@ -100,7 +100,7 @@ async def test_what_was_left_out_is_written_when_it_is_told_again(
     await until(lambda: recorder.left_out == 2, "the first is refused, the second had no room")
     for number, event in enumerate((one, two), 1):
         recorder.record(event)
-        await until(lambda number=number: len(told(server)) == number, "it is written this time")
+        await until(lambda number=number: len(recorded(server)) == number, "it is written this time")
     writing.cancel()
     await asyncio.gather(writing, return_exceptions=True)
-    assert [message for _, _, message in told(server)] == ["one", "two"]
+    assert [message for _, _, message in recorded(server)] == ["one", "two"]

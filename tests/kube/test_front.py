@@ -141,7 +141,7 @@ async def test_a_pod_that_ends_frees_its_cards_when_it_is_gone_and_not_before(se
         assert await up.place(first, ["a"]) == "!a"
         books, uid = up.front.cluster, first["metadata"]["uid"]
         server.do(lambda: server.rules.delete(("pods", "default", "first"), {}))
-        await until(lambda: books.held(uid).state is AllocationState.RELEASING, "it is told to end")
+        await until(lambda: books.held(uid).state is AllocationState.RELEASING, "its deletion is requested")
         assert "refused" in await up.place(second, ["a"])
         server.do(lambda: server.rules.delete(("pods", "default", "first"), {"gracePeriodSeconds": 0}))
         await until(lambda: books.held(uid) is None, "it is gone")
@@ -156,7 +156,7 @@ async def test_a_bind_whose_answer_is_lost_is_found_done_when_it_is_asked_again(
         server.canned.append(Canned("POST", "/binding", 500, times=1, carried_out=True))
         assert (await up.ask("bind", **bind))["Error"]
         assert (await up.ask("bind", **bind))["Error"] == ""
-        await until(lambda: up.front.cluster.held(uid) is not None, "the API tells of it")
+        await until(lambda: up.front.cluster.held(uid) is not None, "the API reports it")
         assert list(up.front.cluster.held(uid).gpus) == cards_of(server, "p")
 
 
@@ -198,11 +198,11 @@ async def test_new_machines_and_changed_ones_count_from_the_next_question_on(ser
     async with running(server, api) as up:
         assert "refused" in await up.place(pod, ["a"])
         put(server, "nodes", a_node("b", 2))
-        await until(lambda: ("", "b") in up.front.nodes.objects, "the machine is told")
+        await until(lambda: ("", "b") in up.front.nodes.objects, "the machine is observed")
         assert await up.place(pod, ["a", "b"]) == "!b"
 
 
-async def test_a_question_that_cannot_be_read_is_told_so(server: ApiServer, api: HttpKubeApi):
+async def test_a_request_that_cannot_be_read_gets_an_error(server: ApiServer, api: HttpKubeApi):
     async with running(server, api) as up:
         assert (await up.ask("filter", NodeNames=["a"]))["Error"]
         bad = a_pod("bad", **{"gpu-count": "many"})
@@ -224,7 +224,7 @@ async def test_only_the_leader_is_ready_and_the_other_takes_over(server: ApiServ
 
 
 class Deaf:
-    """An API whose watches of pods tell nothing."""
+    """An API whose watches of pods deliver no event."""
 
     def __init__(self, api: HttpKubeApi) -> None:
         self.pages, self.get, self.write, self._watch = api.pages, api.get, api.write, api.watch

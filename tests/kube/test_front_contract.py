@@ -36,7 +36,7 @@ async def test_a_mirror_outlives_what_a_server_forgot(cluster: Cluster) -> None:
         await api.write(Bind(namespace, "a", pod.metadata.uid, "n1", {"ullage.dev/gpu-ids": "GPU-1"}))
         await api.write(Delete(PODS, "b", namespace))
         now = await states(cluster)
-        await until(lambda: audience.states() == now, "what happened is told")
+        await until(lambda: audience.states() == now, "all events are delivered")
         assert informer.objects[namespace, "a"].spec.node_name == "n1"
         cluster.forget()
         await api.write(Patch(PODS, "c", {"metadata": {"labels": {"new": "yes"}}}, namespace))

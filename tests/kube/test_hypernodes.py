@@ -1,4 +1,4 @@
-"""Domains above the node, as HyperNodes tell them: labels that gangs are placed by."""
+"""Domains above the node, as HyperNodes describe them: labels that gangs are placed by."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_gang_stays_in_one_hypernode_and_follows_it(server: ApiServer, a
     gang = {"gang-min-members": "2", "gang-group-key": "default/train", "gang-within": f"{T}1"}
     put(server, "pods", held, *(waiting(f"m{n}", **gang) for n in range(2)))
     async with story(server, api) as up:
-        await up.told("m0", "gang-domain-too-small: ")
+        await up.reported("m0", "gang-domain-too-small: ")
         put(server, "hypernodes", hypernode("s0", 1, "a", "c"), hypernode("s1", 1, "b", "d"))
         await until(lambda: up.bound == {"held", "m0", "m1"}, "both go where they may")
         assert {pods_of(server)[name]["spec"]["nodeName"] for name in ("m0", "m1")} == {"b", "d"}

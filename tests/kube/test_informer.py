@@ -1,4 +1,4 @@
-"""A mirror of a server on a real socket: nothing is lost or told twice, whatever is cut."""
+"""A mirror of a server on a real socket: nothing is lost or delivered twice, whatever is cut."""
 
 import asyncio
 import random
@@ -60,7 +60,7 @@ async def alike(server: ApiServer, audience: Audience) -> None:
     await until(lambda: audience.states() == on_server(server), "the mirror equals the server")
 
 
-async def test_what_is_there_is_told_then_what_happens(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_existing_objects_are_delivered_then_changes(server: ApiServer, api: HttpKubeApi) -> None:
     create(server, "a", "b")
     informer = Informer(api, NODES)
     audience = Audience(informer)
@@ -119,7 +119,7 @@ async def test_a_server_that_starts_again_is_followed_without_another_list(serve
     assert lists(server) == 1
 
 
-async def test_what_was_deleted_in_a_gap_is_told(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_what_was_deleted_in_a_gap_is_delivered(server: ApiServer, api: HttpKubeApi) -> None:
     create(server, "stays", "changes", "goes", "comes-again")
     old = on_server(server)
     informer = Informer(api, NODES)
@@ -187,7 +187,7 @@ async def test_an_object_comes_into_a_selection_and_leaves_it(server: ApiServer,
         await informer.wait_synced()
         for value in ("new", "old", "new"):
             change(server, "a", value)
-        await until(lambda: len(audience.told) == 3, "all three are told")
+        await until(lambda: len(audience.told) == 3, "all three are reported")
     assert audience.told == [("Added", "a"), ("Removed", "a"), ("Added", "a")]
 
 
@@ -268,14 +268,14 @@ async def test_a_finished_pod_and_one_that_ends_are_known_as_such(server: ApiSer
         pod = informer.objects["default", "p"]
         assert (pod.finished, pod.terminating) == (False, False)
         server.do(lambda: server.rules.delete(("pods", "default", "p"), {}))
-        await until(lambda: informer.objects["default", "p"].terminating, "its end is told")
+        await until(lambda: informer.objects["default", "p"].terminating, "its deletion is observed")
         done = {"status": {"phase": "Succeeded"}}
         server.do(lambda: server.rules.change(("pods", "default", "p"), lambda pod: pod | done, "status"))
         await until(lambda: informer.objects["default", "p"].finished, "it is finished")
 
 
 class Overtaken(ScriptedApi):
-    """Its second list is on its way until the watch has told what came after it."""
+    """Its second list is on its way until the watch has delivered a later event."""
 
     def __init__(self) -> None:
         super().__init__([["1", []], ["1", []]], [])
@@ -297,7 +297,7 @@ class Overtaken(ScriptedApi):
         yield WatchEvent(EventType.BOOKMARK, "3", None)
 
 
-async def test_what_a_write_of_ours_made_is_known_before_the_watch_tells_it() -> None:
+async def test_our_own_write_is_in_the_cache_before_the_watch_reports_it() -> None:
     before, older, after, later = (node("a", version) for version in (1, 2, 3, 4))
     goes_on, then = asyncio.Event(), asyncio.Event()
     told = [goes_on, event("MODIFIED", older), event("ADDED", node("b", 3)), then]
@@ -316,7 +316,7 @@ async def test_what_a_write_of_ours_made_is_known_before_the_watch_tells_it() ->
         await until(lambda: ("", "b") in informer.objects, "the watch goes on")
         assert informer.objects["", "a"] == after, "what came before it is older"
         then.set()
-        await until(lambda: informer.objects["", "a"] == later, "what came after it is told")
+        await until(lambda: informer.objects["", "a"] == later, "the later event is delivered")
     assert audience.told == [("Added", "a"), ("Changed", "a"), ("Added", "b"), ("Changed", "a")]
 
 
@@ -339,7 +339,7 @@ async def test_a_list_has_what_a_write_of_ours_made_unless_it_was_on_its_way(dur
     assert informer.objects["", "a"] == (after if during else later)
 
 
-async def test_what_a_watch_tells_while_a_list_is_on_its_way_is_not_lost() -> None:
+async def test_an_event_that_arrives_during_a_list_is_not_lost() -> None:
     api = Overtaken()
     informer = Informer(cast("Any", api), NODES, pause=lambda _: asyncio.sleep(0))
     work = asyncio.create_task(informer.run())
@@ -348,7 +348,7 @@ async def test_what_a_watch_tells_while_a_list_is_on_its_way_is_not_lost() -> No
         await informer.catch_up()
         assert not informer.objects, "the list is older than that"
         api.goes_on.set()
-        await until(lambda: ("", "late") in informer.objects, "it is told again")
+        await until(lambda: ("", "late") in informer.objects, "it is delivered again")
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def follow(api: ScriptedApi, **options: float) -> tuple[Audience, list[float]]:
-    """What is told, and how long is waited, until the script is at its end."""
+    """The delivered events and the waits until the end of the script."""
     pauses: list[float] = []
 
     async def pause(seconds: float) -> None:
@@ -32,7 +32,7 @@ async def follow(api: ScriptedApi, **options: float) -> tuple[Audience, list[flo
     return audience, pauses
 
 
-async def test_an_event_that_comes_twice_is_told_once() -> None:
+async def test_an_event_that_comes_twice_is_delivered_once() -> None:
     one, two, gone = node("a", 1), node("a", 2), node("a", 3)
     twice = [event("ADDED", one), event("ADDED", one), event("MODIFIED", two), event("ADDED", one)]
     api = ScriptedApi(
@@ -75,7 +75,7 @@ async def test_a_list_that_breaks_off_is_no_list() -> None:
 
 
 @pytest.mark.parametrize("doubt", [Gone("too old"), Unreadable("what is this")])
-async def test_after_any_doubt_there_is_another_list(doubt: Exception) -> None:
+async def test_after_any_uncertainty_there_is_another_list(doubt: Exception) -> None:
     bookmark: WatchEvent[object] = WatchEvent(EventType.BOOKMARK, "50", None)
     api = ScriptedApi([[1, [node("a", 1), node("b", 1)]], [60, [node("b", 1)]]], [[bookmark, doubt]])
     audience, _ = await follow(api)
@@ -83,7 +83,7 @@ async def test_after_any_doubt_there_is_another_list(doubt: Exception) -> None:
     assert api.since == ["1", "60"]
 
 
-async def test_an_old_list_is_renewed_which_mends_what_was_never_told() -> None:
+async def test_an_old_list_is_renewed_which_adds_events_that_never_came() -> None:
     api = ScriptedApi([[1, [node("a", 1)]], [9, [node("a", 5)]]], [[], []])
     audience, pauses = await follow(api, resync_s=1.0)
     assert pauses == pytest.approx([0.4, 0.8])

@@ -33,7 +33,7 @@ async def test_pods_live_and_end(cluster: Cluster) -> None:
         await until(lambda: phase("placed") == "Running", "it runs")
         kubelets.may_end.clear()
         await api.write(Delete(PODS, "placed", namespace))
-        await until(lambda: mirror.objects[namespace, "placed"].terminating, "it is told to end")
+        await until(lambda: mirror.objects[namespace, "placed"].terminating, "its deletion is requested")
         kubelets.may_end.set()
         await until(lambda: phase("placed") is None, "it is gone")
         assert phase("waits") == "Pending"
@@ -70,7 +70,7 @@ async def test_a_node_that_is_lost_neither_starts_nor_ends_pods(cluster: Cluster
         await api.write(Create(PODS, bodies.pod("stuck", node=node), namespace))
         await until(lambda: (namespace, "stuck") in mirror.objects, "it is there")
         await api.write(Delete(PODS, "stuck", namespace))
-        await until(lambda: mirror.objects[namespace, "stuck"].terminating, "it is told to end")
+        await until(lambda: mirror.objects[namespace, "stuck"].terminating, "its deletion is requested")
         await api.write(Create(PODS, bodies.pod("elsewhere", node="another-node"), namespace))
         await until(lambda: _phase(mirror, namespace, "elsewhere") == "Running", "others run")
         assert _phase(mirror, namespace, "stuck") == "Pending"

@@ -21,7 +21,7 @@ PLACE = ("ullage", "default")
 
 
 class Time:
-    """A clock that goes on when told, and a wall clock that may be set to anything."""
+    """A clock that the test moves, and a wall clock that may be set to anything."""
 
     def __init__(self) -> None:
         self.s = 1000.0
@@ -188,7 +188,9 @@ async def test_what_is_released_is_free_at_once(api: HttpKubeApi, time: Time) ->
     assert second.epoch == 2
 
 
-async def test_an_answer_that_is_lost_leaves_no_doubt(server: ApiServer, api: HttpKubeApi, time: Time) -> None:
+async def test_a_write_with_a_lost_response_has_a_known_outcome(
+    server: ApiServer, api: HttpKubeApi, time: Time
+) -> None:
     first = time.candidate(api)
     server.canned.append(Canned("POST", "/leases", 500, carried_out=True))
     await first.attempt()

@@ -87,7 +87,7 @@ def test_a_bind_of_a_leader_that_was_stopped_is_refused_though_its_card_was_give
         wait_until(lambda: second.lines() == ["leads 2", "bound"], "the second has bound another pod", 500)
         first.signal(signal.SIGCONT)
         wait_until(lambda: ("POST", f"{PODS}/early/binding") in calls(server), "the bind arrives", 60)
-        wait_until(lambda: len(first.lines()) == 3, "the first is told", 60)
+        wait_until(lambda: len(first.lines()) == 3, "the first is reported", 60)
         assert first.lines()[2].startswith("refused")
         nodes = [server.do(lambda name=name: server.rules.get(("pods", "default", name))) for name in ("early", "late")]
         assert [pod["spec"].get("nodeName") for pod in nodes] == [None, "n1"]

@@ -1,4 +1,4 @@
-"""What the API tells of nodes and pods, entered in the books: also what nobody should have written."""
+"""The state of nodes and pods from the API in the books, including forged annotations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GPU, REGISTER = "nvidia.com/gpu", "hami.io/node-nvidia-register"
 
 
 def a_node(name: str, *cards: str, mib: int = 16_000, count: int = 10) -> dict[str, Any]:
-    """A machine whose agent tells its cards by name."""
+    """A machine whose agent registers its cards by name."""
     told = [
         {"id": card, "index": at, "count": count, "devmem": mib, "devcore": 100, "type": "T", "health": True}
         for at, card in enumerate(cards)
@@ -54,7 +54,7 @@ def a_pod(name: str, node: str = "", *cards: str, asks: int = 0, mib: int = 0, *
 
 
 class World:
-    """A mirror of machines and pods that the test tells of, and the errors that were told."""
+    """A mirror of the machines and pods of the test, and the reported errors."""
 
     def __init__(self, *nodes: dict[str, Any]) -> None:
         self.nodes, self.pods = FakeInformer(NODES), FakeInformer(PODS)
@@ -114,7 +114,7 @@ def test_a_pod_in_others_words_holds_after_a_restart_what_it_was_given():
 class TestForged:
     """What a pod says of cards that cannot be so, while the mirror follows, and when it begins."""
 
-    def tell(self, world: World, live: bool, *pods: dict[str, Any]) -> None:
+    def apply(self, world: World, live: bool, *pods: dict[str, Any]) -> None:
         for pod in pods:
             world.pods.put(pod)
         if not live:
@@ -123,7 +123,7 @@ class TestForged:
 
     def test_cards_that_nobody_has_cost_no_other_card_and_the_rest_is_held(self, live: bool):
         world = World(a_node("a", "A0", "A1"))
-        self.tell(world, live, a_pod("p", "a", "A0", "none"))
+        self.apply(world, live, a_pod("p", "a", "A0", "none"))
         assert world.held == {"p": ("A0", "none")}
         assert world.free("a") == ("A1",)
         assert world.free("a", 2) == ()
@@ -132,22 +132,22 @@ class TestForged:
 
     def test_a_card_that_two_name_is_free_when_both_have_gone(self, live: bool):
         world = World(a_node("a", "A0"))
-        self.tell(world, live, a_pod("p", "a", "A0"), a_pod("q", "a", "A0"))
+        self.apply(world, live, a_pod("p", "a", "A0"), a_pod("q", "a", "A0"))
         assert world.held == {"p": ("A0",), "q": ("A0",)}
         assert world.errors
-        assert all("card-held" in told for told in world.errors)
+        assert all("card-held" in error for error in world.errors)
         world.pods.drop("p", "default")
         assert world.free("a") == ()
         world.pods.drop("q", "default")
         assert world.free("a") == ("A0",)
 
-    def test_parts_that_come_to_more_than_a_card_leave_nothing_and_are_told(self, live: bool):
+    def test_parts_that_come_to_more_than_a_card_leave_nothing_and_are_reported(self, live: bool):
         world = World(a_node("a", "A0"))
         of = '{"cards":[{"compute":500000,"vram":12000000000,"isolation":"soft"}]}'
-        self.tell(world, live, *(a_pod(name, "a", "A0", mib=12_000, allocation=of) for name in "pq"))
+        self.apply(world, live, *(a_pod(name, "a", "A0", mib=12_000, allocation=of) for name in "pq"))
         assert set(world.held) == {"p", "q"}
         assert world.free("a") == ()
-        assert any("card-held" in told for told in world.errors)
+        assert any("card-held" in error for error in world.errors)
         world.pods.drop("p", "default")
         world.pods.drop("q", "default")
         assert world.free("a") == ("A0",)
@@ -167,14 +167,14 @@ class TestForged:
     )
     def test_what_cannot_be_read_holds_the_cards_that_it_names(self, live: bool, written: dict[str, str]):
         world = World(a_node("a", "A0", "A1"))
-        self.tell(world, live, a_pod("p", "a", "A0", mib=1000, **written))
+        self.apply(world, live, a_pod("p", "a", "A0", mib=1000, **written))
         assert world.held == {"p": ("A0",)}
         assert len(world.errors) == 1
         assert world.free("a") == ("A1",)
 
     def test_cards_of_another_machine_are_held_there(self, live: bool):
         world = World(a_node("a", "A0"), a_node("b", "B0"))
-        self.tell(world, live, a_pod("p", "a", "B0"), a_pod("q", "gone", "A0"))
+        self.apply(world, live, a_pod("p", "a", "B0"), a_pod("q", "gone", "A0"))
         assert (world.free("a"), world.free("b")) == ((), ())
         world.pods.drop("p", "default")
         world.pods.drop("q", "default")
@@ -186,16 +186,16 @@ def test_a_card_that_two_machines_claim_is_that_of_one():
     assert world.free("b") == ("B0",)
     assert world.free("b", 2) == ()
     assert world.free("a", 2) == ("A1", "X")
-    assert [told for told in world.errors if "card-named-twice" in told] == [
+    assert [error for error in world.errors if "card-named-twice" in error] == [
         "b: card-named-twice: card X is that of a; names of cards are unique in a cluster"
     ]
     world.nodes.put(a_node("b", "B0", "X", mib=8000))
-    assert len(world.errors) == 1, "it is told once"
+    assert len(world.errors) == 1, "it is reported once"
     world.nodes.put(a_node("a", "A1"))
     assert world.free("b", 2) == ("B0", "X")
 
 
-def test_a_card_that_two_machines_claim_is_held_by_whoever_holds_it_on_either():
+def test_a_card_that_two_machines_name_is_held_by_the_holders_on_either():
     world = World(a_node("b", "X"))
     world.pods.put(a_pod("p", "b", "X"))
     assert world.held == {"p": ("X",)}
@@ -222,12 +222,12 @@ def test_a_pod_of_another_scheduler_gets_its_cards_when_there_is_room():
     world.pods.put(a_pod("foreign", "a"))
     world.pods.put(a_pod("early", "later"))
     assert world.held == {"p": ("A0",)}
-    assert [told.split(":")[1] for told in world.errors] == [" no-room"]
+    assert [error.split(":")[1] for error in world.errors] == [" no-room"]
     for number in range(3):
         world.pods.put(a_pod(f"b{number}", "b", f"B{number}"))
         world.pods.drop(f"b{number}", "default")
         world.mirror.settle()
-    assert len(world.errors) == 1, "it is told once, however often others leave"
+    assert len(world.errors) == 1, "it is reported once, however often others leave"
     world.pods.drop("p", "default")
     assert world.held == {"foreign": ("A0",)}
     world.nodes.put(a_node("later", "L0"))
@@ -510,7 +510,7 @@ def test_what_a_pod_was_given_is_never_free_because_it_cannot_be_read(
 def test_a_request_that_cannot_be_read_any_more_changes_nothing_of_what_its_pod_was_given(
     live: bool, key: str, text: str
 ) -> None:
-    """Whoever owns a pod can change its words: that takes nothing from others, and frees nothing."""
+    """The owner of a pod can change its annotations: that takes nothing from others and frees nothing."""
     world = World(a_node("a", "A0"))
     basis = {"compute_ppm": 100_000, "bytes": 1000 * 2**20, "had_bytes": 8000 * 2**20}
     card = {"compute": 100_000, "vram": 1000 * 2**20, "isolation": "soft", "basis": basis}
@@ -747,7 +747,7 @@ def test_what_a_node_shows_of_pods_without_cards_is_not_counted_twice():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_room_beside_cards_is_what_is_left_of_the_machine_whatever_comes_and_goes(seed: int):
+def test_the_room_apart_from_cards_is_what_is_left_of_the_machine_whatever_comes_and_goes(seed: int):
     draw, world = random.Random(seed), World(a_node("a", "A0"), a_node("b"))
     there: dict[str, tuple[str, int]] = {}
     for step in range(60):

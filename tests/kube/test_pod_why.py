@@ -11,7 +11,7 @@ import pytest
 
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until, write_kubeconfig
-from tests.kube.test_events import told
+from tests.kube.test_events import recorded
 from tests.kube.test_front import a_node, a_pod, put, running
 from ullage.cli.main import main
 from ullage.kube.client.http import HttpKubeApi
@@ -38,7 +38,7 @@ async def test_a_pod_that_fits_nowhere_says_why_and_its_nodes_say_it_in_one_text
         assert {*found["FailedNodes"].values(), *found["FailedAndUnresolvableNodes"].values()} == {
             "NodeInsufficientDevice"
         }
-        await until(lambda: len(told(server)) == 1, "it is written")
+        await until(lambda: len(recorded(server)) == 1, "it is written")
         sentence = (
             "asks for 3 whole cards, gpu_vendor=NVIDIA; the largest node has 2 cards "
             "(all 6 cards of 3 nodes looked at); 2 whole cards, gpu_vendor=NVIDIA would fit on 3 nodes now"

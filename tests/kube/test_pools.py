@@ -12,7 +12,7 @@ from tests.kube.api_server import ApiServer
 from tests.kube.claims import edit
 from tests.kube.conftest import until
 from tests.kube.hami_node import LOCK, HamiNodes, hami_node
-from tests.kube.test_events import told
+from tests.kube.test_events import recorded
 from tests.kube.test_front import cards_of, put, running
 from tests.kube.test_webhook import admitted, answered, asking
 from ullage.kube.cards import RegisteredCards
@@ -135,6 +135,6 @@ async def test_a_pod_of_a_pool_that_no_card_is_in_waits_and_says_which_there_are
         (pod,) = put(server, "pods", admitted(document, webhook))
         found = await up.ask("filter", Pod=pod, NodeNames=["a"])
         assert found["FailedAndUnresolvableNodes"] == {"a": "1/1 wrong-pool"}
-        await until(lambda: len(told(server)) == 1, "it is written")
-        ((_, _, message),) = told(server)
+        await until(lambda: len(recorded(server)) == 1, "it is written")
+        ((_, _, message),) = recorded(server)
         assert "the card is of another pool: there are training" in message

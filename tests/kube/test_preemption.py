@@ -40,7 +40,7 @@ def a_budget(server: ApiServer, name: str, app: str) -> None:
 
 @dataclass
 class Pressed:
-    """A front, and a preemptor whose clock the test moves; it is told what the extender answers."""
+    """A front, and a preemptor whose clock the test moves; it gets the answers of the extender."""
 
     up: Running
     preemptor: Preemptor
@@ -77,7 +77,7 @@ class Pressed:
         return self.extender.filter(ExtenderArgs(self.pods[name], node_names=list(nodes))).node_names or []
 
     async def look(self, seconds: float) -> set[str]:
-        """After so many seconds it looks; who was told to leave by then."""
+        """Move the clock and make a round. Return the pods evicted by then."""
         self.clock[0] += seconds
         await self.preemptor.look()
         return self.leaving
@@ -179,7 +179,7 @@ async def test_a_budget_is_never_broken_and_all_leave_or_nobody(server: ApiServe
     async with pressed(server, api) as it:
         await it.place("a", a_part("one"), a_part("two"))
         a_budget(server, "b", "two")
-        await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is told")
+        await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is observed")
         it.create(a_part("urgent", 80, URGENT))
         await it.preemptor.look()
         assert await it.ask("urgent", "a") == []
@@ -188,7 +188,7 @@ async def test_a_budget_is_never_broken_and_all_leave_or_nobody(server: ApiServe
         status = {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0}
         server.do(lambda: server.store.put(key, {**server.rules.get(key), "status": status}))
         budgets = it.up.front.followed.budgets.objects
-        await until(lambda: budgets["default", "b"].status.disruptions_allowed == 1, "it is told")
+        await until(lambda: budgets["default", "b"].status.disruptions_allowed == 1, "it is reported")
         assert await it.look(AGAIN_S - 1) == set(), "it is not tried again at once"
         assert await it.look(1) == {"one", "two"}
 
@@ -199,7 +199,7 @@ async def test_of_many_nodes_some_are_looked_at_in_each_try(server: ApiServer, a
             await it.place(node, a_part(f"on-{node}", 100, priority))
         for name in ("on-a", "on-b"):
             a_budget(server, name, name)
-        await until(lambda: len(it.up.front.followed.budgets.objects) == 2, "the budgets are told")
+        await until(lambda: len(it.up.front.followed.budgets.objects) == 2, "the budgets are observed")
         it.create(a_part("urgent", 100, URGENT))
         await it.preemptor.look()
         assert await it.ask("urgent", "a", "b", "c") == []
@@ -266,7 +266,7 @@ async def test_a_scheduler_that_has_heard_first_that_its_victims_are_gone_evicts
 async def test_a_scheduler_that_does_not_say_yet_which_node_it_nominated_evicts_no_others(
     server: ApiServer, api: HttpKubeApi
 ):
-    """What a watch tells of the pod from before that may come after it."""
+    """An older watch event of the pod may arrive later."""
     async with pressed(server, api, nodes=2) as it:
         await it.place("a", a_part("one", 100))
         await it.place("b", a_part("two", 100))

@@ -28,7 +28,7 @@ async def _two_parts_on(it: Pressed, *nodes: str) -> None:
         await it.place(node, a_part(f"{node}1", 50, 1), a_part(f"{node}2", 50, 1))
 
 
-async def test_each_of_several_that_are_alike_gets_room_of_its_own(server: ApiServer, api: HttpKubeApi):
+async def test_each_of_several_equal_pods_gets_room_of_its_own(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api, nodes=2) as it:
         await _two_parts_on(it, "a", "b")
         names = [f"urgent{number}" for number in range(3)]
@@ -125,7 +125,7 @@ async def test_where_one_may_not_leave_by_the_api_the_next_node_is_taken(server:
             status = {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}
             _replace(it, "poddisruptionbudgets", f"b{number}", status=status)
         budgets = it.up.front.followed.budgets.objects
-        await until(lambda: sum(b.status.disruptions_allowed for b in budgets.values()) == 2, "they are told")
+        await until(lambda: sum(b.status.disruptions_allowed for b in budgets.values()) == 2, "they are observed")
         it.create(a_part("urgent", 50, URGENT))
         await it.preemptor.look()
         assert await it.ask("urgent", "a", "b") == []
@@ -163,7 +163,7 @@ async def test_nobody_leaves_a_node_that_takes_nobody_by_now(server: ApiServer, 
         }
         for node, spec in specs.items():
             _replace(it, "nodes", node, spec=spec)
-        await until(lambda: all(nodes["", n].document["spec"] == spec for n, spec in specs.items()), "it is told")
+        await until(lambda: all(nodes["", n].document["spec"] == spec for n, spec in specs.items()), "it is reported")
         assert await it.look(PATIENCE_S) == {"three"}
 
 
@@ -171,7 +171,7 @@ async def test_of_two_on_a_card_the_one_leaves_whose_budget_allows_it(server: Ap
     async with pressed(server, api) as it:
         await it.place("a", a_part("kept", 50, 1), a_part("dear", 50, 2))
         a_budget(server, "b", "kept")
-        await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is told")
+        await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is observed")
         it.create(a_part("urgent", 50, URGENT))
         await it.preemptor.look()
         assert await it.ask("urgent", "a") == []
@@ -179,7 +179,7 @@ async def test_of_two_on_a_card_the_one_leaves_whose_budget_allows_it(server: Ap
 
 
 async def test_many_at_once_get_all_there_is_in_one_round_and_no_more(server: ApiServer, api: HttpKubeApi):
-    """Some find room that those leave beside whom others went: it is promised to them, and nobody else counts on it."""
+    """Some pods get room that is left over by evictions for others: it is reserved for them alone."""
     async with pressed(server, api, nodes=3) as it:
         for node in "abc":
             await it.place(node, a_part(f"on-{node}", 100, 1))
@@ -194,13 +194,13 @@ async def test_many_at_once_get_all_there_is_in_one_round_and_no_more(server: Ap
         assert len(promised) == 6
 
 
-async def test_of_many_that_ask_alike_in_vain_one_is_looked_at(
+async def test_of_many_equal_requests_without_victims_one_is_examined(
     server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
 ):
     async with pressed(server, api) as it:
         await it.place("a", a_part("kept", 100, 1))
         a_budget(server, "b", "kept")
-        await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is told")
+        await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is observed")
         alike = [a_part(f"urgent{number}", 50, URGENT) for number in range(3)]
         other = a_part("other", 60, URGENT)
         for pod in alike:

@@ -135,7 +135,7 @@ def test_it_is_not_ready_before_it_has_heard_of_the_cluster(server: ApiServer, f
     assert httpx2.get(f"{metrics}/readyz", timeout=60).status_code == 503
     assert "not-ready" in ask(up, "filter", Pod=a_pod("p"), NodeNames=["a"])["Error"]
     up.wait_for("kube.not-ready")
-    wait_until(lambda: bool(re.search("kube.not-ready.*GET /api/v1/nodes", up.told())), "it is told what fails")
+    wait_until(lambda: bool(re.search("kube.not-ready.*GET /api/v1/nodes", up.log_text())), "the failure is logged")
     server.start()
     up.wait_ready()
     up.wait_for("kube.ready")
@@ -145,7 +145,7 @@ def test_it_is_not_ready_before_it_has_heard_of_the_cluster(server: ApiServer, f
     assert up.end() == 0
 
 
-def test_cards_are_told_as_dashboards_of_hami_expect_them(server: ApiServer, front: Start) -> None:
+def test_metrics_of_cards_are_as_dashboards_of_hami_expect_them(server: ApiServer, front: Start) -> None:
     node = a_node("a", 10)
     card = {"id": "GPU-1", "count": 10, "devmem": 16000, "devcore": 100, "type": "NVIDIA-A100", "health": True}
     node["metadata"]["annotations"] = {"hami.io/node-nvidia-register": json.dumps([card])}
@@ -242,12 +242,12 @@ def test_options_of_hami_are_taken(server: ApiServer, front: Start) -> None:
         "--topologies",
         "--force-overwrite-default-scheduler=false",
     ).wait_ready()
-    assert "--kube-qps changes nothing here" in up.told()
-    assert "node-lock" not in up.told()
+    assert "--kube-qps changes nothing here" in up.log_text()
+    assert "node-lock" not in up.log_text()
     assert up.end() == 0
 
 
-def test_an_address_that_is_taken_is_told(server: ApiServer, front: Start, tmp_path: Path) -> None:
+def test_an_address_that_is_taken_is_reported(server: ApiServer, front: Start, tmp_path: Path) -> None:
     up = front()
     port = up.url("extender").rsplit(":", 1)[1]
     command = [sys.executable, "-m", "ullage.cli.main", "kube", f"--config={tmp_path}/ullage.toml"]

@@ -113,8 +113,8 @@ class Story:
     def end(self, name: str) -> None:
         self.server.do(lambda: self.server.rules.delete(("pods", "default", name), {"gracePeriodSeconds": 0}))
 
-    async def told(self, name: str, word: str) -> None:
-        await until(lambda: word in self.note(name), lambda: f"{name} is told {word}, not {self.note(name)}")
+    async def reported(self, name: str, word: str) -> None:
+        await until(lambda: word in self.note(name), lambda: f"{name} has {word}, not {self.note(name)}")
 
 
 @asynccontextmanager
@@ -139,7 +139,7 @@ async def story(
             assert isinstance(ended, asyncio.CancelledError), ended
 
 
-async def test_pods_go_in_the_order_of_shares_and_the_rest_is_told_why(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_pods_go_in_the_order_of_shares_and_the_rest_have_a_reason(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 4), a_node("b", 4))
     put(server, "pods", *(waiting(f"x{n}") for n in range(8)), *(waiting(f"y{n}", queue="y") for n in range(8)))
     async with story(server, api, Queue("x", weight=3)) as up:
@@ -180,10 +180,10 @@ async def test_gangs_of_others_go_whole(server: ApiServer, api: HttpKubeApi) -> 
         member["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "train"
     put(server, "pods", waiting("s"), *members)
     async with story(server, api) as up:
-        await up.told("m0", "pod-group-missing: ")
+        await up.reported("m0", "pod-group-missing: ")
         await until(lambda: up.bound == {"s"}, "who is alone goes")
         put(server, "podgroups", {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 3}})
-        await up.told("m2", "gang-does-not-fit: ")
+        await up.reported("m2", "gang-does-not-fit: ")
         up.end("s")
         await until(lambda: up.bound == {"m0", "m1", "m2"}, "all of them go")
 
@@ -204,7 +204,7 @@ async def test_members_that_run_count_after_a_restart_and_a_group_that_is_not_th
     put(server, "pods", other, members[2])
     async with story(server, api) as up:
         await until(lambda: up.bound == {"m0", "m1", "m2"}, "the third goes by itself")
-        await up.told("other", "pod-group-missing: ")
+        await up.reported("other", "pod-group-missing: ")
 
 
 @pytest.mark.parametrize("carried_out", [False, True])
@@ -284,11 +284,11 @@ async def test_a_restart_writes_no_reason_a_second_time(server: ApiServer, api: 
     put(server, "nodes", a_node("a", 1))
     put(server, "pods", waiting("x0"), waiting("x1", 2))
     async with story(server, api) as up:
-        await up.told("x1", "1 of 1 in queue x")
+        await up.reported("x1", "1 of 1 in queue x")
         written = pods_of(server)["x1"]["metadata"]["resourceVersion"]
     async with story(server, api) as up:
         put(server, "pods", waiting("y0", 2, queue="y"))
-        await up.told("y0", "1 of 1 in queue y")
+        await up.reported("y0", "1 of 1 in queue y")
         assert pods_of(server)["x1"]["metadata"]["resourceVersion"] == written
 
 
@@ -304,11 +304,11 @@ async def test_followers_open_nothing(server: ApiServer, api: HttpKubeApi) -> No
             assert not follower.front.cluster.allocator.nominations.entries
 
 
-async def test_limits_of_queues_hold_and_are_told(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_limits_of_queues_hold_and_are_reported(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 4))
     put(server, "pods", *(waiting(f"x{n}") for n in range(4)))
     async with story(server, api, parse_queue("x", "root", 1, None, "gpu=2")) as up:
-        await up.told("x3", "queue-limit: ")
+        await up.reported("x3", "queue-limit: ")
         await until(lambda: up.bound == {"x0", "x1"}, "the others go")
 
 
@@ -322,7 +322,7 @@ async def test_whose_gate_others_keep_closed_is_left_alone_and_who_asks_for_no_c
     put(server, "pods", other, plain, wrong)
     async with story(server, api) as up:
         await until(lambda: up.gated == {"other", "wrong"}, "the gate of the plain one is open")
-        await up.told("wrong", "invalid-annotation: ")
+        await up.reported("wrong", "invalid-annotation: ")
         put(server, "pods", waiting("p"))
         await until(lambda: "p" in up.bound, "nothing is kept for the other one")
 
@@ -339,7 +339,7 @@ async def test_who_waits_for_claims_too_has_its_turn_first_and_keeps_its_place(
         gates = pods_of(server)["both"]["spec"]["schedulingGates"]
         assert gates == [{"name": "ullage.io/claims"}]
         put(server, "pods", waiting("p"))
-        await up.told("p", "insufficient-gpu: ")
+        await up.reported("p", "insufficient-gpu: ")
         assert len(up.front.admission.gates.places()) == 1
 
 
@@ -391,9 +391,7 @@ class Losing:
         return await self._candidate.write(epoch, change)
 
 
-async def test_another_reason_that_comes_while_the_last_one_is_lost_is_told(
-    server: ApiServer, api: HttpKubeApi
-) -> None:
+async def test_a_new_reason_is_reported_though_the_last_write_was_lost(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 1))
     put(server, "pods", waiting("p"))
     async with story(server, api) as up:
@@ -406,10 +404,10 @@ async def test_another_reason_that_comes_while_the_last_one_is_lost_is_told(
 
         keeper._candidate = Losing(keeper._candidate, meanwhile)  # type: ignore[assignment]
         await until(lambda: keeper._candidate.lost == 1, "a write is lost")  # type: ignore[attr-defined]
-        await up.told("q", "insufficient-gpu: no node has enough free GPUs; 1 of 1 in queue x")
+        await up.reported("q", "insufficient-gpu: no node has enough free GPUs; 1 of 1 in queue x")
 
 
-async def test_a_pod_that_is_gone_keeps_nothing_though_its_scheduler_asks_once_more(
+async def test_a_deleted_pod_keeps_nothing_though_its_scheduler_asks_once_more(
     server: ApiServer, api: HttpKubeApi
 ) -> None:
     put(server, "nodes", a_node("a", 1))
@@ -430,7 +428,7 @@ async def test_a_place_that_nobody_took_is_given_on_in_time_though_nothing_is_he
     async with story(server, api, holds={"p"}) as up:
         assert up.front.extender.filter(ExtenderArgs(pod=pod, node_names=("a",))).node_names == ["a"]
         put(server, "pods", waiting("q"))
-        await up.told("q", "insufficient-gpu: ")
+        await up.reported("q", "insufficient-gpu: ")
         await until(lambda: up.heard("q") and not up.front.admission._wake.is_set(), "nothing is left to hear of")
         up.clock.now += EXPECTED_S
         await until(lambda: up.bound == {"q"}, "the next one is placed")

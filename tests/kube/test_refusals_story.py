@@ -1,4 +1,4 @@
-"""Twenty-two pods in every dialect that fit nowhere: each is told its cause, what it asks, what there is, what helps.
+"""Twenty-two pods in every dialect that fit nowhere: its event has the cause, the request, what exists, what helps.
 
 What `kubectl describe` and `ullage why` show is the event of the pod, and the reasons of its nodes.
 """
@@ -16,7 +16,7 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until, write_kubeconfig
 from tests.kube.hami_node import REGISTER, hami_node
 from tests.kube.hosting import a_binding, labels_of
-from tests.kube.test_events import told
+from tests.kube.test_events import recorded
 from tests.kube.test_front import put, running
 from tests.kube.test_webhook import admitted
 from ullage.cli.main import main
@@ -179,7 +179,7 @@ NOT_SAID = {
 """What would not help these."""
 
 
-async def test_each_pod_that_fits_nowhere_is_told_why(
+async def test_each_pod_that_fits_nowhere_has_its_reason(
     server: ApiServer, api: HttpKubeApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(server, "nodes", *machines())
@@ -197,8 +197,8 @@ async def test_each_pod_that_fits_nowhere_is_told_why(
             (pod,) = put(server, "pods", admitted({**document, "metadata": metadata}, webhook))
             found = await up.ask("filter", Pod=pod, NodeNames=["a", "h", "amd"])
             assert not found["NodeNames"], name
-        await until(lambda: {name for name, _, _ in told(server)} >= CASES.keys(), "each has its event")
-        said = {name: message for name, _, message in told(server)}
+        await until(lambda: {name for name, _, _ in recorded(server)} >= CASES.keys(), "each has its event")
+        said = {name: message for name, _, message in recorded(server)}
     config = f"--kubeconfig={write_kubeconfig(tmp_path, server.url)}"
     for name, document in CASES.items():
         assert [part for part in SAID[name] if part not in said[name]] == [], said[name]

@@ -91,7 +91,7 @@ async def test_they_are_judged_at_creation_and_at_placement_and_follow_their_obj
         key = ("resourcequotas", "default", "memory")
         server.do(lambda: server.rules.change(key, lambda quota: {**quota, "spec": wrong}))
         put(server, "resourcequotas", a_quota("more", {"pods": "9"}))
-        await until(lambda: len(up.front.followed.quotas.objects) == 3, "it is told")
+        await until(lambda: len(up.front.followed.quotas.objects) == 3, "it is reported")
         assert "ResourceQuotaNotFit" in await up.place(second, ["a"]), "what was last read stays in force"
         server.do(lambda: server.rules.delete(key, {}))
         await until(lambda: len(up.front.followed.quotas.objects) == 2, "it is gone")
@@ -157,7 +157,7 @@ async def test_cores_of_all_cards_are_counted_at_creation_and_at_placement(serve
         assert await up.place(more, ["a"]) == "!a"
 
 
-async def test_what_is_held_of_quotas_is_told_as_dashboards_of_hami_expect_it(server: ApiServer, api: HttpKubeApi):
+async def test_metrics_of_quotas_are_as_dashboards_of_hami_expect_them(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", "A0", "A1"))
     put(server, "resourcequotas", a_quota("both", {CORES: "150", MEMORY: "6000"}))
     (pod,) = put(server, "pods", of_cores("p", 30, 2))

@@ -1,4 +1,4 @@
-"""Pods that wait for their turn before a real control plane: kube-scheduler places whom we let go."""
+"""Gated pods with a real control plane: kube-scheduler places the pods that are admitted."""
 
 from collections import Counter
 from typing import Any
@@ -64,7 +64,7 @@ async def test_three_queues_share_as_their_weights_say_also_over_a_restart(sched
             )
 
 
-async def test_gangs_start_whole_beside_others_and_a_wide_pod_is_not_passed(
+async def test_gangs_start_whole_among_others_and_a_wide_pod_is_not_passed(
     scheduled: tuple[ControlPlane, int],
 ) -> None:
     plane, port = scheduled
@@ -76,7 +76,7 @@ async def test_gangs_start_whole_beside_others_and_a_wide_pod_is_not_passed(
             await api.write(Create(POD_GROUPS, {"metadata": {"name": "g"}, "spec": {"minMember": 4}}, "default"))
             await create(api, *(waiting(f"g{n}", "y", group="g") for n in range(4)))
             await create(api, waiting("t0", "z"))
-            await until(lambda: names(watched, "t") == {"t0"}, "one that fits goes beside the gang", 60)
+            await until(lambda: names(watched, "t") == {"t0"}, "one that fits runs next to the gang", 60)
             assert not names(watched, "g")
             await finish(kubelets, watched, "s")
             await until(lambda: len(names(watched, "g")) == 4, "all of the gang run", 60)

@@ -110,7 +110,7 @@ async def create(api: HttpKubeApi, *pods: dict[str, Any]) -> None:
     await asyncio.gather(*(api.write(Create(PODS, pod, "default")) for pod in pods))
 
 
-async def test_every_pod_gets_cards_of_its_own_and_the_rest_is_told_why(scheduled: tuple[ControlPlane, int]) -> None:
+async def test_every_pod_gets_cards_of_its_own_and_the_rest_has_a_reason(scheduled: tuple[ControlPlane, int]) -> None:
     plane, port = scheduled
     async with machines(plane, a=4, b=2, c=1) as (api, _, watched), answering(api, port):
         await create(api, a_pod("four", 4))

@@ -147,7 +147,7 @@ async def test_killed_again_and_again_while_pods_come(play: Stage) -> None:
 
 
 def _moments(play: Stage, front: Front) -> list[Callable[[], None]]:
-    """When it is killed: before and after it has written whom it binds, and while it renews its term."""
+    """When it is killed: before and after it has written its bind, and while it renews its lease."""
     if play.is_real:
         return [lambda: None] * 4
 
@@ -260,7 +260,7 @@ async def test_parts_of_cards_give_way_to_a_part_of_higher_priority(play: Stage)
     leaving = [pod for pod in await play.pods() if "deletionTimestamp" in pod["metadata"]]
     (node,) = {pod["spec"]["nodeName"] for pod in leaving}
     assert len(leaving) == 2, "no more than are needed, and of one machine"
-    front.kill_now()  # whoever comes next sees that they leave
+    front.kill_now()  # the next leader sees to their eviction
     await dies(front)
     await asyncio.to_thread(front.start)
     await asyncio.to_thread(front.wait_ready)

@@ -47,8 +47,8 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
         assert _alive(server, "stays")
         assert _alive(server, "silent")
 
-        await until(lambda: _told(server).keys() == {"gone"}, "it was told")
-        await until(lambda: any("is evicted" in said for said in _told(server)["gone"]), "and that it leaves")
+        await until(lambda: _recorded(server).keys() == {"gone"}, "it was reported")
+        await until(lambda: any("is evicted" in said for said in _recorded(server)["gone"]), "and that it leaves")
 
 
 async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(server: ApiServer, api: HttpKubeApi):
@@ -65,13 +65,15 @@ async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(se
         sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.record, clock=lambda: now[0])
         _replace(server, a_machine("a", {"g3": TURNS}))
         await until(lambda: [gpu.uuid for gpu in front.mirror.machines["a"].gpus] == ["g3"], "it is heard")
-        for _ in range(2):  # one is told in each round, whoever comes first by its uid
+        for _ in range(2):  # one event in each round, in the order of uids
             await sweep.look()
         assert _alive(server, "guarded")
         assert not _alive(server, "free")
-        await until(lambda: _told(server).keys() == {"guarded", "free"}, "both were told")
-        await until(lambda: any("budget" in said for said in _told(server)["guarded"]), "it is told why it stays")
-        assert not any("is evicted" in said for said in _told(server)["guarded"])
+        await until(lambda: _recorded(server).keys() == {"guarded", "free"}, "both were reported")
+        await until(
+            lambda: any("budget" in said for said in _recorded(server)["guarded"]), "an event says why it stays"
+        )
+        assert not any("is evicted" in said for said in _recorded(server)["guarded"])
         key = ("poddisruptionbudgets", "default", budget["metadata"]["name"])
         server.do(lambda: server.rules.delete(key, {}))
         await until(lambda: not front.followed.budgets.objects, "its budget is gone")
@@ -79,7 +81,7 @@ async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(se
         assert not _alive(server, "guarded")
 
 
-async def test_a_card_that_a_driver_tells_again_is_back_though_its_node_is_as_it_was(
+async def test_a_card_that_a_driver_reports_again_is_back_though_its_node_is_as_it_was(
     server: ApiServer, api: HttpKubeApi
 ):
     put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
@@ -89,14 +91,14 @@ async def test_a_card_that_a_driver_tells_again_is_back_though_its_node_is_as_it
         assert await up.place(pod, ["a"]) == "!a"
         await _heard(up, "p")
         (card,) = cards_of(server, "p")
-        await until(lambda: front.pods.objects["default", "p"].spec.node_name == "a", "the watch tells where it is")
+        await until(lambda: front.pods.objects["default", "p"].spec.node_name == "a", "the watch reports its node")
         there, now = [Gpu("another", 0)], [0.0]
         mirror = Mirror(Cluster(Rules(), lambda: 0.0), front.nodes, front.pods, read_pod, readers=[lambda _: there])
         mirror.recover()
         vanished = VanishedCards(0, grace_s=60)
         sweep = Sweep(front.candidate, mirror, front.pods, vanished, front.events.record, clock=lambda: now[0])
         await sweep.look()
-        await until(lambda: "p" in _told(server), "it is missed")
+        await until(lambda: "p" in _recorded(server), "it is missed")
         now[0], there[:] = 60.0, [Gpu(card, 0)]
         mirror.describe_again("a")
         await sweep.look()
@@ -118,7 +120,7 @@ def _phases(server: ApiServer) -> set[str]:
     return {item["status"]["phase"] for (kind, _, _), item in found.items() if kind == "pods"}
 
 
-def _told(server: ApiServer) -> dict[str, list[str]]:
+def _recorded(server: ApiServer) -> dict[str, list[str]]:
     """What events say of cards that are gone, by pod."""
     found: dict[str, list[str]] = {}
     for (kind, _, _), item in server.do(lambda: server.store.at(server.store.revision)).items():

@@ -1,4 +1,4 @@
-"""What exporters write is in the books: where cards are, and who holds them, whoever sent them there."""
+"""What exporters write is in the books: where cards are, and who holds them, whichever scheduler bound the pods."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def merged(item: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def running(server: ApiServer, api: HttpKubeApi, said: list[Any] | None = None) -> AsyncIterator[Front]:
-    def trouble(*told: Any) -> None:
+    def on_error(*report: Any) -> None:
         if said is not None:
-            said.append(told)
+            said.append(report)
 
     front = make_front(
-        api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(topologies=True), on_error=trouble
+        api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(topologies=True), on_error=on_error
     )
     async with at_work(front, lambda it: it.mirror.ready):
         yield front
@@ -84,7 +84,7 @@ def foreign(front: Front) -> tuple[str, ...]:
     return found.gpus if found else ()
 
 
-async def test_a_machine_has_the_cards_and_zones_that_its_exporter_tells(server: ApiServer, api: HttpKubeApi):
+async def test_a_machine_has_the_cards_and_zones_that_its_exporter_reports(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 4), a_node("b", 1))
     put(server, "numatopologies", told())
     async with running(server, api) as front:
@@ -150,7 +150,7 @@ async def test_a_machine_whose_object_is_deleted_or_cannot_be_read_stays_as_it_w
     async with running(server, api, said) as front:
         detail = {str(number): {"numa": 99} for number in range(8)}
         write(server, told(spec={"cpuDetail": detail}))
-        await until(lambda: bool(said), "it is told")
+        await until(lambda: bool(said), "it is reported")
         assert said[0][:2] == ("Numatopology", "a")
         server.do(lambda: server.rules.delete(("numatopologies", "", "a"), {}))
         assert front.followed.topologies is not None

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Process:
-    """A process before the server of the test, whose time goes on when it is told to."""
+    """A process before the server of the test, whose clock the test moves."""
 
     def __init__(self, world: World) -> None:
         self.api, self.errors = FaultyApi(world.server), list[str]()
@@ -52,12 +52,12 @@ class Process:
         self.unconfirmed._pause = world.pause
         self.world = world
 
-    async def hear(self) -> None:
+    async def sync(self) -> None:
         await self.nodes.catch_up()
         await self.pods.catch_up()
 
     async def lead(self) -> None:
-        await self.hear()
+        await self.sync()
         if not self.mirror.ready:
             self.mirror.recover()
         await self.candidate.attempt()
@@ -168,7 +168,7 @@ async def test_a_bind_of_a_leader_that_has_gone_is_refused_when_it_comes_late():
     assert (world.node_of("first"), world.node_of("second")) == ("", "a")
 
 
-async def test_a_bind_that_is_in_doubt_can_be_asked_for_again_elsewhere():
+async def test_a_bind_with_an_unknown_outcome_can_be_requested_again_elsewhere():
     world = World(a=1, b=1)
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unreachable):
@@ -176,7 +176,7 @@ async def test_a_bind_that_is_in_doubt_can_be_asked_for_again_elsewhere():
     await up.bind(pod, "b")
     world.server.deliver(0)
     assert world.node_of("p") == "b"
-    await up.hear()
+    await up.sync()
     assert [held.node for held in up.cluster.allocator.fleet.ledger.values()] == ["b"]
 
 
@@ -198,7 +198,7 @@ async def test_what_one_reserved_gives_way_to_what_another_leader_bound():
 async def test_nothing_is_decided_in_a_term_that_has_not_begun():
     world = World(a=1)
     up, pod = Process(world), world.pod("p")
-    await up.hear()
+    await up.sync()
     up.mirror.recover()
     await up.candidate.attempt()
     assert up.candidate.epoch == 1
@@ -213,7 +213,7 @@ async def test_nothing_is_decided_in_a_term_that_has_not_begun():
 async def test_a_term_that_cannot_begin_is_tried_again_ever_later_until_it_does():
     world = World(a=1)
     up, pauses, list_pods = Process(world), list[float](), AsyncMock(side_effect=[Unreachable("lost")] * 7 + [None] * 9)
-    await up.hear()
+    await up.sync()
     await up.candidate.attempt()
     up.pods.catch_up = list_pods  # type: ignore[method-assign]
 
@@ -249,7 +249,7 @@ async def test_a_term_that_was_handed_over_begins_without_a_write_and_any_other_
     assert caught.value.code == "not-leading"
 
 
-async def test_the_lease_is_kept_while_a_bind_is_in_doubt_and_in_a_term_that_has_not_begun():
+async def test_the_lease_is_kept_while_an_outcome_is_unknown_and_in_a_term_that_has_not_begun():
     world = World(a=1)
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unreachable):
@@ -274,7 +274,7 @@ class Guarded(FaultyApi):
         return await super().write(change)
 
 
-async def test_where_pods_cannot_be_changed_time_decides_and_it_is_told(monkeypatch: pytest.MonkeyPatch):
+async def test_where_pods_cannot_be_patched_time_decides_and_it_is_reported(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tests.kube.test_unconfirmed.FaultyApi", Guarded)
     world = World(a=1)
     pod, began = world.pod("p"), world.now
@@ -293,12 +293,12 @@ async def test_where_pods_cannot_be_changed_time_decides_and_it_is_told(monkeypa
     assert len(up.errors) == 2
 
 
-async def test_a_pod_that_went_before_anybody_told_of_it_holds_nothing():
+async def test_a_pod_that_was_deleted_before_the_watch_reported_it_holds_nothing():
     world = World(a=1)
     up, pod = await world.leader(), world.pod("p")
     await up.bind(pod, "a")
     world.server.rules.delete(("pods", "default", "p"), {"gracePeriodSeconds": 0})
-    await up.hear()
+    await up.sync()
     for _ in range(9):
         await up.candidate.attempt()
         await up.unconfirmed.look()
@@ -339,7 +339,7 @@ async def test_one_who_asks_twice_at_once_is_answered_twice_and_binds_once(slow:
     assert up.api.binds == 1
 
 
-async def test_a_bind_that_is_broken_off_is_in_doubt(slow: None):
+async def test_a_bind_that_is_cancelled_has_an_unknown_outcome(slow: None):
     world = World(a=1)
     up, pod = await world.leader(), world.pod("p")
     asked = asyncio.create_task(up.bind(pod, "a"))
@@ -394,13 +394,13 @@ async def test_an_answer_that_the_watch_has_overtaken_enters_nothing():
     world = World(a=1)
     up, first, second = await world.leader(), world.pod("first"), world.pod("second")
     await up.bind(first, "a")
-    await up.hear()
+    await up.sync()
     get = up.api.get
 
     async def overtaken(*asked: Any) -> Any:
         found = await get(*asked)
         world.server.rules.delete(("pods", "default", "first"), {"gracePeriodSeconds": 0})
-        await up.hear()
+        await up.sync()
         return found
 
     up.api.get = overtaken  # type: ignore[method-assign]
@@ -415,14 +415,14 @@ async def test_an_answer_of_before_a_pod_has_finished_enters_nothing():
     world = World(a=1)
     up, pod = await world.leader(), world.pod("p")
     await up.bind(pod, "a")
-    await up.hear()
+    await up.sync()
     get = up.api.get
 
     async def overtaken(*asked: Any) -> Any:
         found = await get(*asked)
         finished = {"status": {"phase": "Succeeded"}}
         world.server.rules.change(("pods", "default", "p"), lambda item: item | finished, "status")
-        await up.hear()
+        await up.sync()
         return found
 
     up.api.get = overtaken  # type: ignore[method-assign]

@@ -137,7 +137,7 @@ class Histories(RuleBasedStateMachine):
         run(self.read(self.fronts[who]))
 
     @rule(who=WHO, lost=faults)
-    def one_settles_its_doubts(self, who: int, lost: list[str]) -> None:
+    def one_resolves_its_unconfirmed_binds(self, who: int, lost: list[str]) -> None:
         self.api(who).faults = list(lost)
         run(self.fronts[who].unconfirmed.look())
         self.api(who).faults = []

@@ -140,7 +140,7 @@ def test_what_a_pod_leaves_open_is_written() -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, {"schedulerName": "other"}, {"containers": [{"name": "c"}]}])
-def test_what_only_a_scheduler_writes_is_taken_off_whoever_places_the_pod(spec: Any) -> None:
+def test_annotations_of_schedulers_are_removed_whichever_scheduler_places_the_pod(spec: Any) -> None:
     names = ("gpu-ids", "allocation", "index", "effective-hard-sm-percent", "container-gpus", "numa-placement")
     forged = {f"ullage.io/{name}": "x" for name in names}
     forged |= {"hami.io/vgpu-devices-allocated": "x", "hami.io/vgpu-node": "n", "hami.io/bind-phase": "success"}
@@ -162,7 +162,7 @@ def test_a_request_that_is_misspelt_is_refused_by_its_name(wrong: str, meant: st
     assert answered(a_pod({f"ullage.io/{wrong}": "1"}, schedulerName="volcano"))["allowed"]
 
 
-def test_what_nobody_reads_is_told_of() -> None:
+def test_what_nobody_reads_is_a_warning() -> None:
     words = {"ullage.io/colour": "red", "tensor-fusion.ai/vram-reqest": "1Gi", "nvidia.com/use-gpuuid": "a", "x/y": "z"}
     assert answered(a_pod(words))["warnings"] == [
         "metadata.annotations.ullage.io/colour: nobody reads it",
@@ -188,7 +188,7 @@ def test_a_refusal_names_the_word_that_is_wrong(words: dict[str, str], named: st
     assert "None" not in message
 
 
-def test_what_no_card_of_the_cluster_is_is_told_at_creation() -> None:
+def test_a_request_that_no_card_meets_is_a_warning_at_creation() -> None:
     cluster = Cluster(Rules(), lambda: 0.0)
     cluster.recover(())
     soft = frozenset({Isolation.SHARED, Isolation.SOFT})
@@ -215,7 +215,7 @@ def test_what_no_card_of_the_cluster_is_is_told_at_creation() -> None:
     assert said.startswith("tensor-fusion.ai/gpu-model: no card here is B200")
 
 
-def test_a_pool_that_no_card_is_in_is_told_by_name_with_those_there_are() -> None:
+def test_a_pool_without_cards_is_named_in_a_warning_with_the_pools_that_exist() -> None:
     cluster = Cluster(Rules(), lambda: 0.0)
     cluster.recover(())
     webhook = Webhook(nowhere=nowhere(cluster, declared={"training"}))
@@ -244,7 +244,7 @@ def test_a_pool_that_no_card_is_in_is_told_by_name_with_those_there_are() -> Non
     assert "did you mean" not in warning, "the settings know it"
 
 
-def test_cards_and_models_that_nobody_has_are_told_by_name() -> None:
+def test_cards_and_models_that_no_node_has_are_named_in_a_warning() -> None:
     cluster = Cluster(Rules(), lambda: 0.0)
     cluster.recover(())
     cluster.set_nodes([Node("a", 8000, 2**30, (Gpu("GPU-1", 0, "NVIDIA A100", "NVIDIA"),))])
@@ -282,7 +282,7 @@ def test_a_word_that_another_word_of_the_pod_cancels_is_a_warning_by_name() -> N
     assert warnings(a_pod(containers=[asking(gpu="0"), asking(gpu="1", gpumem="500")])) == []
 
 
-def test_what_has_no_effect_yet_is_told_by_its_name() -> None:
+def test_what_has_no_effect_yet_is_named_in_a_warning() -> None:
     found = answered(a_pod({"hami.io/gpu-scheduler-policy": "topology-aware"}))
     assert found["warnings"] == [
         "hami.io/gpu-scheduler-policy: topology-aware has no effect yet: links between cards are not read"
@@ -457,7 +457,7 @@ def test_deep_pods_are_answered(depth: int) -> None:
     assert told.status_code in (200, 400)
 
 
-def test_whether_it_is_ready_is_told() -> None:
+def test_readiness_is_reported() -> None:
     assert http(unready=lambda: "not yet").get("/readyz").status_code == 503
     assert http().get("/readyz").status_code == http().get("/healthz").status_code == 200
 

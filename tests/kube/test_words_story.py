@@ -220,7 +220,7 @@ def charged(pod: Document) -> dict[str, tuple[int, int] | None]:
     }
 
 
-async def test_each_pod_has_what_its_words_ask_whoever_reads_it_first(play: Stage, front: Front) -> None:
+async def test_each_pod_gets_its_request_whichever_component_reads_it_first(play: Stage, front: Front) -> None:
     for node in machines():
         await play.kubelets.join(node["metadata"]["name"], **node["status"]["allocatable"])
         if annotations := node["metadata"].get("annotations"):

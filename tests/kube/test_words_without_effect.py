@@ -1,4 +1,4 @@
-"""Every word of a pod is honoured, refused by its name, or its writer is told by its name that nobody reads it."""
+"""Every word of a pod is honoured, refused by its name, or a warning names it as unread."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_word_that_this_pod_does_not_use_is_a_warning(
 
 
 @pytest.mark.parametrize("name", ["gpupool", "qos", "gang-min-members", "numa-policy"])
-def test_a_pod_of_tensor_fusion_is_told_which_of_our_words_it_must_write_in_its_own(name: str) -> None:
+def test_a_pod_of_tensor_fusion_is_warned_which_of_our_words_it_must_write_in_its_own(name: str) -> None:
     text = {"gpupool": "training", "qos": "high", "gang-min-members": "2", "numa-policy": "restricted"}[name]
     (warning,) = told({"tensor-fusion.ai/vram-request": "1Gi", f"ullage.io/{name}": text}, NOBODY)
     assert warning.startswith(f"metadata.annotations.ullage.io/{name} has no effect: ")
