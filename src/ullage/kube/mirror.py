@@ -1,9 +1,9 @@
 """Enters the state of nodes and pods from the API in the books. All of it can be rebuilt from the API.
 
 The annotations of a pod that Ullage or HAMi's scheduler bound say what it holds. Of a pod without such annotations only
-the number of its cards is known: the best free cards stand for them. If the cards of a pod cannot be read, or none are
-free for it, all cards of its machine are cordoned until the pod is gone. A pod holds its cards until its object is
-deleted or its processes have ended for good.
+the number of its cards is known: the best free cards stand for them. A pod may hold cards that cannot be read, or for
+which nothing is free. Then the cards of its machine take nothing new until the pod is gone. A pod holds its cards until
+its object is deleted or its processes have ended for good.
 
 A pod's annotations are believed only at its own expense: each card that it names is held. That includes a card that
 another pod names, a card that no machine has, and a card on a pod that is otherwise unreadable. Forged annotations keep

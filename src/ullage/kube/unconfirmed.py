@@ -1,9 +1,9 @@
 """Binds with an unknown outcome, and how their outcome becomes certain.
 
 A write without a response may take effect at any later time. So may a write of a process that was suspended. Every bind
-states the resourceVersion of the pod that it was decided on, and the API server refuses the bind once the pod has
-another version. So this module patches an annotation on a pod that has no node yet. From then on no earlier bind can
-take effect, however late it arrives. Only then is the reservation of the pod released.
+states the resourceVersion of the pod that it was decided on. The API server refuses the bind once the pod has another
+version. So this module patches an annotation on a pod that has no node yet. From then on no earlier bind can take
+effect, however late it arrives. Only then is the reservation of the pod released.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ def unused(
 ) -> dict[str, str]:
     """Return why bindings in force give their card to no pod yet, by the name of the binding.
 
-    `occupants` are pods by uid. `cards_of` returns the cards that a pod holds. A binding counts if a pod of its
-    application runs on the node of the card and takes all cards bound to it, but neither this pod nor another pod of
-    the application holds this card.
+    `occupants` are pods by uid. `cards_of` returns the cards that a pod holds. A pod of the application runs on the
+    node of the card and takes all cards bound to it. Neither this pod nor another pod of the application holds this
+    card.
     """
     there = {uid: each for uid, each in occupants.items() if each.node and each.tenant.app}
     taken: defaultdict[tuple[object, str], set[str]] = defaultdict(set)

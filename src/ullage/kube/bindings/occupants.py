@@ -75,8 +75,8 @@ class Occupants:
     def held(self, ledger: Ledger) -> frozenset[str]:
         """Return the ids of the rows that running pods use.
 
-        A pod that names no bindings, or names only unknown or deleted rows, uses all rows of its application on its
-        node, or on its cards if it names these.
+        A pod may name no bindings, or only bindings that are no rows. Such a pod uses all rows of its application on
+        its node, or on its cards if it names these.
         """
         rows = {row.id for row in ledger.rows}
         named: set[str] = set()

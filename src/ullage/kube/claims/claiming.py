@@ -1,7 +1,7 @@
 """Allocates the claims of gated pods, so that kube-scheduler and the kubelet follow that allocation.
 
 kube-scheduler ignores a pod with the gate `DOMAIN/claims`. This controller chooses a node and devices for all claims of
-the pod together, and writes them into the status of the claims with a reservation for the pod. Then it removes the
+the pod together. It writes them into the status of the claims with a reservation for the pod, and then removes the
 gate. kube-scheduler respects allocated claims. So at any time only one component decides about a pod.
 
 All progress can be read from the API: after a restart the controller continues, or frees what cannot be completed.

@@ -80,8 +80,8 @@ class Delete:
 class Bind:
     """Bind a pod to its node, and write annotations on it, in one step.
 
-    The server refuses it if the uid differs, if the pod is bound already or terminating, or, where `version` is given,
-    if it has another resourceVersion.
+    The server refuses it if the uid differs, or if the pod is bound already or terminating. Where `version` is given,
+    it also refuses another resourceVersion.
     """
 
     namespace: str
