@@ -148,7 +148,7 @@ async def test_pods_go_in_the_order_of_shares_and_the_rest_have_a_reason(server:
         left = sorted(up.gated)
         assert len(left) == 8
         for name in left:
-            await up.told(name, "insufficient-gpu: ")
+            await up.reported(name, "insufficient-gpu: ")
         assert {up.note(name).rsplit("; ")[-1] for name in left} == {
             *(f"{n} of 2 in queue x" for n in (1, 2)),
             *(f"{n} of 6 in queue y" for n in range(1, 7)),
@@ -216,7 +216,7 @@ async def test_gangs_by_annotations_go_whole_after_a_write_that_failed(
     put(server, "pods", *(waiting(f"m{n}", **gang) for n in range(3)))
     async with story(server, api) as up:
         for name in ("m0", "m1", "m2"):
-            await up.told(name, "gang-incomplete: ")
+            await up.reported(name, "gang-incomplete: ")
         server.canned.append(Canned("PATCH", "/pods/m1", 500, times=2, carried_out=carried_out))
         put(server, "pods", waiting("m3", **gang))
         await until(lambda: len(up.bound) == 4, "all of them go", 30)
