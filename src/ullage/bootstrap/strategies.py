@@ -43,10 +43,10 @@ def _load(entry: EntryPoint) -> Strategy:
             _try(strategy)
             register(strategy)
     except Exception as error:
-        told = error.message if isinstance(error, UllageError) else f"{type(error).__name__}: {error}"
+        reason = error.message if isinstance(error, UllageError) else f"{type(error).__name__}: {error}"
         where = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
         raise InvalidRequest(
-            f"strategy {entry.name} of {where} ({entry.value}) cannot be used: {told}; mend or uninstall it",
+            f"strategy {entry.name} of {where} ({entry.value}) cannot be used: {reason}; mend or uninstall it",
             code="strategy-broken",
             field="strategy",
         ) from error

@@ -195,7 +195,7 @@ class Topology:
 
     Raises:
         InvalidRequest: `topology-invalid`, the record contradicts itself; `amount-out-of-range`, a number
-            is negative or too large. Whoever reads a record then goes on without one.
+            is negative or too large. The reader then goes on without a record.
 
     """
 

@@ -74,8 +74,8 @@ class GangApi:
             return wire.GangMember(uid=uid, allocation=self._allocations.body(answer), code=None, message="")
         if answer is None:
             return wire.GangMember(uid=uid, allocation=None, code=None, message="not looked at yet")
-        told = refusal_body(answer)
-        return wire.GangMember(uid=uid, allocation=None, code=told.code, message=told.message)
+        refusal = refusal_body(answer)
+        return wire.GangMember(uid=uid, allocation=None, code=refusal.code, message=refusal.message)
 
 
 def _key(request: HttpRequest) -> str:

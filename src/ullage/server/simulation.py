@@ -140,14 +140,14 @@ class _Simulation:
 
     def _filters(self) -> list[wire.FilterStage]:
         before: Sequence[str] = self._fleet.uuids(range(len(self._fleet.cards)))
-        told = []
+        stages = []
         for stage in self._stages:
             removed = [wire.removal(rejection, reject_text(rejection)) for rejection in stage.removed]
-            told.append(
+            stages.append(
                 wire.filter_stage(stage.filter, stage.kind.value, before, stage.kept, removed, reached=stage.reached)
             )
             before = stage.kept
-        return told
+        return stages
 
     # --- why not ---
 
@@ -239,8 +239,8 @@ def _reason(refusal: Refusal) -> str:
     if first is not None and first.quota is not None:
         return _said(first)
     counts = Counter(rejection.code for rejection in refusal.rejections)
-    told = (f"{MEANINGS[code]} ({code.value}, {number})" for code, number in counts.items())
-    return "; ".join(told) or MEANINGS[refusal.code]
+    parts = (f"{MEANINGS[code]} ({code.value}, {number})" for code, number in counts.items())
+    return "; ".join(parts) or MEANINGS[refusal.code]
 
 
 def _whole(scores: Scores) -> dict[str, dict[str, int]]:
