@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.lab import Lab, a_node
+from tests.service.test_executor_lives import slow
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
@@ -13,6 +14,7 @@ from ullage.model.executor import BindCode
 from ullage.model.queue import Limit, Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec
+from ullage.service.engine_port import Gone
 
 ONE = ResourceRequirement.of(cpu=1)
 
@@ -60,6 +62,21 @@ def test_a_session_at_its_maximum_claims_room_while_its_own_executor_leaves():
         assert sum(each.session == "a" for each in lab.executors) == 2
         lab.pass_time(30)
         assert (lab.held("a"), lab.held("b"), lab.held("c")) == (2, 2, 0)
+
+
+def test_a_member_without_a_task_does_not_wait_for_those_of_its_gang_that_are_ended():
+    """Told to give way to one that deserves nothing, it would stay in the next cycle, and so on."""
+    with Lab(a_node(cpu=2), policy=Policy(reclaim_grace_s=30)) as lab:
+        lab.session("a", tasks=2, batch_size=2)
+        slow(lab, Gone)
+        first, second = lab.executors
+        lab.engine.finish(first.id)
+        lab.pump()
+        lab.service.sessions.cancel("a", lambda: None)
+        lab.pump()
+        assert (first.phase, second.phase) == (Phase.VACANT, Phase.ENDING)
+        lab.session("b", tasks=2)
+        assert lab.held("b") == 1
 
 
 def test_room_that_is_promised_to_a_session_in_its_pause_counts_below_the_limit_of_its_queue():

@@ -170,9 +170,9 @@ class Executors:
             self._dispatcher.dispatch(record)
 
     def _leave_when_done(self, executor: ExecutorRecord) -> None:
-        """One that gives way leaves once nothing runs on it, nor on others of its gang."""
+        """One that gives way leaves once nothing runs on it, nor on others of its gang, but on those that are ended."""
         gang = self._members(executor)
-        if not any(member.tasks for member in gang):
+        if not any(member.tasks and not member.stopping for member in gang):
             for member in gang:
                 if member.eviction is not None and not member.stopping:
                     self._leave(member)
