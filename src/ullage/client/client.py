@@ -70,7 +70,7 @@ class Client:
         self._api.transport.close()
 
     def allocations(self) -> Allocations:
-        """Return the interface to requests for cards that run elsewhere, to gangs of them, and to quotas."""
+        """Return the client of allocations: cards held for work that runs elsewhere, gangs of requests, and quotas."""
         return Allocations(self._api.transport)
 
     # --- sessions ---
