@@ -38,6 +38,8 @@ def triple(number):
 def compile_with(tmp_path, source=OWN, **environment):
     (tmp_path / "own.py").write_text(source)
     own = {name: text for name, text in os.environ.items() if not name.startswith("NUMBA_")}
+    # Python takes byte code of an edited source for current if its size and the second of its change are the same.
+    own["PYTHONDONTWRITEBYTECODE"] = "1"
     # the one place that is looked at is not given
     own |= {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", **environment}
     command = [sys.executable, "-c", COMPILE, str(tmp_path)]
