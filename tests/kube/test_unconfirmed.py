@@ -361,33 +361,23 @@ def annotated(world: World, name: str, **notes: str) -> Callable[[], Any]:
     )
 
 
-async def test_a_pod_that_changed_meanwhile_is_bound_if_it_asks_for_the_same(slow: None):
+@pytest.mark.parametrize(
+    ("cards", "more"), [(1, {"ullage.io/gpu-model": "B200"}), (0, {"ullage.io/gpu-count": "1"})], ids=["cards", "none"]
+)
+async def test_a_pod_that_changed_meanwhile_is_bound_if_it_asks_for_the_same(
+    slow: None, cards: int, more: dict[str, str]
+):
     world = World(a=2)
-    up, same, other = await world.leader(), world.pod("same"), world.pod("other")
+    up, same, other = await world.leader(), world.pod("same", cards), world.pod("other", cards)
     up.api.gate.set()
 
     up.api.before = [annotated(world, "same")]
     await up.bind(same, "a")
     assert world.node_of("same") == "a"
-    up.api.before = [annotated(world, "other", **{"ullage.io/gpu-model": "B200"})]
+    up.api.before = [annotated(world, "other", **more)]
     with pytest.raises(Conflict):
         await up.bind(other, "a")
     assert (world.node_of("other"), up.state(other), up.unconfirmed.count) == ("", None, 0)
-
-
-async def test_a_pod_without_cards_that_changed_meanwhile_is_bound_unless_it_asks_for_some_now(slow: None):
-    world = World(a=2)
-    up, same = await world.leader(), world.pod("same", 0)
-    other = world.pod("other", 0)
-    up.api.gate.set()
-
-    up.api.before = [annotated(world, "same")]
-    await up.bind(same, "a")
-    assert world.node_of("same") == "a"
-    up.api.before = [annotated(world, "other", **{"ullage.io/gpu-count": "1"})]
-    with pytest.raises(Conflict):
-        await up.bind(other, "a")
-    assert (world.node_of("other"), up.unconfirmed.count) == ("", 0)
 
 
 async def test_an_answer_that_the_watch_has_overtaken_enters_nothing():

@@ -98,7 +98,7 @@ def _converted(row: Row, read: Callable[[Row], T]) -> T:
 
 
 def _read_node(row: Row) -> Node:
-    """Return a node in the format of Ullage: all its cards are alike."""
+    """Return a node in the format of Ullage: all its cards are equal."""
     name, model, vram = row.text("name"), row.text("gpu_model", "") or None, row.size("gpu_memory")
     try:
         cpu_milli = parse_decimal(row.text("cpu"), "cpu", _MOST_CORES_PPM) // _PPM_PER_MILLI

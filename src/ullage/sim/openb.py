@@ -31,7 +31,7 @@ def read_node(row: Row) -> Node:
 
 
 def read_task(row: Row) -> Task:
-    """Return a line of a pod list; a share is a fraction of a card's compute and vram alike."""
+    """Return a line of a pod list; a share is a fraction of a card's compute and of its vram."""
     count = row.count("num_gpu", maximum=MAX_CARDS)
     share = row.count("gpu_milli", maximum=MILLI)
     if count and not share:

@@ -99,7 +99,7 @@ def run_replay(
 
 
 def _happened(source: Source) -> Result:
-    """Return what a server did itself, beside what policies would have done."""
+    """Return what a server did itself, to compare with what policies would have done."""
     recorded = run_recorded(read_history(source.tasks))
     mode = {"mode": "recorded", "trace": source.name, "policy": AS_IT_HAPPENED, "seed": 0, "turn": None}
     return {**mode, **asdict(recorded)}

@@ -262,7 +262,7 @@ class _Round:
         return Code.GPU if of_room else refusal.code
 
     def _short_of(self, unit: Unit, refusal: Refusal) -> Refusal:
-        """Return what is short in the fleet as a whole, where what was told is of one card or one node only."""
+        """Return what is short in the fleet as a whole, where the refusal names one card or one node only."""
         told = refusal.rejections[0] if refusal.rejections else None
         if told is not None and told.gpu is None and told.node is None:
             return refusal

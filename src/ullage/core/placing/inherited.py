@@ -1,4 +1,4 @@
-"""What places take over of those who leave for them: nothing of that is charged twice.
+"""What places take over from allocations that leave for them, so that nothing is charged twice.
 
 It is cpu and memory of a node, one of its slots, amounts of cards, and the user that one who leaves is of a card.
 """
@@ -16,7 +16,7 @@ from ullage.model.part import Isolation
 
 @dataclass(slots=True)
 class Spare:
-    """What the books count too much once places are charged beside those who leave: slots by row, and in quotas."""
+    """What the books count twice while places and those who leave are both charged: slots by row, and quota usage."""
 
     slots: Counter[int] = field(default_factory=Counter)
     usage: list[tuple[str, Usage]] = field(default_factory=list)

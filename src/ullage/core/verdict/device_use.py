@@ -11,7 +11,7 @@ Consumed = Mapping[str, int]
 
 
 def consumption(device: SliceDevice, asked: Mapping[str, int]) -> Consumed | None:
-    """Return what a request takes of a device, whoever else uses it; None if it cannot have what it asks.
+    """Return what a request takes of a device, apart from its other users; None if it cannot have what it asks.
 
     Of a device that is held alone nothing is taken apart, but it has to have what is asked.
     """

@@ -252,7 +252,7 @@ def _count_numbers(rejection: Rejection) -> str:
 
 
 def _amounts_text(rejection: Rejection) -> str:
-    """Return what is needed and what there is; what the asker holds itself is told apart from what is free."""
+    """Return what is needed and what there is; what the request holds itself is counted apart from what is free."""
     own = rejection.own if rejection.cure is not Cure.NODE_CHANGE else 0
     needed, had, held = (show_amount(rejection.code, n) for n in (rejection.needed, rejection.had - own, own))
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
@@ -323,7 +323,7 @@ def _quota_numbers(code: Code, figures: QuotaFigures) -> str:
 
 
 def condition_text(condition: QuotaCondition) -> str:
-    """Return a quota's condition in one sentence; each resource stands beside its own number."""
+    """Return a quota's condition in one sentence; each resource is next to its own number."""
     left = WHOLE_PERCENT - condition.threshold_percent
     if condition.ready:
         return f"at least {left} % is left of everything the quota counts"
@@ -332,7 +332,7 @@ def condition_text(condition: QuotaCondition) -> str:
 
 
 def alarm_text(alarm: QuotaAlarm) -> str:
-    """Return what a usage below zero means for whoever looks after the books."""
+    """Return what a usage below zero means to the operator of the books."""
     taken, had = (_show_resource(alarm.resource, amount) for amount in (alarm.taken, alarm.had))
     return (
         f"{alarm.resource} of namespace {alarm.namespace} would fall below zero: "
