@@ -16,6 +16,7 @@ from ullage.model.node import Node
 from ullage.model.rejection import Code
 from ullage.service.engine_port import Bound, Gone, NodeReported
 from ullage.service.executors import GANG_BACKOFF_S, GANG_TIMEOUT_S
+from ullage.service.nodes import DRAIN_S
 from ullage.service.store_port import Page
 
 Build = Callable[..., Machine]
@@ -301,6 +302,51 @@ def test_a_promise_of_a_place_that_never_reports_ends_when_its_session_starts_el
     lab._nodes = (a_node("n2", cpu=8),)
     lab.restart()
     assert holding(lab, "a", "b", "c") == (2, 1, 2)
+    assert lab.service.state.promises == {}
+
+
+def won_on_two_nodes(machine: Build) -> Machine:
+    """Members of the batch `b` on both nodes; `c` deserves all by its priority. The server restarts without nodes."""
+    lab = machine(a_node("n1", cpu=4), a_node("n2", cpu=4))
+    lab.session("a", tasks=8)
+    lab.session("b", "cpu=3", tasks=2, batch_size=2)
+    lab.pass_time(30)
+    lab.session("c", tasks=8, priority=5)
+    assert {executor.node for executor in lab.executors if executor.session == "b"} == {"n1", "n2"}
+    lab._nodes = ()
+    lab.restart()
+    return lab
+
+
+def report(lab: Lab, *nodes: Node) -> None:
+    for node in nodes:
+        lab.service.on_engine_event(NodeReported(node))
+        lab.pump()
+
+
+def test_the_room_of_a_batch_is_held_on_each_node_that_reports_until_the_last_one_has(machine):
+    lab = won_on_two_nodes(machine)
+    report(lab, a_node("n1", cpu=4))
+    assert holding(lab, "a", "b", "c") == (0, 0, 1)
+    lab.pass_time(DRAIN_S - 1)
+    report(lab, a_node("n2", cpu=4))
+    assert holding(lab, "a", "b", "c") == (0, 2, 2)
+    assert lab.service.state.promises == {}
+
+
+def test_the_room_of_a_batch_is_lent_once_a_node_of_it_is_given_up(machine):
+    lab = won_on_two_nodes(machine)
+    report(lab, a_node("n1", cpu=4))
+    assert holding(lab, "b", "c") == (0, 1)
+    lab.pass_time(DRAIN_S)
+    assert holding(lab, "b", "c") == (0, 4)
+    assert lab.service.state.promises["b"].paid
+
+
+def test_a_batch_starts_at_once_where_one_node_has_room_for_all_of_it(machine):
+    lab = won_on_two_nodes(machine)
+    report(lab, a_node("n1", cpu=8))
+    assert holding(lab, "b", "c") == (2, 2)
     assert lab.service.state.promises == {}
 
 

@@ -42,7 +42,7 @@ from ullage.core.sharing.entitlement import (
     wanted_units,
 )
 from ullage.core.sharing.plan import Action, Plan, Release, Reuse, Start, Unbind
-from ullage.core.sharing.promise import Promises, Unit, charge_all, charge_back, places_of
+from ullage.core.sharing.promise import Promises, Unit, charge_back, places_of
 from ullage.core.sharing.shares import Leaf, ShareTree
 from ullage.core.sharing.world import WORKING, Cause, Demand, Eviction, ExecutorView, World
 from ullage.model.allocation import Allocation
@@ -86,7 +86,7 @@ class _Cycle:
         self._actions: list[Action] = []
         self._waiting: dict[str, Code] = {}
         self._reserved: dict[str, tuple[Allocation, ...]] = {}
-        self._promises = Promises(world)
+        self._promises = Promises(world, self._due)
         self._leavers = Leavers(world, self._promises, policy.reclaim_grace_s)
         self._yielding: set[str] = set()
         self._helped: set[int] = set()
@@ -155,8 +155,7 @@ class _Cycle:
                 units = places_of(session, promise.places, demand.batch_size)
                 self._promises.expect(session)
                 for unit in units[: max(0, most - self._leaves[session].held)]:
-                    if charge_all(self._open_outlook().fleet, unit):
-                        self._promises.add(session, unit)
+                    self._promises.hold(session, unit, self._open_outlook().fleet)
         for session, places in list(self._promises.items()):
             demand = self._demands[session]
             if demand.ready:
@@ -178,8 +177,8 @@ class _Cycle:
         if waiting and self._spare_who_works(demand, len(waiting)):
             return
         for unit in waiting:
-            if charge_all(fleet, unit):
-                self._promise(demand, unit)
+            if self._promises.hold(demand.session, unit, fleet):
+                self._note_held(demand, unit)
             else:
                 self._wait(demand)
 

@@ -21,6 +21,7 @@ from ullage.model.executor import Gang
 from ullage.model.rejection import Code, Cure
 from ullage.service.executors import Executors
 from ullage.service.journal import Journal
+from ullage.service.nodes import DRAIN_S
 from ullage.service.state import State
 from ullage.service.waits import Waits
 
@@ -46,6 +47,7 @@ class Loop:
         self._journal = journal
         self.policy = policy
         self._clock = clock
+        self._nodes_expected_until = clock() + DRAIN_S
         self._key: tuple[object, ...] | None = None
         self._deserved: dict[str, int] = {}
         self._gangs = 0
@@ -58,7 +60,14 @@ class Loop:
         records = (r for r in self._state.sessions.values() if r.open and (r.id == also or not r.at_rest))
         demands = tuple(self._state.demand(record, now) for record in records)
         views = tuple(executor.view() for executor in self._state.executors.values())
-        return World(self._state.fleet, demands, views, tuple(self._state.queues.values()), self._state.promises)
+        return World(
+            self._state.fleet,
+            demands,
+            views,
+            tuple(self._state.queues.values()),
+            promises=self._state.promises,
+            nodes_expected_until=self._nodes_expected_until,
+        )
 
     def run(self) -> Plan:
         """One cycle: decide, carry out, and note what each session waits for; stored in one write."""
@@ -81,7 +90,7 @@ class Loop:
 
     def _note_promises(self, plan: Plan, started: set[str]) -> None:
         before = self._state.promises
-        self._state.promises = self._waits.of_unknown_nodes(before, started)
+        self._state.promises = self._waits.of_unknown_nodes(before, started, plan.promised)
         for session, places in plan.promised.items():
             others = self._state.promises.get(session, Promise(())).places
             self._state.promises[session] = Promise((*places, *others), session in before and before[session].paid)

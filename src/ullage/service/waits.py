@@ -6,10 +6,11 @@ that nobody gave way in vain and no wait begins again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from math import inf
 
+from ullage.core.sharing.promise import places_of
 from ullage.core.sharing.world import WORKING, Promise
 from ullage.model.allocation import Allocation
 from ullage.service.executors import GANG_BACKOFF_S
@@ -55,15 +56,22 @@ class Waits:
         if changed or over:
             self._journal.write(*over, *changed)
 
-    def of_unknown_nodes(self, before: dict[str, Promise], started: Collection[str]) -> dict[str, Promise]:
-        """Return the promises of places on nodes that have not reported yet, of sessions that started nothing."""
+    def of_unknown_nodes(
+        self, before: dict[str, Promise], started: Collection[str], held: Mapping[str, tuple[Allocation, ...]]
+    ) -> dict[str, Promise]:
+        """Return the promises of places on nodes that have not reported yet, of sessions that started nothing.
+
+        Places that the cycle has `held` are left out.
+        """
         found = {}
         for session, promise in before.items():
             record = self._state.sessions.get(session)
             if record is None or not record.open or session in started:
                 continue
-            units = _units(promise.places, record.session.spec.batch_size)
-            places = [place for unit in units if self._is_unknown(unit) for place in unit]
+            counted = {place.id for place in held.get(session, ())}
+            units = places_of(session, promise.places, record.session.spec.batch_size)
+            awaited = (unit for unit in units if self._is_unknown(unit) and unit[0].id not in counted)
+            places = [place for unit in awaited for place in unit]
             if places:
                 found[session] = replace(promise, places=tuple(places))
         return found
@@ -93,7 +101,3 @@ class Waits:
                 places = [replace(ledger[each.id], id=f"won/{n}") for n, each in enumerate(members, len(found))]
                 found += [WonPlace(place, None if until == inf else until) for place in places]
         return tuple(found)
-
-
-def _units(places: tuple[Allocation, ...], batch: int) -> list[tuple[Allocation, ...]]:
-    return [places[first : first + batch] for first in range(0, len(places), batch)]

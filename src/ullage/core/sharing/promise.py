@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from ullage.core.books.fleet import Fleet
@@ -23,9 +23,13 @@ class Promises:
     A promise counts on what is free, on what leaves for it and on what leaves for promises before it. Work that
     starts at once may take its place in exchange for executors that leave for a later promise: then the earlier
     session would wait for them too. `delays` finds that out.
+
+    A unit on several nodes waits for those that have not reported since the start of the server. Until `due` says
+    that they are given up, its room on the other nodes is held.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, due: Callable[[float], bool]) -> None:
+        self._due, self._nodes_until = due, world.nodes_expected_until
         self._ledger = world.fleet.ledger
         self._units: dict[str, list[Unit]] = {}
         leaving = (each for each in world.executors if each.phase is Phase.LEAVING and each.eviction is not None)
@@ -50,11 +54,23 @@ class Promises:
         """Note places that are charged in the outlook."""
         self._units.setdefault(session, []).append(unit)
 
+    def hold(self, session: str, unit: Unit, outlook: Fleet) -> bool:
+        """Charge and note promised places; False, and nothing is charged, if one of them has no room."""
+        known = tuple(place for place in unit if place.node in outlook.row_of)
+        awaits = len(known) < len(unit)
+        if awaits and (not known or self._due(self._nodes_until)):
+            return False
+        held = charge_all(outlook, known)
+        if held:
+            self.add(session, unit)
+        return held
+
     def take_out(self, session: str, outlook: Fleet) -> list[Unit]:
         """Release the places of a session; it keeps its turn."""
         units = self._units.get(session, [])
         for place in (place for unit in units for place in unit):
-            outlook.release(place.id)
+            if place.node in outlook.row_of:
+                outlook.release(place.id)
         self._units[session] = []
         return units
 

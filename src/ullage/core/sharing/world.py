@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from ullage.core.books.fleet import Fleet
 from ullage.model.allocation import Allocation
@@ -159,7 +160,8 @@ class ExecutorView:
 class World:
     """Facts for one cycle. `schedule` leaves `fleet` exactly as it found it.
 
-    `promises` are those of the cycle before, by session; see `Plan`.
+    `promises` are those of the cycle before, by session; see `Plan`. A node of theirs that is not in `fleet` is
+    expected to report until `nodes_expected_until`.
     """
 
     fleet: Fleet
@@ -167,6 +169,7 @@ class World:
     executors: tuple[ExecutorView, ...] = ()
     queues: tuple[Queue, ...] = (Queue(DEFAULT_QUEUE),)
     promises: Mapping[str, Promise] = field(default_factory=dict)
+    nodes_expected_until: float = -inf
 
     def on_their_way(self) -> Iterator[ExecutorView]:
         """Executors whose room will be free soon: they end, or leave for somebody's sake."""
