@@ -32,12 +32,18 @@ from ullage.bootstrap.tls import TlsFiles
 from ullage.client.endpoint import Endpoint
 from ullage.client.transport import Transport
 from ullage.model.error import InvalidRequest
+from ullage.server.guard import UNAUTHENTICATED
 
 BOUNDS = Bounds(connections=32)
 LARGE = 64 * MIB
 
 
 async def alive(_: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+async def unauthenticated(request: Request) -> Response:
+    request.scope[UNAUTHENTICATED] = True
     return PlainTextResponse("ok")
 
 
@@ -81,6 +87,7 @@ async def much(_: Request) -> Response:
 APP = Starlette(
     routes=[
         Route("/healthz", alive),
+        Route("/unauthenticated", unauthenticated),
         Route("/take", take, methods=["POST"]),
         Route("/came/{name}/{count:int}", until_came),
         Route("/much", much),
@@ -155,6 +162,60 @@ def test_a_head_that_comes_byte_by_byte_is_read_ever_less_often(monkeypatch: pyt
         caller.sendall(b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         assert read_answer(caller).startswith(b"HTTP/1.1 200 ")
         assert len(pauses) == 10
+
+
+def test_a_caller_without_a_token_that_asks_again_and_again_is_read_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = list[float]()
+    monkeypatch.setattr(BoundedConnection, "_pause", lambda _, seconds: pauses.append(seconds))
+    with serving() as address:
+        for path, paused in (("/healthz", 0), ("/unauthenticated", 8)):
+            with address.connect() as caller:
+                for _ in range(40):
+                    caller.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+                    assert caller.recv(64 * KIB).startswith(b"HTTP/1.1 200 ")
+                caller.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                assert read_answer(caller).startswith(b"HTTP/1.1 200 ")
+            assert pauses == [0.02] * paused
+
+
+def test_a_caller_without_a_token_is_answered_after_each_pause() -> None:
+    with serving() as address, address.connect() as caller:
+        for _ in range(40):
+            caller.sendall(b"GET /unauthenticated HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert caller.recv(64 * KIB).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_request_that_names_two_hosts_is_refused() -> None:
+    with serving() as address, address.connect() as caller:
+        caller.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n")
+        status, _, body = read_answer(caller).partition(b"\r\n\r\n")
+    assert status.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["code"] == "malformed-request"
+    assert "more than one Host" in json.loads(body)["message"]
+
+
+class Counted:
+    """A connection that counts how many were cut."""
+
+    cut_so_far = 0
+
+    def cut(self) -> None:
+        Counted.cut_so_far += 1
+
+
+def test_connections_that_waited_too_long_are_cut_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counted, "cut_so_far", 0)
+    now = 0.0
+    connections = Connections(replace(BOUNDS, connections=100), lambda: now)
+    for _ in range(40):
+        waits_for_ever = Counted()
+        assert connections.admit(waits_for_ever)
+        connections.wait(waits_for_ever, Phase.HEAD)
+    assert not connections.sweep()
+    now = 1000.0
+    assert [(connections.sweep(), Counted.cut_so_far) for _ in range(4)] == [
+        (True, 16), (True, 32), (False, 40), (False, 40)
+    ]  # fmt: skip
 
 
 def chunked(path: str, *chunks: bytes) -> bytes:

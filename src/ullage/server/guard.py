@@ -23,6 +23,9 @@ _OPEN_FOLDER = "/static/"
 
 _READING = frozenset({"GET", "HEAD"})
 
+UNAUTHENTICATED = "ullage.unauthenticated"
+"""A key of the ASGI scope: true for a request without a valid token or key, so that its server may delay the next."""
+
 
 class Guard:
     """ASGI middleware: refuses requests without a token or from other origins."""
@@ -35,13 +38,16 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or respond with 401 or 403."""
         if scope["type"] == "http":
-            refusal = self._refusal(Request(scope))
+            request = Request(scope)
+            known = self.knows(request)
+            scope[UNAUTHENTICATED] = not known
+            refusal = self._refusal(request, known=known)
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _refusal(self, request: Request) -> Response | None:
+    def _refusal(self, request: Request, *, known: bool) -> Response | None:
         host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
         if host not in self._hosts:
             return _refuse(403, "wrong-host", f"host {host!r} is not served here; use {min(self._hosts)}")
@@ -49,7 +55,7 @@ class Guard:
         if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
             return _refuse(403, "wrong-origin", "requests from other web pages are refused")
         path = request.url.path
-        if path in OPEN_PATHS or path.startswith(_OPEN_FOLDER) or self.knows(request):
+        if path in OPEN_PATHS or path.startswith(_OPEN_FOLDER) or known:
             return None
         if "authorization" in request.headers:
             return _refuse(401, "unauthorized", "this is not the token of this server (see the server's token file)")

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ullage.bootstrap.http.connections import Connection, Connections, Phase
+from ullage.server.guard import UNAUTHENTICATED
 from ullage.wire.api import ErrorBody
 
 _BAD_REQUEST = 400
@@ -25,7 +26,10 @@ _FLUSH_S = 0.02
 
 
 _PAUSE_S = 0.02
-"""Seconds between two reads of a body that is discarded."""
+"""Seconds between two reads of a body that is discarded, or of an unauthenticated caller that asks again and again."""
+
+_UNAUTHENTICATED_ANSWERS = 32
+"""Requests of a connection that are answered without a token before a pause follows each: a page with its files."""
 
 _PIECES_OF_A_HEAD = 2
 """Pieces in which a head may come before each further one doubles the pause."""
@@ -63,6 +67,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._fault = ""  # the error of the request, if the parser cannot report it
         self._drained = 0
         self._running: RequestResponseCycle | None = None  # the request that is being answered
+        self._unauthenticated = 0  # requests without a token that were answered
+        self._hosts = 0  # Host headers of the request in progress
 
     def cut(self) -> None:
         """Close the connection now, without a response."""
@@ -179,14 +185,24 @@ class BoundedConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
-        self._message, self._header_count = Phase.HEAD, 0
+        self._message, self._header_count, self._hosts = Phase.HEAD, 0, 0
         self._pieces = self._pieces_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header within the limit; trailers are dropped."""
+        """Keep a header within the limit; trailers are dropped.
+
+        Raises:
+            _TooMuchError: there is a second `Host` (RFC 9112, section 3.2): which one counts would differ by reader.
+
+        """
         if self._message is not Phase.HEAD:
             return
         self._header_count += 1
+        if name.lower() == b"host":
+            self._hosts += 1
+            if self._hosts > 1:
+                self._fault = "it has more than one Host header"
+                raise _TooMuchError
         if not self._too_many_headers:
             super().on_header(name, value)
 
@@ -246,11 +262,16 @@ class BoundedConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the rest of a body that is discarded."""
         self._release_body()
+        answered = self._running
         super().on_response_complete()
         if self.transport.is_closing():
             self._enter(Phase.DRAIN)
-        else:
-            self._settle()
+            return
+        self._settle()
+        if answered is not None and answered.scope.get(UNAUTHENTICATED):
+            self._unauthenticated += 1
+            if self._unauthenticated > _UNAUTHENTICATED_ANSWERS:
+                self._pause(_PAUSE_S)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse malformed HTTP with an `ErrorBody`, or cut a connection with an earlier request in progress."""

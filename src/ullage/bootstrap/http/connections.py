@@ -21,6 +21,9 @@ class Phase(enum.Enum):
     STALLED = enum.auto()
 
 
+_CUT_AT_ONCE = 16
+"""Connections that are cut before others have their turn on the event loop: the end of TLS takes time."""
+
 _UNFINISHED = (Phase.HANDSHAKE, Phase.HEAD, Phase.BODY, Phase.DRAIN)
 
 
@@ -97,13 +100,17 @@ class Connections:
         """Uncount bytes of bodies that are no longer buffered."""
         self._bodies_bytes -= count
 
-    def sweep(self) -> None:
-        """Cut every connection that has waited too long."""
-        now = self._clock()
+    def sweep(self) -> bool:
+        """Cut connections that have waited too long, a few at a time; return whether there are more of them."""
+        now, left = self._clock(), _CUT_AT_ONCE
         for phase, limit_s in self._limit_s.items():
             waiting = self._waiting[phase]
             while waiting and now - next(iter(waiting.values())) > limit_s:
+                if not left:
+                    return True
+                left -= 1
                 self._cut_first(phase)
+        return False
 
     def _cut_one(self) -> bool:
         """Cut the oldest connection whose request is unfinished, or else an idle one, or else a stalled one."""

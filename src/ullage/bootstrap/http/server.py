@@ -153,5 +153,5 @@ class _Arriving:
 
 async def _sweep(connections: Connections) -> None:
     while True:
-        await asyncio.sleep(_SWEEP_S)
-        connections.sweep()
+        more = connections.sweep()
+        await asyncio.sleep(0 if more else _SWEEP_S)
