@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from tests.lab import Lab, a_node
 from tests.service.days import day as a_day
 from tests.service.days import run_days
 from tests.service.days.room import Room
 from tests.service.days.tally import Tally
-from tests.service.days.watch import Watch
+from tests.service.days.watch import SLACK_S, Watch
 from tests.service.test_executor_lives import slow
 
 from ullage.core.placing.policy import Policy
@@ -68,11 +66,23 @@ def test_a_limit_is_left_by_sessions_of_its_queue_only(same, other, could):
         assert could_be_had(lab, "b", a=same, c=other, b=1) is could
 
 
+class LabDay:
+    """What happens in a lab, as a day."""
+
+    seed, all_nodes_known = 1, True
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self.service, self.policy, self.failing = lab.service, lab.service.policy, set[str]()
+
+    @property
+    def now(self) -> float:
+        return self._lab.now
+
+
 def watched(lab: Lab) -> tuple[Watch, Tally]:
-    """Have what happens in a lab watched as a day."""
     tally = Tally()
-    facts = {"seed": 1, "policy": lab.service.policy, "now": lab.now, "failing": set(), "all_nodes_known": True}
-    return Watch(SimpleNamespace(service=lab.service, **facts), tally), tally
+    return Watch(LabDay(lab), tally), tally
 
 
 def test_a_session_that_was_cancelled_meanwhile_lost_nothing_for_a_winner_that_does_not_start():
@@ -90,6 +100,29 @@ def test_a_session_that_was_cancelled_meanwhile_lost_nothing_for_a_winner_that_d
         reports.let_through(lab, 1)
         watch.look()
         assert tally.violations == []
+
+
+def test_a_wait_begins_again_when_another_session_wins_the_room():
+    """`b` deserves the whole node, and waits for both executors of `a`; one of them is won after 50 s."""
+    with Lab(a_node(cpu=2), policy=Policy(protected_s=60, reclaim_grace_s=3)) as lab:
+        watch, tally = watched(lab)
+        lab.session("a", tasks=2)
+        lab.session("b", "cpu=2", tasks=1)
+        sessions = lab.service.state.sessions
+        sessions["a"].deserved, sessions["b"].deserved = 0, 1
+        watch.look()
+        lab.now += 50
+        executor = lab.executors[0]
+        executor.winner, executor.bound_at, executor.protected_until = "a", lab.now, lab.now + 60
+        watch.look()
+        lab.now += 1
+        watch.look()
+        lab.now += 60 + 3 + SLACK_S
+        watch.look()
+        assert tally.violations == []
+        lab.now += 1
+        watch.look()
+        assert tally.violations == ["day 1 at 1125.00: b deserves 1, and waits since 1051.00"]
 
 
 def test_a_session_gives_up_what_it_won_and_has_no_task_for_also_if_one_comes_while_it_leaves():

@@ -7,7 +7,7 @@ counted on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 
@@ -36,10 +36,10 @@ class Loser:
 
 
 class Room:
-    """What one session could get in this world, where sessions deserve so many executors."""
+    """What one session could get in this world, where sessions deserve so many executors; these `stay`."""
 
-    def __init__(self, world: World, deserved: dict[str, int], session: str) -> None:
-        self._world, self._fleet = world, world.fleet
+    def __init__(self, world: World, deserved: dict[str, int], session: str, stay: Collection[str] = ()) -> None:
+        self._world, self._fleet, self._stay = world, world.fleet, frozenset(stay)
         self._demands = {demand.session: demand for demand in world.demands}
         self._queues = {queue.name: queue for queue in world.queues}
         self._claimant = self._demands[session]
@@ -99,7 +99,8 @@ class Room:
             other = demand is not None and demand.queue != self._claimant.queue
             guarded = other and any(queue.guarantee != Resources() for queue in self._line(demand.queue))
             if spare:
-                yield Loser(demand, groups, spare, guarded)
+                may_go = [group for group in groups if not set(group) & self._stay]
+                yield Loser(demand, may_go, spare, guarded)
 
     # --- queues ---
 

@@ -226,10 +226,10 @@ class Watch:
         for name in self._waits.keys() - short:
             del self._waits[name]
         for name in sorted(short):
-            if not (name in self._day.service.state.promises or self._could_be_placed(name)):
-                self._waits.pop(name, None)
-                continue
             since = self._waits.setdefault(name, now)
+            if not (name in self._day.service.state.promises or self._could_be_placed(name, since)):
+                del self._waits[name]
+                continue
             if now - since > self._bound_s:
                 record = self._day.service.state.session(name)
                 self.fail(f"{name} deserves {record.deserved}, and waits since {since:.2f}")
@@ -242,16 +242,25 @@ class Watch:
         held = sum(executor.phase in WORKING for executor in record.executors.values())
         return demand.ready and held + demand.batch_size <= min(record.deserved, demand.want)
 
-    def _could_be_placed(self, session: str) -> bool:
-        """Whether others could make room; known from before where nobody came or went."""
+    def _won_since(self, executor: ExecutorRecord, since: float) -> bool:
+        """Whether others gave way to its session, which has it since then and is still protected."""
+        won = executor.winner is not None and executor.winner == executor.session
+        return won and executor.bound_at > since and executor.protected_until > self._day.now
+
+    def _could_be_placed(self, session: str, since: float) -> bool:
+        """Whether others could make room; known from before where nobody came or went.
+
+        Room that one of them won while it waits is protected for a time of its own: the wait begins again then.
+        """
         state, world = self._day.service.state, self._day.service.loop.world()
+        won = frozenset(each.id for each in state.executors.values() if self._won_since(each, since))
         deserved = {record.id: record.deserved for record in state.sessions.values()}
         places = tuple((each.id, each.session, each.phase in WORKING) for each in world.executors)
         sessions = tuple((demand.session, deserved[demand.session]) for demand in world.demands)
         promised = tuple((name, promise.places) for name, promise in world.promises.items())
-        key = session, places, sessions, promised, world.fleet.schedulable.tobytes()
+        key = session, won, places, sessions, promised, world.fleet.schedulable.tobytes()
         if key not in self._rooms:
             if len(self._rooms) > 100:
                 self._rooms.clear()
-            self._rooms[key] = Room(world, deserved, session).could_be_had()
+            self._rooms[key] = Room(world, deserved, session, won).could_be_had()
         return self._rooms[key]
