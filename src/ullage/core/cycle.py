@@ -467,7 +467,7 @@ class _Cycle:
         """Say who goes; the books know already."""
         eviction = Eviction(claimant.session, cause, self._time)
         for member in (member for victim in victims for member in victim.members):
-            self._promises.gives_way(member.id, claimant.session)
+            self._promises.gives_way(member.id, eviction)
             self._actions.append(Unbind(member.id, eviction))
         if self._policy.reclaim_grace_s is not None:
             self._wake_at.append(self._time + self._policy.reclaim_grace_s)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
+from itertools import takewhile
+from math import inf
+from operator import attrgetter
+from typing import NamedTuple
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.modes import mixed
 from ullage.core.books.trial import trial
-from ullage.core.sharing.world import Phase, World
+from ullage.core.sharing.world import Eviction, Phase, World
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, NotFound
 from ullage.model.part import IsolationPolicy
@@ -20,9 +24,10 @@ Unit = tuple[Allocation, ...]
 class Promises:
     """Places that wait for sessions, in the order in which they were promised; all are charged in the outlook.
 
-    A promise counts on what is free, on what leaves for it and on what leaves for promises before it. Work that
-    starts at once may take its place in exchange for executors that leave for a later promise: then the earlier
-    session would wait for them too. `delays` finds that out.
+    A promise counts on what is free, and on those who leave, whoever they leave for: the first to be told leaves
+    first, since the grace is the same for all. Work that starts at once may take its place in exchange for
+    executors that leave later: then a session that was promised a place before would wait longer. `delays` finds
+    that out.
 
     A unit on several nodes waits for those that have not reported since the start of the server. Until `due` says
     that they are given up, its room on the other nodes is held.
@@ -33,8 +38,8 @@ class Promises:
         self._ledger = world.fleet.ledger
         self._units: dict[str, list[Unit]] = {}
         leaving = (each for each in world.executors if each.phase is Phase.LEAVING and each.eviction is not None)
-        self._winners = {
-            each.id: each.eviction.winner for each in leaving if each.eviction is not None and each.id in self._ledger
+        self._evictions = {
+            each.id: each.eviction for each in leaving if each.eviction is not None and each.id in self._ledger
         }
 
     def __contains__(self, session: object) -> bool:
@@ -74,53 +79,80 @@ class Promises:
         self._units[session] = []
         return units
 
-    def gives_way(self, executor: str, winner: str | None) -> None:
-        """Note for which session an executor leaves; with None it stays."""
-        if winner is None:
-            self._winners.pop(executor, None)
+    def gives_way(self, executor: str, eviction: Eviction | None) -> None:
+        """Note since when and for which session an executor leaves; with None it stays."""
+        if eviction is None:
+            self._evictions.pop(executor, None)
         else:
-            self._winners[executor] = winner
+            self._evictions[executor] = eviction
 
     def delays(self, places: Unit, outlook: Fleet, session: str | None = None) -> frozenset[str]:
-        """Return the nodes where an earlier promise would wait for executors that leave for a later one.
+        """Return the nodes where an earlier promise would wait for executors that leave later.
 
         `places` are charged in the outlook. They are for work of a promised `session`, or of any other one.
         """
-        turns = {name: turn for turn, name in enumerate(self._units)}
-        last = len(turns) if session is None else turns.get(session, len(turns))
+        earlier = list(takewhile(lambda name: name != session, self._units))
         nodes = {place.node for place in places}
-        return frozenset(node for node in nodes if self._delays_on(node, places, outlook, turns, last))
+        return frozenset(node for node in nodes if self._delays_on(node, places, outlook, earlier))
 
-    def _delays_on(self, node: str, places: Unit, outlook: Fleet, turns: dict[str, int], last: int) -> bool:
-        leaving = {
-            executor: turns.get(winner, len(turns))
-            for executor, winner in self._winners.items()
-            if self._ledger[executor].node == node and executor not in outlook.ledger
-        }
-        if not leaving:
+    def _delays_on(self, node: str, places: Unit, outlook: Fleet, earlier: list[str]) -> bool:
+        starts = {place.id for place in _on(node, places)}
+        leaving = self._leaving_from(node, outlook, starts)
+        units = [_on(node, unit) for name in earlier for unit in self._units[name]]
+        if not leaving or not any(units):
             return False
-        promised = [
-            (turns[name], place)
-            for name, units in self._units.items()
-            for unit in units
-            for place in unit
-            if place.node == node
+        with trial(outlook):
+            for place in (place for units in self._units.values() for unit in units for place in _on(node, unit)):
+                outlook.release(place.id)
+            after = _waits(units, [leaver for leaver in leaving if leaver.place.id not in starts], outlook)
+            for name in starts:
+                outlook.release(name)
+            before = _waits(units, leaving, outlook)
+        return any(later > sooner for later, sooner in zip(after, before, strict=True))
+
+    def _leaving_from(self, node: str, outlook: Fleet, starts: Container[str]) -> list[_Leaver]:
+        """Return those who leave a node, the first to be told first; of the same time in the turn of their winners.
+
+        One that may stay after all is among what `starts`.
+        """
+        turns = {name: turn for turn, name in enumerate(self._units)}
+        found = [
+            _Leaver((eviction.since, turns.get(eviction.winner, len(turns))), place)
+            for executor, eviction in self._evictions.items()
+            if (place := self._ledger[executor]).node == node and (executor in starts or executor not in outlook.ledger)
         ]
-        latest = max(leaving.values())
-        waiting = sorted({turn for turn, _ in promised if turn < min(last, latest)})
-        starts = [place for place in places if place.node == node]
-        for turn in waiting:
-            with trial(outlook):
-                for place in (place for later, place in promised if later > turn):
-                    outlook.release(place.id)
-                for executor in (executor for executor, later in leaving.items() if later > turn):
-                    outlook.charge(self._ledger[executor], force=True)
-                short = _is_short(outlook, node)
-                for place in starts:
-                    outlook.release(place.id)
-                if short and not _is_short(outlook, node):
-                    return True
-        return False
+        return sorted(found, key=attrgetter("turn"))
+
+
+class _Leaver(NamedTuple):
+    """Who leaves, and when its turn is."""
+
+    turn: tuple[float, int]
+    place: Allocation
+
+
+def _on(node: str, places: Unit) -> Unit:
+    return tuple(place for place in places if place.node == node)
+
+
+def _waits(units: list[Unit], leaving: list[_Leaver], outlook: Fleet) -> list[tuple[float, int]]:
+    """Return for each unit the turn of the last one that it waits for, with the units before it in their places.
+
+    In the outlook all who leave are away, and none of the units is there. All are on one node.
+    """
+    waits, until, first = list[tuple[float, int]](), (-inf, 0), 0
+    with trial(outlook):
+        for leaver in leaving:
+            outlook.charge(leaver.place, force=True)
+        for unit in units:
+            for place in unit:
+                outlook.charge(place, force=True)
+            while first < len(leaving) and _is_short(outlook, leaving[first].place.node):
+                outlook.release(leaving[first].place.id)
+                until = leaving[first].turn
+                first += 1
+            waits.append(until)
+    return waits
 
 
 def _is_short(fleet: Fleet, node: str) -> bool:
