@@ -14,7 +14,7 @@ from tests.service.test_executor_lives import slow
 from ullage.core.placing.policy import Policy
 from ullage.model.queue import Limit, Queue
 from ullage.model.resources import Resources
-from ullage.service.engine_port import Gone, Registered, Unbound
+from ullage.service.engine_port import Bound, Gone, Registered, Unbound
 
 NOBODY_LEAVES = Policy(min_runtime_s=1e9)
 SAFE, SMALL = Queue("safe", guarantee=Resources(cpu_milli=2000)), Queue("small", limit=Limit(cpu_milli=2000))
@@ -142,4 +142,28 @@ def test_a_session_gives_up_what_it_won_and_has_no_task_for_also_if_one_comes_wh
         watch.look()
         left = [event.session for event in lab.service.events.recent if event.kind == "executor.left"]
         assert left == ["b"]
+        assert tally.violations == []
+
+
+def test_in_the_place_of_a_lost_executor_the_protection_may_be_over_before_the_session_has_another_one():
+    """It is taken in the very step in which it is bound."""
+    with Lab(a_node(cpu=2), policy=Policy(protected_s=60, reclaim_grace_s=3)) as lab:
+        watch, tally = watched(lab)
+        lab.session("a", tasks=4)
+        lab.session("b", "cpu=1,mem=1g", tasks=2)
+        lab.pass_time(3)
+        watch.look()
+        lab.pass_time(59)
+        reports = slow(lab, Bound)
+        lost = next(iter(lab.service.state.session("b").executors))
+        watch.killed(lost)
+        lab.engine.kill(lost)
+        lab.pump()
+        watch.look()
+        lab.now += 2
+        lab.service.sessions.update("a", {"priority": 5}, lambda: None)
+        reports.let_through(lab)
+        watch.look()
+        claimed = [event.session for event in lab.service.events.recent if event.kind == "executor.reclaimed"]
+        assert claimed == ["a", "b"]
         assert tally.violations == []

@@ -126,9 +126,14 @@ class Watch:
                 self._has_left(name, event)
         for name, won in self._won.items():
             record = self._day.service.state.executors.get(name)
-            if record is not None and won.until == inf and record.phase in (Phase.BUSY, Phase.VACANT):
-                whole = record.bound_at + self._day.policy.protected_s
-                self._won[name] = replace(won, until=min(whole, record.shielded_until))
+            if record is not None and record.phase in (Phase.BUSY, Phase.VACANT):
+                self._won[name] = replace(won, until=self._kept_until(won, record))
+
+    def _kept_until(self, won: Won, record: ExecutorRecord) -> float:
+        """From when its session has it for the protected time; in the place of a lost one for what was left of it."""
+        if won.until < inf or record.protected_until == inf:
+            return won.until
+        return min(record.bound_at + self._day.policy.protected_s, record.shielded_until)
 
     def _has_started(self, name: str, event: Event) -> None:
         record, session = self._day.service.state.executors.get(name), event.session or ""
@@ -164,7 +169,7 @@ class Watch:
             self._tally.of_gangs += one.batch_size > 1
             self._tally.of_other_queues += one.queue != other.queue
         self._claims[name] = claimant, event.at
-        if name in self._won and self._won[name].until > self._day.now:
+        if name in self._won and self._kept_until(self._won[name], record) > self._day.now:
             self.fail(f"{name} of {event.session} was won and is taken again")
 
     def _works(self, executor: ExecutorRecord) -> bool:
