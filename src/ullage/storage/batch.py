@@ -7,10 +7,11 @@ deletion of a session is a barrier, since records after it may mean a new sessio
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from sqlalchemy import Connection, Table, delete, func, select, update
@@ -44,7 +45,7 @@ from ullage.service.store_port import (
     Record,
 )
 from ullage.storage import tables
-from ullage.storage.statements import insert_rows
+from ullage.storage.statements import insert_rows, put_rows
 
 _STATE_TEXT = {state: state.value for state in TaskState}
 _NAMED = (
@@ -59,6 +60,10 @@ _NAMED = (
     tables.quotas,
 )
 _APPENDED = (tables.payloads, tables.submissions, tables.tasks, tables.claims, tables.results, tables.events)
+_CLAIM = len(tables.claims.columns)
+_INLINE_TASK = len(tables.tasks.columns) - 1
+_INLINE_RESULT = len(tables.results.columns) - 1
+"""Columns of a row whose payload is in it; the last one names a payload that is apart."""
 
 
 class Batch:
@@ -78,84 +83,69 @@ class Batch:
         self._named: dict[Table, dict[str, tuple[Any, ...] | None]] = {
             table: {} for table in (*_NAMED, tables.sessions)
         }
-        # Flat: value after value, row after row.
-        self._appended: dict[Table, list[Any]] = {table: [] for table in _APPENDED}
+        # By how many columns come before those that are NULL. Flat: value after value, row after row.
+        self._appended: dict[Table, dict[int, list[Any]]] = {table: defaultdict(list) for table in _APPENDED}
         self._attempts: dict[tuple[int, int], tuple[int, int]] = {}
-        self._adders: dict[type, Callable[[Any], None]] = {
-            AddTasks: self._add_tasks,
-            AddResults: self._add_results,
-            AddClaims: self._add_claims,
-            AddEvent: self._add_event,
-            PutAttempts: self._put_attempts,
-            PutApplication: lambda record: self._put(tables.applications, record.application.name, record.application),
-            DropApplication: lambda record: self._drop(tables.applications, record.name),
-            PutQueue: lambda record: self._put(tables.queues, record.queue.name, record.queue),
-            DropQueue: lambda record: self._drop(tables.queues, record.name),
-            PutNode: lambda record: self._put(tables.nodes, record.name, record),
-            PutSession: self._put_session,
-            DropSession: self._drop_session,
-            PutExecutor: lambda record: self._put(tables.executors, record.executor, record),
-            DropExecutor: lambda record: self._drop(tables.executors, record.executor),
-            PutAllocation: lambda record: self._put(tables.allocations, record.allocation.id, record.allocation),
-            DropAllocation: lambda record: self._drop(tables.allocations, record.allocation),
-            PutNomination: lambda record: self._put(
-                tables.nominations, record.nomination.request.uid, record.nomination
-            ),
-            DropNomination: lambda record: self._drop(tables.nominations, record.uid),
-            PutGang: lambda record: self._put(tables.gangs, record.key, record),
-            DropGang: lambda record: self._drop(tables.gangs, record.key),
-            PutWait: lambda record: self._put(tables.waits, record.session, record),
-            DropWait: lambda record: self._drop(tables.waits, record.session),
-            PutQuota: lambda record: self._put(tables.quotas, record.namespace, record),
-            DropQuota: lambda record: self._drop(tables.quotas, record.namespace),
-        }
 
     def add(self, record: Record) -> None:
         """Take one record; records are taken in the order of their writes."""
-        self._adders[type(record)](record)
+        self._ADDERS[type(record)](self, record)
 
     def flush(self) -> None:
         """Send what was taken to the database, inside the open transaction."""
         for table, named in self._named.items():
-            self._flush_named(table, named)
+            if named:
+                self._flush_named(table, named)
         attempts = list(chain.from_iterable(key + value for key, value in self._attempts.items()))
         self._attempts.clear()
-        for table, values in self._appended.items():
-            insert_rows(self._connection, table, values)
-            values.clear()
+        for table, appended in self._appended.items():
+            for width, values in appended.items():
+                insert_rows(self._connection, table, values, width)
+            appended.clear()
         self._last_payload = None
-        insert_rows(self._connection, tables.attempts, attempts, replace=True)
+        put_rows(self._connection, tables.attempts, attempts)
 
     def _flush_named(self, table: Table, named: dict[str, tuple[Any, ...] | None]) -> None:
         key = next(iter(table.columns))
         for name in [name for name, row in named.items() if row is None]:
             self._connection.execute(delete(table).where(key == name))
         rows = list(chain.from_iterable(row for row in named.values() if row is not None))
-        insert_rows(self._connection, table, rows, replace=True)
+        put_rows(self._connection, table, rows)
         named.clear()
 
     def _add_tasks(self, record: AddTasks) -> None:
         number = self._number(record.session)
         count = len(record.inputs)
         shared, payload = self._inline(number, record.shared, None)
-        self._appended[tables.submissions].extend(
-            (number, record.submission, record.key, record.first, count, record.created_at, shared, payload)
+        self._append(
+            tables.submissions,
+            (number, record.submission, record.key, record.first, count, record.created_at, shared, payload),
         )
         ids = range(record.first, record.first + count)
         if max(map(len, record.inputs), default=0) <= tables.INLINE_BYTES:
-            rows = zip(repeat(number), ids, repeat(record.submission), record.inputs, repeat(None))
-            self._appended[tables.tasks].extend(chain.from_iterable(rows))
+            rows = zip(repeat(number), ids, repeat(record.submission), map(bytearray, record.inputs))
+            self._appended[tables.tasks][_INLINE_TASK].extend(chain.from_iterable(rows))
             return
         for task, whole in zip(ids, record.inputs, strict=True):
-            self._appended[tables.tasks] += (number, task, record.submission, *self._inline(number, whole, b""))
+            self._append(tables.tasks, (number, task, record.submission, *self._inline(number, whole, b"")))
+
+    def _append(self, table: Table, row: tuple[Any, ...]) -> None:
+        width = len(row)
+        while row[width - 1] is None:
+            width -= 1
+        self._appended[table][width].extend(row[:width])
 
     def _add_results(self, record: AddResults) -> None:
-        values = self._appended[tables.results]
+        inline, apart = (self._appended[tables.results][width] for width in (_INLINE_RESULT, _INLINE_RESULT + 1))
         for result in record.results:
             number = self._numbers.get(result.session) or self._number(result.session)
-            output, payload = result.output, None
+            output: bytes | bytearray | None = result.output
+            payload = None
             if output is not None and len(output) > tables.INLINE_BYTES:
-                output, payload = self._inline(number, output, None)
+                output, payload = self._inline(number, result.output, None)
+            elif output is not None:
+                output = bytearray(output)
+            values = inline if payload is None else apart
             values += (
                 number,
                 result.task,
@@ -167,8 +157,9 @@ class Batch:
                 result.executor,
                 result.started_at,
                 result.ended_at,
-                payload,
             )
+            if payload is not None:
+                values.append(payload)
 
     def _inline(self, session: int, data: bytes | None, empty: bytes | None) -> tuple[bytes | None, int | None]:
         """Return a payload for its row, or `empty` and the number under which `payloads` gets it."""
@@ -178,7 +169,7 @@ class Batch:
             found = self._connection.execute(select(func.max(tables.payloads.c.id))).scalar()
             self._last_payload = found or 0
         self._last_payload += 1
-        self._appended[tables.payloads].extend((self._last_payload, session, data))
+        self._append(tables.payloads, (self._last_payload, session, data))
         return empty, self._last_payload
 
     def _add_claims(self, record: AddClaims) -> None:
@@ -186,13 +177,13 @@ class Batch:
         if len(record.tasks) != len(record.claims):
             raise LookupError(f"{len(record.tasks)} tasks are claimed with {len(record.claims)} claims")
         rows = zip(repeat(number), record.tasks, record.claims, repeat(record.executor), repeat(record.at))
-        self._appended[tables.claims].extend(chain.from_iterable(rows))
+        self._appended[tables.claims][_CLAIM].extend(chain.from_iterable(rows))
 
     def _add_event(self, record: AddEvent) -> None:
         event = record.event
         data = msgspec.json.encode(event.data).decode()
         row = (event.number, event.at, event.kind, event.session, event.code, _storable(event.message), data)
-        self._appended[tables.events].extend(row)
+        self._append(tables.events, row)
 
     def _put_attempts(self, record: PutAttempts) -> None:
         key = (self._number(record.session), record.task)
@@ -242,6 +233,37 @@ class Batch:
             if number is not None:
                 self._numbers[session] = number
         return number
+
+    _ADDERS: ClassVar[dict[type, Callable[[Batch, Any], None]]] = {
+        AddTasks: _add_tasks,
+        AddResults: _add_results,
+        AddClaims: _add_claims,
+        AddEvent: _add_event,
+        PutAttempts: _put_attempts,
+        PutApplication: lambda self, record: self._put(
+            tables.applications, record.application.name, record.application
+        ),
+        DropApplication: lambda self, record: self._drop(tables.applications, record.name),
+        PutQueue: lambda self, record: self._put(tables.queues, record.queue.name, record.queue),
+        DropQueue: lambda self, record: self._drop(tables.queues, record.name),
+        PutNode: lambda self, record: self._put(tables.nodes, record.name, record),
+        PutSession: _put_session,
+        DropSession: _drop_session,
+        PutExecutor: lambda self, record: self._put(tables.executors, record.executor, record),
+        DropExecutor: lambda self, record: self._drop(tables.executors, record.executor),
+        PutAllocation: lambda self, record: self._put(tables.allocations, record.allocation.id, record.allocation),
+        DropAllocation: lambda self, record: self._drop(tables.allocations, record.allocation),
+        PutNomination: lambda self, record: self._put(
+            tables.nominations, record.nomination.request.uid, record.nomination
+        ),
+        DropNomination: lambda self, record: self._drop(tables.nominations, record.uid),
+        PutGang: lambda self, record: self._put(tables.gangs, record.key, record),
+        DropGang: lambda self, record: self._drop(tables.gangs, record.key),
+        PutWait: lambda self, record: self._put(tables.waits, record.session, record),
+        DropWait: lambda self, record: self._drop(tables.waits, record.session),
+        PutQuota: lambda self, record: self._put(tables.quotas, record.namespace, record),
+        DropQuota: lambda self, record: self._drop(tables.quotas, record.namespace),
+    }
 
 
 def _storable(text: str) -> str:

@@ -3,16 +3,21 @@
 Python lets other threads run during every step of a statement, and needs its turn again afterwards.
 A busy event loop gives that turn back only every 5 ms, so a row per step would mean 200 rows a
 second. Here one step inserts thousands of rows. The number of rows is padded to a power of two with
-rows of NULL, which the statement skips: few texts exist, and SQLite compiles each of them once.
+rows that begin with NULL, which the statement skips: few texts exist, and SQLite compiles each of them
+once.
+
+The driver looks for an adapter of each value that is no int, float, str or bytearray, which costs more
+than the value. So the last columns of a row are left out where they are NULL, and a small blob is
+given as a `bytearray`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, LargeBinary, Table
+from sqlalchemy import Column, Connection, LargeBinary, Table
 
 MAX_VARIABLES = 32_766
 """Parameters one statement may have in SQLite as it is commonly built."""
@@ -20,58 +25,76 @@ MAX_VARIABLES = 32_766
 MAX_BLOB_BYTES = 4 * 1024 * 1024
 """Blobs in one statement of several rows: the driver copies them, and keeps the copy until its next use."""
 
-CACHED_STATEMENTS = 256
+_BLOCK_ROWS = 64
+"""Rows that SQLite compiles as one list: with the length of a list the time per row grows."""
+
+CACHED_STATEMENTS = 384
 """Compiled statements a connection keeps: all sizes for all tables, with room for the rest."""
 
 
-def insert_rows(connection: Connection, table: Table, values: Sequence[Any], *, replace: bool = False) -> None:
-    """Insert rows given as one flat sequence of values, in the order of the table's columns.
+def insert_rows(connection: Connection, table: Table, values: Sequence[Any], width: int) -> None:
+    """Insert rows given as one flat sequence of values, in the order of the table's first `width` columns.
 
-    The first column must not be NULL in any row. With `replace` a row whose unique first column, or
-    whose primary key if that is composite, is already stored takes the new values.
+    The columns after them are NULL. The first column must not be NULL in any row.
     """
-    width = len(table.columns)
-    most = _largest_power(MAX_VARIABLES // width) * width
+    _insert(connection, _Form(table, width), values)
+
+
+def put_rows(connection: Connection, table: Table, values: Sequence[Any]) -> None:
+    """Insert rows of all columns; one whose unique first column, or composite key, is stored takes the new values."""
+    _insert(connection, _Form(table, len(table.columns), replaces=True), values)
+
+
+class _Form(NamedTuple):
+    table: Table
+    width: int
+    replaces: bool = False
+
+
+def _insert(connection: Connection, form: _Form, values: Sequence[Any]) -> None:
+    most = MAX_VARIABLES // form.width * form.width
     for start in range(0, len(values), most):
-        _insert_part(connection, table, tuple(values[start : start + most]), replace=replace)
+        _insert_part(connection, form, tuple(values[start : start + most]))
 
 
-def _insert_part(connection: Connection, table: Table, part: tuple[Any, ...], *, replace: bool) -> None:
-    width = len(table.columns)
+def _insert_part(connection: Connection, form: _Form, part: tuple[Any, ...]) -> None:
+    width = form.width
     rows = len(part) // width
-    if rows > 1 and _blob_bytes(table, part) > MAX_BLOB_BYTES:
+    if rows > 1 and _blob_bytes(form, part) > MAX_BLOB_BYTES:
         middle = rows // 2 * width
-        _insert_part(connection, table, part[:middle], replace=replace)
-        _insert_part(connection, table, part[middle:], replace=replace)
+        _insert_part(connection, form, part[:middle])
+        _insert_part(connection, form, part[middle:])
         return
-    padded = _power_at_least(rows)
-    padding = (None,) * (padded * width - len(part))
-    connection.exec_driver_sql(_insert_text(table, padded, replace=replace), part + padding)
+    padded = min(_power_at_least(rows), MAX_VARIABLES // width)
+    padding = (None, *(0,) * (width - 1)) * (padded - rows)
+    connection.exec_driver_sql(_insert_text(form, padded), part + padding)
 
 
-def _blob_bytes(table: Table, part: tuple[Any, ...]) -> int:
-    width = len(table.columns)
-    return sum(sum(map(len, filter(None, part[column::width]))) for column in _blob_columns(table))
+def _blob_bytes(form: _Form, part: tuple[Any, ...]) -> int:
+    return sum(sum(map(len, filter(None, part[column :: form.width]))) for column in _blob_columns(form))
 
 
 @lru_cache
-def _blob_columns(table: Table) -> tuple[int, ...]:
-    return tuple(n for n, column in enumerate(table.columns) if isinstance(column.type, LargeBinary))
+def _blob_columns(form: _Form) -> tuple[int, ...]:
+    return tuple(n for n, column in enumerate(_columns(form)) if isinstance(column.type, LargeBinary))
 
 
 @lru_cache(maxsize=CACHED_STATEMENTS)
-def _insert_text(table: Table, rows: int, *, replace: bool) -> str:
-    names = [column.name for column in table.columns]
+def _insert_text(form: _Form, rows: int) -> str:
+    table, names = form.table, [column.name for column in _columns(form)]
     row = f"({','.join('?' * len(names))})"
-    sql = (
-        f"INSERT INTO {table.name} ({','.join(_quoted(name) for name in names)}) "  # noqa: S608 - names of our own tables
-        f"SELECT * FROM (VALUES {','.join([row] * rows)}) WHERE column1 IS NOT NULL"
-    )
-    if not replace:
+    lists = [",".join([row] * min(_BLOCK_ROWS, rows - start)) for start in range(0, rows, _BLOCK_ROWS)]
+    blocks = [f"SELECT * FROM (VALUES {each}) WHERE column1 IS NOT NULL" for each in lists]  # noqa: S608 - own text
+    sql = f"INSERT INTO {table.name} ({','.join(map(_quoted, names))}) {' UNION ALL '.join(blocks)}"
+    if not form.replaces:
         return sql
     keys = _conflict_columns(table)
     changes = ",".join(f"{_quoted(name)}=excluded.{_quoted(name)}" for name in names if name not in keys)
     return f"{sql} ON CONFLICT ({','.join(_quoted(key) for key in keys)}) DO UPDATE SET {changes}"
+
+
+def _columns(form: _Form) -> list[Column[Any]]:
+    return list(form.table.columns)[: form.width]
 
 
 def _conflict_columns(table: Table) -> list[str]:
@@ -81,10 +104,6 @@ def _conflict_columns(table: Table) -> list[str]:
 
 def _quoted(name: str) -> str:
     return f'"{name}"'
-
-
-def _largest_power(limit: int) -> int:
-    return 1 << limit.bit_length() - 1
 
 
 def _power_at_least(count: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -69,7 +70,7 @@ class SqliteStore:
             raise
         except (msgspec.MsgspecError, UllageError) as error:
             raise storage_damaged(self._path or "memory", str(error)) from error
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
             if self._path is not None and is_full(error, self._path):
                 raise disk_full(self._path, error) from error
             raise _unopenable(self._path, error) from error

@@ -22,6 +22,9 @@ _CHUNK_FRAMES = 256
 _FEW_FRAMES = 16
 """A usual commit; memory for more would be taken in vain."""
 
+_MANY_FRAMES = 1024
+"""The rest of a large one: each read waits for the interpreter lock, which a busy event loop gives back late."""
+
 _MASK = 0xFFFFFFFF
 _FRAME = struct.Struct(">II8s")  # page, pages of the database if it ends a commit, salts
 
@@ -105,21 +108,21 @@ def read_appended(descriptor: int, known: Position, page_bytes: int) -> Appended
     frame_bytes, frames = FRAME_HEADER_BYTES + page_bytes, _FEW_FRAMES
     while True:
         chunk = memoryview(os.pread(descriptor, frames * frame_bytes, offset))
-        frames = _CHUNK_FRAMES
+        frames = _MANY_FRAMES
         for start in range(0, len(chunk) - frame_bytes + 1, frame_bytes):
-            page, pages, run = _FRAME.unpack_from(chunk, start)
+            frame = chunk[start : start + frame_bytes]
+            page, pages, run = _FRAME.unpack_from(frame)
             if run != salts:
                 return None
-            found.sums[page] = crc32(chunk[start + FRAME_HEADER_BYTES : start + frame_bytes]) or 1
+            crc = crc32(frame, crc)  # frame by frame: for more at once zlib gives up the interpreter lock
+            found.sums[page] = crc32(frame[FRAME_HEADER_BYTES:]) or 1
             if pages:
-                end = start + frame_bytes
-                found.position = Position(salts, offset + end, crc32(chunk[:end], crc))
+                found.position = Position(salts, offset + start + frame_bytes, crc)
                 found.pages = pages
                 return found
         used = len(chunk) // frame_bytes * frame_bytes
         if not used:
             return None
-        crc = crc32(chunk[:used], crc)
         offset += used
 
 
