@@ -129,7 +129,7 @@ class SmallScheduler:
         try:
             said = (await self._ask("bind", **names, Node=node))["Error"]
         except httpx2.HTTPError as error:
-            said = str(error)
+            said = str(error) or type(error).__name__  # that of a timeout is empty
         finally:
             del self._binding[meta["uid"]]
         there = self._pods.objects.get((meta["namespace"], meta["name"]))

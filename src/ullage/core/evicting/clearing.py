@@ -61,16 +61,34 @@ class Clearing:
         shape[0, at.CAP] = rules.cap
         space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), np.int64)
         board = fleet.board.copy()
-        self._books = fleet.node_rows.copy(), fleet.card_rows.copy(), shape, space, self._locked(), board.store
+        nodes, cards = fleet.node_rows.copy(), fleet.card_rows.copy()
+        self._books = kernel.Books(nodes, cards, shape, space, self._locked(), board.store)
         self._status, self._turn = np.zeros(len(there.who), np.int64), np.full(len(there.who), -1)
         numbers, left = self._numbered(budgets)
-        self._occupants = there.first, there.entries, there.since, there.charges, self._status, numbers, self._turn
-        rows = len(fleet.nodes) + 2
-        costs = np.zeros((rows, kernel.COST_COLUMNS), np.int64), np.zeros(rows)
-        self._costs = (*costs, left, np.zeros_like(left))
-        kept = self._books[0][:1].copy(), self._books[1][: len(space)].copy()
-        modes = np.zeros(len(fleet.cards), np.int64), np.zeros(len(there.charges), np.int64)
-        self._kept = modes[0], *kept, modes[1], self._status.copy(), board.supplies[:, 0].copy()
+        self._occupants = kernel.Occupants(
+            there.first,
+            there.entries,
+            there.since,
+            there.charges,
+            status=self._status,
+            budget=numbers,
+            turn=self._turn,
+        )
+        rows = len(nodes) + 2
+        self._costs = kernel.Costs(
+            amounts=np.zeros((rows, kernel.COST_COLUMNS), np.int64),
+            since=np.zeros(rows),
+            left=left,
+            taken=np.zeros_like(left),
+        )
+        self._kept = kernel.Kept(
+            modes=np.zeros(len(cards), np.int64),
+            node=nodes[:1].copy(),
+            cards=cards[: len(space)].copy(),
+            modes_before=np.zeros(len(there.charges), np.int64),
+            status=self._status.copy(),
+            supplies=board.supplies[:, 0].copy(),
+        )
 
     def victims_on(self, row: int, may_go: Collection[Allocation]) -> list[Allocation] | None:
         """The cheapest set of these on one node without whom a unit fits, dearest first; None if it never does."""
@@ -93,8 +111,12 @@ class Clearing:
         strategy = strategy if strategy.stateless else strategy_named("best-fit")
         self._status[:] = self._may_go()
         may_take = fleet.schedulable & fleet.exclusion.allowed(asked.nodes)
-        rows, cards = np.zeros(count, np.int64), np.zeros((count, asked.gpu_count), np.int64)
-        paid, since = np.zeros((count, kernel.COST_COLUMNS), np.int64), np.zeros(count)
+        found = kernel.Found(
+            at_row=np.zeros(count, np.int64),
+            at_cards=np.zeros((count, asked.gpu_count), np.int64),
+            paid=np.zeros((count, kernel.COST_COLUMNS), np.int64),
+            since=np.zeros(count),
+        )
         placed = strategy.evict(
             self._books,
             self._occupants,
@@ -103,17 +125,13 @@ class Clearing:
             may_take.astype(np.int64),
             strategy.state,
             mode_asked(asked),
-            rows,
-            cards,
-            paid,
-            since,
+            found,
         )
         victims: list[list[Allocation]] = [[] for _ in range(placed)]
         gone = np.nonzero(self._turn >= 0)[0]
         for entry, unit in zip(gone.tolist(), self._turn[gone].tolist(), strict=True):
             victims[unit].append(self._there.who[entry])
-        columns = rows[:placed], cards[:placed], paid[:placed], since[:placed]
-        at_row, at_cards, costs, oldest = (column.tolist() for column in columns)
+        at_row, at_cards, costs, oldest = (column[:placed].tolist() for column in found)
         return [Cleared(*each) for each in zip(at_row, at_cards, victims, costs, oldest, strict=True)]
 
     def _may_go(self) -> npt.NDArray[np.bool_]:

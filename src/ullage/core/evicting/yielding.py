@@ -139,16 +139,16 @@ class _Leaving:
         first = np.cumsum([0, *[len(victim.members) for victim in more]])
         self.victims += more
         if self._columns is None:
-            self._columns = first, rows, entries, charges, stay
+            self._columns = Leaving(first, rows, entries, charges, stay)
             return self._columns
-        begun, on_rows, entered, charged, stayed = self._columns
-        entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(charged)
-        self._columns = (
-            np.concatenate((begun[:-1], first + len(on_rows))),
-            np.concatenate((on_rows, rows)),
-            np.concatenate((entered, entries)),
-            np.concatenate((charged, charges)),
-            np.concatenate((stayed, stay)),
+        before = self._columns
+        entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(before.charges)
+        self._columns = Leaving(
+            first=np.concatenate((before.first[:-1], first + len(before.rows))),
+            rows=np.concatenate((before.rows, rows)),
+            entries=np.concatenate((before.entries, entries)),
+            charges=np.concatenate((before.charges, charges)),
+            modes_left=np.concatenate((before.modes_left, stay)),
         )
         return self._columns
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,22 +45,78 @@ from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.room import enough, look_at_cards, room_on
 from ullage.core.kernel.zones import SPEND, TAKE, decide
 
-Books = tuple[Rows, Rows, Rows, Rows, Rows, Rows]
-"""Nodes and cards (copies, which are changed), the shape, room for a node's cards, cards on which a lock stays;
-the zones of machines (what is free in them is a copy too)."""
 
-Occupants = tuple[Rows, Rows, Scores, Rows, Rows, Rows, Rows]
-"""Per node the first entry, and one behind the last; entries, a node's dearest first; since when each is bound; what
-each is charged on its cards. Then, of one decision: what becomes of each, the number of its budget (-1: none), and for
-which unit it goes."""
+class Books(NamedTuple):
+    """What free room is read from: copies of the rows of the books, which are changed, and the request.
 
-Costs = tuple[Rows, Scores, Rows, Rows]
-"""Per node what its victims cost, and when the oldest of the highest priority was bound; how many each budget has
-left, and room to count in. The last two rows of costs are spare."""
+    `shape` is of the request, `space` has room for a node's cards, `locked` says on which cards a lock stays although
+    all users go, and `store` holds the zones of machines; what is free in them is a copy too.
+    """
 
-Kept = tuple[Rows, Rows, Rows, Rows, Rows, Rows]
-"""Modes of units that were placed, per card; a node and its cards as they were; per charge, the mode of its card before
-it; what became of each entry in the cheapest set so far; what lay in the zones of a machine."""
+    nodes: Rows
+    cards: Rows
+    shape: Rows
+    space: Rows
+    locked: Rows
+    store: Rows
+
+
+class Occupants(NamedTuple):
+    """Who holds something of a node, the dearest of a node first.
+
+    `first` is per node its first entry, and one behind the last; `since` when each is bound (seconds); `charges` what
+    each is charged on its cards. Of one decision: `status` says what becomes of each, `budget` the number of its
+    budget (-1: none), and `turn` for which unit it goes.
+    """
+
+    first: Rows
+    entries: Rows
+    since: Scores
+    charges: Rows
+    status: Rows
+    budget: Rows
+    turn: Rows
+
+
+class Costs(NamedTuple):
+    """Per node what its victims cost (`amounts`), and when the oldest of the highest priority was bound (`since`).
+
+    `left` is how many each budget has left, and `taken` room to count in. The last two rows of costs are spare.
+    """
+
+    amounts: Rows
+    since: Scores
+    left: Rows
+    taken: Rows
+
+
+class Kept(NamedTuple):
+    """What a look at a node changes, as it was before.
+
+    `modes` are those of units that were placed, per card; `node`, `cards` and `supplies` are rows of a node, its cards
+    and its zones; `modes_before` is per charge the mode of its card; `status` what became of each entry in the
+    cheapest set so far.
+    """
+
+    modes: Rows
+    node: Rows
+    cards: Rows
+    modes_before: Rows
+    status: Rows
+    supplies: Rows
+
+
+class Found(NamedTuple):
+    """Room for results, one line for each unit: its node, its cards, and as in `Costs` what it costs (`paid`, `since`).
+
+    Its length is how many units are asked for at most.
+    """
+
+    at_row: Rows
+    at_cards: Rows
+    paid: Rows
+    since: Scores
+
 
 # An entry.
 CPU, MEMORY = 0, 1
@@ -111,22 +167,22 @@ def charge(
 
 
 @compiled
-def hold(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, entry: int, before: Rows) -> None:
+def hold(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, entry: int, modes_before: Rows) -> None:
     """Let the cards of an entry be held in its mode too; how they were held is kept."""
     for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
         card = charges[at, CARD]
         if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
-            before[at] = cards[card, MODES]
+            modes_before[at] = cards[card, MODES]
             cards[card, MODES] |= charges[at, MODE]
 
 
 @compiled
-def let_go(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, entry: int, before: Rows) -> None:
+def let_go(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, entry: int, modes_before: Rows) -> None:
     """The opposite of `hold`, in the opposite order."""
     for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
         card = charges[at, CARD]
         if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
-            cards[card, MODES] = before[at]
+            cards[card, MODES] = modes_before[at]
 
 
 # --- one node ---
@@ -135,68 +191,70 @@ def let_go(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, ent
 @compiled
 def units_open(books: Books, row: int) -> Rows:
     """How much room each card of a node has, none where a lock stays although all users go."""
-    nodes, cards, shape, space, locked, store = books
-    units = look_at_cards(nodes, cards, row, shape, space)
+    nodes, cards, shape = books.nodes, books.cards, books.shape
+    units = look_at_cards(nodes, cards, row, shape, books.space)
     for k in range(len(units)):
-        if locked[nodes[row, FIRST_CARD] + k]:
+        if books.locked[nodes[row, FIRST_CARD] + k]:
             units[k] = 0
     if shape[0, NEEDS] and enough(units, shape[0, COUNT]):
-        decide(nodes, cards, row, shape, units, store, TAKE, 0)
+        decide(nodes, cards, row, shape, units, books.store, TAKE, 0)
     return units
 
 
 @compiled
 def fits(books: Books, row: int) -> bool:
     """Whether one unit fits on a node."""
-    there = room_on(books[0], row, books[2], units_open(books, row)) > 0
-    return bool(there and (not books[2][0, NEEDS] or verdict_in(books[5])[CODE] == ALIGNED))
+    there = room_on(books.nodes, row, books.shape, units_open(books, row)) > 0
+    return bool(there and (not books.shape[0, NEEDS] or verdict_in(books.store)[CODE] == ALIGNED))
 
 
 @compiled
 def supplies_of(books: Books, row: int) -> tuple[int, int]:
     """The first supply of a node's machine, and one behind the last."""
-    machine, machines = books[0][row, MACHINE], machines_in(books[5])
+    machine, machines = books.nodes[row, MACHINE], machines_in(books.store)
     return (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
 
 
 @compiled
 def release(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
     """Release all that may go; cards are held by those who stay, and by units that were placed."""
-    nodes, cards = books[0], books[1]
+    nodes, cards = books.nodes, books.cards
     for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
-        cards[card, MODES] = kept[0][card]
-    for entry in range(occupants[0][row], occupants[0][row + 1]):
-        if occupants[4][entry] == STAYS:
-            hold(books[0], books[1], occupants[1], occupants[3], row, entry, kept[3])
-        elif occupants[4][entry] == MAY_GO:
-            charge(books[0], books[1], supplies_in(books[5]), occupants[1], occupants[3], row, entry, -1)
+        cards[card, MODES] = kept.modes[card]
+    for entry in range(occupants.first[row], occupants.first[row + 1]):
+        if occupants.status[entry] == STAYS:
+            hold(books.nodes, books.cards, occupants.entries, occupants.charges, row, entry, kept.modes_before)
+        elif occupants.status[entry] == MAY_GO:
+            charge(
+                books.nodes, books.cards, supplies_in(books.store), occupants.entries, occupants.charges, row, entry, -1
+            )
 
 
 @compiled
-def put_in(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> bool:
+def put_in(books: Books, occupants: Occupants, modes_before: Rows, row: int, entry: int) -> bool:
     """Put an entry back if a unit fits beside it; else it is a victim. Whether it is back."""
-    charge(books[0], books[1], supplies_in(books[5]), occupants[1], occupants[3], row, entry, 1)
-    hold(books[0], books[1], occupants[1], occupants[3], row, entry, before)
+    charge(books.nodes, books.cards, supplies_in(books.store), occupants.entries, occupants.charges, row, entry, 1)
+    hold(books.nodes, books.cards, occupants.entries, occupants.charges, row, entry, modes_before)
     if fits(books, row):
-        occupants[4][entry] = BACK
+        occupants.status[entry] = BACK
         return True
-    take_out(books, occupants, before, row, entry)
+    take_out(books, occupants, modes_before, row, entry)
     return False
 
 
 @compiled
-def take_out(books: Books, occupants: Occupants, before: Rows, row: int, entry: int) -> None:
+def take_out(books: Books, occupants: Occupants, modes_before: Rows, row: int, entry: int) -> None:
     """The last entry that was put back is a victim after all."""
-    charge(books[0], books[1], supplies_in(books[5]), occupants[1], occupants[3], row, entry, -1)
-    let_go(books[0], books[1], occupants[1], occupants[3], row, entry, before)
-    occupants[4][entry] = VICTIM
+    charge(books.nodes, books.cards, supplies_in(books.store), occupants.entries, occupants.charges, row, entry, -1)
+    let_go(books.nodes, books.cards, occupants.entries, occupants.charges, row, entry, modes_before)
+    occupants.status[entry] = VICTIM
 
 
 @compiled
 def put_back_in_order(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int) -> None:
     """Those beyond their budget first, the dearest first: a set of which no part would do."""
-    status, budget, left, taken = occupants[4], occupants[5], costs[2], costs[3]
-    begin, end = occupants[0][row], occupants[0][row + 1]
+    status, budget, left, taken = occupants.status, occupants.budget, costs.left, costs.taken
+    begin, end = occupants.first[row], occupants.first[row + 1]
     for entry in range(begin, end):
         if status[entry] == MAY_GO and budget[entry] >= 0:
             taken[budget[entry]] += 1
@@ -205,7 +263,7 @@ def put_back_in_order(books: Books, occupants: Occupants, costs: Costs, kept: Ke
             of = budget[entry]
             if status[entry] != MAY_GO or (beyond_budget and (of < 0 or taken[of] <= left[of])):
                 continue
-            if put_in(books, occupants, kept[3], row, entry) and of >= 0:
+            if put_in(books, occupants, kept.modes_before, row, entry) and of >= 0:
                 taken[of] -= 1
     for entry in range(begin, end):
         if budget[entry] >= 0:
@@ -219,19 +277,21 @@ def search(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: in
     What a set costs so far only grows with it, so a set that is not cheaper so far is given up. After
     `MOST_STEPS` the cheapest so far is taken.
     """
-    status, begin, end = occupants[4], occupants[0][row], occupants[0][row + 1]
+    status, begin, end = occupants.status, occupants.first[row], occupants.first[row + 1]
     entry = begin
     for _ in range(MOST_STEPS):
         while entry < end and status[entry] != MAY_GO:
             entry += 1
-        if entry < end and (put_in(books, occupants, kept[3], row, entry) or cheaper_so_far(occupants, costs, row)):
-            entry += 1
-            continue
+        if entry < end:
+            back = put_in(books, occupants, kept.modes_before, row, entry)
+            if back or cheaper_so_far(occupants, costs, row):
+                entry += 1
+                continue
         if entry == end and cheaper_so_far(occupants, costs, row):
-            copy_row(costs[0], len(costs[0]) - 1, costs[0], row)
-            costs[1][row] = costs[1][-1]
+            copy_row(costs.amounts, len(costs.amounts) - 1, costs.amounts, row)
+            costs.since[row] = costs.since[-1]
             for each in range(begin, end):
-                kept[4][each] = status[each]
+                kept.status[each] = status[each]
         entry = step_back(books, occupants, costs, kept, row, min(entry, end - 1)) + 1
         if entry == begin:
             return
@@ -240,12 +300,12 @@ def search(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: in
 @compiled
 def step_back(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int, entry: int) -> int:
     """Undo decisions from an entry on, up to one that was put back and may be a victim instead; before all if none."""
-    status = occupants[4]
-    while entry >= occupants[0][row]:
+    status = occupants.status
+    while entry >= occupants.first[row]:
         if status[entry] == VICTIM:
             status[entry] = MAY_GO
         elif status[entry] == BACK:
-            take_out(books, occupants, kept[3], row, entry)
+            take_out(books, occupants, kept.modes_before, row, entry)
             if cheaper_so_far(occupants, costs, row):
                 break
             status[entry] = MAY_GO
@@ -256,7 +316,7 @@ def step_back(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row:
 @compiled
 def cheaper_so_far(occupants: Occupants, costs: Costs, row: int) -> bool:
     """Whether the victims chosen so far cost less than the cheapest set on the node."""
-    trial = len(costs[0]) - 1
+    trial = len(costs.amounts) - 1
     sum_up(occupants, costs, row, trial)
     return cheaper(costs, trial, row)
 
@@ -264,12 +324,12 @@ def cheaper_so_far(occupants: Occupants, costs: Costs, row: int) -> bool:
 @compiled
 def sum_up(occupants: Occupants, costs: Costs, row: int, to: int) -> None:
     """Write what the victims on a node cost into a row of costs."""
-    entries, bound, status, budget = occupants[1], occupants[2], occupants[4], occupants[5]
-    cost, since, left, taken = costs
+    entries, bound, status, budget = occupants.entries, occupants.since, occupants.status, occupants.budget
+    cost, since, left, taken = costs.amounts, costs.since, costs.left, costs.taken
     for column in range(COST_COLUMNS):
         cost[to, column] = 0
     cost[to, HIGHEST], since[to] = NOBODY, np.inf
-    for entry in range(occupants[0][row], occupants[0][row + 1]):
+    for entry in range(occupants.first[row], occupants.first[row + 1]):
         if status[entry] != VICTIM:
             continue
         priority, of = entries[entry, PRIORITY], budget[entry]
@@ -282,7 +342,7 @@ def sum_up(occupants: Occupants, costs: Costs, row: int, to: int) -> None:
         if of >= 0:
             taken[of] += 1
             cost[to, VIOLATIONS] += taken[of] > left[of]
-    for entry in range(occupants[0][row], occupants[0][row + 1]):
+    for entry in range(occupants.first[row], occupants.first[row + 1]):
         if budget[entry] >= 0:
             taken[budget[entry]] = 0
 
@@ -300,14 +360,14 @@ def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int)
 
     Only the victims are released then; `put_back` takes it back.
     """
-    nodes, cards, status = books[0], books[1], occupants[4]
-    begin, end = occupants[0][row], occupants[0][row + 1]
-    copy_row(nodes, row, kept[1], 0)
+    nodes, cards, status = books.nodes, books.cards, occupants.status
+    begin, end = occupants.first[row], occupants.first[row + 1]
+    copy_row(nodes, row, kept.node, 0)
     for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
-        copy_row(cards, card, kept[2], card - nodes[row, FIRST_CARD])
+        copy_row(cards, card, kept.cards, card - nodes[row, FIRST_CARD])
     first, after = supplies_of(books, row)
     for at in range(first, after):
-        kept[5][at - first] = supplies_in(books[5])[at, FREE]
+        kept.supplies[at - first] = supplies_in(books.store)[at, FREE]
     release(books, occupants, kept, row)
     if not fits(books, row):
         return False
@@ -316,51 +376,53 @@ def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int)
     if not searchable(occupants, costs, row):
         return True
     for entry in range(begin, end):
-        kept[4][entry] = status[entry]
+        kept.status[entry] = status[entry]
     put_back(books, occupants, kept, row)
     release(books, occupants, kept, row)
     search(books, occupants, costs, kept, row)
     put_back(books, occupants, kept, row)
     release(books, occupants, kept, row)
     for entry in range(begin, end):
-        status[entry] = kept[4][entry]
+        status[entry] = kept.status[entry]
         if status[entry] == BACK:
-            charge(books[0], books[1], supplies_in(books[5]), occupants[1], occupants[3], row, entry, 1)
-            hold(books[0], books[1], occupants[1], occupants[3], row, entry, kept[3])
+            charge(
+                books.nodes, books.cards, supplies_in(books.store), occupants.entries, occupants.charges, row, entry, 1
+            )
+            hold(books.nodes, books.cards, occupants.entries, occupants.charges, row, entry, kept.modes_before)
     return True
 
 
 @compiled
 def searchable(occupants: Occupants, costs: Costs, row: int) -> bool:
     """Whether there may be a cheaper set: none is if nobody could be put back, or for a single victim of no budget."""
-    if costs[0][row, NUMBER] <= 1 and not len(costs[2]):
+    if costs.amounts[row, NUMBER] <= 1 and not len(costs.left):
         return False
     found = False
-    for entry in range(occupants[0][row], occupants[0][row + 1]):
-        found |= occupants[4][entry] == BACK
+    for entry in range(occupants.first[row], occupants.first[row + 1]):
+        found |= occupants.status[entry] == BACK
     return found
 
 
 @compiled
 def put_back(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
     """The node and its occupants as they were before they were looked at."""
-    nodes, cards, status = books[0], books[1], occupants[4]
-    for entry in range(occupants[0][row], occupants[0][row + 1]):
+    nodes, cards, status = books.nodes, books.cards, occupants.status
+    for entry in range(occupants.first[row], occupants.first[row + 1]):
         if status[entry] == VICTIM or status[entry] == BACK:
             status[entry] = MAY_GO
-    copy_row(kept[1], 0, nodes, row)
+    copy_row(kept.node, 0, nodes, row)
     for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
-        copy_row(kept[2], card - nodes[row, FIRST_CARD], cards, card)
+        copy_row(kept.cards, card - nodes[row, FIRST_CARD], cards, card)
     first, after = supplies_of(books, row)
     for at in range(first, after):
-        supplies_in(books[5])[at, FREE] = kept[5][at - first]
+        supplies_in(books.store)[at, FREE] = kept.supplies[at - first]
 
 
 @compiled
 def take(occupants: Occupants, left: Rows, row: int, unit: int) -> None:
     """The victims on a node are gone for this unit, and use up their budgets; the others may go for a later one."""
-    status, budget, turn = occupants[4], occupants[5], occupants[6]
-    for entry in range(occupants[0][row], occupants[0][row + 1]):
+    status, budget, turn = occupants.status, occupants.budget, occupants.turn
+    for entry in range(occupants.first[row], occupants.first[row + 1]):
         if status[entry] == VICTIM:
             status[entry], turn[entry] = GONE, unit
             if budget[entry] >= 0:
@@ -384,7 +446,7 @@ def costs_more(cost: Rows, row: int, other: int) -> bool:
 @compiled
 def cheaper(costs: Costs, row: int, other: int) -> bool:
     """Whether the victims on one node come before those on the other."""
-    cost, since = costs[0], costs[1]
+    cost, since = costs.amounts, costs.since
     if costs_more(cost, row, other) or costs_more(cost, other, row):
         return costs_more(cost, other, row)
     return bool(since[row] > since[other] if since[row] != since[other] else row < other)
@@ -432,38 +494,36 @@ def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
         may_take: Rows,
         state: Any,
         mode: int,
-        at_row: Rows,
-        at_cards: Rows,
-        paid: Rows,
-        paid_since: Scores,
+        found: Found,
     ) -> int:
-        """Place units until nobody more may go for one; how many, and in `paid` what each costs."""
-        nodes, cards, shape = books[0], books[1], books[2]
-        cost, known, heap, placed = costs[0], len(may_take), np.zeros(len(may_take), np.int64), 0
+        """Place units until nobody more may go for one; return how many, and write where and at what cost."""
+        nodes, cards, shape = books.nodes, books.cards, books.shape
+        cost, known, heap, placed = costs.amounts, len(may_take), np.zeros(len(may_take), np.int64), 0
+        most = len(found.at_row)
         size = line_up(books, occupants, costs, kept, may_take, heap)
-        while placed < len(at_row) and size:
+        while placed < most and size:
             row = heap[0]
             copy_row(cost, row, cost, known)
-            found = look(books, occupants, costs, kept, row)
-            if found and not costs_more(cost, row, known):  # else others used up a budget meanwhile
-                copy_row(cost, row, paid, placed)
-                paid_since[placed] = costs[1][row]
-                take(occupants, costs[2], row, placed)
+            fitting = look(books, occupants, costs, kept, row)
+            if fitting and not costs_more(cost, row, known):  # else others used up a budget meanwhile
+                copy_row(cost, row, found.paid, placed)
+                found.since[placed] = costs.since[row]
+                take(occupants, costs.left, row, placed)
                 for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
                     follow_free(cards, card)
-                while placed < len(at_row) and fits(books, row):
-                    at_row[placed], chosen = row, at_cards[placed]
+                while placed < most and fits(books, row):
+                    found.at_row[placed], chosen = row, found.at_cards[placed]
                     if shape[0, COUNT]:
                         pick(nodes, cards, row, shape, units_open(books, row), state, chosen)
                     if shape[0, NEEDS]:
-                        decide(nodes, cards, row, shape, chosen, books[5], SPEND, 0)
+                        decide(nodes, cards, row, shape, chosen, books.store, SPEND, 0)
                     charge_unit(nodes, cards, row, shape, mode, chosen)
                     for card in chosen:
-                        kept[0][card] |= mode
+                        kept.modes[card] |= mode
                     placed += 1
-                found = look(books, occupants, costs, kept, row)
+                fitting = look(books, occupants, costs, kept, row)
             put_back(books, occupants, kept, row)
-            if not found:
+            if not fitting:
                 size -= 1
                 heap[0] = heap[size]
             sift(heap, size, 0, costs)

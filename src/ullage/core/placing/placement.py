@@ -18,7 +18,7 @@ from ullage.core.kernel import columns as at
 from ullage.core.kernel.alignment import settle
 from ullage.core.kernel.board import CLOSENESS, OWN_PICK, SCALE, WIDEST
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.reclaim import Leaving, fewest
+from ullage.core.kernel.reclaim import Asked, Leaving, fewest
 from ullage.core.kernel.room import look_at_cards, refresh_room, room_on
 from ullage.core.kernel.tree import NO_ROOM, grow, planted, winner
 from ullage.core.placing.policy import Policy
@@ -378,9 +378,9 @@ class Table:
 
         So many of the first are `known` not to be enough. Then `room` becomes that without all. Not for partitions.
         """
-        go = np.zeros(len(leaving[0]) - 1, np.bool_)
+        go = np.zeros(len(leaving.first) - 1, np.bool_)
         board = self._fleet.board
-        asked = self._rows, self._space, self._said, board.store, board.supplies
+        asked = Asked(self._rows, self._space, self._said, board.store, board.supplies)
         here = self.room.copy() if room is None else room
         fits = fewest(*self._books, asked, here, leaving, units, known, go)
         return go.nonzero()[0].tolist() if fits else None
