@@ -62,10 +62,10 @@ class Clearing:
         space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), np.int64)
         board = fleet.board.copy()
         nodes, cards = fleet.node_rows.copy(), fleet.card_rows.copy()
-        self._books = kernel.Books(nodes, cards, shape, space, self._locked(), board.store)
+        self._books = kernel.BookRows(nodes, cards, shape, space, self._locked(), board.store)
         self._status, self._turn = np.zeros(len(there.who), np.int64), np.full(len(there.who), -1)
         numbers, left = self._numbered(budgets)
-        self._occupants = kernel.Occupants(
+        self._occupants = kernel.OccupantColumns(
             there.first,
             there.entries,
             there.since,
@@ -75,13 +75,13 @@ class Clearing:
             turn=self._turn,
         )
         rows = len(nodes) + 2
-        self._costs = kernel.Costs(
+        self._costs = kernel.VictimCosts(
             amounts=np.zeros((rows, kernel.COST_COLUMNS), np.int64),
             since=np.zeros(rows),
             left=left,
             taken=np.zeros_like(left),
         )
-        self._kept = kernel.Kept(
+        self._kept = kernel.NodeBefore(
             modes=np.zeros(len(cards), np.int64),
             node=nodes[:1].copy(),
             cards=cards[: len(space)].copy(),
@@ -111,7 +111,7 @@ class Clearing:
         strategy = strategy if strategy.stateless else strategy_named("best-fit")
         self._status[:] = self._may_go()
         may_take = fleet.schedulable & fleet.exclusion.allowed(asked.nodes)
-        found = kernel.Found(
+        found = kernel.UnitRows(
             at_row=np.zeros(count, np.int64),
             at_cards=np.zeros((count, asked.gpu_count), np.int64),
             paid=np.zeros((count, kernel.COST_COLUMNS), np.int64),

@@ -17,7 +17,7 @@ from ullage.core.kernel.shares import Flags
 from ullage.core.kernel.victims import AFTER_CHARGE, CARD, FIRST_CHARGE, charge, hold, let_go
 
 
-class Asked(NamedTuple):
+class AskedRows(NamedTuple):
     """What is to fit: the shape of a unit, room for a node's cards, and what the table says of each node.
 
     `store` holds the zones of machines, and `supplies` what is free in them.
@@ -92,7 +92,7 @@ def _restore(nodes: Rows, cards: Rows, supplies: Rows, leaving: Leaving, tried: 
 
 
 @lean
-def _gained(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, begin: int, end: int) -> int:
+def _gained(nodes: Rows, cards: Rows, asked: AskedRows, room: Rows, leaving: Leaving, begin: int, end: int) -> int:
     """Follow the room of the nodes of these entries, which changed; by how much it grew."""
     gained = 0
     for entry in range(begin, end):
@@ -107,7 +107,7 @@ def _gained(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving
 
 
 @lean
-def _lost(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, begin: int, end: int) -> int:
+def _lost(nodes: Rows, cards: Rows, asked: AskedRows, room: Rows, leaving: Leaving, begin: int, end: int) -> int:
     """The same where room can only have shrunk; by how much it did."""
     some = False
     for entry in range(begin, end):
@@ -117,7 +117,7 @@ def _lost(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, 
 
 
 @lean
-def _count_anew(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, end: int) -> None:
+def _count_anew(nodes: Rows, cards: Rows, asked: AskedRows, room: Rows, leaving: Leaving, end: int) -> None:
     """The room of the nodes of the first entries, each node once."""
     unknown = -1
     for entry in range(end):
@@ -130,7 +130,9 @@ def _count_anew(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Lea
 
 
 @lean
-def _room_without(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, known: int, modes: Rows) -> int:
+def _room_without(
+    nodes: Rows, cards: Rows, asked: AskedRows, room: Rows, leaving: Leaving, known: int, modes: Rows
+) -> int:
     """So many of the first victims go; how many units fit then."""
     first, total = leaving.first, 0
     for victim in range(known):
@@ -143,7 +145,7 @@ def _room_without(nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: L
 
 @compiled
 def _spare(
-    nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, tried: int, spare: int, go: Flags
+    nodes: Rows, cards: Rows, asked: AskedRows, room: Rows, leaving: Leaving, tried: int, spare: int, go: Flags
 ) -> None:
     """Of so many victims who went those stay, the last first, who cost no more units than there are to `spare`."""
     first, before = leaving.first, np.empty(len(leaving.charges), np.int64)
@@ -159,7 +161,7 @@ def _spare(
 
 @compiled
 def fewest(
-    nodes: Rows, cards: Rows, asked: Asked, room: Rows, leaving: Leaving, units: int, known: int, go: Flags
+    nodes: Rows, cards: Rows, asked: AskedRows, room: Rows, leaving: Leaving, units: int, known: int, go: Flags
 ) -> bool:
     """Write who has to go, or give False if so many units do not fit even without all of them.
 

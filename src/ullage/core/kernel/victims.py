@@ -46,7 +46,7 @@ from ullage.core.kernel.room import enough, look_at_cards, room_on
 from ullage.core.kernel.zones import SPEND, TAKE, decide
 
 
-class Books(NamedTuple):
+class BookRows(NamedTuple):
     """What free room is read from: copies of the rows of the books, which are changed, and the request.
 
     `shape` is of the request, `space` has room for a node's cards, `locked` says on which cards a lock stays although
@@ -61,7 +61,7 @@ class Books(NamedTuple):
     store: Rows
 
 
-class Occupants(NamedTuple):
+class OccupantColumns(NamedTuple):
     """Who holds something of a node, the dearest of a node first.
 
     `first` is per node its first entry, and one behind the last; `since` when each is bound (seconds); `charges` what
@@ -78,7 +78,7 @@ class Occupants(NamedTuple):
     turn: Rows
 
 
-class Costs(NamedTuple):
+class VictimCosts(NamedTuple):
     """Per node what its victims cost (`amounts`), and when the oldest of the highest priority was bound (`since`).
 
     `left` is how many each budget has left, and `taken` room to count in. The last two rows of costs are spare.
@@ -90,7 +90,7 @@ class Costs(NamedTuple):
     taken: Rows
 
 
-class Kept(NamedTuple):
+class NodeBefore(NamedTuple):
     """What a look at a node changes, as it was before.
 
     `modes` are those of units that were placed, per card; `node`, `cards` and `supplies` are rows of a node, its cards
@@ -106,10 +106,10 @@ class Kept(NamedTuple):
     supplies: Rows
 
 
-class Found(NamedTuple):
-    """Room for results, one line for each unit: its node, its cards, and as in `Costs` what it costs (`paid`, `since`).
+class UnitRows(NamedTuple):
+    """Room for results, one line for each unit that is asked for: its node and its cards.
 
-    Its length is how many units are asked for at most.
+    `paid` and `since` are what its victims cost, as in `VictimCosts`.
     """
 
     at_row: Rows
@@ -189,7 +189,7 @@ def let_go(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, ent
 
 
 @compiled
-def units_open(books: Books, row: int) -> Rows:
+def units_open(books: BookRows, row: int) -> Rows:
     """How much room each card of a node has, none where a lock stays although all users go."""
     nodes, cards, shape = books.nodes, books.cards, books.shape
     units = look_at_cards(nodes, cards, row, shape, books.space)
@@ -202,21 +202,21 @@ def units_open(books: Books, row: int) -> Rows:
 
 
 @compiled
-def fits(books: Books, row: int) -> bool:
+def fits(books: BookRows, row: int) -> bool:
     """Whether one unit fits on a node."""
     there = room_on(books.nodes, row, books.shape, units_open(books, row)) > 0
     return bool(there and (not books.shape[0, NEEDS] or verdict_in(books.store)[CODE] == ALIGNED))
 
 
 @compiled
-def supplies_of(books: Books, row: int) -> tuple[int, int]:
+def supplies_of(books: BookRows, row: int) -> tuple[int, int]:
     """The first supply of a node's machine, and one behind the last."""
     machine, machines = books.nodes[row, MACHINE], machines_in(books.store)
     return (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
 
 
 @compiled
-def release(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
+def release(books: BookRows, occupants: OccupantColumns, kept: NodeBefore, row: int) -> None:
     """Release all that may go; cards are held by those who stay, and by units that were placed."""
     nodes, cards = books.nodes, books.cards
     for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
@@ -231,7 +231,7 @@ def release(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
 
 
 @compiled
-def put_in(books: Books, occupants: Occupants, modes_before: Rows, row: int, entry: int) -> bool:
+def put_in(books: BookRows, occupants: OccupantColumns, modes_before: Rows, row: int, entry: int) -> bool:
     """Put an entry back if a unit fits beside it; else it is a victim. Whether it is back."""
     charge(books.nodes, books.cards, supplies_in(books.store), occupants.entries, occupants.charges, row, entry, 1)
     hold(books.nodes, books.cards, occupants.entries, occupants.charges, row, entry, modes_before)
@@ -243,7 +243,7 @@ def put_in(books: Books, occupants: Occupants, modes_before: Rows, row: int, ent
 
 
 @compiled
-def take_out(books: Books, occupants: Occupants, modes_before: Rows, row: int, entry: int) -> None:
+def take_out(books: BookRows, occupants: OccupantColumns, modes_before: Rows, row: int, entry: int) -> None:
     """The last entry that was put back is a victim after all."""
     charge(books.nodes, books.cards, supplies_in(books.store), occupants.entries, occupants.charges, row, entry, -1)
     let_go(books.nodes, books.cards, occupants.entries, occupants.charges, row, entry, modes_before)
@@ -251,7 +251,9 @@ def take_out(books: Books, occupants: Occupants, modes_before: Rows, row: int, e
 
 
 @compiled
-def put_back_in_order(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int) -> None:
+def put_back_in_order(
+    books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: NodeBefore, row: int
+) -> None:
     """Those beyond their budget first, the dearest first: a set of which no part would do."""
     status, budget, left, taken = occupants.status, occupants.budget, costs.left, costs.taken
     begin, end = occupants.first[row], occupants.first[row + 1]
@@ -271,7 +273,7 @@ def put_back_in_order(books: Books, occupants: Occupants, costs: Costs, kept: Ke
 
 
 @compiled
-def search(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int) -> None:
+def search(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: NodeBefore, row: int) -> None:
     """Look for a cheaper set than that in `kept`, the dearest put back first, and leave the cheapest there.
 
     What a set costs so far only grows with it, so a set that is not cheaper so far is given up. After
@@ -298,7 +300,9 @@ def search(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: in
 
 
 @compiled
-def step_back(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int, entry: int) -> int:
+def step_back(
+    books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: NodeBefore, row: int, entry: int
+) -> int:
     """Undo decisions from an entry on, up to one that was put back and may be a victim instead; before all if none."""
     status = occupants.status
     while entry >= occupants.first[row]:
@@ -314,7 +318,7 @@ def step_back(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row:
 
 
 @compiled
-def cheaper_so_far(occupants: Occupants, costs: Costs, row: int) -> bool:
+def cheaper_so_far(occupants: OccupantColumns, costs: VictimCosts, row: int) -> bool:
     """Whether the victims chosen so far cost less than the cheapest set on the node."""
     trial = len(costs.amounts) - 1
     sum_up(occupants, costs, row, trial)
@@ -322,7 +326,7 @@ def cheaper_so_far(occupants: Occupants, costs: Costs, row: int) -> bool:
 
 
 @compiled
-def sum_up(occupants: Occupants, costs: Costs, row: int, to: int) -> None:
+def sum_up(occupants: OccupantColumns, costs: VictimCosts, row: int, to: int) -> None:
     """Write what the victims on a node cost into a row of costs."""
     entries, bound, status, budget = occupants.entries, occupants.since, occupants.status, occupants.budget
     cost, since, left, taken = costs.amounts, costs.since, costs.left, costs.taken
@@ -355,7 +359,7 @@ def copy_row(of: Rows, row: int, to: Rows, to_row: int) -> None:
 
 
 @compiled
-def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int) -> bool:
+def look(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: NodeBefore, row: int) -> bool:
     """Whether a unit fits on a node once who may go is gone; then who of them are the victims, and what they cost.
 
     Only the victims are released then; `put_back` takes it back.
@@ -393,7 +397,7 @@ def look(books: Books, occupants: Occupants, costs: Costs, kept: Kept, row: int)
 
 
 @compiled
-def searchable(occupants: Occupants, costs: Costs, row: int) -> bool:
+def searchable(occupants: OccupantColumns, costs: VictimCosts, row: int) -> bool:
     """Whether there may be a cheaper set: none is if nobody could be put back, or for a single victim of no budget."""
     if costs.amounts[row, NUMBER] <= 1 and not len(costs.left):
         return False
@@ -404,7 +408,7 @@ def searchable(occupants: Occupants, costs: Costs, row: int) -> bool:
 
 
 @compiled
-def put_back(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
+def put_back(books: BookRows, occupants: OccupantColumns, kept: NodeBefore, row: int) -> None:
     """The node and its occupants as they were before they were looked at."""
     nodes, cards, status = books.nodes, books.cards, occupants.status
     for entry in range(occupants.first[row], occupants.first[row + 1]):
@@ -419,7 +423,7 @@ def put_back(books: Books, occupants: Occupants, kept: Kept, row: int) -> None:
 
 
 @compiled
-def take(occupants: Occupants, left: Rows, row: int, unit: int) -> None:
+def take(occupants: OccupantColumns, left: Rows, row: int, unit: int) -> None:
     """The victims on a node are gone for this unit, and use up their budgets; the others may go for a later one."""
     status, budget, turn = occupants.status, occupants.budget, occupants.turn
     for entry in range(occupants.first[row], occupants.first[row + 1]):
@@ -444,7 +448,7 @@ def costs_more(cost: Rows, row: int, other: int) -> bool:
 
 
 @compiled
-def cheaper(costs: Costs, row: int, other: int) -> bool:
+def cheaper(costs: VictimCosts, row: int, other: int) -> bool:
     """Whether the victims on one node come before those on the other."""
     cost, since = costs.amounts, costs.since
     if costs_more(cost, row, other) or costs_more(cost, other, row):
@@ -453,7 +457,7 @@ def cheaper(costs: Costs, row: int, other: int) -> bool:
 
 
 @compiled
-def sift(heap: Rows, size: int, at: int, costs: Costs) -> None:
+def sift(heap: Rows, size: int, at: int, costs: VictimCosts) -> None:
     """Let the node at a place of the heap sink below all that are cheaper."""
     while True:
         least = at
@@ -467,7 +471,9 @@ def sift(heap: Rows, size: int, at: int, costs: Costs) -> None:
 
 
 @compiled
-def line_up(books: Books, occupants: Occupants, costs: Costs, kept: Kept, may_take: Rows, heap: Rows) -> int:
+def line_up(
+    books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: NodeBefore, may_take: Rows, heap: Rows
+) -> int:
     """Look at every node that may take a unit; how many can, the cheapest at the top of the heap."""
     size = 0
     for row in range(len(may_take)):
@@ -487,14 +493,14 @@ def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
 
     @compiled
     def evict(
-        books: Books,
-        occupants: Occupants,
-        costs: Costs,
-        kept: Kept,
+        books: BookRows,
+        occupants: OccupantColumns,
+        costs: VictimCosts,
+        kept: NodeBefore,
         may_take: Rows,
         state: Any,
         mode: int,
-        found: Found,
+        found: UnitRows,
     ) -> int:
         """Place units until nobody more may go for one; return how many, and write where and at what cost."""
         nodes, cards, shape = books.nodes, books.cards, books.shape

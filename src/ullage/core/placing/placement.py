@@ -18,7 +18,7 @@ from ullage.core.kernel import columns as at
 from ullage.core.kernel.alignment import settle
 from ullage.core.kernel.board import CLOSENESS, OWN_PICK, SCALE, WIDEST
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.reclaim import Asked, Leaving, fewest
+from ullage.core.kernel.reclaim import AskedRows, Leaving, fewest
 from ullage.core.kernel.room import look_at_cards, refresh_room, room_on
 from ullage.core.kernel.tree import NO_ROOM, grow, planted, winner
 from ullage.core.placing.policy import Policy
@@ -380,7 +380,7 @@ class Table:
         """
         go = np.zeros(len(leaving.first) - 1, np.bool_)
         board = self._fleet.board
-        asked = Asked(self._rows, self._space, self._said, board.store, board.supplies)
+        asked = AskedRows(self._rows, self._space, self._said, board.store, board.supplies)
         here = self.room.copy() if room is None else room
         fits = fewest(*self._books, asked, here, leaving, units, known, go)
         return go.nonzero()[0].tolist() if fits else None
