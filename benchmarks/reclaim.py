@@ -152,7 +152,7 @@ def tried_again(
         return placed
 
     chosen: list[Victim] = []
-    for victim in self._in_order(claimant, now, displace=how.get("displace", False)):
+    for victim in self.in_order(claimant, now, displace=how.get("displace", False)):
         chosen.append(victim)
         if without(chosen) is not None:
             break

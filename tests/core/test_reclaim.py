@@ -180,7 +180,7 @@ def the_old_way(search: Reclaim, claimant: Demand, outlook: Placer, vacant: Plac
 
     useful, rows = vacant.room(claimant.requirement) > 0, outlook.fleet.row_of
     chosen: list[Victim] = []
-    for victim in search._in_order(claimant, NOW, displace=True):
+    for victim in search.in_order(claimant, NOW, displace=True):
         nodes = [outlook.fleet.ledger[member.id].node for member in victim.members]
         if any(useful[rows[node]] for node in nodes):
             chosen.append(victim)

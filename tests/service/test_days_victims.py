@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.lab import Lab, a_node
 from tests.service.test_executor_lives import slow
 
@@ -14,7 +15,7 @@ from ullage.model.executor import BindCode
 from ullage.model.queue import Limit, Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec
-from ullage.service.engine_port import Gone
+from ullage.service.engine_port import Gone, NodeReported
 
 ONE = ResourceRequirement.of(cpu=1)
 
@@ -104,3 +105,29 @@ def test_nobody_who_deserves_nothing_hurries_one_that_leaves_its_session_anyway(
     plan = schedule(world, Policy(reserve_after_s=60), 100.0, deserved={"late": 0})
     assert plan.actions == ()
     assert plan.reserved["late"]
+
+
+@pytest.mark.parametrize("where", ["n1", "n3"])
+def test_victims_of_a_limit_leave_where_the_room_is_needed(where):
+    """`a` has one executor on each node, `b` needs the room of that on `n1`; the newest of `a` is on `n2`.
+
+    Of the three that the limit counts two have to leave, that of `c` is one of them.
+    """
+    queues = (Queue("default"), Queue("tight", limit=Limit(cpu_milli=3000)))
+    with Lab(a_node("n1", 2), policy=Policy(reclaim_grace_s=0), queues=queues) as lab:
+        lab.session("a", tasks=1, queue="tight", priority=5)
+        if where == "n1":
+            lab.session("c", tasks=1, queue="tight")
+        lab.now += 1
+        lab.service.nodes.cordon("n1", True)
+        lab.service.on_engine_event(NodeReported(a_node("n2", 1)))
+        lab.submit("a", 1)
+        if where == "n3":
+            lab.service.on_engine_event(NodeReported(a_node("n3", 1)))
+            lab.session("c", tasks=1, queue="tight")
+        lab.service.nodes.cordon("n1", False)
+        lab.pump()
+        assert sorted((each.session, each.node) for each in lab.executors) == [("a", "n1"), ("a", "n2"), ("c", where)]
+        lab.session("b", "cpu=2", tasks=1, queue="tight", priority=5)
+        lab.pass_time(0)
+        assert sorted((each.session, each.node) for each in lab.executors) == [("a", "n2"), ("b", "n1")]

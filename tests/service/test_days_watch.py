@@ -125,6 +125,24 @@ def test_a_wait_begins_again_when_another_session_wins_the_room():
         assert tally.violations == ["day 1 at 1125.00: b deserves 1, and waits since 1051.00"]
 
 
+def test_a_session_waits_no_longer_than_until_it_is_overdue_whatever_others_win():
+    """One executor of `a` or the other is won anew every 50 s."""
+    with Lab(a_node(cpu=2), policy=Policy(protected_s=60, reclaim_grace_s=3, reserve_after_s=100)) as lab:
+        watch, tally = watched(lab)
+        lab.session("a", tasks=2)
+        lab.session("b", "cpu=2", tasks=1)
+        sessions = lab.service.state.sessions
+        sessions["a"].deserved, sessions["b"].deserved = 0, 1
+        watch.look()
+        for _ in range(4):
+            assert tally.violations == []
+            lab.now += 50
+            executor = lab.executors[0]
+            executor.winner, executor.bound_at, executor.protected_until = "a", lab.now, lab.now + 60
+            watch.look()
+        assert tally.violations == ["day 1 at 1200.00: b deserves 1, and waits since 1000.00"]
+
+
 def test_a_session_gives_up_what_it_won_and_has_no_task_for_also_if_one_comes_while_it_leaves():
     with Lab(a_node(cpu=2), policy=Policy(protected_s=60, reclaim_grace_s=3)) as lab:
         watch, tally = watched(lab)

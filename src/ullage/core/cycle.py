@@ -28,6 +28,7 @@ from math import inf
 from ullage.core.evicting.idle import Idle
 from ullage.core.evicting.leavers import Leavers
 from ullage.core.evicting.letting_go import superfluous
+from ullage.core.evicting.limits import Limits
 from ullage.core.evicting.reclaim import Reclaim
 from ullage.core.evicting.yielding import Victim
 from ullage.core.placing.placement import Placer
@@ -82,6 +83,7 @@ class _Cycle:
             self._empty.fleet.total, world.queues, self._leaves.values(), policy.order, application_limits(world)
         )
         self._reclaim = Reclaim(world, self._tree, self._leaves, deserved)
+        self._limits = Limits(world, self._reclaim, self._tree, self._leaves, vacant=self._empty, now=now)
         self._full: dict[tuple[ResourceRequirement, int], Code] = {}
         self._actions: list[Action] = []
         self._waiting: dict[str, Code] = {}
@@ -422,16 +424,14 @@ class _Cycle:
     def _grant_beyond_limit(self, leaf: Leaf, code: Code) -> Code | None:
         """The queue or the application is at its limit: wait for what leaves it, or make others of it leave."""
         demand = self._demands[leaf.session]
-        victims: tuple[Victim, ...] = ()
-        if self._tree.over_limit(leaf, leaving=False) is not None:
-            victims = self._reclaim.claim_within(demand, self._tree, self._open_outlook(), self._time)
-            if not victims:
-                return code
-        if not self._hold(demand):
-            self._reclaim.give_back(victims, self._tree, self._open_outlook())
+        if self._tree.over_limit(leaf, leaving=False) is None:
+            return None if self._hold(demand) else code
+        found = self._limits.claim(demand, self._open_outlook(), self._name(demand))
+        if found is None:
             return code
-        if victims:
-            self._tell(victims, demand, Cause.LIMIT)
+        self._tell(found.for_room, demand, Cause.SHARE)
+        self._tell(found.for_limit, demand, Cause.LIMIT)
+        self._promise(demand, found.places)
         return None
 
     def _hold(self, demand: Demand, *, displace: bool = False) -> bool:

@@ -58,6 +58,7 @@ class Watch:
         self._started: dict[str, float] = {}
         self._won: dict[str, Won] = {}
         self._waits: dict[str, float] = {}
+        self._starves: dict[str, float] = {}
         self._rooms: dict[object, bool] = {}
         self._disturbed = -inf
         policy = day.policy
@@ -71,6 +72,7 @@ class Watch:
         self._owed.clear()
         self._claims.clear()
         self._waits.clear()
+        self._starves.clear()
 
     def node_lost(self, node: str) -> None:
         """Contact with a node is lost, and with it what its executors had won."""
@@ -93,6 +95,7 @@ class Watch:
         self._won.clear()
         self._claims.clear()
         self._waits.clear()
+        self._starves.clear()
 
     def fail(self, text: str) -> None:
         self._tally.violations.append(f"day {self._day.seed} at {self._day.now:.2f}: {text}")
@@ -142,6 +145,7 @@ class Watch:
             self._won[name] = Won(session, inf, record.node)
         self._owed.pop(session, None)
         self._started[session] = event.at
+        self._starves.pop(session, None)
         since = self._waits.pop(session, None)
         if since is not None:
             self._tally.waits += 1
@@ -228,17 +232,22 @@ class Watch:
             return
         now = self._day.now
         short = {record.id for record in self._day.service.state.sessions.values() if self._is_short(record)}
-        for name in self._waits.keys() - short:
-            del self._waits[name]
+        for waits in (self._waits, self._starves):
+            for name in waits.keys() - short:
+                del waits[name]
         for name in sorted(short):
-            since = self._waits.setdefault(name, now)
-            if not (name in self._day.service.state.promises or self._could_be_placed(name, since)):
-                del self._waits[name]
-                continue
-            if now - since > self._bound_s:
-                record = self._day.service.state.session(name)
-                self.fail(f"{name} deserves {record.deserved}, and waits since {since:.2f}")
-                self._waits[name] = inf
+            self._waits_on(name, self._waits, self._waits.get(name, now), self._bound_s)
+            self._waits_on(name, self._starves, inf, self._bound_s + self._day.policy.reserve_after_s)
+
+    def _waits_on(self, name: str, waits: dict[str, float], spared: float, bound_s: float) -> None:
+        """Whether a session waits too long, though others than those `spared` since then could make room."""
+        since = waits.setdefault(name, self._day.now)
+        if not (name in self._day.service.state.promises or self._could_be_placed(name, spared)):
+            del waits[name]
+        elif self._day.now - since > bound_s:
+            record = self._day.service.state.session(name)
+            self.fail(f"{name} deserves {record.deserved}, and waits since {since:.2f}")
+            waits[name] = inf
 
     def _is_short(self, record: SessionRecord) -> bool:
         if not record.open or record.at_rest:
@@ -255,7 +264,8 @@ class Watch:
     def _could_be_placed(self, session: str, since: float) -> bool:
         """Whether others could make room; known from before where nobody came or went.
 
-        Room that one of them won while it waits is protected for a time of its own: the wait begins again then.
+        Room that one of them won while it waits is protected for a time of its own: the wait begins again then. Once
+        the session is overdue, nobody wins that room any more.
         """
         state, world = self._day.service.state, self._day.service.loop.world()
         won = frozenset(each.id for each in state.executors.values() if self._won_since(each, since))

@@ -80,12 +80,21 @@ class Reclaim:
         return bool(self._vacant)
 
     def claim(
-        self, claimant: Demand, outlook: Placer, vacant: Placer, now: float, name: str, *, displace: bool = False
+        self,
+        claimant: Demand,
+        outlook: Placer,
+        vacant: Placer,
+        now: float,
+        name: str,
+        *,
+        displace: bool = False,
+        on_trial: bool = False,
     ) -> tuple[tuple[Victim, ...], tuple[Allocation, ...]] | None:
         """Fewest victims that make one unit of `claimant` fit in `outlook`; both are charged there.
 
         With `displace` sessions of no higher priority give way down to their minimum. `now` is when protections
-        are looked at. The victims are remembered, so that no other claim counts on them.
+        are looked at. The victims are remembered, so that no other claim counts on them. What others of its kind
+        do not find is remembered too, unless victims of a limit have left `on_trial`.
         """
         own = claimant.session if displace and claimant.session in self._held else None
         kind = (claimant.requirement, claimant.batch_size, claimant.queue, claimant.priority, own, displace, now)
@@ -93,7 +102,8 @@ class Reclaim:
             return None
         needed = self._search(claimant, outlook, vacant, now, name, displace=displace)
         if needed is None:
-            self._hopeless.add(kind)
+            if not on_trial:
+                self._hopeless.add(kind)
             return None
         return tuple(needed), self._place(claimant, outlook, needed, name)
 
@@ -116,7 +126,7 @@ class Reclaim:
         back = -(-len(staying) // self._demands[session].batch_size)
         self._tree.take(self._leaves[session], -back)
         self._held[session] += len(staying)
-        some = self._in_order(claimant, now, among=self._vacant.__contains__)
+        some = self.in_order(claimant, now, among=self._vacant.__contains__)
         vacant = (victim for victim in some if all(member.id in self._vacant for member in victim.members))
         needed = fewest(outlook, claimant, vacant, names[-1])
         if needed is None:
@@ -127,7 +137,7 @@ class Reclaim:
 
     def _place(self, claimant: Demand, outlook: Placer, needed: Iterable[Victim], name: str) -> tuple[Allocation, ...]:
         for victim in needed:
-            _leave(outlook, victim)
+            leave(outlook, victim)
             self._gone.update(member.id for member in victim.members)
         placed = place_unit(outlook, claimant, name, claimant.batch_size)
         assert placed is not None, "the set was tried"
@@ -146,7 +156,7 @@ class Reclaim:
         """The fewest victims of the first way that makes a unit fit."""
         useful = vacant.room(claimant.requirement) > 0
         everywhere = None if useful.all() else self._lies_on(set(useful.nonzero()[0].tolist()))
-        in_order = partial(self._in_order, claimant, now, displace=displace)
+        in_order = partial(self.in_order, claimant, now, displace=displace)
         needed = fewest(outlook, claimant, in_order(among=everywhere), name)
         if needed is not None:
             return needed
@@ -187,13 +197,13 @@ class Reclaim:
                     break
                 for victim in needed:
                     chosen.append(victim)
-                    _leave(outlook, victim)
-                    self._count_out(self._tree, victim, +1)
+                    leave(outlook, victim)
+                    self.count_out(victim, +1)
                 assert place_unit(outlook, alone, f"{name}/{rank}", 1) is not None, "the set was tried"
             else:
                 needed = chosen
         for victim in chosen:
-            self._count_out(self._tree, victim, -1)
+            self.count_out(victim, -1)
         return None if needed is None else fewest(outlook, claimant, chosen, name)
 
     def _ways(
@@ -282,57 +292,12 @@ class Reclaim:
         left[line.session] -= size
         return True
 
-    def claim_within(self, claimant: Demand, tree: ShareTree, outlook: Placer, now: float) -> tuple[Victim, ...]:
-        """Fewest victims that bring `claimant` below the limit that stops it; they leave `outlook`. None: ()."""
-        leaf = self._leaves[claimant.session]
-        code = tree.over_limit(leaf, leaving=False)
-        chosen: list[Victim] = []
-        while code is not None:
-            shares_limit = tree.within(leaf, code)
-            found = next(
-                (
-                    victim
-                    for victim in self._in_order(claimant, now)
-                    if victim.session in self._demands
-                    and shares_limit(self._leaves[victim.session])
-                    and all(member.id not in self._gone for member in victim.members)
-                ),
-                None,
-            )
-            if found is None:
-                break
-            chosen.append(found)
-            self._count_out(tree, found, +1)
-            code = tree.over_limit(leaf, leaving=False)
-        if code is not None:
-            for victim in chosen:
-                self._count_out(tree, victim, -1)
-            return ()
-        needed = [victim for victim in reversed(chosen) if not self._may_keep(victim, tree, leaf)][::-1]
-        for victim in needed:
-            _leave(outlook, victim)
-        return tuple(needed)
-
-    def _may_keep(self, victim: Victim, tree: ShareTree, leaf: Leaf) -> bool:
-        """Whether the claimant is below its limit without this one too; if so, it stays."""
-        self._count_out(tree, victim, -1)
-        stays = tree.over_limit(leaf, leaving=False) is None
-        if not stays:
-            self._count_out(tree, victim, +1)
-        return stays
-
-    def give_back(self, victims: Iterable[Victim], tree: ShareTree, outlook: Placer) -> None:
-        """Victims of `claim_within` stay: below the limit there is no room for the claimant."""
-        for victim in victims:
-            self._count_out(tree, victim, -1)
-            for member in victim.members:
-                outlook.fleet.charge(self._fleet.ledger[member.id], force=True)
-
-    def _count_out(self, tree: ShareTree, victim: Victim, sign: int) -> None:
+    def count_out(self, victim: Victim, sign: int) -> None:
+        """Note that a victim leaves its session; with -1 that it stays."""
         if victim.session is not None:
             self._held[victim.session] -= sign * len(victim.members)
             if victim.session in self._demands:
-                tree.take(self._leaves[victim.session], sign * victim.units(self._demands[victim.session]))
+                self._tree.take(self._leaves[victim.session], sign * victim.units(self._demands[victim.session]))
         for known in (self._gone, self._taken):
             (known.update if sign > 0 else known.difference_update)(member.id for member in victim.members)
 
@@ -343,7 +308,7 @@ class Reclaim:
     def _promised(self, victim: Victim) -> bool:
         return victim.members[0].id in self._gone
 
-    def _in_order(
+    def in_order(
         self,
         claimant: Demand,
         now: float,
@@ -482,6 +447,7 @@ def _in_turn(session: str, executors: list[ExecutorView]) -> list[Victim]:
     return [victim for *_, victim in turns]
 
 
-def _leave(outlook: Placer, victim: Victim) -> None:
+def leave(outlook: Placer, victim: Victim) -> None:
+    """Release what a victim holds in the outlook."""
     for member in victim.members:
         outlook.fleet.release(member.id)
