@@ -79,8 +79,15 @@ class PodReader:
         if found.words is not None:
             return read_hami(pod, found.words, settings.domain, defaults=settings.defaults, replicas=replicas, now=now)
         domain = TENSOR_FUSION if found.dialect is Dialect.TENSOR_FUSION else settings.domain
-        asked = compose_request(pod, domain, defaults=settings.defaults, replicas=replicas, now=now)
-        return replace(asked, dialect=found.dialect, devices=_counted(pod, settings.hami))
+        return compose_request(
+            pod,
+            domain,
+            defaults=settings.defaults,
+            replicas=replicas,
+            now=now,
+            dialect=found.dialect,
+            devices=_counted(pod, settings.hami),
+        )
 
 
 def _counted(pod: Document, hami: tuple[Words, ...]) -> DeviceAsk | None:
@@ -110,7 +117,7 @@ def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
     _check_one_vendor(resources)
     plain = [word for word in resources if word.dialect is Dialect.PLAIN]
     by_default = (word for word in plain if word.words and (word.words.default_memory_mib or word.words.default_cores))
-    return next(iter([*found, *by_default, *(replace(word, words=None) for word in plain), *ours]), None)
+    return next(chain(found, by_default, (replace(word, words=None) for word in plain), ours), None)
 
 
 def _check_one_vendor(resources: list[_Found]) -> None:

@@ -64,8 +64,9 @@ class _Amounts:
     def mib(self, resource: str) -> int | None:
         """Return the requested MiB; an amount in bytes is refused, with its value in MiB in the message."""
         for kind, amounts in self._kinds:
-            value, field = amounts.get(resource), f"{self._path}.{kind}.{resource}"
+            value = amounts.get(resource)
             if isinstance(value, str) and _OF_BYTES.search(value) and not value.endswith("Ki"):
+                field = f"{self._path}.{kind}.{resource}"
                 in_mib = -(-parse_quantity(value, field) // MIB)
                 raise invalid(field, value, f"it counts MiB, as a plain number: write {in_mib} for {value} of memory")
         try:

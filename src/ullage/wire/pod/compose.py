@@ -5,13 +5,14 @@ from __future__ import annotations
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.wire.document import Document, mapping
+from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of
 from ullage.wire.pod.cards import asked_of_cards
 from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys
 from ullage.wire.pod.owner import claim_of
-from ullage.wire.pod.request import PLAIN_DEFAULTS, PodDefaults, PodRequest
+from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 from ullage.wire.pod.split import container_gpu_counts
 
 
@@ -22,8 +23,10 @@ def compose_request(
     defaults: PodDefaults = PLAIN_DEFAULTS,
     replicas: int | None = None,
     now: float = 0.0,
+    dialect: Dialect = Dialect.OURS,
+    devices: DeviceAsk | None = None,
 ) -> PodRequest:
-    """Return the request of a pod.
+    """Return the request of a pod; `dialect` and `devices` are fields of it.
 
     `replicas` is the size of its workload, for a gang that admission has not stamped yet; `now` (seconds since the
     epoch) is the time of creation of a pod that has none yet.
@@ -55,4 +58,6 @@ def compose_request(
         domain=domain,
         container_gpu_counts=split,
         warnings=(*asked.warnings, *warnings),
+        dialect=dialect,
+        devices=devices,
     )
