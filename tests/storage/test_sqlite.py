@@ -40,7 +40,7 @@ from ullage.service.store_port import (
     PutNomination,
     PutQuota,
 )
-from ullage.storage import witness
+from ullage.storage import database, witness
 from ullage.storage.open import open_store
 from ullage.storage.pages import read_evictions
 from ullage.storage.schema import known_revisions, migrate
@@ -124,6 +124,17 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None
 def test_an_empty_file_becomes_a_store(path: Path) -> None:
     path.touch()
     assert load_and_close(path).epoch == 1
+
+
+def test_a_start_whose_commit_the_driver_refuses_is_a_failure_of_the_store(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_and_close(path)
+    monkeypatch.setattr(database, "_COUNT", "UPDATE missing SET commits=?")
+    error = refusal(path)
+    assert (error.code, isinstance(error.__cause__, sqlite3.Error)) == ("storage-failed", True)
+    monkeypatch.undo()
+    load_and_close(path)
 
 
 def test_migrations_build_exactly_the_tables_that_are_described() -> None:

@@ -29,7 +29,7 @@ class Found(NamedTuple):
 
 
 class Limits:
-    """Claims of one cycle by sessions that a limit stops whoever has left; `vacant` is the fleet with nobody on it."""
+    """Claims of one cycle by sessions that a limit stops; `vacant` is the fleet with nothing allocated."""
 
     def __init__(
         self, world: World, reclaim: Reclaim, tree: ShareTree, leaves: dict[str, Leaf], vacant: Placer, now: float

@@ -24,7 +24,7 @@ Unit = tuple[Allocation, ...]
 class Promises:
     """Places that wait for sessions, in the order in which they were promised; all are charged in the outlook.
 
-    A promise counts on what is free, and on those who leave, whoever they leave for: the first to be told leaves
+    A promise counts on what is free, and on those who leave, for any session: the first to be asked leaves
     first, since the grace is the same for all. Work that starts at once may take its place in exchange for
     executors that leave later: then a session that was promised a place before would wait longer. `delays` finds
     that out.
@@ -111,7 +111,7 @@ class Promises:
         return any(later > sooner for later, sooner in zip(after, before, strict=True))
 
     def _leaving_from(self, node: str, outlook: Fleet, starts: Container[str]) -> list[_Leaver]:
-        """Return those who leave a node, the first to be told first; of the same time in the turn of their winners.
+        """Return those who leave a node, the first to be asked first; of the same time in the turn of their winners.
 
         One that may stay after all is among what `starts`.
         """
