@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from alembic.config import Config
@@ -310,6 +311,44 @@ def test_writes_wait_on_a_full_disk_and_are_stored_when_there_is_room(path: Path
     store.close()
     (stored,) = load_and_close(path).sessions
     assert [task.task for task in stored.tasks] == [9]
+
+
+def refuse_to_begin(patch: pytest.MonkeyPatch, code: int) -> None:
+    """Let the driver refuse all that a database gives it from now on."""
+
+    def refuse(_connection: Connection) -> NoReturn:
+        error = sqlite3.OperationalError("refused")
+        error.sqlite_errorcode = code
+        raise error
+
+    patch.setattr(database, "driver_of", refuse)
+
+
+def test_a_transaction_that_a_full_disk_does_not_let_begin_is_begun_when_there_is_room(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, room = SqliteStore(path), queue.SimpleQueue[Unavailable | None]()
+    store.watch_room(room.put)
+    store.load()
+    with monkeypatch.context() as patch:
+        refuse_to_begin(patch, sqlite3.SQLITE_FULL)
+        waiting = store.write(SESSION, add_one(1))
+        assert isinstance(room.get(timeout=60), DiskFull)
+    waiting.result(60)
+    store.write(add_one(2)).result(60)
+    store.close()
+    assert len(load_and_close(path).sessions[0].tasks) == 2
+
+
+def test_a_view_that_cannot_begin_is_a_failed_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(path)
+    store.load()
+    with monkeypatch.context() as patch:
+        refuse_to_begin(patch, sqlite3.SQLITE_FULL)
+        with pytest.raises(Unavailable, match="the store cannot be read") as error:
+            store.results("s", Page())
+    assert error.value.code == "storage-failed"
+    store.close()
 
 
 def test_a_store_that_is_closed_on_a_full_disk_keeps_what_was_acknowledged(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from sqlalchemy import Connection
 from tests.storage.stored import SESSION
 from ullage.model.task import TaskResult, TaskState
 from ullage.service.store_port import AddResults, AddTasks, Page
+from ullage.storage import statements
 from ullage.storage.open import open_store
-from ullage.storage.statements import MAX_VARIABLES
+from ullage.storage.statements import MAX_VARIABLES, driver_of
 from ullage.storage.tables import INLINE_BYTES
 
 OUTPUTS = (None, b"", b"short", b"s" * INLINE_BYTES, b"l" * (INLINE_BYTES + 1))
@@ -36,16 +38,22 @@ def test_rows_of_all_forms_in_one_write_are_read_as_they_were_written(rows: int)
 
 
 def test_values_of_a_small_task_need_no_adapter_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, execute = list[Any](), Connection.exec_driver_sql
+    given = list[Any]()
 
-    def note(self: Connection, statement: str, parameters: Any = None) -> Any:
-        given.extend(parameters or ())
-        return execute(self, statement, parameters)
+    class Noting:
+        """The driver, which notes what it is given."""
+
+        def __init__(self, connection: Connection) -> None:
+            self._driver = driver_of(connection)
+
+        def execute(self, statement: str, parameters: tuple[Any, ...]) -> sqlite3.Cursor:
+            given.extend(parameters)
+            return self._driver.execute(statement, parameters)
 
     store = open_store("memory://")
     store.load()
     store.write(SESSION).result()
-    monkeypatch.setattr(Connection, "exec_driver_sql", note)
+    monkeypatch.setattr(statements, "driver_of", Noting)
     three = tuple(result(task, b"out") for task in (1, 2, 3))
     store.write(AddTasks("s", 1, "k", 1, (b"in",) * 3, 1.0), AddResults(three)).result()
     store.close()

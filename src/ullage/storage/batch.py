@@ -71,7 +71,7 @@ class Batch:
 
     Raises (from `add` and `flush`):
         LookupError: a record names a session that is not stored.
-        SQLAlchemyError: the database refused; the transaction must be rolled back.
+        SQLAlchemyError, sqlite3.Error: the database refused; the transaction must be rolled back.
     """
 
     def __init__(self, connection: Connection, numbers: dict[str, int]) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine, event, select
 
 from ullage.storage import tables
 from ullage.storage.lock import OWNER_ONLY
-from ullage.storage.statements import CACHED_STATEMENTS
+from ullage.storage.statements import CACHED_STATEMENTS, driver_of
 from ullage.storage.wal import file_sums, log_path, read_log
 from ullage.storage.witness import LOG_PAGES, Testimony, Witness
 
@@ -51,6 +51,7 @@ class Database:
         self._counted = False
         self._witness: Witness | None = None
         self._kept: BinaryIO | None = None
+        self._writing: Connection | None = None
         if path is None:
             self._gate: AbstractContextManager[object] = Lock()
             self._writer = self._reader = _engine(":memory:", StaticPool, "BEGIN IMMEDIATE")
@@ -75,25 +76,30 @@ class Database:
         if self._witness is not None:
             self._witness.make_room()
         self._counted = False
-        with self._gate, self._writer.begin() as connection:
+        connection = self._connection()
+        with self._gate, connection.begin():
             self._follow_others(connection)
             yield connection
         self.commits += self._counted
+
+    def _connection(self) -> Connection:
+        """Return the connection that writes. It stays open: a pool takes a tenth of the time of a small commit."""
+        if self._writing is None:
+            self._writing = self._writer.connect()
+        return self._writing
 
     def _follow_others(self, connection: Connection) -> None:
         """Take what other programs have committed since the last transaction; this one keeps them from more."""
         if self._witness is None:
             return
-        driver: Any = connection.connection.driver_connection
-        (version,) = driver.execute("PRAGMA data_version").fetchone()
+        (version,) = driver_of(connection).execute("PRAGMA data_version").fetchone()
         if connection.info.get(_VERSION, version) != version and self._witness.renew(self._testimony(connection)):
             _LOG.warning("%s: another program wrote to it while it is in use; what it wrote is taken", self.path)
         connection.info[_VERSION] = version
 
     def count(self, connection: Connection) -> None:
         """Number the commit of an open transaction: a start then knows how many commits a database has."""
-        driver: Any = connection.connection.driver_connection
-        driver.execute(_COUNT, (self.commits + 1,)).close()  # by the driver: a small commit has few other statements
+        driver_of(connection).execute(_COUNT, (self.commits + 1,)).close()
         self._counted = True
 
     def count_and_run(self, connection: Connection, statement: str) -> None:
@@ -102,9 +108,8 @@ class Database:
         The driver takes one step of a statement where the statement is not part of a script, and it commits before a
         script.
         """
-        driver: Any = connection.connection.driver_connection
         number = _COUNT.replace("?", str(self.commits + 1))
-        driver.executescript(f"BEGIN IMMEDIATE; {number}; {statement}; COMMIT").close()
+        driver_of(connection).executescript(f"BEGIN IMMEDIATE; {number}; {statement}; COMMIT").close()
         self._counted = True
 
     def attest(self) -> None:
@@ -133,7 +138,8 @@ class Database:
         if self.path is None or self._witness is not None:
             return
         self._checkpoint("TRUNCATE")  # the sums of a file are read faster than those of a log
-        with self._writer.begin() as connection:
+        connection = self._connection()
+        with connection.begin():
             self.commits = connection.execute(select(tables.store.c.commits)).scalar_one()
             self._witness = Witness(self.path, self._testimony(connection))
 
@@ -163,9 +169,7 @@ class Database:
             self._checkpoint("PASSIVE")
 
     def _checkpoint(self, mode: str) -> None:
-        with self._writer.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            driver: Any = connection.connection.driver_connection
-            driver.execute(f"PRAGMA wal_checkpoint({mode})").close()
+        driver_of(self._connection()).execute(f"PRAGMA wal_checkpoint({mode})").close()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -177,6 +181,8 @@ class Database:
         """Close all connections; the last one brings the log into the file."""
         if self._witness is not None:
             self._witness.close()
+        if self._writing is not None:
+            self._writing.close()
         self._reader.dispose()
         self._writer.dispose()
         if self._kept is not None:
@@ -208,7 +214,7 @@ def _engine(database: str, pool: type[QueuePool | StaticPool], begin: str) -> En
 
     # Parameters are users' data: they stay out of error messages.
     engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=pool, hide_parameters=True)
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    event.listen(engine, "begin", lambda connection: driver_of(connection).execute(begin).close())
     return engine
 
 

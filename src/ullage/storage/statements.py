@@ -13,9 +13,10 @@ given as a `bytearray`.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Column, Connection, LargeBinary, Table
 
@@ -67,7 +68,15 @@ def _insert_part(connection: Connection, form: _Form, part: tuple[Any, ...]) -> 
         return
     padded = min(_power_at_least(rows), MAX_VARIABLES // width)
     padding = (None, *(0,) * (width - 1)) * (padded - rows)
-    connection.exec_driver_sql(_insert_text(form, padded), part + padding)
+    driver_of(connection).execute(_insert_text(form, padded), part + padding).close()
+
+
+def driver_of(connection: Connection) -> sqlite3.Connection:
+    """Return the connection of the driver. What it executes passes no compiler, no event and no result of SQLAlchemy.
+
+    Its errors are those of `sqlite3`.
+    """
+    return cast("sqlite3.Connection", connection.connection.driver_connection)
 
 
 def _blob_bytes(form: _Form, part: tuple[Any, ...]) -> int:

@@ -161,7 +161,7 @@ class SqliteStore:
         try:
             with self._database.reading() as connection:
                 return read(connection)
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, sqlite3.Error) as error:
             raise storage_unreadable("page", error) from error
 
 
