@@ -26,7 +26,7 @@ import uvloop
 from benchmarks import bind
 from ullage.bootstrap.http.bounds import cluster_bounds
 from ullage.bootstrap.http.server import BoundedServer
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.app import make_app
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.informer import Informer

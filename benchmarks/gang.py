@@ -17,10 +17,10 @@ from collections.abc import Callable
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.gang import Gangs
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.domain import spans
 from ullage.core.placing.draft import Misfit, fit_together
-from ullage.core.placing.nomination import NO_NOMINATIONS, choose_beside
-from ullage.core.placing.selection import Choice, Refusal
+from ullage.core.placing.selection import place
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu
@@ -66,7 +66,7 @@ def one_by_one(allocator: Allocator, requests: list[Request]) -> list[tuple[Requ
     fleet, found = allocator.fleet, list[tuple[Request, Choice]]()
     mark = fleet.checkpoint()
     for request in requests:
-        choice = choose_beside(fleet, allocator.rules, request, NO_NOMINATIONS)
+        choice = place(fleet, allocator.rules, request)
         if isinstance(choice, Refusal):
             break
         found.append((request, choice))

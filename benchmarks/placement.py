@@ -18,8 +18,9 @@ import numpy as np
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.learning.learned import Learning
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.placement import table_of
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request

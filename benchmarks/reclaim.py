@@ -25,7 +25,7 @@ from ullage.core.evicting.reclaim import Reclaim
 from ullage.core.evicting.yielding import Victim
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.sharing.entitlement import entitlement, place_unit
 from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
 from ullage.model.allocation import Allocation, AllocationState

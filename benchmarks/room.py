@@ -12,7 +12,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.consolidation import Consolidation, consolidate
 from ullage.core.learning.fragmentation import fits_now, fragments_of
 from ullage.core.learning.learned import Learning
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu

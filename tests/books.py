@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.preemption import preempt
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.candidates import find
+from ullage.core.placing.decision import Candidates, Choice, Refusal
+from ullage.core.placing.nomination import Nominations
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import place
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
@@ -36,6 +40,18 @@ def ask(
 ) -> Request:
     facts = {"priority": 10, "namespace": "team"} | claim
     return Request(uid, ResourceRequirement.from_string(text), Claim(**facts), strategy)
+
+
+def found_with(
+    fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, cards: Sequence[int] | None = None
+) -> Candidates:
+    """Return the candidates with the room of those who come before the request charged."""
+    return find(fleet, rules, request, cards, ahead=nominations.before(fleet, request))
+
+
+def placed_with(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Choice | Refusal:
+    """Return the place with the room of those who come before the request charged."""
+    return place(fleet, rules, request, ahead=nominations.before(fleet, request))
 
 
 class Books:

@@ -24,7 +24,8 @@ from ullage.core.evicting.preemption import NoPreemption, Preemption
 from ullage.core.gang import Gangs
 from ullage.core.learning.learned import Learning
 from ullage.core.placing.adjust import Adjustment, Change
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request

@@ -11,7 +11,8 @@ from tests.core.zones import GIB, kubelet, machine
 
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.core.verdict.sentences import reject_text
 from ullage.model.alignment import Alignment, ContainerNeeds, Stage

@@ -11,7 +11,9 @@ import pytest
 from ullage.core.allocator import Allocator, Freed
 from ullage.core.books.fleet import Fleet, Usage
 from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
-from ullage.core.placing.selection import WHOLE_BY, Candidates, Choice, Refusal, Rules, find, refusals_on
+from ullage.core.placing.candidates import find, refusals_on
+from ullage.core.placing.decision import Candidates, Choice, Refusal
+from ullage.core.placing.rules import WHOLE_BY, Rules
 from ullage.core.strategies.load import Weights, compact_first, low_load_first
 from ullage.core.strategies.strategy import Strategy
 from ullage.core.verdict.filters import CARD, Chain, charges_on

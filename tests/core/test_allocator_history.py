@@ -14,7 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ullage.core.allocator import Allocator, Freed
 from ullage.core.books.fleet import Fleet, Usage
 from ullage.core.placing.adjust import Adjustment, Change
-from ullage.core.placing.selection import Candidates, Choice, Refusal, Rules, choose
+from ullage.core.placing.decision import Candidates, Choice, Refusal
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import choose
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request

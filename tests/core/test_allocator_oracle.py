@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Candidates, Choice, Refusal, Rules, choose, find, refusals_on, score, select
+from ullage.core.placing.candidates import find, refusals_on
+from ullage.core.placing.decision import Candidates, Choice, Refusal
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import place, score, select
 from ullage.core.verdict import equivalence
 from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
@@ -481,7 +484,7 @@ def test_scores_are_those_of_the_oracle_to_the_bit(world, request_):
 @given(worlds(), requests())
 def test_the_choice_is_that_of_the_oracle(world, request_):
     fleet = fleet_of(world)
-    outcome = choose(fleet, world.rules, request_)
+    outcome = place(fleet, world.rules, request_)
     found = find(fleet, world.rules, request_)
     expected = world.choice(request_)
     if expected is None:
@@ -520,7 +523,7 @@ def test_the_order_of_nodes_cards_and_users_decides_nothing(world, request_, ran
     nodes = [replace(node, gpus=tuple(random.sample(node.gpus, len(node.gpus)))) for node in world.nodes]
     shuffled = Fleet(random.sample(nodes, len(nodes)), random.sample(world.held, len(world.held)))
     fleet = fleet_of(world)
-    here, there = choose(fleet, world.rules, request_), choose(shuffled, world.rules, request_)
+    here, there = place(fleet, world.rules, request_), place(shuffled, world.rules, request_)
     if isinstance(here, Choice):
         assert here == there
     else:

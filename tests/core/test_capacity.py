@@ -13,7 +13,10 @@ from ullage.core.allocator import Allocator
 from ullage.core.books.capacity import node_capacity
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.adjust import Adjustment, Change
-from ullage.core.placing.selection import Refusal, Rules, choose, find, select
+from ullage.core.placing.candidates import find
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import choose, select
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, NotFound

@@ -8,7 +8,7 @@ import pytest
 
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu

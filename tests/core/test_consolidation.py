@@ -15,7 +15,7 @@ from ullage.core.kernel.freeing import NEVER, share_out
 from ullage.core.placing.nomination import Nominations
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import NODE_NAME, Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.books import Books, a_card, a_node, ask, capped
 
-from ullage.core.placing.selection import Refusal, Rules, choose
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import place
 from ullage.model.node import Node
 from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import IsolationPolicy, Part
@@ -16,7 +18,7 @@ FULL, CORDONED = a_node("full"), a_node("off", cordoned=True)
 
 
 def refused(books: Books, text: str, rules: Rules | None = None, **claim: object) -> Refusal:
-    found = choose(books.fleet, rules or Rules(), ask(text, **claim))
+    found = place(books.fleet, rules or Rules(), ask(text, **claim))
     assert isinstance(found, Refusal)
     return found
 

@@ -12,9 +12,10 @@ from tests.books import NOW, a_card, a_node
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.gang import GangPhase, Gangs
+from ullage.core.placing.decision import Choice
 from ullage.core.placing.domain import spans
 from ullage.core.placing.draft import Misfit, fit_together
-from ullage.core.placing.selection import Choice, Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.sentences import reject_text
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request

@@ -12,12 +12,12 @@ from tests.books import NOW, a_card, a_node, frozen
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.domain import spans
 from ullage.core.placing.draft import Misfit, enter, fit_together
 from ullage.core.placing.feasibility import ever, quota_allows, room, runs
-from ullage.core.placing.nomination import NO_NOMINATIONS as NO
-from ullage.core.placing.nomination import choose_beside
-from ullage.core.placing.selection import Choice, Refusal, Rules
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import place
 from ullage.core.verdict.quota import Quotas
 from ullage.core.verdict.sentences import reject_text
 from ullage.model.affinity import Expression, NodeAffinity, Operator
@@ -64,7 +64,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
     fleet = Fleet(nodes)
     for n in range(draw(st.integers(0, 4))):
         request = Request(f"old-{n}", ResourceRequirement.from_string(draw(st.sampled_from(TEXTS))), Claim("team"))
-        found = choose_beside(fleet, Rules(), request, NO)
+        found = place(fleet, Rules(), request)
         if isinstance(found, Choice):
             enter(fleet, [request], [found], NOW)
     return fleet
@@ -87,7 +87,7 @@ def one_by_one(fleet: Fleet, rules: Rules, requests: list[Request]) -> dict[str,
     choices: dict[str, Choice] = {}
     with trial(fleet):
         for request in requests:
-            found = choose_beside(fleet, rules, request, NO)
+            found = place(fleet, rules, request)
             if isinstance(found, Refusal):
                 return request.uid, len(choices)
             choices[request.uid] = found

@@ -18,7 +18,7 @@ from ullage.core.evicting.preemption import NoPreemption, Preemption, preempt
 from ullage.core.evicting.victims import Budgets
 from ullage.core.placing.draft import Misfit, enter
 from ullage.core.placing.nomination import NO_NOMINATIONS
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import GangClaim, Request
 from ullage.model.node import Node

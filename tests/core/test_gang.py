@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.gang import BACKOFF_S, MAX_BACKOFF_S, GangOutcome, GangPhase, Gangs, Misfit, by_size, fit_together
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.nomination import NOMINATED_TTL_S
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request

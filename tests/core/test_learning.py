@@ -7,10 +7,11 @@ import pytest
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.learning.learned import Learning
+from ullage.core.placing.decision import Choice
 from ullage.core.placing.draft import fit_together
 from ullage.core.placing.placement import Placer, Table
 from ullage.core.placing.policy import Policy
-from ullage.core.placing.selection import WHOLE_BY, Choice, Rules
+from ullage.core.placing.rules import WHOLE_BY, Rules
 from ullage.core.strategies import PARTS_BY, strategy_named
 from ullage.core.strategies.leftover import leftover
 from ullage.model.allocation import Allocation

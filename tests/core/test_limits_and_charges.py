@@ -7,8 +7,9 @@ import pytest
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.adjust import Change
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.feasibility import runs
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.core.verdict.sentences import reject_text
 from ullage.model.allocation import Allocation

@@ -7,7 +7,9 @@ import pytest
 from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.explain import reject
 from ullage.core.explaining.summary import summary
-from ullage.core.placing.selection import Refusal, Rules, choose
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import place
 from ullage.core.sharing.world import Demand
 from ullage.core.verdict.filters import EXCLUSION
 from ullage.core.verdict.sentences import first_text, reject_text
@@ -85,7 +87,7 @@ def test_many_nodes_that_miss_the_terms_show_their_labels_as_few_do():
     zones = ({"zone": "c", "old": ""}, {"zone": "d", "old": ""})
     nodes = [Node(f"n{n:02}", 8000, 64 << 30, tuple(cards), labels=zones[n % 2]) for n, cards in enumerate(gpus)]
     request = Request("u", replace(ResourceRequirement.of(gpu=1), nodes=TERMS))
-    refused = choose(Fleet(nodes), Rules(), request)
+    refused = place(Fleet(nodes), Rules(), request)
     assert isinstance(refused, Refusal)
     assert str(refused) == (
         "node-affinity: the node does not meet the request's terms: it asks for zone=a|b and disk or no old; "

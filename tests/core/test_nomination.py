@@ -7,21 +7,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen
+from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, found_with, frozen, placed_with
 
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.preemption import NoPreemption, Preemption
 from ullage.core.gang import fit_together
 from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
-from ullage.core.placing.nomination import (
-    NO_NOMINATIONS,
-    NOMINATED_TTL_S,
-    Nominations,
-    choose_beside,
-    find_beside,
-)
-from ullage.core.placing.selection import Choice, Refusal, Rules
+from ullage.core.placing.decision import Choice, Refusal
+from ullage.core.placing.nomination import NO_NOMINATIONS, NOMINATED_TTL_S, Nominations
+from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import GangClaim
 from ullage.model.gpu import Gpu
@@ -60,13 +55,13 @@ def test_room_is_kept_for_a_nominated_request(facts, own, holds):
     both = [{**f, "gang": GangClaim(f["gang"], 1, 2)} if "gang" in f else f for f in (facts, own)]
     nominations = nominated(Nomination(ask("tflops=80", **{"uid": "first", **both[0]}), "n"))
     before = frozen(books.fleet)
-    chosen = choose_beside(books.fleet, Rules(), ask("tflops=30", **both[1]), nominations)
+    chosen = placed_with(books.fleet, Rules(), ask("tflops=30", **both[1]), nominations)
     assert frozen(books.fleet) == before
     assert isinstance(chosen, Refusal if holds else Choice)
     if isinstance(chosen, Refusal):
         assert chosen.code is Code.NOMINATED
         assert (chosen.rejections[0].needed, chosen.rejections[0].had) == (30_000, 20_000)
-    assert isinstance(choose_beside(books.fleet, Rules(), ask("tflops=20", **both[1]), nominations), Choice)
+    assert isinstance(placed_with(books.fleet, Rules(), ask("tflops=20", **both[1]), nominations), Choice)
 
 
 def test_who_comes_first_keeps_its_equals_out_but_who_came_before_it():
@@ -86,18 +81,18 @@ def test_who_comes_first_keeps_its_equals_out_but_who_came_before_it():
 def test_room_is_kept_until_the_request_is_placed_or_gone():
     books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
     nominations = nominated(Nomination(ask("gpu=2,tflops=80", "first", priority=11), "n", since=NOW))
-    assert not find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node
-    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations.without("first")).by_node
+    assert not found_with(books.fleet, Rules(), ask("tflops=30"), nominations).by_node
+    assert found_with(books.fleet, Rules(), ask("tflops=30"), nominations.without("first")).by_node
     books.run("first", "n-0", of="tflops=80")
-    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-1",)}
+    assert found_with(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-1",)}
 
 
 def test_room_is_kept_per_card_where_it_fits_best():
     books = Books(a_node("n", a_card("n-0"), a_card("n-1"), a_card("n-2"))).run("v", "n-1", of="tflops=50")
     nominations = nominated(Nomination(ask("tflops=40", "first", priority=11), "n"))
-    found = find_beside(books.fleet, Rules(), ask("tflops=60"), nominations)
+    found = found_with(books.fleet, Rules(), ask("tflops=60"), nominations)
     assert found.by_node == {"n": ("n-0", "n-2")}
-    found = find_beside(books.fleet, Rules(), ask("tflops=20"), nominations)
+    found = found_with(books.fleet, Rules(), ask("tflops=20"), nominations)
     assert found.by_node == {"n": ("n-0", "n-2")}
     assert {r.gpu: r.code for stage in found.stages for r in stage.removed} == {"n-1": Code.NOMINATED}
 
@@ -105,17 +100,17 @@ def test_room_is_kept_per_card_where_it_fits_best():
 def test_several_nominated_requests_keep_room_beside_each_other():
     books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
     entries = [Nomination(ask("tflops=60", f"first-{n}", priority=11), "n") for n in range(2)]
-    assert find_beside(books.fleet, Rules(), ask("tflops=50"), nominated(entries[0])).by_node == {"n": ("n-1",)}
-    assert not find_beside(books.fleet, Rules(), ask("tflops=50"), nominated(*entries)).by_node
+    assert found_with(books.fleet, Rules(), ask("tflops=50"), nominated(entries[0])).by_node == {"n": ("n-1",)}
+    assert not found_with(books.fleet, Rules(), ask("tflops=50"), nominated(*entries)).by_node
 
 
 def test_a_request_for_several_cards_keeps_room_on_each_also_while_others_leave():
     books = Books(a_node("n", *(a_card(f"n-{n}") for n in range(3)))).run("busy", "n-0", of="tflops=70", priority=20)
     books.run("leaving", "n-1", of="tflops=70", state=AllocationState.RELEASING)
     nominations = nominated(Nomination(ask("gpu=2,tflops=90", "first", priority=11), "n"))
-    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-0",)}
+    assert found_with(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-0",)}
     books.fleet.release("leaving")
-    assert find_beside(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-0",)}
+    assert found_with(books.fleet, Rules(), ask("tflops=30"), nominations).by_node == {"n": ("n-0",)}
 
 
 def test_what_a_preemption_frees_is_kept_for_whom_it_was_freed():
@@ -154,7 +149,7 @@ def test_kept_room_counts_in_no_quota_and_is_no_victim():
 def test_a_nomination_for_what_is_gone_stops_nobody_else(entry):
     books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
     nominations = nominated(Nomination(ask("tflops=80", "first", priority=11), entry[0], gpus=entry[1]))
-    assert isinstance(choose_beside(books.fleet, Rules(), ask("tflops=100"), nominations), Choice)
+    assert isinstance(placed_with(books.fleet, Rules(), ask("tflops=100"), nominations), Choice)
 
 
 # --- the allocator ---

@@ -12,7 +12,7 @@ from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.observation import LAG_S, Mismatch, foreign_id
 from ullage.core.gang import Gangs
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import Conflict, NotFound

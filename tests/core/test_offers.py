@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.books import a_card, a_node, ask, capped
+from tests.books import a_card, a_node, ask, capped, found_with
 from tests.core.zones import machine
 
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.tree import NO_ROOM
-from ullage.core.placing.nomination import find_beside, kept
+from ullage.core.placing.decision import Candidates, Choice
 from ullage.core.placing.offers import NodeRefusal, Offers
-from ullage.core.placing.selection import Candidates, Choice, Rules
+from ullage.core.placing.reserving import reserving
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
@@ -60,7 +61,7 @@ def told(books: Allocator, offered: Offers, row: int) -> NodeRefusal | None:
 
 
 def by_every_rule(books: Allocator, request: Request, found: Candidates) -> Choice:
-    with kept(books.fleet, books.nominations.before(books.fleet, request)):
+    with reserving(books.fleet, books.nominations.before(books.fleet, request)):
         chosen = books.select(request, found)
     assert isinstance(chosen, Choice)
     return chosen
@@ -77,7 +78,7 @@ def test_each_node_says_what_it_says_alone(seed: int):
         request = ask(draw.choice(TEXTS), uid=f"r{step}")
         offered = books.offers(request)
         for row, node in enumerate(books.fleet.nodes):
-            alone = find_beside(books.fleet, books.rules, request, books.nominations, books.fleet.cards_on(row))
+            alone = found_with(books.fleet, books.rules, request, books.nominations, books.fleet.cards_on(row))
             said = told(books, offered, row)
             assert (said is None) == bool(alone.by_node) == bool(offered.scores[row] > NO_ROOM), node.name
             if said is not None and Code.NOMINATED not in said.counts:

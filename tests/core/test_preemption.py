@@ -25,7 +25,9 @@ from ullage.core.evicting.preemption import (
     filter_with_preempt,
     preempt,
 )
-from ullage.core.placing.selection import Refusal, Rules, check_quota
+from ullage.core.placing.candidates import check_quota
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas, relaxed
 from ullage.model.affinity import NODE_NAME, Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState

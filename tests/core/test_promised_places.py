@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen
+from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen, placed_with
 
 from ullage.core.evicting.eviction import preempt_together
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, fit_together
-from ullage.core.placing.nomination import Nominations, Promised, choose_beside, kept
+from ullage.core.placing.nomination import Nominations, Promised
 from ullage.core.placing.offers import offers
-from ullage.core.placing.selection import Choice, Refusal, Rules
+from ullage.core.placing.reserving import reserving
+from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.nomination import Nomination
 from ullage.model.part import Isolation
@@ -29,7 +31,7 @@ def owed(text: str, *gpus: str, charges: tuple[Charge, ...] = ()) -> Nominations
 def free_beside(books: Books, nominations: Nominations) -> dict[str, tuple[int, int]]:
     """Compute and vram that are left of each card."""
     fleet = books.fleet
-    with kept(fleet, nominations.before(fleet, ask())):
+    with reserving(fleet, nominations.before(fleet, ask())):
         return {
             card.uuid: (int(fleet.compute_free[at]), int(fleet.vram_free[at])) for at, card in enumerate(fleet.cards)
         }
@@ -51,14 +53,14 @@ def test_a_place_that_its_victim_holds_in_part_is_no_user_more_of_a_card():
     fleet, place = books.fleet, Charge(30_000, 4 * GIB)
     nominations, before = owed("tflops=30,vram=4g", "n-0", charges=(place,)), frozen(books.fleet)
     assert free_beside(books, nominations)["n-0"] == (70_000, 8 * GIB)
-    assert isinstance(choose_beside(fleet, Rules(), ask("tflops=70,vram=8g"), nominations), Choice)
-    assert isinstance(choose_beside(fleet, Rules(), ask("tflops=71,vram=8g"), nominations), Refusal)
-    with kept(fleet, nominations.entries):
+    assert isinstance(placed_with(fleet, Rules(), ask("tflops=70,vram=8g"), nominations), Choice)
+    assert isinstance(placed_with(fleet, Rules(), ask("tflops=71,vram=8g"), nominations), Refusal)
+    with reserving(fleet, nominations.entries):
         assert fleet.card_users.tolist() == [1]
         assert fleet.usage["other"] == fleet.usage_of(before[-2]["low"])
     assert frozen(fleet) == before
     apart = replace(place, isolation=Isolation.HARD)
-    with kept(fleet, owed("tflops=30,vram=4g,isolation=hard", "n-0", charges=(apart,)).entries):
+    with reserving(fleet, owed("tflops=30,vram=4g,isolation=hard", "n-0", charges=(apart,)).entries):
         assert fleet.card_users.tolist() == [2]
 
 
@@ -70,7 +72,7 @@ def test_who_leaves_makes_room_for_one_user_and_gives_what_it_holds_once():
     places = [Allocation(f"promised/{n}", "n", part, ("n-0",), charges=(Charge(15_000, GIB),)) for n in range(3)]
     fleet, before = books.fleet, frozen(books.fleet)
     for count, users, free in ((1, 2, 80_000), (2, 2, 70_000), (3, 3, 55_000)):
-        with kept(fleet, [Promised(tuple(places[:count]), ("e1", "e2"))]):
+        with reserving(fleet, [Promised(tuple(places[:count]), ("e1", "e2"))]):
             assert (fleet.card_users.item(0), fleet.compute_free.item(0)) == (users, free)
     assert frozen(fleet) == before
 
@@ -83,7 +85,7 @@ def test_what_several_victims_hold_is_counted_off_several_places_once():
     fleet.charge(Allocation("e1", "n", ResourceRequirement.from_string("cpu=3,gpu=1"), ("n-0",)))
     places = tuple(Allocation(f"promised/{card}", "n", place, (card,)) for card in ("n-0", "n-1"))
     before = frozen(fleet)
-    with kept(fleet, [Promised(places, ("e1",))]):
+    with reserving(fleet, [Promised(places, ("e1",))]):
         assert int(fleet.cpu_free[0]) == had - 4000
         assert set(fleet.holders[fleet.card_of["n-1"]]) == {"promised/n-1"}
         assert set(fleet.holders[fleet.card_of["n-0"]]) == {"e1"}
@@ -92,7 +94,7 @@ def test_what_several_victims_hold_is_counted_off_several_places_once():
 
 def test_a_card_that_is_promised_whole_is_nobodys_part_while_a_part_of_it_is_left():
     books = Books(a_node("n", a_card("n-0"))).run("low", "n-0", of="tflops=50", state=AllocationState.RELEASING)
-    refused = choose_beside(books.fleet, Rules(), ask("tflops=10"), owed("gpu=1", "n-0"))
+    refused = placed_with(books.fleet, Rules(), ask("tflops=10"), owed("gpu=1", "n-0"))
     assert isinstance(refused, Refusal)
     assert refused.code is Code.NOMINATED
 
@@ -101,10 +103,10 @@ def test_places_on_cards_that_are_gone_keep_nobody_out():
     books = Books(a_node("n", a_card("n-0")))
     gone = Allocation("promised/s/0", "n", ResourceRequirement.from_string("gpu=1"), ("gone",))
     nominations = Nominations(sessions=(Promised((gone,)),))
-    assert isinstance(choose_beside(books.fleet, Rules(), ask("gpu=1"), nominations), Choice)
+    assert isinstance(placed_with(books.fleet, Rules(), ask("gpu=1"), nominations), Choice)
     there = replace(gone, gpus=("n-0",))
     nominations = Nominations(sessions=(Promised((there,)),))
-    assert isinstance(choose_beside(books.fleet, Rules(), ask("gpu=1", priority=100), nominations), Refusal)
+    assert isinstance(placed_with(books.fleet, Rules(), ask("gpu=1", priority=100), nominations), Refusal)
 
 
 def in_a_quota() -> tuple[Books, Nominations]:

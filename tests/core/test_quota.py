@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.placing.candidates import find
 from ullage.core.placing.offers import offers
-from ullage.core.placing.selection import Rules, decided_by_sums, find
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import decided_by_sums
 from ullage.core.verdict.quota import (
     SINGLE,
     TOTAL,

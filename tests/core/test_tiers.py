@@ -14,7 +14,7 @@ from ullage.core.learning.fragmentation import Fragments, fits_now
 from ullage.core.placing.draft import fit_together
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
 from ullage.core.strategies.workload import whole_workload
 from ullage.model.allocation import Allocation

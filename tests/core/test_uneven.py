@@ -3,7 +3,8 @@
 import pytest
 from tests.books import GIB, a_card, a_node, ask
 
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.model.error import Conflict
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code

@@ -9,7 +9,8 @@ import pytest
 from ullage.core.admitting.wake import CardLook, Pending, look, woken_by_card, woken_by_node, woken_by_quota
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request

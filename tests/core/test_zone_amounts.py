@@ -13,7 +13,7 @@ from tests.core.zones import kubelet, machine
 
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.alignment import Alignment, ContainerNeeds, Stage
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request

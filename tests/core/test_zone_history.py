@@ -21,7 +21,7 @@ from ullage.core.evicting.preemption import Preemption
 from ullage.core.gang import Gangs
 from ullage.core.kernel.board import FREE, ID
 from ullage.core.placing.adjust import Adjustment, Change
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import UllageError

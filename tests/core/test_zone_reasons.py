@@ -10,8 +10,10 @@ from tests.core.zones import GIB, kubelet, machine
 from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.explain import explain
 from ullage.core.explaining.zone_warning import width_trap
+from ullage.core.placing.candidates import find
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.policy import Policy
-from ullage.core.placing.selection import Refusal, Rules, find
+from ullage.core.placing.rules import Rules
 from ullage.core.sharing.world import Demand, World
 from ullage.core.verdict.sentences import reject_text
 from ullage.model.alignment import Alignment, ContainerNeeds, Stage

@@ -16,9 +16,12 @@ from ullage.core.cycle import schedule
 from ullage.core.evicting.consolidation import Consolidation
 from ullage.core.evicting.preemption import NoPreemption, Preemption
 from ullage.core.gang import Gangs
+from ullage.core.placing.candidates import find
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
-from ullage.core.placing.selection import Choice, Refusal, Rules, choose, find, select
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import place, select
 from ullage.core.sharing.plan import Start, Unbind
 from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
 from ullage.model.alignment import Alignment, ContainerNeeds
@@ -46,7 +49,7 @@ def asked(text: str, uid: str = "r", **claim: object) -> Request:
     return Request(uid, ResourceRequirement.from_string(text), Claim(**claim))  # type: ignore[arg-type]
 
 
-def place(books: Allocator, text: str, uid: str, **claim: object) -> Allocation:
+def alloc(books: Allocator, text: str, uid: str, **claim: object) -> Allocation:
     found = books.alloc(asked(text, uid, **claim), 0.0)
     assert isinstance(found, Allocation), found
     return found
@@ -79,7 +82,7 @@ def test_each_of_many_nodes_is_judged_by_its_own_zones():
     request = asked(f"gpu=4,{SINGLE}")
     found = find(books.fleet, books.rules, request)
     assert found.by_node == {"n9": tuple(f"n9-g{card}" for card in range(4, 8))}
-    assert select(books.fleet, books.rules, request, found.by_node) == choose(books.fleet, books.rules, request)
+    assert select(books.fleet, books.rules, request, found.by_node) == place(books.fleet, books.rules, request)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -91,12 +94,12 @@ def test_the_stages_find_what_is_chosen(seed):
         text = chance.choice(texts)
         request = asked(text, str(number))
         candidates = find(books.fleet, books.rules, request)
-        chosen = choose(books.fleet, books.rules, request)
+        chosen = place(books.fleet, books.rules, request)
         assert bool(candidates.by_node) == isinstance(chosen, Choice)
         if isinstance(chosen, Choice):
             assert set(chosen.gpus) <= set(candidates.by_node[chosen.node])
             simulated = books.simulate(request).outcome
-            placed = place(books, text, request.uid)
+            placed = alloc(books, text, request.uid)
             assert placed.gpus == simulated.gpus == chosen.gpus
             assert placed.placement == simulated.placement == chosen.placement
     assert_books_are_true(books)

@@ -12,7 +12,7 @@ from tests.kube.pod_resources import PodResourcesServer, container, devices, lis
 
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.inventory.pci import list_addresses, read_devices
 from ullage.inventory.pci_cards import find_cards
 from ullage.kube.client.objects import Node as NodeObject

@@ -23,7 +23,8 @@ from recorded_topology import EIGHT, two_sockets, v100
 
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import NvmlCards
 from ullage.model.claim import Request

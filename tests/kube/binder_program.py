@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.kube.conftest import until
 from tests.kube.leader_program import say
 from ullage.bootstrap.kube_front import make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.client.changes import Bind, Change
 from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi

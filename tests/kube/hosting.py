@@ -15,7 +15,7 @@ from tests.kube.conftest import until
 from tests.kube.hami_node import HamiNodes
 from tests.kube.test_front import Running, a_node, a_pod
 from ullage.bootstrap.kube_front import FrontSettings, make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources

@@ -23,7 +23,7 @@ from tests.kube.kubelet import Kubelets
 from tests.kube.listening import served
 from tests.kube.test_scheduler import CARDS, scheduled  # noqa: F401 - the fixture
 from ullage.bootstrap.kube_front import FrontSettings, make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Authentication, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources

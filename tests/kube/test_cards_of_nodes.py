@@ -11,7 +11,7 @@ import pytest
 
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.objects import Node as NodeObject
 from ullage.kube.nodes import node_of

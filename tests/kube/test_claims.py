@@ -39,7 +39,7 @@ from tests.kube.conftest import until
 from tests.kube.hosting import a_binding, labels_of
 from tests.kube.test_front import a_pod, binding, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.claims.taint_rules import TaintRules
 from ullage.kube.client.http import HttpKubeApi

@@ -15,7 +15,7 @@ from tests.kube.conftest import until
 from tests.kube.test_claims import holders, let_go, running
 from tests.kube.test_front import put
 from ullage.bootstrap.kube_front import make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.client.changes import Change, Patch
 from ullage.kube.client.errors import Unreachable, VersionConflict
 from ullage.kube.client.http import HttpKubeApi

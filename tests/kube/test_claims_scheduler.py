@@ -20,7 +20,7 @@ from tests.kube.control_plane import ControlPlane, binary
 from tests.kube.kubelet import Kubelets
 from tests.kube.test_claims_crashes import Mortal
 from ullage.bootstrap.kube_front import make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.client.changes import Create, Delete, Patch
 from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi

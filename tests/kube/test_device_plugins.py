@@ -31,7 +31,7 @@ from tests.kube.hami_node import (
 )
 from tests.kube.test_front import Running, a_node, cards_of, put, running
 from ullage.bootstrap.kube_front import FrontSettings, make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Bind, Change, Create, Delete, Patch, PatchType

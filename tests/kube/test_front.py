@@ -17,7 +17,7 @@ from tests.kube.api_server import ApiServer, Canned
 from tests.kube.at_work import at_work
 from tests.kube.conftest import until
 from ullage.bootstrap.kube_front import FrontSettings, make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube import metrics
 from ullage.kube.app import make_app
 from ullage.kube.client.api import ALL, Selection, WatchEvent

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kube.fake_informer import FakeInformer
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.events import PodEvent

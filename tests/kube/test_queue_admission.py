@@ -17,7 +17,7 @@ from tests.kube.conftest import until
 from tests.kube.hami_node import hami_node
 from tests.kube.test_front import GPU, a_node, a_pod, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate

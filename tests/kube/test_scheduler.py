@@ -16,7 +16,7 @@ from tests.kube.kubelet import Kubelets
 from tests.kube.listening import served
 from tests.ports import free_port
 from ullage.bootstrap.kube_front import FrontSettings, make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.app import make_app
 from ullage.kube.client.api import Selection
 from ullage.kube.client.changes import Create, Delete

@@ -8,7 +8,7 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.hosting import TURNS, Hosting, a_machine, hosting, pod_of
 from tests.kube.test_front import cards_of, put
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.gate import Scope
 from ullage.kube.client.http import HttpKubeApi

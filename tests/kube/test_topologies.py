@@ -15,7 +15,7 @@ from tests.kube.at_work import at_work
 from tests.kube.conftest import until
 from tests.kube.test_front import GPU, a_node, a_pod, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front

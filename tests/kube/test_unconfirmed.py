@@ -13,7 +13,7 @@ from tests.kube.conftest import until
 from tests.kube.faults import FaultyApi, Server
 from tests.kube.test_front import a_node, a_pod
 from ullage.bootstrap.kube_front import make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.client.changes import Bind, Change, Patch
 from ullage.kube.client.errors import Forbidden, Unreachable
 from ullage.kube.client.kinds import LEASES

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.kube.faults import FAULTS, FaultyApi, Server
 from tests.kube.test_front import a_node, a_pod
 from ullage.bootstrap.kube_front import make_front
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
 from ullage.model.allocation import AllocationState

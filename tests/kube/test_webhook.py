@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from tests.kube.patches import apply_operations
 from tests.wire.kubernetes.samples import sample
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.kube.webhook.admission import nowhere, over_quota
 from ullage.kube.webhook.app import make_webhook_app

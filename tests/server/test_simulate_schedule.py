@@ -8,7 +8,8 @@ import pytest
 from tests.wire.pod.pods import containers, needs, pod
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request

@@ -19,9 +19,10 @@ from ullage.core.books.trial import trial
 from ullage.core.evicting.attempt import lock_stays
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.evicting.victims import Cost, budgets_of, cost_of, shield
+from ullage.core.placing.candidates import find
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.feasibility import summable
-from ullage.core.placing.nomination import kept
-from ullage.core.placing.selection import Refusal, find
+from ullage.core.placing.reserving import reserving
 from ullage.core.sharing.world import Phase
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
@@ -225,7 +226,7 @@ class RequestWatch:
         fleet, allocator = state.fleet, state.allocator
         if self._fits_as_it_is(request):
             self.fail(f"{request.uid} fits without {found.uids}")
-        with kept(fleet, allocator.nominations.before(fleet, request)):
+        with reserving(fleet, allocator.nominations.before(fleet, request)):
             for spared in found.uids:
                 if self._fits_without(request, found.choice.node, [uid for uid in found.uids if uid != spared]):
                     self.fail(f"{request.uid} fits although {spared} stays; {found.uids} were to go")
@@ -283,7 +284,7 @@ class RequestWatch:
             self._let_go(fleet)
             for place in self._promised_places():
                 fleet.charge(replace(place, id=f"promised/{place.id}"), force=True)
-            with kept(
+            with reserving(
                 fleet, [each for each in allocator.nominations.waiting(fleet) if each.request.uid != request.uid]
             ):
                 return find(fleet, allocator.rules, request).by_node
@@ -302,7 +303,7 @@ class RequestWatch:
             with trial(fleet):
                 for uid in {victim.uid for winner in winners for victim in winner.victims} & fleet.leaving:
                     fleet.release(uid)
-                with kept(fleet, winners):
+                with reserving(fleet, winners):
                     yield find(fleet, allocator.rules, request).by_node
 
     def _let_go(self, fleet: Fleet) -> None:

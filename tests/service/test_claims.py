@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.core.books.fleet import OtherUsage
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.device_search import Pick
 from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator

@@ -10,7 +10,8 @@ from tests.books import a_card, a_node, ask
 from tests.clock import Clock
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, NotFound, Unavailable
 from ullage.model.node import Node

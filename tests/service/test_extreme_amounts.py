@@ -6,7 +6,7 @@ import pytest
 from tests.core.zones import kubelet, machine
 from tests.lab import Machine
 
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.claim import Request
 from ullage.model.quantity import MAX_INT32, MAX_INT64
 from ullage.model.rejection import Code

@@ -12,7 +12,8 @@ import pytest
 from tests.books import a_card, a_node, ask
 from tests.clock import Clock
 
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import GangClaim, Request

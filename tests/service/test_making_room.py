@@ -9,8 +9,8 @@ from tests.service.test_restart import Machine
 
 from ullage.core.evicting.consolidation import Consolidation, NoConsolidation
 from ullage.core.evicting.preemption import NoPreemption
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.nomination import NOMINATED_TTL_S
-from ullage.core.placing.selection import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict

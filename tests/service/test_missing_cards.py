@@ -12,7 +12,7 @@ import pytest
 from tests.service.test_restart import Machine
 
 from ullage.core.books.fleet import Usage
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict

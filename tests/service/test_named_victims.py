@@ -2,7 +2,7 @@
 
 import pytest
 
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu

@@ -7,7 +7,7 @@ from tests.core.zones import kubelet, machine
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.explain import smaller_requests
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState, Charge

@@ -9,7 +9,7 @@ from tests.core.zones import machine
 from tests.lab import Lab, Machine
 
 from ullage.core.books.observation import LAG_S, foreign_id
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import NotFound

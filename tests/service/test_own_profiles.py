@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.lab import Lab
 
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Slot
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu

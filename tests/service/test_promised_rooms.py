@@ -8,8 +8,9 @@ from tests.service.test_executor_lives import slow
 
 from ullage.core.evicting.preemption import NoPreemption
 from ullage.core.gang import GangPhase
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.policy import Policy
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.sharing.plan import Evict
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request

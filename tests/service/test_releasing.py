@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.lab import Lab, a_node
 
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import NotFound

@@ -28,7 +28,7 @@ from ullage.bootstrap.settings import Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.tls import TlsFiles
 from ullage.bootstrap.warm import warm
-from ullage.core.placing.selection import WORKERS_PER_NODE, Rules
+from ullage.core.placing.rules import WORKERS_PER_NODE, Rules
 from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.kube.bindings.front import BindingTerms, FrontBindings
 from ullage.kube.bindings.store import Sources
 from ullage.kube.claims.claiming import Claiming

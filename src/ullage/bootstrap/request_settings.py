@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ullage.core.placing.selection import WORKERS_PER_NODE, Rules
+from ullage.core.placing.rules import WORKERS_PER_NODE, Rules
 from ullage.core.strategies import strategy_named
 from ullage.core.strategies.load import Weights
 from ullage.model.claim import Claim

@@ -13,7 +13,7 @@ import msgspec
 from ullage.bootstrap.kube_settings import KubeSection
 from ullage.bootstrap.request_settings import RequestsSection
 from ullage.core.placing.policy import Order, Policy
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
 from ullage.inventory.facts import CardFacts

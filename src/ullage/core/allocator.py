@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from ullage.core.books.bind_handlers import BindHandlers, Handler
 from ullage.core.books.capacity import CardRoom, limits_of, refuses_limit, room_of
 from ullage.core.books.departed import HISTORY, Departed, Freed
@@ -41,33 +43,13 @@ from ullage.core.evicting.preemption import (
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets, budgets_of
 from ullage.core.learning.learned import Learning
 from ullage.core.placing.adjust import Adjustment, Change, change_of
-from ullage.core.placing.nomination import (
-    NO_NOMINATIONS,
-    Promised,
-    choose_beside,
-    choose_held,
-    find_beside,
-    kept,
-    refusal_beside,
-    refusals_beside,
-)
+from ullage.core.placing.candidates import find, refusals_on
+from ullage.core.placing.decision import Candidates, Choice, Refusal, Scores
+from ullage.core.placing.nomination import NO_NOMINATIONS, Ahead, Promised
 from ullage.core.placing.offers import Offers, offers
-from ullage.core.placing.selection import (
-    Candidates,
-    Choice,
-    Refusal,
-    Rules,
-    Scores,
-    Taken,
-    choose,
-    choose_on,
-    find,
-    placement_of,
-    score,
-    select,
-    take,
-    terms,
-)
+from ullage.core.placing.reserving import reserving
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import Taken, held_place, place, placement_of, score, select, take, terms
 from ullage.core.placing.uneven import NO_AMOUNTS, uneven
 from ullage.core.verdict.filters import charges_on
 from ullage.model.allocation import Allocation, AllocationState
@@ -159,7 +141,7 @@ class Allocator:
     # --- looks ---
 
     def check_quota_and_filter(self, request: Request) -> Candidates | Refusal:
-        """Cards that would do per node beside nominated requests, or why there is none. Changes nothing.
+        """Return the cards per node that would do, with what is reserved charged, or why none would.
 
         Raises:
             Unavailable: not ready. NotFound: the pool is not known.
@@ -168,8 +150,8 @@ class Allocator:
         self._require_ready()
         request.requirement.check_asks()
         self.check_names(request)
-        found = find_beside(self.fleet, self.rules, request, self.nominations)
-        return found if found.by_node else self._refusal(found)
+        found = find(self.fleet, self.rules, request, ahead=self._ahead(request))
+        return found if found.by_node else found.refusal
 
     def filter(self, request: Request, gpus: Sequence[str]) -> Candidates:
         """The cards among these that would do, with what each stage removed. Changes nothing.
@@ -215,15 +197,16 @@ class Allocator:
             return Decision(there, Scores({}, {}), Choice(known.node, known.gpus, known.charges))
         request.requirement.check_asks()
         self.check_names(request)
-        candidates = find_beside(self.fleet, self.rules, request, self.nominations)
-        with kept(self.fleet, self.nominations.before(self.fleet, request)):
+        ahead = self._ahead(request)
+        candidates = find(self.fleet, self.rules, request, ahead=ahead)
+        with reserving(self.fleet, ahead):
             scores = self.score(request, candidates)
         if not candidates.by_node:
-            return Decision(candidates, scores, self._refusal(candidates))
+            return Decision(candidates, scores, candidates.refusal)
         outcome = self._choose(request)
         if isinstance(outcome, Refusal):
             return Decision(candidates, scores, outcome)
-        with kept(self.fleet, self.nominations.before(self.fleet, request)):
+        with reserving(self.fleet, ahead):
             return Decision(candidates, scores, outcome, terms(self.fleet, self.rules, request, outcome.node))
 
     # --- preemption ---
@@ -365,11 +348,12 @@ class Allocator:
             code = "already-assumed" if known.state is AllocationState.ASSUMED else "already-bound"
             raise Conflict(f"{request.uid} holds {', '.join(known.gpus)}; release it first", code=code)
         self.see(request)
-        against = refusals_beside(self.fleet, self.rules, request, self.nominations, cards)
+        ahead = self._ahead(request)
+        against = refusals_on(self.fleet, self.rules, request, cards, ahead)
         if against:
             return Refusal(against)
         node = self.fleet.nodes[int(self.fleet.card_row[cards[0]])].name
-        with kept(self.fleet, self.nominations.before(self.fleet, request)):
+        with reserving(self.fleet, ahead):
             choice = Choice(node, self.fleet.uuids(cards), charges_on(self.fleet, cards, request.requirement))
         return self._enter(self._allocation(request, choice, now))
 
@@ -385,18 +369,10 @@ class Allocator:
         row = self.fleet.row_of.get(node)
         if row is None:
             raise NotFound(f"node {node} is not known", code="unknown-node", field="node")
-        promised = choose_held(self.fleet, self.rules, request, self.nominations)
-        if promised is not None and promised.node == node:
-            return promised
-        with kept(self.fleet, self.nominations.before(self.fleet, request)):
-            chosen = choose_on(self.fleet, self.rules, request, row)
-        if chosen is not None:
-            return chosen
-        found = find_beside(self.fleet, self.rules, request, self.nominations, self.fleet.cards_on(row))
-        if not found.by_node:
-            return self._refusal(found)
-        with kept(self.fleet, self.nominations.before(self.fleet, request)):
-            return self.select(request, found)
+        held = held_place(self.fleet, self.rules, request, self.nominations)
+        if held is not None and held.node == node:
+            return held
+        return place(self.fleet, self.rules, request, rows=np.array([row]), ahead=self._ahead(request))
 
     def assume_on(self, request: Request, node: str, now: float) -> Allocation | Refusal:
         """Reserve the best cards of a node for a request, until `commit` or `forget`; a repeat has the same.
@@ -555,7 +531,7 @@ class Allocator:
             raise Conflict(f"{uid} is not bound; only a bound allocation can be adjusted", code="not-allocated")
         assert known.claim is not None
         asker = Request(uid, known.requirement, known.claim)
-        with kept(self.fleet, self.nominations.before(self.fleet, asker)):
+        with reserving(self.fleet, self._ahead(asker)):
             outcome = change_of(self.fleet, self.rules, known, change)
             if not isinstance(outcome, Adjustment):
                 return outcome
@@ -582,7 +558,7 @@ class Allocator:
             raise Conflict(f"{uid} is not assumed; assume cards for it first", code="not-assumed")
         assert known.claim is not None
         asker = Request(uid, known.requirement, known.claim)
-        with kept(self.fleet, self.nominations.before(self.fleet, asker)):
+        with reserving(self.fleet, self._ahead(asker)):
             found = uneven(self.fleet, self.rules, known, vram, compute_ppm)
         return found if isinstance(found, Refusal) else self._enter(found)
 
@@ -810,13 +786,12 @@ class Allocator:
 
     def _choose(self, request: Request) -> Choice | Refusal:
         """The place that is held for the request, or the best."""
-        if not self.nominations:
-            return choose(self.fleet, self.rules, request)
-        held = choose_held(self.fleet, self.rules, request, self.nominations)
-        return held or choose_beside(self.fleet, self.rules, request, self.nominations)
+        held = held_place(self.fleet, self.rules, request, self.nominations)
+        return held or place(self.fleet, self.rules, request, ahead=self._ahead(request))
 
-    def _refusal(self, found: Candidates) -> Refusal:
-        return refusal_beside(found) if self.nominations else found.refusal
+    def _ahead(self, request: Request) -> list[Ahead]:
+        """Return those whose reserved room this request leaves alone."""
+        return self.nominations.before(self.fleet, request)
 
     def _refuses_limits(self, known: Allocation, after: Allocation) -> Rejection | None:
         row = self.fleet.row_of.get(known.node)

@@ -31,10 +31,10 @@ from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.eviction import preempt_together
 from ullage.core.evicting.victims import budgets_of
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, by_size, fit_as_kept, fit_together
 from ullage.core.placing.feasibility import runs
 from ullage.core.placing.nomination import NOMINATED_TTL_S, Nominations
-from ullage.core.placing.selection import Choice, Refusal
 from ullage.core.verdict.sentences import CURES
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request

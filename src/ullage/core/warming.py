@@ -16,10 +16,11 @@ from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.explain import reject
 from ullage.core.learning.fragmentation import Fragments, fits_now
 from ullage.core.placing import placement
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.draft import Misfit, fit_together
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.sharing import shares
 from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
 from ullage.core.strategies.leftover import leftover

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.kube.bindings.gate import Admitted
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.nowhere_text import asked_text
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.kube.bindings.gate import Admitted, Gate
 from ullage.kube.card_offers import CardOffers, requests, sharing
 from ullage.kube.client.api import KubeApi

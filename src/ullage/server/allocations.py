@@ -16,7 +16,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.preemption import NoPreemption
 from ullage.core.explaining.zone_warning import weaker_predictions, width_trap
 from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
-from ullage.core.placing.selection import Choice, Refusal
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.model.allocation import Allocation, Charge

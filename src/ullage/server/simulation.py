@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from ullage.core.allocator import Allocator, Decision
 from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.zone_warning import weaker_predictions
-from ullage.core.placing.selection import Candidates, Choice, Refusal, Scores, check_quota
+from ullage.core.placing.candidates import check_quota
+from ullage.core.placing.decision import Candidates, Choice, Refusal, Scores
 from ullage.core.verdict.counted import amounts_on, cores_on
 from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.sentences import MEANINGS, reject_text

@@ -13,7 +13,7 @@ from ullage.core.allocator import ASSUMED_TTL_S, Decision
 from ullage.core.books.capacity import NodeCapacity, node_capacity
 from ullage.core.books.departed import Freed
 from ullage.core.placing.adjust import Adjustment, Change
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import NotFound

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.kernel.columns import CHANGED
-from ullage.core.placing.selection import Choice, Refusal
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.verdict.device_search import (
     MAX_STEPS,
     Offer,

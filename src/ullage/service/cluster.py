@@ -25,8 +25,9 @@ from ullage.core.evicting.preemption import Preemption
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets
 from ullage.core.explaining.nowhere import nowhere
 from ullage.core.explaining.nowhere_text import nowhere_text
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.offers import NodeRefusal
-from ullage.core.placing.selection import Choice, Refusal, Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.placing.uneven import NO_AMOUNTS, lacking
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.core.verdict.filters import charge_on

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ullage.core.allocator import Allocator
 from ullage.core.evicting.consolidation import Consolidation, Move, NoConsolidation
-from ullage.core.placing.selection import Choice
+from ullage.core.placing.decision import Choice
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict

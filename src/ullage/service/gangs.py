@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ullage.core.admitting.gang_state import Answer, GangOutcome, GangPhase, GangStanding
 from ullage.core.gang import Gangs
 from ullage.core.placing.domain import spans
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ullage.core.admitting.turns import Unit
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code, Cure, Rejection

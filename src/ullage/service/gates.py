@@ -18,8 +18,9 @@ import numpy as np
 
 from ullage.core.admitting.turns import Board, Turns, Unit, in_order, next_turns
 from ullage.core.books.fleet import Fleet
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import place_run
-from ullage.core.placing.selection import Choice, Refusal, Rules
+from ullage.core.placing.rules import Rules
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 
 from ullage.core.cycle import schedule
 from ullage.core.explaining.explain import Reasons, explain
-from ullage.core.placing.nomination import kept_from_sessions
 from ullage.core.placing.policy import Policy
+from ullage.core.placing.reserving import reserving_requests
 from ullage.core.sharing.entitlement import entitlement, entitlement_key
 from ullage.core.sharing.plan import Evict, Keep, Plan, Release, Reuse, Start, Unbind
 from ullage.core.sharing.world import WORKING, Promise, World
@@ -104,7 +104,7 @@ class Loop:
     def _room_kept(self) -> AbstractContextManager[None]:
         """Sessions see the books with the room of nominated requests taken: nobody could evict their executors."""
         allocator = self._state.allocator
-        return kept_from_sessions(allocator.fleet, allocator.nominations, allocator.rules.cap)
+        return reserving_requests(allocator.fleet, allocator.nominations, allocator.rules.cap)
 
     def _entitled(self, world: World) -> dict[str, int]:
         key = entitlement_key(world, self.policy)

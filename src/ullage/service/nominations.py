@@ -11,9 +11,10 @@ from dataclasses import replace
 from ullage.core.admitting.wake import Pending, woken_by_node, woken_by_quota
 from ullage.core.books.fleet import Fleet, Usage
 from ullage.core.evicting.preemption import choice_after
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.feasibility import what_decides
 from ullage.core.placing.nomination import NOMINATED_TTL_S
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.rules import Rules
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.service.events import Events

@@ -14,7 +14,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.explain import Reasons
 from ullage.core.learning.learned import Later, Learning, at_once
 from ullage.core.placing.policy import Policy
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.model.error import Unavailable
 from ullage.model.profile import Profiles

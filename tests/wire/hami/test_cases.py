@@ -5,7 +5,7 @@ import pytest
 from tests.wire.hami.pods import MIB, limits, pod
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node

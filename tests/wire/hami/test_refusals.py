@@ -4,7 +4,8 @@ import pytest
 
 from tests.wire.hami.pods import MIB, limits, pod
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Rules, find
+from ullage.core.placing.candidates import find
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.sentences import CURES, MEANINGS
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Request

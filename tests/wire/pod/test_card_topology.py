@@ -7,7 +7,7 @@ import pytest
 from tests.wire.pod.test_bind_and_reconcile import pod
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation
 from ullage.model.error import InvalidAnnotation
 from ullage.model.gpu import Gpu

@@ -18,10 +18,12 @@ from itertools import compress, groupby
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.kernel.queues import MOST
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, by_size, enter, fit_together
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, kept
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.policy import Order
-from ullage.core.placing.selection import Choice, Refusal, Rules
+from ullage.core.placing.reserving import reserving
+from ullage.core.placing.rules import Rules
 from ullage.core.sharing.entitlement import shortage
 from ullage.core.sharing.shares import Leaf, ShareTree, Vector, dominant_share
 from ullage.core.sharing.world import Demand
@@ -108,7 +110,7 @@ def next_turns(
     with ExitStack() as stack:
         fleet = board.fleet
         stack.enter_context(trial(fleet))
-        stack.enter_context(kept(fleet, board.nominations.waiting(fleet)))
+        stack.enter_context(reserving(fleet, board.nominations.waiting(fleet)))
         promised = [each for _, each in board.promised]
         enter(fleet, [each.request for each in promised], map(_choice_of, promised), now)
         return _Round(board, units, now, reserve_after_s, most, stack).run()
@@ -284,7 +286,7 @@ class _Round:
         nodes = self._nearest(unit)
         if nodes is not None:
             entries = [Nomination(each, nodes[each.uid], self._now, hold=True) for each in unit.requests]
-            self._stack.enter_context(kept(self._fleet, entries))
+            self._stack.enter_context(reserving(self._fleet, entries))
             self._kept[unit.priority] = [uid for uid in unit.uids if uid in self._fleet.ledger]
             self._turns.reserved[unit.key] = [self._free_part(entry) for entry in entries]
         return refusal

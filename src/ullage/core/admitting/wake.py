@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import ZoneRules
 from ullage.core.verdict.filters import CARD
 from ullage.model.allocation import Allocation

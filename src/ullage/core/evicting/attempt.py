@@ -16,8 +16,11 @@ from ullage.core.books.occupancy import worth
 from ullage.core.books.trial import trial
 from ullage.core.evicting.clearing import Clearing
 from ullage.core.evicting.victims import Budgets, Cost, Shield, claim_of, cost_of, lock_on, shield, victim_of
+from ullage.core.placing.candidates import find, same_on_all_cards
+from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.feasibility import quota_allows, summable
-from ullage.core.placing.selection import Candidates, Choice, Refusal, Rules, find, same_on_all_cards, select
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import select
 from ullage.core.verdict.filters import Kind, Stage
 from ullage.core.verdict.quota import Used
 from ullage.model.allocation import Allocation
@@ -201,7 +204,7 @@ def find_open(
     used: Used | None = None,
 ) -> Candidates:
     """`find`, with what the lock of dynamic cards removed before it as the first stage."""
-    found = find(fleet, rules, request, cards, used)
+    found = find(fleet, rules, request, cards, used=used)
     if lock is None:
         return found
     stages = (lock, *(replace(stage, reached=stage.reached and lock.after > 0) for stage in found.stages))

@@ -20,7 +20,7 @@ from ullage.core.kernel import columns as at
 from ullage.core.kernel import victims as kernel
 from ullage.core.kernel.columns import Rows
 from ullage.core.placing.placement import small_fleet
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.strategies import STRATEGIES, strategy_named
 from ullage.core.verdict.shape import shape_of
 from ullage.model.allocation import Allocation

@@ -31,10 +31,14 @@ from ullage.core.evicting.victims import NO_BUDGETS, Budgets
 from ullage.core.kernel import freeing as at
 from ullage.core.kernel import victims
 from ullage.core.kernel.columns import CAP, Rows
+from ullage.core.placing.candidates import find, refusals_on
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.feasibility import over_quota
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, kept
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.placement import Table, table_of
-from ullage.core.placing.selection import Choice, Refusal, Rules, choose, find, placement_of, refusals_on, select
+from ullage.core.placing.reserving import reserving
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import choose, placement_of, select
 from ullage.core.verdict.quota import Quotas
 from ullage.core.verdict.shape import shape_of
 from ullage.model.allocation import Allocation
@@ -122,7 +126,7 @@ def consolidate(
         raise invalid("resreq", str(wanted.requirement), "room is made for whole cards: ask for them, such as gpu=8")
     check_units(units)
     may_move, stays = movable(fleet, now, up_to, budgets)
-    with kept(fleet, nominations.all(fleet)):
+    with reserving(fleet, nominations.all(fleet)):
         look = _Look(fleet, replace(rules, quotas=Quotas(), strategy="best-fit"), wanted, units, tries)
         holders = _Holders(look, may_move)
         stays = stays | holders.without_room()

@@ -16,11 +16,13 @@ from ullage.core.books.trial import trial
 from ullage.core.evicting.clearing import Clearing
 from ullage.core.evicting.preemption import NoPreemption, Preemption, preempt
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets, Cost, victim_of
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, enter, place_run
-from ullage.core.placing.feasibility import room, runs, summable
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, kept, quota_allows_beside
+from ullage.core.placing.feasibility import quota_allows, room, runs, summable
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.placement import table_of
-from ullage.core.placing.selection import Choice, Refusal, Rules
+from ullage.core.placing.reserving import reserving
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.filters import CAPACITY, open_cards
 from ullage.core.verdict.zones import refusal_on
 from ullage.model.allocation import Allocation
@@ -73,10 +75,11 @@ def _evict(
 ) -> dict[str, Preemption] | Refusal:
     """Requests that are alike, none of which fits as it is."""
     request = run[0]
-    allowed = quota_allows_beside(fleet, rules, request, len(run), nominations)
+    ahead = nominations.before(fleet, request)
+    allowed = quota_allows(fleet, rules, request, len(run), ahead)
     if not (summable(rules, request) and allowed):
         return _one_by_one(fleet, rules, run, now, budgets, nominations)
-    with kept(fleet, nominations.before(fleet, request)):
+    with reserving(fleet, ahead):
         return _together(fleet, rules, run, now, budgets)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.evicting.attempt import (
@@ -23,8 +25,11 @@ from ullage.core.evicting.attempt import (
     refusal_of,
 )
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets, Cost, Shield, claim_of, cost_of, victim_of
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, choose_beside, kept, let_leave
-from ullage.core.placing.selection import Candidates, Choice, Refusal, Rules, find, select
+from ullage.core.placing.decision import Candidates, Choice, Refusal
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
+from ullage.core.placing.reserving import release_terminating, reserving
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import choose, place
 from ullage.core.verdict.filters import EXCLUSION
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
@@ -125,7 +130,7 @@ def check_single_node_preempt(
     for victim in named:
         if victim.node != node:
             raise invalid("victims", victim.id, f"name workers of node {node}; this one is on {victim.node}")
-    with kept(fleet, nominations.before(fleet, request)):
+    with reserving(fleet, nominations.before(fleet, request)):
         look = Look.of(fleet, rules, request, now, budgets)
         attempt = attempt_on(look, row, *eligible_of(look, named))
         if attempt.refusal is not None:
@@ -151,9 +156,9 @@ def check_nodes_preempt(
     found: dict[str, Preemption] = {}
     with trial(fleet):
         for row in rows.values():
-            let_leave(fleet, row)
+            release_terminating(fleet, row)
         holders = {node: fleet.card_holders(fleet.cards_on(row)) for node, row in rows.items()}
-        with kept(fleet, nominations.before(fleet, request)):
+        with reserving(fleet, nominations.before(fleet, request)):
             look = Look.of(fleet, rules, request, now, budgets)
             for node, row in rows.items():
                 there = [fleet.ledger[uid] for uid in holders[node]]
@@ -190,20 +195,18 @@ def _with_others(look: Look, row: int, named: Sequence[Allocation], others: Sequ
 def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> int:
     """How many leave a node anyway, if the request fits there when they are gone; 0 if it does not."""
     with trial(fleet):
-        leaving = let_leave(fleet, row)
-        with kept(fleet, nominations.before(fleet, request)):
-            fits = leaving and find(fleet, rules, request, fleet.cards_on(row)).by_node
+        leaving = release_terminating(fleet, row)
+        with reserving(fleet, nominations.before(fleet, request)):
+            fits = leaving and choose(fleet, rules, request, np.array([row])) is not None
     return leaving if fits else 0
 
 
 def choice_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> Choice | None:
     """The cards of a node that a request gets once all who leave it have left; None if it does not fit then."""
     with trial(fleet):
-        let_leave(fleet, row)
-        with kept(fleet, nominations.before(fleet, request)):
-            found = find(fleet, rules, request, fleet.cards_on(row)).by_node
-            chosen = select(fleet, rules, request, found) if found else None
-    return chosen if isinstance(chosen, Choice) else None
+        release_terminating(fleet, row)
+        with reserving(fleet, nominations.before(fleet, request)):
+            return choose(fleet, rules, request, np.array([row]))
 
 
 # --- over all nodes ---
@@ -227,13 +230,14 @@ def preempt(
     """
     if request.uid in fleet.ledger:
         raise Conflict(f"{request.uid} holds cards already; nobody gives way to it", code="already-bound")
-    without = choose_beside(fleet, rules, request, nominations)
+    ahead = nominations.before(fleet, request)
+    without = place(fleet, rules, request, ahead=ahead)
     if isinstance(without, Choice):
         return Preemption(without)
     waits = _waits(fleet, rules, request, nominations)
     if waits is not None:
         return NoPreemption((waits,), without.stages, without.helps)
-    with kept(fleet, nominations.before(fleet, request)):
+    with reserving(fleet, ahead):
         look = Look.of(fleet, rules, request, now, budgets)
         best, attempts = _attempts(look) if without.curable else (None, ())
         if best is None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import start
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.filters import CAPACITY
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request

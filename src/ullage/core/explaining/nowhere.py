@@ -15,9 +15,10 @@ import numpy as np
 
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.explaining.explain import of_empty_card, smaller_requests
+from ullage.core.placing.candidates import find
 from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.offers import NodeRefusal, offers
-from ullage.core.placing.selection import Rules, find
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.filters import CARD, EXCLUSION
 from ullage.core.verdict.zone_remedy import nearest_changes
 from ullage.model.claim import Request

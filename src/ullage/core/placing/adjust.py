@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.counted import asked_on
 from ullage.core.verdict.filters import needs_capacity
 from ullage.core.verdict.sentences import reject_text

@@ -14,19 +14,15 @@ import numpy as np
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
-from ullage.core.kernel.tree import NO_ROOM
+from ullage.core.placing.candidates import find
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.domain import Mask, Wanted, most_within, nearest
-from ullage.core.placing.feasibility import countable, ever, quota_allows, room, runs, summable
-from ullage.core.placing.nomination import (
-    NO_NOMINATIONS,
-    Nominations,
-    choose_beside,
-    choose_kept,
-    kept,
-    quota_allows_beside,
-)
+from ullage.core.placing.feasibility import countable, ever, quota_allows, room, runs
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.placement import table_of
-from ullage.core.placing.selection import Choice, Refusal, Rules, find, placement_of, select
+from ullage.core.placing.reserving import reserving
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import cards_on, choose, decided_by_sums, place, placement_of, reserved_place
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection
@@ -87,7 +83,7 @@ def fit_as_kept(
     choices: dict[str, Choice] = {}
     with trial(fleet):
         for request in requests:
-            found = choose_kept(fleet, rules, request, nominations)
+            found = reserved_place(fleet, rules, request, nominations)
             if found is None:
                 return None
             choices[request.uid] = found
@@ -163,11 +159,12 @@ def place_run(
     """
     request = run[0]
     board = fleet.board
+    ahead = nominations.before(fleet, request)
     alone = board.decides(request.requirement) or board.rules.relative  # CPUs are chosen with it; scores hang together
     alike = countable(rules, request) and not alone
-    if len(run) == 1 or not alike or not quota_allows_beside(fleet, rules, request, len(run), nominations):
+    if len(run) == 1 or not alike or not quota_allows(fleet, rules, request, len(run), ahead):
         return _one_by_one(fleet, rules, run, now, nominations, rows)
-    with kept(fleet, nominations.before(fleet, request)):
+    with reserving(fleet, ahead):
         table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
         names, uuids = fleet.nodes, fleet.uuids
         found = [
@@ -185,7 +182,7 @@ def _one_by_one(
     choices: list[Choice] = []
     with trial(fleet):
         for request in run:
-            found = _choose(fleet, rules, request, nominations, rows)
+            found = _place(fleet, rules, request, nominations, rows)
             if isinstance(found, Refusal):
                 return choices, found
             choices.append(found)
@@ -193,24 +190,21 @@ def _one_by_one(
     return choices, None
 
 
-def _choose(
+def _place(
     fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, rows: Mask | None
 ) -> Choice | Refusal:
-    """As alone; among some nodes by what the strategy makes of each, for prices are of the whole fleet."""
+    """Return the place of one request, or why there is none; of some nodes only that they have no room."""
+    ahead = nominations.before(fleet, request)
     if rows is None:
-        return choose_beside(fleet, rules, request, nominations)
-    with kept(fleet, nominations.before(fleet, request)):
-        if not summable(rules, request) or not quota_allows(fleet, rules, request, 1):
-            found = find(fleet, rules, request, np.nonzero(rows[fleet.card_row])[0].tolist())
-            return select(fleet, rules, request, found.by_node) if found.by_node else found.refusal
-        table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap).refreshed()
-        ranked = np.where(rows, table.ranked, NO_ROOM)
-        row = int(ranked.argmax())
-        cards = None if ranked[row] == NO_ROOM else table.pick(row)
-        if cards is None:
+        return place(fleet, rules, request, ahead=ahead)
+    among = np.flatnonzero(rows)
+    with reserving(fleet, ahead):
+        chosen = choose(fleet, rules, request, among)
+        if chosen is not None:
+            return chosen
+        if decided_by_sums(fleet, rules, request):
             return Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, 1, 0),))
-        node, gpus, charges = fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards)
-        return Choice(node, gpus, charges, float(ranked[row]), placement=table.placed)
+        return find(fleet, rules, request, cards_on(fleet, among)).refusal
 
 
 def enter(fleet: Fleet, requests: Iterable[Request], choices: Iterable[Choice], now: float) -> None:

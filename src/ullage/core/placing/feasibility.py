@@ -11,8 +11,10 @@ from itertools import groupby
 
 from ullage.core.books.fleet import Column, Fleet, Usage
 from ullage.core.kernel import columns as at
+from ullage.core.placing.nomination import Ahead
 from ullage.core.placing.placement import table_of
-from ullage.core.placing.selection import Rules
+from ullage.core.placing.reserving import reserving
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.counted import asked_on
 from ullage.core.verdict.quota import with_pre_scheduled
 from ullage.core.verdict.shape import shape_of
@@ -43,14 +45,20 @@ def what_decides(request: Request) -> tuple[object, ...]:
     return request.requirement, request.strategy, claim.namespace, claim.promise, claim.priority
 
 
-def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bool:
-    """Whether the quotas certainly allow so many more of a request, whatever cards they get.
+def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int, ahead: Sequence[Ahead] = ()) -> bool:
+    """Return whether the quotas certainly allow so many more of a request, whatever cards they get.
 
-    Where its amounts depend on the card, as if all cards were of the kind that counts most.
+    Where its amounts depend on the card, as if all cards were of the kind that counts most. What others gave way to
+    for those `ahead` counts in the quota of its namespace.
     """
-    namespace, count = request.claim.namespace, request.requirement.gpu_count
-    if not rules.quotas.levels(namespace):
+    if not rules.quotas.levels(request.claim.namespace):
         return True
+    with reserving(fleet, ahead):
+        return _quota_allows(fleet, rules, request, units)
+
+
+def _quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bool:
+    namespace, count = request.claim.namespace, request.requirement.gpu_count
     allowed = shape_of(fleet, request.requirement).rows[1:, at.ALLOWED]
     kinds = [card for kind, card in enumerate(fleet.kinds) if allowed[kind]]
     for asked in {asked_on(fleet, request, [card] * count) for card in kinds}:

@@ -18,8 +18,12 @@ import numpy.typing as npt
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.kernel.columns import NEEDS
 from ullage.core.kernel.tree import NO_ROOM
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, kept
-from ullage.core.placing.selection import ZONES, Candidates, Rules, decided_by_sums, find, table_for
+from ullage.core.placing.candidates import ZONES, find
+from ullage.core.placing.decision import Candidates
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
+from ullage.core.placing.reserving import reserving
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import decided_by_sums, table_for
 from ullage.core.verdict.equivalence import NodeClass, class_of_node, node_classes
 from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.quota import Quotas
@@ -89,7 +93,7 @@ def offers(
     refused[asked] = told.of(asked)
     ahead = nominations.before(fleet, request)
     if ahead:
-        with kept(fleet, ahead):
+        with reserving(fleet, ahead):
             scores = table_for(fleet, rules, request).ranked.copy()
             if sums and not decided_by_sums(fleet, rules, request):  # a quota has too little beside them
                 scores[:] = NO_ROOM

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.selection import Refusal, Rules
+from ullage.core.placing.decision import Refusal
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.counted import asked_on
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.claim import Request

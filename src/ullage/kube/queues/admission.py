@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from ullage.core.placing.selection import Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.changes import Patch, PatchType

@@ -1,0 +1,102 @@
+"""The answers to a request for cards: candidates, scores, a choice or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ullage.core.verdict.filters import Stage
+from ullage.core.verdict.sentences import MEANINGS, first_text
+from ullage.model.allocation import Charge
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.zone_placement import ZonePlacement
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Cards that would do, per node in order of name, and what each stage did to get there.
+
+    `curable`, where there are none, says whether freed capacity could help on any node. `with_reserved` says that room
+    was reserved for others while they were judged.
+    """
+
+    by_node: dict[str, tuple[str, ...]]
+    stages: tuple[Stage, ...]
+    curable: bool = False
+    with_reserved: bool = False
+
+    @property
+    def refusals(self) -> Sequence[Rejection]:
+        """Why there is none: what the stage that emptied the list removed; nothing if there are some."""
+        if self.by_node:
+            return ()
+        removed = next((stage.removed for stage in self.stages if stage.reached and not stage.after), ())
+        return removed or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),)
+
+    @property
+    def refusal(self) -> Refusal:
+        """Why there is none: what is reserved for others first, if that is in the way."""
+        if not self.with_reserved:
+            return Refusal(self.refusals, self.stages, self.curable)
+        removed = (rejection for stage in self.stages for rejection in stage.removed)
+        reserved = (rejection for rejection in removed if rejection.code is Code.NOMINATED)
+        others = (rejection for rejection in self.refusals if rejection.code is not Code.NOMINATED)
+        return Refusal((*reserved, *others), self.stages, self.curable)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Higher is better: per node, and per node and card."""
+
+    nodes: dict[str, float]
+    cards: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The node and cards a request gets, and what it takes of each; where they lie in the books that were looked at.
+
+    `placement` says in which zones it lies, if that was decided with it.
+    """
+
+    node: str
+    gpus: tuple[str, ...]
+    charges: tuple[Charge, ...]
+    score: float = 0
+    cards: Sequence[int] | None = field(default=None, compare=False, repr=False)
+    placement: ZonePlacement | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Refusal:
+    """Why a request gets nothing: the first rejection decides, `stages` tell the whole story.
+
+    `helps` says whether freed capacity could help on any node, where whole nodes were looked at. As text it is the
+    deciding reason in one sentence.
+    """
+
+    rejections: Sequence[Rejection]
+    stages: tuple[Stage, ...] = ()
+    helps: bool | None = None
+
+    @property
+    def code(self) -> Code:
+        """The deciding reason."""
+        return self.rejections[0].code if self.rejections else Code.NO_CANDIDATE
+
+    @property
+    def curable(self) -> bool:
+        """Whether freed capacity could help at all, so that preemption is worth a try."""
+        return any(map(_is_curable, self.rejections)) if self.helps is None else self.helps
+
+    def __str__(self) -> str:
+        if not self.rejections:
+            return f"{self.code}: {MEANINGS[self.code]}"
+        return f"{self.code}: {first_text(self.rejections)}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.code}, {len(self.rejections)} rejections, curable={self.curable}>"
+
+
+def _is_curable(rejection: Rejection) -> bool:
+    return rejection.cure in (Cure.CAPACITY, Cure.QUOTA)
