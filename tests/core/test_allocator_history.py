@@ -16,7 +16,7 @@ from ullage.core.books.fleet import Fleet, Usage
 from ullage.core.placing.adjust import Adjustment, Change
 from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.rules import Rules
-from ullage.core.placing.selection import choose
+from ullage.core.placing.selection import place
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
@@ -369,7 +369,7 @@ class History(RuleBasedStateMachine):
         assert self.unchanged(lambda: self.allocator.simulate(request)) == outcome
         held = self.allocator.fleet.ledger.get(request.uid)
         if held is None:
-            assert choose(self.allocator.fleet, self.allocator.rules, request) == outcome.outcome
+            assert place(self.allocator.fleet, self.allocator.rules, request) == outcome.outcome
         if isinstance(outcome.outcome, Choice):
             told = outcome.outcome
             got = self.allocator.alloc(request, self.tick()) if held is None else held

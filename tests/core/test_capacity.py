@@ -16,7 +16,7 @@ from ullage.core.placing.adjust import Adjustment, Change
 from ullage.core.placing.candidates import find
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
-from ullage.core.placing.selection import choose, select
+from ullage.core.placing.selection import place, select
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, NotFound
@@ -335,7 +335,7 @@ def test_limits_never_exceed_virtual_capacity_and_every_way_to_ask_agrees(steps)
         fleet, rules = bounded.fleet, bounded.rules
         candidates = find(fleet, rules, asked)
         slow = select(fleet, rules, asked, candidates.by_node) if candidates.by_node else None
-        fast = choose(fleet, rules, asked)
+        fast = place(fleet, rules, asked)
         assert (fast if slow is not None else None) == slow
         assert isinstance(fast, Refusal) == (slow is None)
         free = find(fleet, replace(rules, oversubscription={}), asked)
