@@ -140,6 +140,16 @@ def test_a_record_is_written_only_for_a_log_that_is_on_the_disk(path: Path, monk
     assert recorded.commits == 2, "the start and the session"
 
 
+def test_a_write_of_nothing_is_no_commit(path: Path) -> None:
+    store = open_store(str(path))
+    store.load()
+    store.write(SESSION).result()
+    before = read_log(log_path(path)).commits
+    store.write().result()
+    assert read_log(log_path(path)).commits == before
+    store.close()
+
+
 def test_records_are_on_the_disk_before_the_log_is_begun_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = (each for each in database._SETTINGS if "autocheckpoint" not in each)
     monkeypatch.setattr(database, "_SETTINGS", (*settings, "wal_autocheckpoint = 8"))

@@ -118,7 +118,8 @@ class Writer:
         return True
 
     def _write_group(self, group: list[_Request]) -> None:
-        if self._failure is None:
+        # A write of nothing waits for those before it, which are durable by now.
+        if self._failure is None and any(request.records for request in group):
             try:
                 self._when_there_is_room(lambda: self._commit(group))
                 self._when_there_is_room(self._database.attest)
