@@ -387,14 +387,14 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
 def routes() -> str:
     """Every endpoint under /v1."""
     nothing = cast("Any", None)
-    handlers, requests = Api(nothing, nothing, nothing), AllocationApi(nothing)
+    handlers, requests = Api(nothing, nothing, nothing), AllocationApi(nothing, nothing)
     service = cast("Any", SimpleNamespace(gangs=None, quotas=None, state=SimpleNamespace(allocator=None)))
     fronts = (
         handlers,
         requests,
         QuotaApi(service),
         GangApi(service, requests),
-        ConsolidationApi(service),
+        ConsolidationApi(service, nothing),
         PodApi(service),
         Streams(nothing, nothing, handlers, Path()),
     )

@@ -9,7 +9,9 @@ from tests.books import Books, a_card, a_node, content
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
-from ullage.core.evicting.consolidation import Consolidation, Cost, NoConsolidation, Stays, consolidate
+from ullage.core.evicting.consolidation import consolidate
+from ullage.core.evicting.movable import Stays
+from ullage.core.evicting.moving import Consolidation, Cost, NoConsolidation
 from ullage.core.evicting.preemption import Budgets
 from ullage.core.kernel.freeing import NEVER, share_out
 from ullage.core.placing.nomination import Nominations

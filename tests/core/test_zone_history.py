@@ -16,7 +16,7 @@ from tests.core.zones import kubelet, machine
 
 from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.evicting.consolidation import Consolidation
+from ullage.core.evicting.moving import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.gang import Gangs
 from ullage.core.kernel.board import FREE, ID

@@ -30,7 +30,9 @@ from ullage.core.books.following import (
 from ullage.core.books.inventory_check import check_inventory
 from ullage.core.books.observation import Observation, foreign_id, is_unconfirmed, observe
 from ullage.core.books.places import check_places
-from ullage.core.evicting.consolidation import Consolidation, NoConsolidation, consolidate
+from ullage.core.books.slices import at_once
+from ullage.core.evicting.consolidation import check_consolidation, consolidating
+from ullage.core.evicting.moving import Consolidation, MoveQuestion, NoConsolidation
 from ullage.core.evicting.preemption import (
     NoPreemption,
     Preemption,
@@ -269,23 +271,20 @@ class Allocator:
         self.check_names(request)
         return preempt(self.fleet, self.rules, request, now, budgets, self.nominations)
 
-    def consolidate(
-        self, request: Request, units: int, now: float, up_to: int | None = None
-    ) -> Consolidation | NoConsolidation:
-        """Whom to move so that so many like this request fit, none above the priority `up_to`. Changes nothing.
+    def consolidate(self, request: Request, units: int, now: float) -> Consolidation | NoConsolidation:
+        """Whom to move so that so many like this request fit; raises as `move_question`. Changes nothing."""
+        return at_once(consolidating(self.fleet, self.rules, self.move_question(request, units, now)))
 
-        Raises:
-            Unavailable: not ready. NotFound: the pool is not known. InvalidRequest: it is for no whole cards,
-            or the number is out of range.
+    def move_question(self, request: Request, units: int, now: float, up_to: int | None = None) -> MoveQuestion:
+        """What `consolidating` answers; none above the priority `up_to` moves.
 
+        Raises: Unavailable: not ready. NotFound: the pool is not known. InvalidRequest: as `consolidating`.
         """
         self._require_ready()
         self.check_names(request)
-        budgets = budgets_of(self.fleet, self.rules.min_available)
-        kept_for_others = self.nominations.without(request.uid)
-        return consolidate(
-            self.fleet, self.rules, request, units, now, up_to=up_to, budgets=budgets, nominations=kept_for_others
-        )
+        check_consolidation(request, units)
+        budgets, kept_for = budgets_of(self.fleet, self.rules.min_available), self.nominations.without(request.uid)
+        return MoveQuestion(request, units, now, up_to, budgets=budgets, nominations=kept_for)
 
     def nominate(self, nomination: Nomination) -> None:
         """Keep room for a request, until it is placed or `withdraw` ends it; a second time replaces the first."""

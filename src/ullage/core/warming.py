@@ -11,7 +11,7 @@ from ullage.core.allocator import Allocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
 from ullage.core.evicting import clearing, yielding
-from ullage.core.evicting.consolidation import Consolidation
+from ullage.core.evicting.moving import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.explain import reject
 from ullage.core.learning.fragmentation import Fragments, fits_now

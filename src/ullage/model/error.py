@@ -59,6 +59,12 @@ class Conflict(UllageError):
     code = "conflict"
 
 
+class PlanChanged(Conflict):
+    """The allocations changed so that a plan cannot be carried out any more; ask for another one."""
+
+    code = "plan-changed"
+
+
 class VersionChanged(Conflict):
     """Another writer changed the object first: read it again, and repeat the decision."""
 

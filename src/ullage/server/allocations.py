@@ -35,6 +35,7 @@ from ullage.server.preemption import attempt_body, nomination_body, preemption_b
 from ullage.server.rejections import rejection_body
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, Endpoint
+from ullage.server.searches import Searches
 from ullage.service.allocations import Allocations
 from ullage.service.service import Service
 from ullage.wire import allocation as wire
@@ -65,8 +66,9 @@ async def on_refused(_: HttpRequest, error: Exception) -> Response:
 class AllocationApi:
     """Handlers over one service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, searches: Searches) -> None:
         self._service = service
+        self._searches = searches
 
     @property
     def _allocations(self) -> Allocations:
@@ -206,7 +208,9 @@ class AllocationApi:
             found = self._service.preemptions.plan(asked)
             plan = msgspec.structs.replace(plan, preemption=preemption_body(self._fleet, found))
         if body.move:
-            plan = msgspec.structs.replace(plan, room=room_plan(self._service.consolidations.plan(asked, 1, None)))
+            planning = self._service.consolidations.planning
+            moves = await self._searches.result_for(request, lambda: planning(asked, 1, None))
+            plan = msgspec.structs.replace(plan, room=room_plan(moves))
         return plan
 
     async def capacity(self, request: HttpRequest) -> wire.CapacityBody:

@@ -29,6 +29,7 @@ from ullage.server.pods import PodApi
 from ullage.server.quotas import QuotaApi
 from ullage.server.room import RoomGuard
 from ullage.server.routes import openapi
+from ullage.server.searches import Searches
 from ullage.server.streams import Streams
 from ullage.service.service import Service
 from ullage.wire.api import ServerBody
@@ -50,13 +51,14 @@ def make_app(
     """
     answers = Answers(service, server, notes)
     handlers = Api(service, answers, shut_down)
-    requests = AllocationApi(service)
+    searches = Searches()
+    requests = AllocationApi(service, searches)
     endpoints = [
         *handlers.endpoints(),
         *requests.endpoints(),
         *QuotaApi(service).endpoints(),
         *GangApi(service, requests).endpoints(),
-        *ConsolidationApi(service).endpoints(),
+        *ConsolidationApi(service, searches).endpoints(),
         *PodApi(service).endpoints(),
         *Streams(service, answers, handlers, task_logs).endpoints(),
     ]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from starlette.requests import Request as HttpRequest
 
-from ullage.core.evicting.consolidation import NoConsolidation, check_units
+from ullage.core.evicting.consolidation import check_units
+from ullage.core.evicting.moving import Consolidation, NoConsolidation
 from ullage.model.claim import Claim, Request
-from ullage.model.error import invalid
+from ullage.model.error import PlanChanged, invalid
 from ullage.model.name import check_name
 from ullage.server import bodies
 from ullage.server.allocations import BODY_LIMIT, Refused
 from ullage.server.durable import durable
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, Endpoint
+from ullage.server.searches import Searches
 from ullage.service.service import Service
 from ullage.wire import consolidation as wire
 from ullage.wire.allocation import UNNAMED
@@ -21,11 +23,16 @@ _LEAVING = 202
 """The HTTP status when workloads were asked to leave."""
 
 
+_TRIES = 3
+"""Plans that are made for one request while what they need changes."""
+
+
 class ConsolidationApi:
     """Handlers over one service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, searches: Searches) -> None:
         self._service = service
+        self._searches = searches
 
     def endpoints(self) -> list[Endpoint]:
         """Return the only route."""
@@ -47,11 +54,32 @@ class ConsolidationApi:
         body = await bodies.read_body(request, wire.MakeRoom, BODY_LIMIT)
         asked, uids = self._asked(body), _uids(body)
         if body.dry_run:
-            return room_plan(self._service.consolidations.plan(asked, body.count, body.up_to))
-        found = await durable(self._service.consolidations.carry_out, asked, uids, body.up_to)
+            return room_plan(await self._plan(request, asked, body))
+        found = await self._carry_out(request, asked, body, uids)
         if isinstance(found, NoConsolidation):
             raise Refused(found)
         return Answer(_LEAVING, room_plan(found, uids))
+
+    async def _plan(self, request: HttpRequest, asked: Request, body: wire.MakeRoom) -> Consolidation | NoConsolidation:
+        planning = self._service.consolidations.planning
+        return await self._searches.result_for(request, lambda: planning(asked, body.count, body.up_to))
+
+    async def _carry_out(
+        self, request: HttpRequest, asked: Request, body: wire.MakeRoom, uids: list[str]
+    ) -> Consolidation | NoConsolidation:
+        """Carry a plan out, or another one if the first does not hold any more, and so on, some times."""
+        consolidations = self._service.consolidations
+        for left in reversed(range(_TRIES)):
+            consolidations.check_uids(uids)
+            found = await self._plan(request, asked, body)
+            if isinstance(found, NoConsolidation):
+                return found
+            try:
+                return await durable(consolidations.carry_out_plan, asked, uids, body.up_to, found)
+            except PlanChanged:
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     def _asked(self, body: wire.MakeRoom) -> Request:
         claim = Claim(namespace=check_name("namespace", body.namespace), priority=body.priority)

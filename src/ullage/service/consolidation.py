@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ullage.core.allocator import Allocator
-from ullage.core.evicting.consolidation import Consolidation, Move, NoConsolidation
+from ullage.core.books.slices import Slices, at_once
+from ullage.core.evicting.consolidation import consolidating
+from ullage.core.evicting.moving import Consolidation, Move, NoConsolidation
+from ullage.core.evicting.plan_check import still_holds
 from ullage.core.placing.decision import Choice
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
-from ullage.model.error import Conflict
+from ullage.model.error import Conflict, PlanChanged
 from ullage.model.nomination import Nomination
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
@@ -45,25 +48,67 @@ class Consolidations:
         """Who would move so that so many like this request fit; nothing changes.
 
         Raises:
-            InvalidRequest, NotFound, Unavailable: as `Allocator.consolidate`.
+            InvalidRequest, NotFound, Unavailable: as `Allocator.move_question`.
 
         """
-        return self._allocator.consolidate(request, units, self._clock(), up_to)
+        question = self._allocator.move_question(request, units, self._clock(), up_to)
+        return at_once(consolidating(self._allocator.fleet, self._allocator.rules, question))
 
-    def carry_out(
-        self, request: Request, uids: Sequence[str], up_to: int | None, done: Callback
-    ) -> Consolidation | NoConsolidation:
-        """Tell those to go who move, and hold their next places and, under these uids, the room that is made.
+    def planning(self, request: Request, units: int, up_to: int | None) -> Slices[Consolidation | NoConsolidation]:
+        """As `plan`, in slices, of the books as they are now.
 
         Raises:
-            InvalidRequest, NotFound, Unavailable: as `Allocator.consolidate`. Conflict: a uid holds cards, or
-            room is kept for it.
+            InvalidRequest, NotFound, Unavailable: as `Allocator.move_question`.
+
+        """
+        question = self._allocator.move_question(request, units, self._clock(), up_to)
+        self._allocator.fleet.emptied()  # one for all copies
+        return consolidating(self._allocator.fleet.copy(), self._allocator.rules, question)
+
+    def check_uids(self, uids: Sequence[str]) -> None:
+        """Refuse uids under which no room can be held.
+
+        Raises:
+            Conflict: a uid holds cards, or room is kept for it.
 
         """
         for uid in uids:
             if self._allocator.held(uid) is not None or self._allocator.nominations.of(uid) is not None:
                 raise Conflict(f"{uid} holds cards, or room is kept for it; name another uid", code="uid-taken")
-        found = self.plan(request, len(uids), up_to)
+
+    def carry_out(
+        self, request: Request, uids: Sequence[str], up_to: int | None, done: Callback
+    ) -> Consolidation | NoConsolidation:
+        """Plan, and carry the plan out at once.
+
+        Raises:
+            InvalidRequest, NotFound, Unavailable: as `Allocator.move_question`. Conflict: a uid holds cards, or
+            room is kept for it.
+
+        """
+        self.check_uids(uids)
+        return self._carry_out(request, uids, self.plan(request, len(uids), up_to), done)
+
+    def carry_out_plan(
+        self, request: Request, uids: Sequence[str], up_to: int | None, found: Consolidation, done: Callback
+    ) -> Consolidation | NoConsolidation:
+        """Carry out a plan that was made before, if the books still allow it.
+
+        Raises:
+            NotFound, Unavailable: as `Allocator.move_question`. Conflict: a uid holds cards, or room is kept for it.
+            PlanChanged: the plan does not hold any more; nothing is done.
+
+        """
+        self.check_uids(uids)
+        question = self._allocator.move_question(request, len(uids), self._clock(), up_to)
+        if not still_holds(self._allocator.fleet, self._allocator.rules, question, found):
+            raise PlanChanged("what the plan needs changed while it was made; nobody was asked to leave, ask again")
+        return self._carry_out(request, uids, found, done)
+
+    def _carry_out(
+        self, request: Request, uids: Sequence[str], found: Consolidation | NoConsolidation, done: Callback
+    ) -> Consolidation | NoConsolidation:
+        """Tell those to go who move, and hold their next places and, under these uids, the room that is made."""
         records: list[Record] = []
         if isinstance(found, Consolidation):
             for move in found.moves:

@@ -9,9 +9,13 @@ import numpy as np
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.modes import mode_of
+from ullage.core.books.slices import Slices, at_once
 from ullage.core.kernel import victims as at
 from ullage.core.kernel.columns import Rows, Scores
 from ullage.model.allocation import Allocation, AllocationState
+
+_NODES_AT_ONCE = 64
+"""Nodes that one slice reads."""
 
 
 class Columns(NamedTuple):
@@ -42,17 +46,30 @@ class Occupancy:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._numbers: dict[tuple[str, ...], int] = {}
-        self._on = [self._read(row) for row in range(len(fleet.nodes))]
-        fleet.dirty.clear()
-        self._columns = self._joined()
+        self._on: list[_Node] = []
 
     @classmethod
     def of(cls, fleet: Fleet) -> Occupancy:
         """That of this fleet, made when it is first asked for."""
+        return at_once(cls.read(fleet))
+
+    @classmethod
+    def read(cls, fleet: Fleet) -> Slices[Occupancy]:
+        """As `of`, in slices of some nodes."""
         found = fleet.tables.get(cls)
         if not isinstance(found, Occupancy):
-            found = fleet.tables[cls] = cls(fleet)
+            found = cls(fleet)
+            yield from found._read_all()
+            fleet.tables[cls] = found
         return found
+
+    def _read_all(self) -> Slices[None]:
+        for row in range(len(self._fleet.nodes)):
+            if row % _NODES_AT_ONCE == 0:
+                yield
+            self._on.append(self._read(row))
+        self._fleet.dirty.clear()
+        self._columns = self._joined()
 
     def columns(self) -> Columns:
         """Return the occupants as they are now."""

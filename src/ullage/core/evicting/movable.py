@@ -9,6 +9,7 @@ from collections import Counter
 from enum import StrEnum
 
 from ullage.core.books.fleet import Fleet
+from ullage.core.books.slices import Slices
 from ullage.core.evicting.victims import Budgets
 from ullage.model.allocation import Allocation, AllocationState
 
@@ -27,15 +28,24 @@ class Stays(StrEnum):
     NOWHERE = "no-room-elsewhere"
 
 
-def movable(fleet: Fleet, now: float, up_to: int | None, budgets: Budgets) -> tuple[list[Allocation], dict[Stays, int]]:
-    """Those who may be moved, and how many may not for each reason."""
+_AT_ONCE = 500
+"""Allocations of one slice."""
+
+
+def movable(
+    fleet: Fleet, now: float, up_to: int | None, budgets: Budgets
+) -> Slices[tuple[list[Allocation], dict[Stays, int]]]:
+    """Return, in slices, those who may be moved, and how many may not for each reason."""
     found: list[Allocation] = []
     stays: Counter[Stays] = Counter()
     left = dict(budgets.left)
-    for _, allocation in sorted(fleet.ledger.items(), key=lambda entry: (len(entry[1].gpus), entry[0])):
+    everybody = sorted(fleet.ledger.items(), key=lambda entry: (len(entry[1].gpus), entry[0]))
+    for number, (_, allocation) in enumerate(everybody):
+        if number % _AT_ONCE == 0:
+            yield
         if not allocation.gpus:
             continue
-        reason = _stays(fleet, allocation, now, up_to)
+        reason = why_stays(fleet, allocation, now, up_to)
         workload = None if allocation.claim is None else (allocation.claim.namespace, allocation.claim.workload)
         if reason is None and workload in left:
             left[workload] -= 1
@@ -47,7 +57,8 @@ def movable(fleet: Fleet, now: float, up_to: int | None, budgets: Budgets) -> tu
     return found, dict(sorted(stays.items()))
 
 
-def _stays(fleet: Fleet, allocation: Allocation, now: float, up_to: int | None) -> Stays | None:
+def why_stays(fleet: Fleet, allocation: Allocation, now: float, up_to: int | None) -> Stays | None:
+    """Return why an allocation is not moved, whatever the budgets; None if it may be."""
     claim, row = allocation.claim, fleet.row_of.get(allocation.node)
     if claim is None:
         return Stays.EXECUTOR if allocation.of_session else Stays.FOREIGN

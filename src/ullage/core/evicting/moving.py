@@ -1,0 +1,121 @@
+"""Plans that make room by moving: their values, and what is looked at to find one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.movable import Stays
+from ullage.core.evicting.victims import NO_BUDGETS, Budgets
+from ullage.core.placing.decision import Choice, Refusal
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
+from ullage.core.placing.placement import Table, table_of
+from ullage.core.placing.rules import Rules
+from ullage.model.allocation import Allocation
+from ullage.model.claim import Claim, Request
+
+
+class Cost(NamedTuple):
+    """What a plan costs; the smallest is taken, compared from the first field on.
+
+    The highest priority of those who move, how many they are, and how much they hold in thousandths of cards.
+    """
+
+    highest: int
+    number: int
+    gpu_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An allocation that goes to another place. With a `gap` it must leave before there is room for it there."""
+
+    allocation: Allocation
+    to: Choice
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidation:
+    """Where the units go once the moves are made, in this order; without moves they fit as it is.
+
+    `age_s` is for how long the one of those who move runs that has run longest; `least` says that no such plan
+    costs less; `stays` counts those who may not be moved.
+    """
+
+    units: tuple[Choice, ...]
+    moves: tuple[Move, ...]
+    cost: Cost
+    age_s: float
+    least: bool
+    stays: Mapping[Stays, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NoConsolidation(Refusal):
+    """That moving makes room for fewer, as the rejection says, and how many may not be moved, by reason."""
+
+    stays: Mapping[Stays, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveQuestion:
+    """How so many requests like the wanted one come to fit; nobody above the priority `up_to` is moved.
+
+    Room is kept for the `nominations`. `tries` are the plans that are thought through before units are looked at one
+    by one, and for each of these.
+    """
+
+    wanted: Request
+    units: int
+    now: float
+    up_to: int | None = None
+    budgets: Budgets = NO_BUDGETS
+    nominations: Nominations = NO_NOMINATIONS
+    tries: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class MoveContext:
+    """What is wanted, on books in which room that is kept for others is charged."""
+
+    fleet: Fleet
+    rules: Rules
+    wanted: Request
+    units: int
+    tries: int
+
+    def milli(self, allocation: Allocation) -> int:
+        """Return what an allocation holds, in thousandths of cards."""
+        return self.fleet.resources(allocation.requirement).gpu_milli
+
+
+@dataclass(frozen=True, slots=True)
+class MovePlan:
+    """Where units go, and who moves for them; `least` says that no such plan costs less."""
+
+    units: tuple[Choice, ...]
+    moves: tuple[Move, ...]
+    least: bool = True
+
+
+def table_for(look: MoveContext, request: Request) -> Table:
+    """Return the table of a request, up to date."""
+    return table_of(look.fleet, request.requirement, look.rules.strategy_of(request), look.rules.cap).refreshed()
+
+
+def asked_again(allocation: Allocation) -> Request:
+    """What an allocation would ask for again."""
+    return Request(allocation.id, allocation.requirement, allocation.claim or Claim(), "best-fit")
+
+
+def moved(allocation: Allocation, to: Choice) -> Allocation:
+    """Return an allocation as it is at its next place."""
+    return replace(allocation, node=to.node, gpus=to.gpus, charges=to.charges, cards=(), placement=to.placement)
+
+
+def in_turn(look: MoveContext, allocations: Iterable[Allocation]) -> list[Allocation]:
+    """Return those who move in the order in which their places are chosen: the largest first."""
+    return sorted(allocations, key=lambda each: (-look.milli(each), -each.requirement.cpu_milli, each.id))
