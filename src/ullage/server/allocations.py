@@ -20,6 +20,7 @@ from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.model.allocation import Allocation, Charge
+from ullage.model.amounts import Amounts, KnownAmounts
 from ullage.model.claim import PRIORITIES, Claim, Qos, Request
 from ullage.model.error import invalid
 from ullage.model.grant import Grant
@@ -369,17 +370,17 @@ def _adjustment(outcome: Adjustment, allocation: wire.AllocationBody) -> wire.Ad
 
 
 def _pair(amounts: tuple[int, int]) -> wire.PairBody:
-    return wire.PairBody(compute_gflops=amounts[0], vram_bytes=amounts[1])
-
-
-def _amounts(amounts: tuple[int, int], known: tuple[bool, bool]) -> wire.AmountsBody:
-    """Return amounts of a card; unknown ones are in millionths of it."""
     compute, vram = amounts
+    return wire.PairBody(compute_gflops=compute, vram_bytes=vram)
+
+
+def _amounts(amounts: Amounts, known: KnownAmounts) -> wire.AmountsBody:
+    """Return amounts of a card; unknown ones are in millionths of it."""
     return wire.AmountsBody(
-        compute_gflops=compute if known[0] else None,
-        compute_percent=None if known[0] else compute * 100 / PPM,
-        vram_bytes=vram if known[1] else None,
-        vram_percent=None if known[1] else vram * 100 / PPM,
+        compute_gflops=amounts.compute if known.compute else None,
+        compute_percent=None if known.compute else amounts.compute * 100 / PPM,
+        vram_bytes=amounts.vram if known.vram else None,
+        vram_percent=None if known.vram else amounts.vram * 100 / PPM,
     )
 
 

@@ -8,12 +8,13 @@ that says only one of compute and vram, only that one counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ullage.core.books.fleet import Fleet
 from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.amounts import NOTHING, Amounts
 from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.oversubscription import Oversubscription
@@ -21,10 +22,6 @@ from ullage.model.part import Part
 from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 
-Pair = tuple[int, int]
-"""Compute in GFLOPS and vram in bytes."""
-
-_NOTHING: Pair = (0, 0)
 _NO_SECTIONS: Mapping[str, Oversubscription] = {}
 _NO_DISKS: Mapping[str, int] = {}
 
@@ -77,12 +74,12 @@ class CardRoom(NamedTuple):
 def room_of(fleet: Fleet, card: int) -> CardRoom:
     """Return what is free of a card given by its flat position."""
     gpu, row = fleet.cards[card], int(fleet.card_row[card])
-    free = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
+    free = Amounts(max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card])))
     share = min(left / total if total else 0.0 for left, total in zip(free, (gpu.compute, gpu.vram), strict=True))
     return CardRoom(
         fleet.nodes[row].name,
-        None if gpu.compute_gflops is None else free[0],
-        None if gpu.vram_bytes is None else free[1],
+        None if gpu.compute_gflops is None else free.compute,
+        None if gpu.vram_bytes is None else free.vram,
         share,
         len(fleet.holders[card]),
         gpu.usable and fleet.nodes[row].schedulable,
@@ -112,12 +109,12 @@ def node_capacity(
     return NodeCapacity(
         node,
         Part(*total),
-        Part(*_sum(_above(_known(fleet, card), _held(fleet, card, assumed=False)) for card in managed)),
-        Part(*_sum(_above(_known(fleet, card), _held(fleet, card)) for card in managed)),
+        Part(*Amounts.sum_of(_known(fleet, card).above(_held(fleet, card, assumed=False)) for card in managed)),
+        Part(*Amounts.sum_of(_known(fleet, card).above(_held(fleet, card)) for card in managed)),
         Part(*virtual),
-        Part(*_above(virtual, promised)),
-        Part(*_sum(_above(_held(fleet, card), _known(fleet, card)) for card in managed)),
-        Part(*_above(promised, virtual)),
+        Part(*virtual.above(promised)),
+        Part(*Amounts.sum_of(_held(fleet, card).above(_known(fleet, card)) for card in managed)),
+        Part(*promised.above(virtual)),
         len(cards),
         len(managed),
         tuple(sorted({gpu.model for card in managed if (gpu := fleet.cards[card]).model is not None})),
@@ -139,8 +136,8 @@ def refuses_limit(
     row: int,
     sections: Mapping[str, Oversubscription],
     disks: Mapping[str, int],
-    limit: Pair,
-    held: Pair = _NOTHING,
+    limit: Amounts,
+    held: Amounts = NOTHING,
 ) -> Rejection | None:
     """Return why a node may not promise so much more, or None; `limit` is the sum over all cards of one request.
 
@@ -158,28 +155,28 @@ def refuses_limit(
     return None
 
 
-def limit_on(fleet: Fleet, card: int, limit: Part | None, charge: Pair) -> Pair:
+def limit_on(fleet: Fleet, card: int, limit: Part | None, charge: Amounts) -> Amounts:
     """Return what a request is promised of a card: the larger of its limit there and what it is charged."""
     gpu = fleet.cards[card]
-    held = 0 if gpu.compute_gflops is None else charge[0], 0 if gpu.vram_bytes is None else charge[1]
+    held = _where_known(gpu, charge)
     if limit is None:
         return held
     compute = limit.compute_gflops or limit.compute_ppm * (gpu.compute_gflops or 0) // PPM
     vram = limit.vram_bytes or limit.vram_ppm * (gpu.vram_bytes or 0) // PPM
-    return max(compute, held[0]), max(vram, held[1])
+    return held.most(Amounts(compute, vram))
 
 
-def limits_of(fleet: Fleet, allocation: Allocation) -> Pair:
+def limits_of(fleet: Fleet, allocation: Allocation) -> Amounts:
     """Return what an allocation is promised of all its cards together."""
     limit = allocation.claim.limit if allocation.claim else None
     charges = allocation.charges or (None,) * len(allocation.gpus)
     cards = [fleet.card_of[uuid] for uuid in allocation.gpus]
-    return _sum(
+    return Amounts.sum_of(
         limit_on(fleet, card, limit, _taken(fleet, card, charge)) for card, charge in zip(cards, charges, strict=True)
     )
 
 
-def limits_on(fleet: Fleet, row: int) -> Pair:
+def limits_on(fleet: Fleet, row: int) -> Amounts:
     """Return the sum of all promises on a node: limits times cards, of whatever state."""
     table = fleet.tables.get(_Promises)
     if not isinstance(table, _Promises):
@@ -193,9 +190,9 @@ class _Promises:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._clock = fleet.clock
-        self._rows: dict[int, Pair] = {}
+        self._rows: dict[int, Amounts] = {}
 
-    def of(self, row: int) -> Pair:
+    def of(self, row: int) -> Amounts:
         """Return the sum on one node, up to date."""
         if self._clock != self._fleet.clock:
             for old in self._fleet.touched_since(self._clock):
@@ -205,10 +202,10 @@ class _Promises:
             self._rows[row] = self._sum(row)
         return self._rows[row]
 
-    def _sum(self, row: int) -> Pair:
+    def _sum(self, row: int) -> Amounts:
         fleet = self._fleet
         holders = {holder for card in fleet.cards_on(row) for holder in fleet.holders[card]}
-        return _sum(limits_of(fleet, fleet.ledger[holder]) for holder in holders)
+        return Amounts.sum_of(limits_of(fleet, fleet.ledger[holder]) for holder in holders)
 
 
 # --- parts ---
@@ -220,7 +217,7 @@ def _sections(fleet: Fleet, row: int, sections: Mapping[str, Oversubscription]) 
     return [section for section in found if section is not None]
 
 
-def _virtual(fleet: Fleet, row: int, sections: Mapping[str, Oversubscription], disks: Mapping[str, int]) -> Pair:
+def _virtual(fleet: Fleet, row: int, sections: Mapping[str, Oversubscription], disks: Mapping[str, int]) -> Amounts:
     """Return what a node may promise: the least that a section of its cards' pools allows, in each dimension."""
     total, node = _total(fleet, row), fleet.nodes[row]
     allowed = [
@@ -228,41 +225,32 @@ def _virtual(fleet: Fleet, row: int, sections: Mapping[str, Oversubscription], d
         for section in _sections(fleet, row, sections)
     ]
     compute, vram = zip(*(allowed or [total]), strict=True)
-    return min(compute), min(vram)
+    return Amounts(min(compute), min(vram))
 
 
-def _total(fleet: Fleet, row: int) -> Pair:
-    return _sum(_known(fleet, card) for card in fleet.cards_on(row) if is_managed(fleet.cards[card]))
+def _total(fleet: Fleet, row: int) -> Amounts:
+    return Amounts.sum_of(_known(fleet, card) for card in fleet.cards_on(row) if is_managed(fleet.cards[card]))
 
 
-def _known(fleet: Fleet, card: int) -> Pair:
-    return fleet.cards[card].compute_gflops or 0, fleet.cards[card].vram_bytes or 0
+def _known(fleet: Fleet, card: int) -> Amounts:
+    return Amounts(fleet.cards[card].compute_gflops or 0, fleet.cards[card].vram_bytes or 0)
 
 
-def _held(fleet: Fleet, card: int, *, assumed: bool = True) -> Pair:
+def _held(fleet: Fleet, card: int, *, assumed: bool = True) -> Amounts:
     """Charges on a card, in the dimensions whose capacity is known."""
-    gpu = fleet.cards[card]
-    compute, vram = _sum(
+    held = Amounts.sum_of(
         _taken(fleet, card, charge)
         for holder, charge in fleet.holders[card].items()
         if assumed or fleet.ledger[holder].state is not AllocationState.ASSUMED
     )
-    return (0 if gpu.compute_gflops is None else compute, 0 if gpu.vram_bytes is None else vram)
+    return _where_known(fleet.cards[card], held)
 
 
-def _taken(fleet: Fleet, card: int, charge: Charge | None) -> Pair:
+def _where_known(gpu: Gpu, held: Amounts) -> Amounts:
+    return Amounts(0 if gpu.compute_gflops is None else held.compute, 0 if gpu.vram_bytes is None else held.vram)
+
+
+def _taken(fleet: Fleet, card: int, charge: Charge | None) -> Amounts:
     if charge is None:
-        return int(fleet.compute_total[card]), int(fleet.vram_total[card])
-    return charge.compute, charge.vram
-
-
-def _above(one: Pair, other: Pair) -> Pair:
-    return max(0, one[0] - other[0]), max(0, one[1] - other[1])
-
-
-def _sum(pairs: Iterable[Pair]) -> Pair:
-    compute = vram = 0
-    for one, other in pairs:
-        compute += one
-        vram += other
-    return compute, vram
+        return Amounts(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
+    return Amounts(charge.compute, charge.vram)

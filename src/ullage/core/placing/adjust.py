@@ -17,6 +17,7 @@ from ullage.core.verdict.counted import asked_on
 from ullage.core.verdict.filters import needs_capacity
 from ullage.core.verdict.sentences import reject_text
 from ullage.model.allocation import Allocation, Charge
+from ullage.model.amounts import ALL_KNOWN, NOTHING, Amounts, KnownAmounts
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
 from ullage.model.part import Isolation, Part
@@ -24,9 +25,6 @@ from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 
 _CODES = (Code.GPU_COMPUTE, Code.GPU_VRAM)
-
-Pair = tuple[int, int]
-"""Compute in GFLOPS and vram in bytes, or each in millionths of a card: see `known`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +52,10 @@ class Adjustment:
     millionths of a card, and a limit in GFLOPS or bytes comes to nothing.
     """
 
-    remain: Pair
-    delta_request: Pair
-    delta_limit: Pair
-    known: tuple[bool, bool]
+    remain: Amounts
+    delta_request: Amounts
+    delta_limit: Amounts
+    known: KnownAmounts
     allocation: Allocation
 
 
@@ -68,9 +66,9 @@ class ScalingRefusal(Refusal):
     `known` is as in `Adjustment`.
     """
 
-    remain: Pair = (0, 0)
-    max_request: Pair = (0, 0)
-    known: tuple[bool, bool] = (True, True)
+    remain: Amounts = NOTHING
+    max_request: Amounts = NOTHING
+    known: KnownAmounts = ALL_KNOWN
 
     def __str__(self) -> str:
         return f"{Code.SCALING_EXCEEDED}: {', '.join(map(reject_text, self.rejections))}"
@@ -96,11 +94,12 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> A
     counted = asked_on(fleet, Request(after.id, after.requirement, after.claim), cards, after.charges)
     if refused := rules.quotas.check_change(fleet.usage, held.claim.namespace, fleet.usage_of(held), counted):
         return Refusal(refused)
-    remain = _least(_in_units(fleet, card, room.remain, known) for card, room in zip(cards, rooms, strict=True))
-    (old, old_limit), (new, new_limit) = _asked(fleet, held, cards[0]), _asked(fleet, after, cards[0])
-    more = _in_units(fleet, cards[0], _minus(new, old), known)
-    more_limit = _in_units(fleet, cards[0], _minus(new_limit, old_limit), known)
-    return Adjustment(remain, more, more_limit, known, after)
+    remains = (_in_units(fleet, card, room.remain, known) for card, room in zip(cards, rooms, strict=True))
+    first, *_ = cards
+    (old, old_limit), (new, new_limit) = _asked(fleet, held, first), _asked(fleet, after, first)
+    more = _in_units(fleet, first, new.minus(old), known)
+    more_limit = _in_units(fleet, first, new_limit.minus(old_limit), known)
+    return Adjustment(Amounts.least_of(remains), more, more_limit, known, after)
 
 
 def adjusted(fleet: Fleet, held: Allocation, change: Change) -> Allocation:
@@ -124,74 +123,75 @@ def _at_least(gpus: Iterable[Gpu], limit: Part | None, request: Part) -> Part | 
     """The larger of the two, compute and vram by themselves; compute is compared on the cards."""
     if limit is None:
         return None
-    compute = [(_limit_on(gpu, limit)[0], _limit_on(gpu, request)[0]) for gpu in gpus]
+    compute = [(_limit_on(gpu, limit).compute, _limit_on(gpu, request).compute) for gpu in gpus]
     larger = limit if all(most >= need for most, need in compute) else request
     return Part(larger.compute_gflops, max(limit.vram_bytes, request.vram_bytes), larger.compute_ppm)
 
 
-def _total(fleet: Fleet, card: int) -> Pair:
-    return int(fleet.compute_total[card]), int(fleet.vram_total[card])
+def _total(fleet: Fleet, card: int) -> Amounts:
+    return Amounts(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
 
 
-def _asked(fleet: Fleet, allocation: Allocation, card: int) -> tuple[Pair, Pair]:
+def _asked(fleet: Fleet, allocation: Allocation, card: int) -> tuple[Amounts, Amounts]:
     """What an allocation asks of a card and its limit there, whatever it is charged."""
     total, part = _total(fleet, card), allocation.requirement.part
-    need = total if part is None else part.on(*total)
+    need = total if part is None else Amounts(*part.on(*total))
     limit = allocation.claim.limit if allocation.claim else None
     return need, need if limit is None else _limit_on(fleet.cards[card], limit)
 
 
-def _limit_on(gpu: Gpu, limit: Part) -> Pair:
+def _limit_on(gpu: Gpu, limit: Part) -> Amounts:
     """What a limit comes to on a card; GFLOPS and bytes say nothing on one that does not know what it has."""
     compute, vram = limit.on(gpu.compute, gpu.vram)
     unknown = gpu.compute_gflops is None and not limit.compute_ppm
-    return 0 if unknown else compute, 0 if gpu.vram_bytes is None else vram
+    return Amounts(0 if unknown else compute, 0 if gpu.vram_bytes is None else vram)
 
 
-def _known(fleet: Fleet, cards: list[int]) -> tuple[bool, bool]:
+def _known(fleet: Fleet, cards: list[int]) -> KnownAmounts:
     gpus = [fleet.cards[card] for card in cards]
-    return all(gpu.compute_gflops is not None for gpu in gpus), all(gpu.vram_bytes is not None for gpu in gpus)
+    compute, vram = (gpu.compute_gflops is not None for gpu in gpus), (gpu.vram_bytes is not None for gpu in gpus)
+    return KnownAmounts(all(compute), all(vram))
 
 
-def _in_units(fleet: Fleet, card: int, pair: Pair, known: tuple[bool, bool]) -> Pair:
+def _in_units(fleet: Fleet, card: int, pair: Amounts, known: KnownAmounts) -> Amounts:
     """Amounts of a card, in millionths of it where not all cards of the allocation say what they have."""
     compute, vram = (
         amount if told else amount * PPM // max(1, total)
         for amount, total, told in zip(pair, _total(fleet, card), known, strict=True)
     )
-    return compute, vram
+    return Amounts(compute, vram)
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
     """One card: what the new amounts are there, the most they can be now and ever, what is free now and would be."""
 
-    new: Pair
-    most: Pair
-    ever: Pair
-    free: Pair
-    remain: Pair
+    new: Amounts
+    most: Amounts
+    ever: Amounts
+    free: Amounts
+    remain: Amounts
 
 
 def _room(fleet: Fleet, held: Allocation, after: Allocation, position: int, card: int) -> _Room:
-    free = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
+    free = Amounts(max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card])))
     (old, _), (new, _), total = _asked(fleet, held, card), _asked(fleet, after, card), _total(fleet, card)
     if not held.charges:
-        most = max(old[0], total[0]), max(old[1], total[1])
+        most = old.most(total)
         return _Room(new, most, most, free, free)
     charge = held.charges[position]
     if held.requirement.cards.isolation is Isolation.PARTITIONED:
-        most = charge.compute, charge.vram
+        most = Amounts(charge.compute, charge.vram)
         return _Room(new, most, most, free, free)
-    most = charge.compute + free[0], charge.vram + free[1]
-    return _Room(new, most, total, free, _minus(most, new))
+    most = Amounts(charge.compute + free.compute, charge.vram + free.vram)
+    return _Room(new, most, total, free, most.minus(new))
 
 
-def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: tuple[bool, bool]) -> ScalingRefusal | None:
+def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: KnownAmounts) -> ScalingRefusal | None:
     """The refusal for the first card without room; its figures are those of the tightest card."""
     for card, room in zip(cards, rooms, strict=True):
         codes = [code if told else Code.GPU_SHARE for code, told in zip(_CODES, _known(fleet, [card]), strict=True)]
-        owned = _minus(room.most, room.free)
+        owned = room.most.minus(room.free)
         for code, need, most_now, ever, own in zip(codes, room.new, room.most, room.ever, owned, strict=True):
             if need > most_now:
                 cure, had = (Cure.CAPACITY, most_now) if need <= ever else (Cure.NODE_CHANGE, ever)
@@ -199,16 +199,7 @@ def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: tuple[b
                 told = Rejection(Code.SCALING_EXCEEDED, cure, need, had, node, gpu)
                 why = Rejection(code, cure, need, had, node, gpu, own=own if cure is Cure.CAPACITY else 0)
                 pairs = list(zip(cards, rooms, strict=True))
-                free = _least(_in_units(fleet, on, room.free, known) for on, room in pairs)
-                most = _least(_in_units(fleet, on, room.most, known) for on, room in pairs)
+                free = Amounts.least_of(_in_units(fleet, on, room.free, known) for on, room in pairs)
+                most = Amounts.least_of(_in_units(fleet, on, room.most, known) for on, room in pairs)
                 return ScalingRefusal((told, why), remain=free, max_request=most, known=known)
     return None
-
-
-def _least(pairs: Iterable[Pair]) -> Pair:
-    compute, vram = zip(*pairs, strict=True)
-    return min(compute), min(vram)
-
-
-def _minus(new: Pair, old: Pair) -> Pair:
-    return new[0] - old[0], new[1] - old[1]

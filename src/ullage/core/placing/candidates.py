@@ -24,6 +24,7 @@ from ullage.core.verdict.filters import AFFINITY, CARD, Filter, Kind, Stage
 from ullage.core.verdict.quota import Used
 from ullage.core.verdict.shape import shape_of
 from ullage.core.verdict.zones import fits_when_empty, refusal_on, refusal_when_empty
+from ullage.model.amounts import Amounts
 from ullage.model.claim import Request
 from ullage.model.part import Isolation
 from ullage.model.rejection import Code, Cure, Rejection
@@ -45,8 +46,8 @@ def check_limits(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[i
     """What oversubscription says to the limits of this request on these cards of one node."""
     if not rules.oversubscription:
         return None
-    limits = [limit_on(fleet, card, request.claim.limit, amounts_on(fleet, card, request)[0]) for card in cards]
-    total = sum(compute for compute, _ in limits), sum(vram for _, vram in limits)
+    charges = ((card, Amounts(*amounts_on(fleet, card, request)[0])) for card in cards)
+    total = Amounts.sum_of(limit_on(fleet, card, request.claim.limit, charge) for card, charge in charges)
     return refuses_limit(fleet, int(fleet.card_row[cards[0]]), rules.oversubscription, rules.disks, total)
 
 

@@ -23,20 +23,22 @@ _MOST_LAYOUTS = 8
 """The most numbers of cards that are tried for one pod."""
 
 
-class Amounts(NamedTuple):
+class ContainerAmounts(NamedTuple):
     """The request for one card: its memory in millionths or in bytes, and percent of its cores."""
 
     vram_ppm: int = 0
     vram_bytes: int = 0
     cores: int = 0
 
-    def plus(self, other: Amounts) -> Amounts:
+    def plus(self, other: ContainerAmounts) -> ContainerAmounts:
         """Return the sum."""
-        return Amounts(self.vram_ppm + other.vram_ppm, self.vram_bytes + other.vram_bytes, self.cores + other.cores)
+        return ContainerAmounts(
+            self.vram_ppm + other.vram_ppm, self.vram_bytes + other.vram_bytes, self.cores + other.cores
+        )
 
-    def most(self, other: Amounts) -> Amounts:
+    def most(self, other: ContainerAmounts) -> ContainerAmounts:
         """Return the larger of the two for each amount."""
-        return Amounts(*map(max, self, other))
+        return ContainerAmounts(*map(max, self, other))
 
     @property
     def fits(self) -> bool:
@@ -49,7 +51,7 @@ class Layout:
     """The cards of each container, as positions among those of the pod, and the peak request for each card."""
 
     containers: tuple[tuple[int, ...], ...]
-    peaks: tuple[Amounts, ...]
+    peaks: tuple[ContainerAmounts, ...]
 
     @property
     def part(self) -> Part | None:
@@ -80,7 +82,7 @@ def layout(asks: Sequence[ContainerAsk], count: int) -> Layout:
     only on the arguments, so that a pod that is read again has the same cards in the same containers.
     """
     containers = tuple(_apart(asks) if count >= most_cards(asks) else _spread(asks, count))
-    staying = peaks = [Amounts()] * count
+    staying = peaks = [ContainerAmounts()] * count
     for ask, given in zip(asks, containers, strict=True):
         now = [each.plus(_of(ask)) if at in given else each for at, each in enumerate(staying)]
         peaks = [peak.most(each) for peak, each in zip(peaks, now, strict=True)]
@@ -157,8 +159,8 @@ def _counted(needs: ContainerNeeds) -> Counter[tuple[str, str | int]]:
     return found
 
 
-def _of(ask: ContainerAsk) -> Amounts:
-    return Amounts(ask.vram_ppm, ask.vram_bytes, ask.cores)
+def _of(ask: ContainerAsk) -> ContainerAmounts:
+    return ContainerAmounts(ask.vram_ppm, ask.vram_bytes, ask.cores)
 
 
 def _apart(asks: Sequence[ContainerAsk]) -> Iterator[tuple[int, ...]]:
@@ -171,11 +173,11 @@ def _apart(asks: Sequence[ContainerAsk]) -> Iterator[tuple[int, ...]]:
 
 def _spread(asks: Sequence[ContainerAsk], count: int) -> list[tuple[int, ...]]:
     given: list[tuple[int, ...]] = [()] * len(asks)
-    asked, staying = [Amounts()] * count, [at for at, ask in enumerate(asks) if ask.stage is not Stage.INIT]
+    asked, staying = [ContainerAmounts()] * count, [at for at, ask in enumerate(asks) if ask.stage is not Stage.INIT]
     for at in sorted(staying, key=lambda at: _of(asks[at]), reverse=True):
         given[at] = _least_asked(asked, asks[at].count)
         _add(asked, given[at], asks[at])
-    before = [Amounts()] * count
+    before = [ContainerAmounts()] * count
     for at, ask in enumerate(asks):
         if ask.stage is Stage.INIT:
             given[at] = _least_asked(before, ask.count)
@@ -184,10 +186,10 @@ def _spread(asks: Sequence[ContainerAsk], count: int) -> list[tuple[int, ...]]:
     return given
 
 
-def _least_asked(asked: Sequence[Amounts], count: int) -> tuple[int, ...]:
+def _least_asked(asked: Sequence[ContainerAmounts], count: int) -> tuple[int, ...]:
     return tuple(sorted(sorted(range(len(asked)), key=lambda at: asked[at])[:count]))
 
 
-def _add(asked: list[Amounts], given: Sequence[int], ask: ContainerAsk) -> None:
+def _add(asked: list[ContainerAmounts], given: Sequence[int], ask: ContainerAsk) -> None:
     for at in given:
         asked[at] = asked[at].plus(_of(ask))
