@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from tests.lab import Machine, a_node
 from ullage.core.books.slices import Slices, at_once
 from ullage.core.evicting.moving import Consolidation
+from ullage.core.evicting.preemption import Preemption
+from ullage.core.placing.decision import Choice
 from ullage.model.allocation import AllocationState
 from ullage.model.claim import Claim
 from ullage.model.claim import Request as Asked
@@ -298,3 +301,18 @@ def test_a_caller_who_leaves_asks_nobody_to_go(machine: Machine) -> None:
 
     asyncio.run(main())
     assert not releasing(machine)
+
+
+def test_who_would_give_way_is_found_in_slices_as_at_once_and_of_the_books_at_its_begin(machine: Machine) -> None:
+    preemptions, urgent = machine.service.preemptions, replace(asked("urgent"), claim=Claim(priority=100))
+    at_begin = preemptions.plan(urgent)
+    assert isinstance(at_begin, Preemption)
+    assert at_begin.victims
+    slices = preemptions.planning(urgent)
+    for _ in range(3):
+        next(slices)
+    for uid in "abc":
+        machine.service.allocations.dealloc(uid, None, nothing)
+    machine.pump()
+    assert at_once(slices) == at_begin
+    assert isinstance(machine.service.allocations.simulate(urgent).outcome, Choice), "the books themselves went on"

@@ -30,17 +30,18 @@ from ullage.core.books.following import (
 from ullage.core.books.inventory_check import check_inventory
 from ullage.core.books.observation import Observation, foreign_id, is_unconfirmed, observe
 from ullage.core.books.places import check_places
-from ullage.core.books.slices import at_once
+from ullage.core.books.slices import Slices, at_once
 from ullage.core.evicting.consolidation import check_consolidation, consolidating
 from ullage.core.evicting.moving import Consolidation, MoveQuestion, NoConsolidation
 from ullage.core.evicting.preemption import (
     NoPreemption,
     Preemption,
+    PreemptionAnswer,
     Released,
     check_nodes_preempt,
     check_single_node_preempt,
     filter_with_preempt,
-    preempt,
+    preempting,
 )
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets, budgets_of
 from ullage.core.learning.learned import Learning
@@ -80,10 +81,7 @@ class Decision:
 
 
 class Allocator:
-    """Operations on one fleet.
-
-    `learning` counts what is asked for, each uid once, and says what the strategy `leftover` goes by.
-    """
+    """Operations on one fleet; `learning` counts each uid that asks, once, for the strategy `leftover`."""
 
     def __init__(self, fleet: Fleet, rules: Rules | None = None, learning: Learning | None = None) -> None:
         self.learning = learning or Learning()
@@ -112,6 +110,10 @@ class Allocator:
     def _require_ready(self) -> None:
         if not self._ready:
             raise Unavailable("the allocator is not ready: its inventory or ledger is not loaded yet", code="not-ready")
+
+    def _check_request(self, request: Request) -> None:
+        self._require_ready()
+        self.check_names(request)
 
     # --- what arrives ---
 
@@ -179,8 +181,7 @@ class Allocator:
             Unavailable: not ready. NotFound: the pool is not known.
 
         """
-        self._require_ready()
-        self.check_names(request)
+        self._check_request(request)
         return offers(self.fleet, self.rules, request, rows, self.nominations)
 
     def simulate(self, request: Request) -> Decision:
@@ -222,8 +223,7 @@ class Allocator:
             Unavailable: not ready. NotFound: a victim, its card, a node, or the pool is not known.
 
         """
-        self._require_ready()
-        self.check_names(request)
+        self._check_request(request)
         return filter_with_preempt(self.fleet, self.rules, request, victims, nodes)
 
     def check_single_node_preempt(
@@ -241,8 +241,7 @@ class Allocator:
             victim is on another node.
 
         """
-        self._require_ready()
-        self.check_names(request)
+        self._check_request(request)
         return check_single_node_preempt(self.fleet, self.rules, request, node, victims, now, budgets, self.nominations)
 
     def check_nodes_preempt(
@@ -256,8 +255,7 @@ class Allocator:
             Unavailable: not ready. NotFound: the pool is not known.
 
         """
-        self._require_ready()
-        self.check_names(request)
+        self._check_request(request)
         return check_nodes_preempt(self.fleet, self.rules, request, candidates, now, budgets, self.nominations)
 
     def preempt(self, request: Request, now: float, budgets: Budgets = NO_BUDGETS) -> Preemption | NoPreemption:
@@ -267,9 +265,12 @@ class Allocator:
             Unavailable: not ready. NotFound: the pool is not known. Conflict: the request is placed.
 
         """
-        self._require_ready()
-        self.check_names(request)
-        return preempt(self.fleet, self.rules, request, now, budgets, self.nominations)
+        return at_once(self.preempting(self.fleet, request, now, budgets))
+
+    def preempting(self, books: Fleet, request: Request, now: float, budgets: Budgets) -> Slices[PreemptionAnswer]:
+        """As `preempt`, in slices, on a copy of the books."""
+        self._check_request(request)
+        return preempting(books, self.rules, request, now, budgets, self.nominations)
 
     def consolidate(self, request: Request, units: int, now: float) -> Consolidation | NoConsolidation:
         """Whom to move so that so many like this request fit; raises as `move_question`. Changes nothing."""
@@ -280,8 +281,7 @@ class Allocator:
 
         Raises: Unavailable: not ready. NotFound: the pool is not known. InvalidRequest: as `consolidating`.
         """
-        self._require_ready()
-        self.check_names(request)
+        self._check_request(request)
         check_consolidation(request, units)
         budgets, kept_for = budgets_of(self.fleet, self.rules.min_available), self.nominations.without(request.uid)
         return MoveQuestion(request, units, now, up_to, budgets=budgets, nominations=kept_for)
@@ -363,8 +363,7 @@ class Allocator:
             NotFound: the node or the pool is not known. Unavailable: not ready.
 
         """
-        self._require_ready()
-        self.check_names(request)
+        self._check_request(request)
         row = self.fleet.row_of.get(node)
         if row is None:
             raise NotFound(f"node {node} is not known", code="unknown-node", field="node")

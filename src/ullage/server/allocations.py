@@ -206,7 +206,8 @@ class AllocationApi:
         if plan.choice is not None:
             return plan
         if body.preempt:
-            found = self._service.preemptions.plan(asked)
+            preempting = self._service.preemptions.planning
+            found = await self._searches.result_for(request, lambda: preempting(asked))
             plan = msgspec.structs.replace(plan, preemption=preemption_body(self._fleet, found))
         if body.move:
             planning = self._service.consolidations.planning

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ullage.core.allocator import Allocator
-from ullage.core.evicting.preemption import NoPreemption, Preemption
+from ullage.core.books.slices import Slices
+from ullage.core.evicting.preemption import NoPreemption, Preemption, PreemptionAnswer
 from ullage.core.evicting.victims import budgets_of
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
@@ -73,6 +74,12 @@ class Preemptions:
 
         """
         return self._preempt(request, self._clock())
+
+    def planning(self, request: Request) -> Slices[PreemptionAnswer]:
+        """As `plan`, in slices, of the books as they are now."""
+        allocator = self._allocator
+        books, budgets = allocator.fleet.copy(), budgets_of(allocator.fleet, allocator.rules.min_available)
+        return allocator.preempting(books, request, self._clock(), budgets)
 
     def nominations(self) -> tuple[Nomination, ...]:
         """The requests that room is kept for, the oldest first."""

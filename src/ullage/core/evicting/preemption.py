@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ullage.core.books.fleet import Fleet
+from ullage.core.books.slices import Slices, at_once
 from ullage.core.books.trial import trial
 from ullage.core.evicting.attempt import (
     Attempt,
@@ -38,6 +39,9 @@ from ullage.model.error import Conflict, NotFound, invalid
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.victim import Victim
+
+_NODES_AT_ONCE = 64
+"""Nodes that one slice looks at before any is tried."""
 
 # --- values ---
 
@@ -82,6 +86,9 @@ class Released(Candidates):
 
 
 # --- with victims that somebody else chose ---
+
+
+PreemptionAnswer = Preemption | NoPreemption
 
 
 def filter_with_preempt(
@@ -220,9 +227,22 @@ def preempt(
     budgets: Budgets = NO_BUDGETS,
     nominations: Nominations = NO_NOMINATIONS,
 ) -> Preemption | NoPreemption:
-    """The cheapest victims on one node that make the request fit, none if it fits as it is; or why nobody helps.
+    """Return the answer of `preempting` at once; raises as it."""
+    return at_once(preempting(fleet, rules, request, now, budgets=budgets, nominations=nominations))
 
-    Nobody more is evicted for a request that is nominated and fits when those who leave are gone.
+
+def preempting(
+    fleet: Fleet,
+    rules: Rules,
+    request: Request,
+    now: float,
+    budgets: Budgets = NO_BUDGETS,
+    nominations: Nominations = NO_NOMINATIONS,
+) -> Slices[PreemptionAnswer]:
+    """Find the cheapest victims on one node that make the request fit, none if it fits as it is; or why nobody helps.
+
+    Nobody more is evicted for a request that is nominated and fits when those who leave are gone. Between the slices
+    trials are open: nobody else may use these books before the end.
 
     Raises:
         Conflict: the request is placed.
@@ -239,7 +259,7 @@ def preempt(
         return NoPreemption((waits,), without.stages, without.helps)
     with reserving(fleet, ahead):
         look = Look.of(fleet, rules, request, now, budgets)
-        best, attempts = _attempts(look) if without.curable else (None, ())
+        best, attempts = (yield from _attempts(look)) if without.curable else (None, ())
         if best is None:
             return _nobody_helps(without, attempts)
         return Preemption(choice_of(look, best), best.victims, best.cost, attempts, without)
@@ -252,11 +272,12 @@ def _nobody_helps(refusal: Refusal, attempts: tuple[Attempt, ...]) -> NoPreempti
 # --- steps ---
 
 
-def _attempts(look: Look) -> tuple[Attempt | None, tuple[Attempt, ...]]:
-    """The cheapest way, if there is one, and what comes of each node that has enough cards of the right kind."""
+def _attempts(look: Look) -> Slices[tuple[Attempt | None, tuple[Attempt, ...]]]:
+    """Find the cheapest way, if there is one, and what comes of each node that has enough cards of the right kind."""
     attempts: list[Attempt] = []
     best: Attempt | None = None
-    for row, eligible, shielded in _rows(look):
+    for row, eligible, shielded in (yield from _rows(look)):
+        yield
         if not eligible:
             attempts.append(_nobody(look.fleet.nodes[row].name, shielded))
             continue
@@ -272,20 +293,21 @@ def _up_to(best: Attempt | None) -> int | None:
     return None if best is None or best.cost is None or best.cost.violations else best.cost.highest
 
 
-def _rows(look: Look) -> list[tuple[int, list[Allocation], dict[Shield, int]]]:
-    """The nodes worth a try with those who may go and those who may not, promising ones first."""
+def _rows(look: Look) -> Slices[list[tuple[int, list[Allocation], dict[Shield, int]]]]:
+    """Find the nodes worth a try with those who may go and those who may not, promising ones first."""
     fleet, asked = look.fleet, look.request.requirement
     on_row: dict[int, list[Allocation]] = {}
     for allocation in fleet.ledger.values():
         row = fleet.row_of.get(allocation.node)
         if row is not None:
             on_row.setdefault(row, []).append(allocation)
-    found = [
-        (row, *eligible_of(look, on_row.get(row, ())))
-        for row, node in enumerate(fleet.nodes)
-        if node.schedulable
-        and sum(EXCLUSION.first(fleet, card, asked) is None for card in fleet.cards_on(row)) >= asked.gpu_count
-    ]
+    found = []
+    for row, node in enumerate(fleet.nodes):
+        if row % _NODES_AT_ONCE == 0:
+            yield
+        able = (EXCLUSION.first(fleet, card, asked) is None for card in fleet.cards_on(row))
+        if node.schedulable and sum(able) >= asked.gpu_count:
+            found.append((row, *eligible_of(look, on_row.get(row, ()))))
     return sorted(found, key=lambda entry: (max((claim_of(a).priority for a in entry[1]), default=0), entry[0]))
 
 
