@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +17,7 @@ from ullage.model.error import NotFound
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.request import ResourceRequirement
 from ullage.server.answers import Answers
-from ullage.server.metrics import render
+from ullage.server.metrics import page
 
 pytestmark = pytest.mark.timeout(900)
 NODE = machine(cpus=(8, 8))
@@ -52,7 +53,7 @@ def events(lab: Lab, kind: str) -> list[dict[str, object]]:
 
 
 def metrics(lab: Lab) -> list[str]:
-    return render(lab.service, Answers(lab.service, None, {})).decode().splitlines()
+    return asyncio.run(page(lab.service, Answers(lab.service, None, {}))).decode().splitlines()
 
 
 def test_a_mismatch_is_healed_stored_told_and_counted_once(lab):

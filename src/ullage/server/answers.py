@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
@@ -179,12 +181,19 @@ class Answers:
 
     def nodes(self) -> list[api.NodeBody]:
         """Return machines by name."""
-        return [self.node(node) for node in sorted(self._service.state.nodes.values(), key=lambda node: node.name)]
+        here: defaultdict[str, list[ExecutorRecord]] = defaultdict(list)
+        for executor in self._service.state.executors.values():
+            here[executor.node].append(executor)
+        nodes = sorted(self._service.state.nodes.values(), key=lambda node: node.name)
+        return [self._node(node, here[node.name]) for node in nodes]
 
     def node(self, node: Node) -> api.NodeBody:
         """Return a machine and what is held of it."""
+        executors = self._service.state.executors.values()
+        return self._node(node, [executor for executor in executors if executor.node == node.name])
+
+    def _node(self, node: Node, here: Sequence[ExecutorRecord]) -> api.NodeBody:
         fleet = self._service.state.fleet
-        here = [executor for executor in self._service.state.executors.values() if executor.node == node.name]
         held = sum((executor.requirement.resources for executor in here), Resources())
         cards = sum(PPM - _free_ppm(fleet, card) for card in fleet.cards_on(fleet.row_of[node.name]))
         held = replace(held, gpu_milli=-(-cards * MILLI // PPM))

@@ -68,7 +68,7 @@ def make_app(
         return msgspec.json.encode(openapi(endpoints, server.version))
 
     async def scrape(_: Request) -> Response:
-        return Response(metrics.render(service, answers), media_type=CONTENT_TYPE_LATEST)
+        return Response(await metrics.page(service, answers), media_type=CONTENT_TYPE_LATEST)
 
     async def describe(_: Request) -> Response:
         return Response(await asyncio.to_thread(document), media_type="application/json")

@@ -1,9 +1,13 @@
-"""Prometheus metrics, read from the state at each scrape."""
+"""Prometheus metrics, read from the state at each scrape.
+
+What is read at once on the event loop is small beside the samples of thousands of cards, which a thread makes.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -14,6 +18,7 @@ from ullage.model.resources import DIMENSIONS
 from ullage.model.task import TaskState
 from ullage.server.answers import Answers
 from ullage.service.service import Service
+from ullage.wire import api
 
 EVENT_COUNTERS = (
     ("ullage_allocations", "allocation.bound", "Requests that got cards for good"),
@@ -42,11 +47,15 @@ class ServiceCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families."""
+        yield from self.of_service()
+        yield from _nodes(self._answers.nodes())
+        yield from _gpus(self._answers.gpus())
+
+    def of_service(self) -> Iterator[Metric]:
+        """Yield all families but those of each node and each card."""
         yield self._tasks()
         yield CounterMetricFamily("ullage_cycles", "Scheduling cycles run", value=self._service.loop.cycles)
         yield from self._requests()
-        yield from self._nodes()
-        yield from self._gpus()
         yield from self._room()
         yield from self._queues()
         yield self._waiting()
@@ -90,34 +99,6 @@ class ServiceCollector(Collector):
             family.add_metric([held.node], len(held.gpus))
         return family
 
-    def _nodes(self) -> Iterator[Metric]:
-        for what in ("allocatable", "held"):
-            family = GaugeMetricFamily(
-                f"ullage_node_{what}", f"What work may hold, or holds, of a node ({what})", labels=["node", "resource"]
-            )
-            for node in self._answers.nodes():
-                for name, unit in zip(DIMENSIONS, UNITS, strict=True):
-                    family.add_metric([node.name, name], getattr(getattr(node, what), unit))
-            yield family
-
-    def _gpus(self) -> Iterator[Metric]:
-        labels = ["node", "gpu", "uuid", "resource"]
-        meaning = "of a card: compute in GFLOPS, vram in bytes, card as a fraction"
-        capacity = GaugeMetricFamily("ullage_gpu_capacity", f"All there is {meaning}", labels=labels)
-        held = GaugeMetricFamily("ullage_gpu_held", f"What is held {meaning}", labels=labels)
-        for gpu in self._answers.gpus():
-            card = [gpu.node, str(gpu.index), gpu.uuid]
-            for name, whole, free in (
-                ("card", 1, gpu.free.fraction),
-                ("compute", gpu.compute_gflops, gpu.free.compute_gflops),
-                ("vram", gpu.vram_bytes, gpu.free.vram_bytes),
-            ):
-                if whole is not None and free is not None:
-                    capacity.add_metric([*card, name], whole)
-                    held.add_metric([*card, name], whole - free)
-        yield capacity
-        yield held
-
     def _room(self) -> Iterator[Metric]:
         room = self._answers.room()
         idle = GaugeMetricFamily("ullage_idle_milli", "Thousandths of cards that are idle", labels=["model"])
@@ -158,8 +139,51 @@ class ServiceCollector(Collector):
         return family
 
 
-def render(service: Service, answers: Answers) -> bytes:
+def _nodes(nodes: Sequence[api.NodeBody]) -> Iterator[Metric]:
+    for what in ("allocatable", "held"):
+        family = GaugeMetricFamily(
+            f"ullage_node_{what}", f"What work may hold, or holds, of a node ({what})", labels=["node", "resource"]
+        )
+        for node in nodes:
+            for name, unit in zip(DIMENSIONS, UNITS, strict=True):
+                family.add_metric([node.name, name], getattr(getattr(node, what), unit))
+        yield family
+
+
+def _gpus(gpus: Sequence[api.GpuBody]) -> Iterator[Metric]:
+    labels = ["node", "gpu", "uuid", "resource"]
+    meaning = "of a card: compute in GFLOPS, vram in bytes, card as a fraction"
+    capacity = GaugeMetricFamily("ullage_gpu_capacity", f"All there is {meaning}", labels=labels)
+    held = GaugeMetricFamily("ullage_gpu_held", f"What is held {meaning}", labels=labels)
+    for gpu in gpus:
+        card = [gpu.node, str(gpu.index), gpu.uuid]
+        for name, whole, free in (
+            ("card", 1, gpu.free.fraction),
+            ("compute", gpu.compute_gflops, gpu.free.compute_gflops),
+            ("vram", gpu.vram_bytes, gpu.free.vram_bytes),
+        ):
+            if whole is not None and free is not None:
+                capacity.add_metric([*card, name], whole)
+                held.add_metric([*card, name], whole - free)
+    yield capacity
+    yield held
+
+
+async def page(service: Service, answers: Answers) -> bytes:
     """Return the page for Prometheus."""
+    families, nodes, gpus = [*ServiceCollector(service, answers).of_service()], answers.nodes(), answers.gpus()
+    return await asyncio.to_thread(_written, families, nodes, gpus)
+
+
+def _written(families: Iterable[Metric], nodes: Sequence[api.NodeBody], gpus: Sequence[api.GpuBody]) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ServiceCollector(service, answers))
+    registry.register(_Families([*families, *_nodes(nodes), *_gpus(gpus)]))
     return generate_latest(registry)
+
+
+class _Families(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families

@@ -14,7 +14,7 @@ from ullage.model.topology import CARD, ZonePolicy
 from ullage.wire.hami.ask import MIB, ContainerAsk
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.sharing import (
-    Amounts,
+    ContainerAmounts,
     as_one_container,
     layout,
     most_cards,
@@ -64,7 +64,7 @@ def test_init_containers_take_turns_and_sidecars_stay():
         ask(3000),
     ]
     found = layout(asks, 1)
-    assert found.peaks == (Amounts(0, 7500 * MIB, 0),), "the sidecar and the init container after it"
+    assert found.peaks == (ContainerAmounts(0, 7500 * MIB, 0),), "the sidecar and the init container after it"
     assert shared_cards(asks)[1] == part(7500, 0)
 
 
