@@ -53,7 +53,7 @@ request-days: $(READY)
 	@$(BIN)/python -m tests.service.request_days $(ARGS)
 
 check: $(READY)
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache && $(BIN)/codespell && $(BIN)/python .ci/shape.py
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache && $(BIN)/codespell && $(BIN)/python .ci/shape.py && $(BIN)/python .ci/imports.py
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)
