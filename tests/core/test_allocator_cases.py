@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.core.allocator import Allocator, Freed
+from ullage.core.allocator import Allocator
+from ullage.core.books.departed import Freed
 from ullage.core.books.fleet import Fleet, Usage
 from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
 from ullage.core.placing.candidates import find, refusals_on

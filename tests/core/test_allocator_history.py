@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ullage.core.allocator import Allocator, Freed
+from ullage.core.allocator import Allocator
+from ullage.core.books.departed import Freed
 from ullage.core.books.fleet import Fleet, Usage
 from ullage.core.placing.adjust import Adjustment, Change
 from ullage.core.placing.decision import Candidates, Choice, Refusal

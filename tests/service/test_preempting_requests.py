@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tests.lab import Lab
 
-from ullage.core.allocator import ASSUMED_TTL_S
 from ullage.core.gang import GangPhase
+from ullage.core.holdings import ASSUMED_TTL_S
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu
