@@ -22,13 +22,17 @@ strategy_named('nope')
 """
 
 
+UNCOMPILED = {"NUMBA_DISABLE_JIT": "1"}
+"""The environment where what a strategy is matters, and not that it compiles."""
+
+
 def with_site(site: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 
 
 def python(site: Path, program: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, env=with_site(site), capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(command, env=with_site(site) | UNCOMPILED, capture_output=True, text=True, timeout=600, check=False)
 
 
 def ullage(site: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -100,7 +104,8 @@ BROKEN = {
 def test_one_that_is_broken_stops_the_start_and_its_distribution_is_named(tmp_path: Path, fault: str):
     text, says = BROKEN[fault]
     site = install(tmp_path / "site", PYPROJECT, last_cards=text)
-    done = ullage(site, "up", "--foreground", "--port=0", ULLAGE_HOME=str(tmp_path / "home"))
+    mode = {} if "compiled" in fault else UNCOMPILED
+    done = ullage(site, "up", "--foreground", "--port=0", ULLAGE_HOME=str(tmp_path / "home"), **mode)
     assert done.returncode == 2
     assert "strategy last-cards of last-cards 1.0 (last_cards:last_cards) cannot be used: " in done.stderr
     assert says in done.stderr

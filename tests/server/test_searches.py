@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -19,11 +19,11 @@ from ullage.core.evicting.moving import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.placing.decision import Choice
 from ullage.model.allocation import AllocationState
-from ullage.model.claim import Claim
+from ullage.model.claim import Claim, Qos
 from ullage.model.claim import Request as Asked
 from ullage.model.error import PlanChanged, Unavailable
 from ullage.model.request import ResourceRequirement
-from ullage.server.allocations import Refused
+from ullage.server.allocations import AllocationApi, Refused
 from ullage.server.consolidation import ConsolidationApi
 from ullage.server.searches import MOST_WAITING, Searches
 
@@ -152,9 +152,29 @@ def machine(tmp_path: Any) -> Iterator[Machine]:
 
 
 def room(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -> Any:
+    """What is answered to who asks for room; as `searching`."""
+    make = ConsolidationApi(machine.service, Searches()).make
+    return searching(
+        machine, machine.service.consolidations, meanwhile, make, {"resreq": "gpu=2", "dry_run": False, **body}
+    )
+
+
+def urgent(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -> Any:
+    """What is answered to an urgent request that others may give way to; as `searching`."""
+    create = AllocationApi(machine.service, Searches()).create
+    asks = {"uid": "urgent", "resreq": "gpu=2", "qos": "critical", "preempt": True, **body}
+    return searching(machine, machine.service.preemptions, meanwhile, create, asks)
+
+
+def searching(
+    machine: Machine,
+    of: Any,
+    meanwhile: Callable[[int, int], None],
+    handler: Callable[[Request], Awaitable[Any]],
+    body: dict[str, Any],
+) -> Any:
     """What is answered; `meanwhile` is called after each slice with the numbers of the search and of the slice."""
-    api, consolidations, count = ConsolidationApi(machine.service, Searches()), machine.service.consolidations, 0
-    planning = consolidations.planning
+    planning, count = of.planning, 0
 
     def watched(*args: Any) -> Slices[Any]:
         nonlocal count
@@ -171,10 +191,10 @@ def room(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -
             meanwhile(search, number)
         return None
 
-    consolidations.planning = watched
+    of.planning = watched
 
     async def main() -> Any:
-        made = asyncio.ensure_future(api.make(caller({"resreq": "gpu=2", "dry_run": False, **body})))
+        made = asyncio.ensure_future(handler(caller(body)))
         while not made.done():
             machine.pump()
             await asyncio.sleep(0)
@@ -183,7 +203,7 @@ def room(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -
     try:
         return asyncio.run(main())
     finally:
-        consolidations.planning = planning
+        of.planning = planning
 
 
 def releasing(machine: Machine) -> set[str]:
@@ -304,15 +324,122 @@ def test_a_caller_who_leaves_asks_nobody_to_go(machine: Machine) -> None:
 
 
 def test_who_would_give_way_is_found_in_slices_as_at_once_and_of_the_books_at_its_begin(machine: Machine) -> None:
-    preemptions, urgent = machine.service.preemptions, replace(asked("urgent"), claim=Claim(priority=100))
-    at_begin = preemptions.plan(urgent)
+    preemptions, wanted = machine.service.preemptions, replace(asked("wanted"), claim=Claim(priority=100))
+    at_begin = preemptions.plan(wanted)
     assert isinstance(at_begin, Preemption)
     assert at_begin.victims
-    slices = preemptions.planning(urgent)
+    slices = preemptions.planning(wanted)
     for _ in range(3):
         next(slices)
     for uid in "abc":
         machine.service.allocations.dealloc(uid, None, nothing)
     machine.pump()
     assert at_once(slices) == at_begin
-    assert isinstance(machine.service.allocations.simulate(urgent).outcome, Choice), "the books themselves went on"
+    assert isinstance(machine.service.allocations.simulate(wanted).outcome, Choice), "the books themselves went on"
+
+
+FOR_EVER = 1e12
+MORE_URGENT = 1 << 30
+
+
+def first_victims(machine: Machine) -> tuple[str, ...]:
+    found = machine.service.preemptions.plan(replace(asked("urgent"), claim=Claim(qos=Qos.CRITICAL, priority=100)))
+    assert isinstance(found, Preemption)
+    return found.uids
+
+
+def nobody_waits(machine: Machine) -> bool:
+    return not machine.service.preemptions.nominations() and not releasing(machine)
+
+
+def test_victims_of_a_long_search_leave_and_a_repeat_searches_no_more(machine: Machine) -> None:
+    goes = first_victims(machine)
+    searches: list[int] = []
+    answer = urgent(machine, lambda search, number: searches.append(search))
+    assert (answer.status, releasing(machine)) == (202, set(goes))
+    assert set(searches) == {1}
+    again = urgent(machine, lambda search, number: searches.append(search + 1))
+    assert (again.status, set(searches)) == (202, {1})
+    for uid in goes:
+        machine.service.allocations.dealloc(uid, None, nothing)
+    placed = urgent(machine, lambda search, number: searches.append(search + 1))
+    assert (placed.node, set(searches)) == (answer.body.node, {1})
+
+
+@pytest.mark.parametrize("when", [0, 2])
+def test_nobody_is_evicted_when_it_fits_by_the_end_of_the_search(machine: Machine, when: int) -> None:
+    (goes,) = first_victims(machine)
+
+    def meanwhile(search: int, number: int) -> None:
+        if (search, number) == (1, when):
+            machine.service.allocations.dealloc(goes, None, nothing)
+
+    assert urgent(machine, meanwhile).uid == "urgent"
+    assert nobody_waits(machine)
+
+
+def test_whoever_placed_it_meanwhile_is_answered_the_same(machine: Machine) -> None:
+    (goes,) = first_victims(machine)
+
+    def meanwhile(search: int, number: int) -> None:
+        if (search, number) == (1, 0):
+            machine.service.allocations.dealloc(goes, None, nothing)
+            machine.service.allocations.alloc(asked("urgent"), nothing)
+
+    assert [gpu.uuid for gpu in urgent(machine, meanwhile).gpus] == list(machine.service.allocations.get("urgent").gpus)
+    assert nobody_waits(machine)
+
+
+@pytest.mark.parametrize("fault", ["gone", "leaving", "protected", "dearer"])
+def test_other_victims_are_searched_when_the_first_do_not_help_any_more(machine: Machine, fault: str) -> None:
+    (first,) = first_victims(machine)
+    allocations, searches = machine.service.allocations, set[int]()
+
+    def meanwhile(search: int, number: int) -> None:
+        searches.add(search)
+        if (search, number) != (1, 1):
+            return
+        cards = machine.service.state.fleet.ledger[first].gpus
+        if fault == "leaving":
+            allocations.release(first, 60.0, nothing)
+            return
+        allocations.dealloc(first, None, nothing)
+        uid = "other" if fault == "gone" else first
+        claim = Claim(protected_until=FOR_EVER) if fault == "protected" else Claim(priority=MORE_URGENT)
+        allocations.bind(replace(asked(uid, "gpu=0.3"), claim=claim), cards, nothing)
+
+    answer = urgent(machine, meanwhile)
+    assert (answer.status, searches) == (202, {1, 2})
+    (nomination,) = machine.service.preemptions.nominations()
+    assert first not in [victim.uid for victim in nomination.victims]
+    assert releasing(machine) - {first} == {victim.uid for victim in nomination.victims}
+
+
+def test_after_some_searches_whose_victims_change_nobody_is_evicted(machine: Machine) -> None:
+    def meanwhile(search: int, number: int) -> None:
+        if number == 0:  # whoever would leave is another one by then
+            for uid in list(machine.service.state.fleet.ledger):
+                machine.service.allocations.dealloc(uid, None, nothing)
+            for k in range(3):
+                machine.service.allocations.alloc(asked(f"{search}-{k}", "gpu=0.3", "spread"), nothing)
+
+    with pytest.raises(PlanChanged):
+        urgent(machine, meanwhile)
+    assert nobody_waits(machine)
+
+
+def test_a_refusal_after_a_search_is_counted_and_nobody_leaves(machine: Machine) -> None:
+    before = machine.service.allocations.refused.total()
+    with pytest.raises(Refused):
+        urgent(machine, lambda *_: None, qos="low", priority=0)
+    assert machine.service.allocations.refused.total() == before + 1
+    assert nobody_waits(machine)
+
+
+def test_a_caller_who_leaves_evicts_nobody(machine: Machine) -> None:
+    left = asyncio.Event()
+    left.set()
+    body = {"uid": "urgent", "resreq": "gpu=2", "qos": "critical", "preempt": True}
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(AllocationApi(machine.service, Searches()).create(caller(body, left)))
+    assert nobody_waits(machine)

@@ -7,6 +7,7 @@ A failed write ends it on purpose, because memory is then ahead of the disk.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import secrets
@@ -204,6 +205,7 @@ class _Server:
         running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home)]))
         heartbeat = asyncio.create_task(self._look_again(service))
         announce(self._home, url)
+        gc.freeze()  # a garbage collection over all that was restored would hold every request up
         log.info("server.ready", url=url, isolation=engine.layer)
         try:
             await asyncio.wait([running, asyncio.create_task(self._end.wait())], return_when=asyncio.FIRST_COMPLETED)

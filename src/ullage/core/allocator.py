@@ -28,6 +28,7 @@ from ullage.core.evicting.preemption import (
     check_nodes_preempt,
     check_single_node_preempt,
     filter_with_preempt,
+    place_or_wait,
     preempting,
 )
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets, budgets_of
@@ -251,6 +252,11 @@ class Allocator(Holdings):
         """As `preempt`, in slices, on a copy of the books."""
         self._check_request(request)
         return preempting(books, self.rules, request, now, budgets, self.nominations)
+
+    def place_or_wait(self, request: Request) -> Choice | NoPreemption | Refusal:
+        """What `preempt` decides before it looks for victims; raises as it. Any other refusal may be cured by them."""
+        self._check_request(request)
+        return place_or_wait(self.fleet, self.rules, request, self.nominations)
 
     def consolidate(self, request: Request, units: int, now: float) -> Consolidation | NoConsolidation:
         """Whom to move so that so many like this request fit; raises as `move_question`. Changes nothing."""

@@ -22,7 +22,7 @@ from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.amounts import Amounts, KnownAmounts
 from ullage.model.claim import PRIORITIES, Claim, Qos, Request
-from ullage.model.error import invalid
+from ullage.model.error import PlanChanged, invalid
 from ullage.model.grant import Grant
 from ullage.model.name import check_name
 from ullage.model.nomination import Nomination
@@ -36,8 +36,8 @@ from ullage.server.preemption import attempt_body, nomination_body, preemption_b
 from ullage.server.rejections import rejection_body
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, Endpoint
-from ullage.server.searches import Searches
-from ullage.service.allocations import Allocations
+from ullage.server.searches import TRIES, Searches
+from ullage.service.allocations import Allocations, Outcome
 from ullage.service.service import Service
 from ullage.wire import allocation as wire
 from ullage.wire.preemption import NominationBody
@@ -135,7 +135,7 @@ class AllocationApi:
         body = await bodies.read_body(request, wire.CreateAllocation, BODY_LIMIT)
         asked = self.request(body)
         if body.preempt:
-            return await self._preempt(body, asked)
+            return await self._preempt(request, body, asked)
         if body.gpus is None and body.commit:
             outcome = await durable(self._allocations.alloc, asked)
         elif body.commit:
@@ -144,13 +144,29 @@ class AllocationApi:
             outcome = await durable(self._allocations.assume, asked, body.gpus)
         return self.body(self._accepted(outcome, asked))
 
-    async def _preempt(self, body: wire.CreateAllocation, asked: Request) -> wire.AllocationBody | Answer:
+    async def _preempt(
+        self, request: HttpRequest, body: wire.CreateAllocation, asked: Request
+    ) -> wire.AllocationBody | Answer:
         if body.gpus is not None or not body.commit:
             raise invalid("preempt", True, "cards are chosen and bound; leave out gpus and commit")
-        outcome = await durable(self._service.preemptions.alloc, asked)
+        outcome = await self._placed_or_evicting(request, asked)
         if isinstance(outcome, Nomination):
             return Answer(_LEAVING, nomination_body(self._fleet, outcome))
         return self.body(self._accepted(outcome, asked))
+
+    async def _placed_or_evicting(self, request: HttpRequest, asked: Request) -> Outcome | Nomination:
+        """Search for victims if need be; search again, some times, if those found do not help any more."""
+        preemptions = self._service.preemptions
+        for left in reversed(range(TRIES)):
+            if not preemptions.searches_for(asked):
+                return await durable(preemptions.alloc, asked)
+            found = await self._searches.result_for(request, lambda: preemptions.planning(asked))
+            try:
+                return await durable(preemptions.carry_out, asked, found)
+            except PlanChanged:
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     def _accepted(self, outcome: Allocation | Refusal, asked: Request) -> Allocation:
         if isinstance(outcome, Refusal):

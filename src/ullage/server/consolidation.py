@@ -14,17 +14,13 @@ from ullage.server.allocations import BODY_LIMIT, Refused
 from ullage.server.durable import durable
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, Endpoint
-from ullage.server.searches import Searches
+from ullage.server.searches import TRIES, Searches
 from ullage.service.service import Service
 from ullage.wire import consolidation as wire
 from ullage.wire.allocation import UNNAMED
 
 _LEAVING = 202
 """The HTTP status when workloads were asked to leave."""
-
-
-_TRIES = 3
-"""Plans that are made for one request while what they need changes."""
 
 
 class ConsolidationApi:
@@ -69,7 +65,7 @@ class ConsolidationApi:
     ) -> Consolidation | NoConsolidation:
         """Carry a plan out, or another one if the first does not hold any more, and so on, some times."""
         consolidations = self._service.consolidations
-        for left in reversed(range(_TRIES)):
+        for left in reversed(range(TRIES)):
             consolidations.check_uids(uids)
             found = await self._plan(request, asked, body)
             if isinstance(found, NoConsolidation):

@@ -22,6 +22,9 @@ _Result = TypeVar("_Result")
 MOST_WAITING = 16
 """Searches that may wait while one runs; each takes up to some seconds."""
 
+TRIES = 3
+"""Searches for one request while what they find is changed before it is carried out."""
+
 
 class Searches:
     """The searches of one server."""

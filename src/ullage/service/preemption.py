@@ -11,8 +11,10 @@ from collections.abc import Callable
 from ullage.core.allocator import Allocator
 from ullage.core.books.slices import Slices
 from ullage.core.evicting.preemption import NoPreemption, Preemption, PreemptionAnswer
-from ullage.core.evicting.victims import budgets_of
+from ullage.core.evicting.victims import Budgets, budgets_of
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.model.claim import Request
+from ullage.model.error import InvalidRequest, NotFound, PlanChanged
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code
 from ullage.service.allocations import Allocations, Outcome
@@ -52,19 +54,38 @@ class Preemptions:
         """
         if self._allocator.held(request.uid) is not None:
             return self._allocations.alloc(request, done)
-        now = self._clock()
-        self._allocator.see(request)
-        found = self._preempt(request, now)
-        if isinstance(found, Preemption):
-            return self._evict(request, found, now, done) if found.victims else self._allocations.alloc(request, done)
-        known = self._nominated.renew(request, now) if found.code is Code.EVICTING else None
-        if known is None:
-            self._nominated.give_up(request)
-        self._journal.write(then=done)
-        if known is not None:
-            return known
-        self._allocations.refused[found.code] += 1
-        return found
+        return self.carry_out(request, self.plan(request), done)
+
+    def searches_for(self, request: Request) -> bool:
+        """Whether victims are to be searched for: it is not placed, does not fit as it is, and waits for nobody.
+
+        Raises:
+            NotFound: the pool is not known. Unavailable: not ready.
+
+        """
+        if self._allocator.held(request.uid) is not None:
+            return False
+        without = self._allocator.place_or_wait(request)
+        return isinstance(without, Refusal) and not isinstance(without, NoPreemption) and without.curable
+
+    def carry_out(self, request: Request, found: PreemptionAnswer, done: Callback) -> Outcome | Nomination:
+        """As `alloc`, with an answer of `plan` or `planning`, as far as the books still allow it.
+
+        Raises:
+            NotFound: the pool is not known. Unavailable: not ready. PlanChanged: the victims do not make it fit any
+            more, or are not there; nothing is done.
+
+        """
+        if self._allocator.held(request.uid) is not None:
+            return self._allocations.alloc(request, done)
+        without = self._allocator.place_or_wait(request)
+        if isinstance(without, Choice):
+            return self._allocations.alloc(request, done)
+        if isinstance(without, NoPreemption):
+            return self._wait(request, done)
+        if isinstance(found, NoPreemption) and found.code is not Code.EVICTING:
+            return self._refuse(request, found, done)
+        return self._evict(request, self._helping(request, found), done)
 
     def plan(self, request: Request) -> Preemption | NoPreemption:
         """Who would give way; nothing changes.
@@ -73,24 +94,51 @@ class Preemptions:
             NotFound: the pool is not known. Conflict: the request is placed. Unavailable: not ready.
 
         """
-        return self._preempt(request, self._clock())
+        return self._allocator.preempt(request, self._clock(), self._budgets())
 
     def planning(self, request: Request) -> Slices[PreemptionAnswer]:
         """As `plan`, in slices, of the books as they are now."""
         allocator = self._allocator
-        books, budgets = allocator.fleet.copy(), budgets_of(allocator.fleet, allocator.rules.min_available)
-        return allocator.preempting(books, request, self._clock(), budgets)
+        return allocator.preempting(allocator.fleet.copy(), request, self._clock(), self._budgets())
 
     def nominations(self) -> tuple[Nomination, ...]:
         """The requests that room is kept for, the oldest first."""
         return self._nominated.all()
 
-    def _preempt(self, request: Request, now: float) -> Preemption | NoPreemption:
-        allocator = self._allocator
-        return allocator.preempt(request, now, budgets_of(allocator.fleet, allocator.rules.min_available))
+    def _budgets(self) -> Budgets:
+        return budgets_of(self._allocator.fleet, self._allocator.rules.min_available)
 
-    def _evict(self, request: Request, found: Preemption, now: float, done: Callback) -> Nomination:
-        nomination = found.nomination(request, now)
+    def _helping(self, request: Request, found: PreemptionAnswer) -> Preemption:
+        """The victims of an answer, or fewer of them, that make the request fit now."""
+        changed = PlanChanged("those who were to leave changed meanwhile; nobody was asked to leave, ask again")
+        if isinstance(found, NoPreemption) or not found.victims:
+            raise changed
+        check, node = self._allocator.check_single_node_preempt, found.choice.node
+        try:
+            helping = check(request, node, found.uids, self._clock(), self._budgets())
+        except (InvalidRequest, NotFound) as error:
+            raise changed from error
+        if isinstance(helping, NoPreemption):
+            raise changed
+        return helping
+
+    def _wait(self, request: Request, done: Callback) -> Nomination:
+        """Keep the room of those who leave already."""
+        known = self._nominated.renew(request, self._clock())
+        assert known is not None, "only what room is kept for waits"
+        self._journal.write(then=done)
+        return known
+
+    def _refuse(self, request: Request, found: NoPreemption, done: Callback) -> NoPreemption:
+        self._allocator.see(request)
+        self._nominated.give_up(request)
+        self._journal.write(then=done)
+        self._allocations.refused[found.code] += 1
+        return found
+
+    def _evict(self, request: Request, found: Preemption, done: Callback) -> Nomination:
+        self._allocator.see(request)
+        nomination = found.nomination(request, self._clock())
         leaving = [leaves for uid in found.uids if (leaves := self._allocator.release(uid)) is not None]
         self._nominated.tell(nomination)
         self._journal.write(*map(PutAllocation, leaving), self._nominated.put(nomination), then=done)

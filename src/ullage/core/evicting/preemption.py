@@ -231,6 +231,17 @@ def preempt(
     return at_once(preempting(fleet, rules, request, now, budgets=budgets, nominations=nominations))
 
 
+def place_or_wait(
+    fleet: Fleet, rules: Rules, request: Request, nominations: Nominations
+) -> Choice | NoPreemption | Refusal:
+    """The cards of a request that fits as it is, what a nominated one waits for, or why it does not fit."""
+    without = place(fleet, rules, request, ahead=nominations.before(fleet, request))
+    if isinstance(without, Choice):
+        return without
+    waits = _waits(fleet, rules, request, nominations)
+    return without if waits is None else NoPreemption((waits,), without.stages, without.helps)
+
+
 def preempting(
     fleet: Fleet,
     rules: Rules,
@@ -250,14 +261,12 @@ def preempting(
     """
     if request.uid in fleet.ledger:
         raise Conflict(f"{request.uid} holds cards already; nobody gives way to it", code="already-bound")
-    ahead = nominations.before(fleet, request)
-    without = place(fleet, rules, request, ahead=ahead)
+    without = place_or_wait(fleet, rules, request, nominations)
     if isinstance(without, Choice):
         return Preemption(without)
-    waits = _waits(fleet, rules, request, nominations)
-    if waits is not None:
-        return NoPreemption((waits,), without.stages, without.helps)
-    with reserving(fleet, ahead):
+    if isinstance(without, NoPreemption):
+        return without
+    with reserving(fleet, nominations.before(fleet, request)):
         look = Look.of(fleet, rules, request, now, budgets)
         best, attempts = (yield from _attempts(look)) if without.curable else (None, ())
         if best is None:
