@@ -32,7 +32,8 @@ def with_site(site: Path) -> dict[str, str]:
 
 def python(site: Path, program: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, env=with_site(site) | UNCOMPILED, capture_output=True, text=True, timeout=600, check=False)
+    env = with_site(site) | UNCOMPILED
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def ullage(site: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
