@@ -115,7 +115,7 @@ class Preemptions:
             raise changed
         check, node = self._allocator.check_single_node_preempt, found.choice.node
         try:
-            helping = check(request, node, found.uids, self._clock(), self._budgets())
+            helping = check(request, node, found.uids, self._clock(), budgets=self._budgets())
         except (InvalidRequest, NotFound) as error:
             raise changed from error
         if isinstance(helping, NoPreemption):
