@@ -29,20 +29,21 @@ from ullage.bootstrap.http.server import BoundedServer
 from ullage.core.placing.rules import Rules
 from ullage.kube.app import make_app
 from ullage.kube.client.api import KubeApi
-from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.client.lease import Candidate
+from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.extender import Extender
+from ullage.kube.followed import Followed
 from ullage.kube.mirror import Mirror
-from ullage.kube.recent import recent
+from ullage.kube.ready_term import ReadyTerm
 from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import read_pod
-from ullage.wire.pod import DOMAIN, bind_annotations
+from ullage.wire.pod import bind_annotations
 
 _SIZES = 1_000, 5_000
 _CARDS = 8
@@ -76,13 +77,21 @@ def pod(uid: str, cards: str, **more: Any) -> dict[str, Any]:
     return {"metadata": {"name": uid, "namespace": "default", "uid": uid, **more}, "spec": spec}
 
 
-def front(nodes: int) -> Extender:
-    """An extender over so many nodes, half of whose cards are held."""
+def context_of(cluster: Cluster) -> KubeContext:
+    """The context of a leader whose API server is asked nothing."""
+    nowhere = cast("KubeApi", None)
+    return KubeContext(
+        api=nowhere, candidate=cast("Candidate", _Leads()), cluster=cluster, followed=Followed.of(nowhere)
+    )
+
+
+def front(nodes: int) -> tuple[Extender, Cluster]:
+    """An extender over so many nodes, half of whose cards are held, and its books."""
     cluster = Cluster(Rules(), time.monotonic)
-    informers = Informer(cast("KubeApi", None), NODES), Informer(cast("KubeApi", None), PODS)
-    mirror = Mirror(cluster, *informers, read_pod)
+    context = context_of(cluster)
+    mirror = Mirror(context)
     for number in range(nodes):
-        informers[0]._put(NODES.read(node(number)))  # noqa: SLF001 - as if it had been listed
+        context.followed.nodes._put(NODES.read(node(number)))  # noqa: SLF001 - as if it had been listed
     mirror.recover()
     mirror.term = _Leads.epoch
     rng = random.Random(1)
@@ -91,10 +100,8 @@ def front(nodes: int) -> Extender:
             if rng.random() < 0.7:
                 cluster.stand_in(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
     gc.freeze()  # as `Front` does
-    leads, nowhere = cast("Candidate", _Leads()), cast("KubeApi", None)
-    unconfirmed = UnconfirmedBinds(nowhere, leads, cluster, mirror, informers[1], DOMAIN)
-    plugins = cast("DevicePlugins", None)
-    return Extender(cluster, mirror, nowhere, leads, unconfirmed, recent(read_pod), plugins)
+    unconfirmed, plugins = UnconfirmedBinds(context, mirror), cast("DevicePlugins", None)
+    return Extender(context, mirror, ReadyTerm(context.candidate, mirror), unconfirmed, plugins=plugins), cluster
 
 
 def _request(uid: str, cards: int) -> Request:
@@ -161,7 +168,7 @@ def _answer(connection: socket.socket) -> bytes:
 
 def measure(nodes: int) -> None:
     """Print what a client finds."""
-    extender = front(nodes)
+    extender, cluster = front(nodes)
     app = make_app(extender)
 
     async def place(request: Any) -> Any:
@@ -170,7 +177,7 @@ def measure(nodes: int) -> None:
         body = msgspec.json.decode(await request.body())
         asked = read_pod(body["Pod"])
         assert asked is not None
-        assert extender.cluster.stand_in(asked.request, body["Node"])
+        assert cluster.stand_in(asked.request, body["Node"])
         return Response(b"{}")
 
     app.add_route("/place", place, methods=["POST"])
@@ -197,11 +204,11 @@ def measure(nodes: int) -> None:
 
 def rebuild() -> None:
     """Print how long it takes to know a cluster again."""
-    extender, rng = front(_NODES), random.Random(2)
+    (_, first), rng = front(_NODES), random.Random(2)
     nodes = [NODES.read(node(number)) for number in range(_NODES)]
     cluster, pods = Cluster(Rules(), time.monotonic), []
-    names = list(extender.cluster.allocator.fleet.row_of)
-    held = extender.cluster.allocator.fleet.ledger
+    names = list(first.allocator.fleet.row_of)
+    held = first.allocator.fleet.ledger
     for number in range(_PODS):
         body = pod(f"p{number}", "1", spec={"nodeName": rng.choice(names)})
         body["spec"]["containers"][0]["resources"] = {}
@@ -211,13 +218,13 @@ def rebuild() -> None:
         at = {"nodeName": allocation.node}
         pods.append(pod(uid, str(len(allocation.gpus)), annotations=bind_annotations(allocation), spec=at))
     raw = [msgspec.json.encode(body) for body in pods[-_PODS:]]
-    informers = Informer(cast("KubeApi", None), NODES), Informer(cast("KubeApi", None), PODS)
+    context = context_of(cluster)
     began = time.perf_counter()
-    mirror = Mirror(cluster, *informers, read_pod)
+    mirror = Mirror(context)
     for each in nodes:
-        informers[0]._put(each)  # noqa: SLF001 - as if it had been listed
+        context.followed.nodes._put(each)  # noqa: SLF001 - as if it had been listed
     for line in raw:
-        informers[1]._put(PODS.read(line))  # noqa: SLF001 - as if it had been listed
+        context.followed.pods._put(PODS.read(line))  # noqa: SLF001 - as if it had been listed
     mirror.recover()
     seconds, holding = time.perf_counter() - began, len(cluster.allocator.fleet.ledger)
     print(f"  restart: {_NODES} nodes, {len(raw)} pods, {holding} of them with cards: {seconds:.2f} s")

@@ -19,9 +19,9 @@ from ullage.core.placing.rules import Rules
 from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
-from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.hosted_apps import REQUIREMENTS
 from ullage.kube.bindings.nodes import TYPE_LABEL
+from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate

@@ -29,8 +29,8 @@ from tests.kube.hosting import (
 from tests.kube.test_front import cards_of, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
-from ullage.kube.bindings.front import BindingTerms
 from ullage.kube.bindings.hosted_apps import REQUIREMENTS
+from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.client.changes import Delete, Patch, Replace
 from ullage.kube.client.errors import VersionConflict

@@ -11,8 +11,8 @@ from tests.kube.conftest import until
 from tests.kube.hosting import ALONE, MIB, SLICED, TURNS, Hosting, a_binding, a_machine, delete, hosting, pod_of
 from tests.kube.test_front import cards_of, put
 from tests.kube.test_webhook import admitted, refused
-from ullage.kube.bindings.front import BindingTerms
-from ullage.kube.bindings.gate import SCOPE_LABEL, Scope
+from ullage.kube.bindings.gate import SCOPE_LABEL
+from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.objects import Pod
 from ullage.kube.webhook.admission import bound_counts
@@ -340,7 +340,7 @@ async def test_bindings_count_where_their_namespace_says_so(server: ApiServer, a
     put(server, "nodes", a_machine("a", {"g1": TURNS}))
     put(server, "namespaces", {"metadata": {"name": "bound", "labels": {SCOPE_LABEL: "enabled"}}})
     here, there = put(server, "pods", pod_of("p"), pod_of("p", namespace="bound"))
-    async with hosting(server, api, BindingTerms(scope=Scope.LABELLED)) as up:
+    async with hosting(server, api, BindingTerms(scope=BindingScope.LABELLED)) as up:
         assert (await up.offered(here, "a"))["NodeNames"] == ["a"]
         assert (await up.offered(there, "a"))["FailedAndUnresolvableNodes"] == {"a": "not-bound"}
 

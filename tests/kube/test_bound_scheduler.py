@@ -27,7 +27,7 @@ from ullage.core.placing.rules import Rules
 from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Authentication, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
-from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.changes import Create, Delete, Patch
 from ullage.kube.client.connection import connect

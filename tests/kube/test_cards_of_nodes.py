@@ -14,7 +14,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.objects import Node as NodeObject
-from ullage.kube.nodes import node_of
+from ullage.kube.nodes import CardSources, node_of
 from ullage.model.allocation import Allocation
 from ullage.model.card_figures import SHIPPED_FIGURES, Figure
 from ullage.model.claim import Claim, Request
@@ -46,7 +46,7 @@ def registered(*uuids: str, model: str = "NVIDIA-NVIDIA A100-SXM4-80GB") -> str:
 
 
 def cards(node: NodeObject, *more: Any) -> list[tuple[str, str | None, int | None]]:
-    found = node_of(node, [RegisteredCards(), *more])
+    found = node_of(node, CardSources([RegisteredCards(), *more]))
     assert [gpu.index for gpu in found.gpus] == list(range(len(found.gpus)))
     return [(gpu.uuid, gpu.vendor, gpu.compute_gflops) for gpu in found.gpus]
 
@@ -63,7 +63,7 @@ def test_cards_of_another_vendor_are_added_to_those_of_a_register() -> None:
 def test_of_a_register_that_cannot_be_read_no_card_is_guessed_and_others_count() -> None:
     node = a_node("{", nvidia_com__gpu="10", amd_com__gpu="1")
     assert cards(node) == [("n/amd.com/gpu/0", "AMD", None)]
-    assert REGISTER in node_of(node, [RegisteredCards()]).topology_note
+    assert REGISTER in node_of(node, CardSources([RegisteredCards()])).topology_note
 
 
 def test_a_driver_reports_the_cards_of_its_vendor_next_to_a_register_of_another() -> None:
@@ -71,9 +71,9 @@ def test_a_driver_reports_the_cards_of_its_vendor_next_to_a_register_of_another(
         return [Gpu("M0", 0, vendor="AMD"), Gpu("A1", 1, vendor="NVIDIA")]
 
     node = a_node(registered("A0"), nvidia_com__gpu="10", amd_com__gpu="4")
-    found = node_of(node, [RegisteredCards(), driver])
+    found = node_of(node, CardSources([RegisteredCards(), driver]))
     assert [(gpu.uuid, gpu.vendor) for gpu in found.gpus] == [("A0", "NVIDIA"), ("M0", "AMD")]
-    assert [gpu.uuid for gpu in node_of(node, [driver, RegisteredCards()]).gpus] == ["M0", "A1"]
+    assert [gpu.uuid for gpu in node_of(node, CardSources([driver, RegisteredCards()])).gpus] == ["M0", "A1"]
 
 
 def test_feature_discovery_says_what_numbered_cards_are() -> None:
@@ -95,7 +95,7 @@ def test_shared_cards_and_slices_are_not_taken_for_whole_ones(product: str) -> N
 @pytest.mark.parametrize("register", ["", registered("A0")], ids=["a plain plugin", "a register"])
 def test_nobody_is_promised_limits_or_slices_that_nothing_on_the_node_keeps(register: str, text: str) -> None:
     labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}
-    node = node_of(a_node(register, labels, nvidia_com__gpu="1", pods="10"), [RegisteredCards()])
+    node = node_of(a_node(register, labels, nvidia_com__gpu="1", pods="10"), CardSources([RegisteredCards()]))
     allocator = Allocator(Fleet([replace(node, state=NodeState.READY)]))
     allocator.set_ready()
 
@@ -110,11 +110,11 @@ def test_nobody_is_promised_limits_or_slices_that_nothing_on_the_node_keeps(regi
 
 def test_what_a_driver_reports_of_a_card_stays() -> None:
     own = Gpu("M0", 0, vendor="NVIDIA", isolations=frozenset({Isolation.HARD}))
-    (card,) = node_of(a_node(nvidia_com__gpu="1"), [lambda _node: [own]]).gpus
+    (card,) = node_of(a_node(nvidia_com__gpu="1"), CardSources([lambda _node: [own]])).gpus
     assert card.isolations == {Isolation.HARD}
 
 
 def test_figures_of_an_operator_go_before() -> None:
     own = SHIPPED_FIGURES.with_([Figure("A100", 250_000)])
-    (card,) = node_of(a_node(registered("A0"), nvidia_com__gpu="10"), [RegisteredCards()], figures=own).gpus
+    (card,) = node_of(a_node(registered("A0"), nvidia_com__gpu="10"), CardSources([RegisteredCards()], own)).gpus
     assert card.compute_gflops == 250_000

@@ -40,7 +40,7 @@ from tests.kube.hosting import a_binding, labels_of
 from tests.kube.test_front import a_pod, binding, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
-from ullage.kube.bindings.front import BindingTerms
+from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.claims.taint_rules import TaintRules
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.informer import Added, Changed, Removed

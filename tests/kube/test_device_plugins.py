@@ -36,12 +36,14 @@ from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Bind, Change, Create, Delete, Patch, PatchType
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.client.lease import Candidate, Terms
+from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins, PluginTerms
+from ullage.kube.followed import Followed
 from ullage.kube.front import Front
 from ullage.model.error import Conflict
+from ullage.service.cluster import Cluster as Books
 from ullage.wire.extender import BindArgs
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
@@ -630,8 +632,8 @@ async def test_a_turn_on_each_kind_of_server(cluster: Cluster) -> None:
     candidate = Candidate(api, "plugins", cluster.namespace)
     await candidate.attempt()
     assert candidate.epoch is not None
-    nodes, pods = Informer(api, NODES), Informer(api, PODS)
-    plugins = DevicePlugins(api, candidate, nodes, pods)
+    context = KubeContext(api=api, candidate=candidate, cluster=Books(Rules()), followed=Followed.of(api))
+    plugins, nodes, pods = DevicePlugins(context), context.followed.nodes, context.followed.pods
     async with informing(nodes), informing(pods):
         await nodes.wait_synced()
         for written in (None, "somebody else's by now"):

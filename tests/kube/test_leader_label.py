@@ -8,12 +8,15 @@ import pytest
 
 from tests.kube import bodies
 from tests.kube.api_server import ApiServer, Canned
+from ullage.core.placing.rules import Rules
 from ullage.kube.client.changes import Create, Delete
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import Candidate
+from ullage.kube.context import KubeContext
+from ullage.kube.followed import Followed
 from ullage.kube.leader_label import LEADER, LeaderLabel
+from ullage.service.cluster import Cluster
 
 pytestmark = pytest.mark.anyio
 
@@ -24,12 +27,13 @@ async def labels(api: HttpKubeApi, *names: str) -> list[str | None]:
 
 async def leading(api: HttpKubeApi, name: str = "here") -> tuple[LeaderLabel, Candidate, Any]:
     """One whose term is to begin, in the pod of that name."""
-    candidate, mirror, pods = Candidate(api, "ullage", "default"), SimpleNamespace(term=None), Informer(api, PODS)
+    candidate, mirror = Candidate(api, "ullage", "default"), SimpleNamespace(term=None)
+    context = KubeContext(api=api, candidate=candidate, cluster=Cluster(Rules()), followed=Followed.of(api))
     found = PODS.read(await api.write(Create(PODS, bodies.pod(name), "default")))
     place = {"namespace": "default", "pod": name, "uid": found.metadata.uid}
     candidate.place = msgspec.structs.replace(candidate.place, **place)
-    await pods.catch_up()
-    return LeaderLabel(candidate, cast("Any", mirror), pods), candidate, mirror
+    await context.followed.pods.catch_up()
+    return LeaderLabel(context, cast("Any", mirror)), candidate, mirror
 
 
 async def test_it_is_written_when_the_term_has_begun_and_taken_from_who_led_before(api: HttpKubeApi) -> None:

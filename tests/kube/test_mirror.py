@@ -7,7 +7,8 @@ import itertools
 import json
 import random
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,8 +16,10 @@ from tests.kube.fake_informer import FakeInformer
 from ullage.core.placing.rules import Rules
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.kinds import NODES, PODS
+from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent
 from ullage.kube.mirror import Mirror
+from ullage.kube.nodes import CardSources
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.holding import Holding as PinnedTo
@@ -68,15 +71,15 @@ class World:
         """A process that starts now."""
         self.events.clear()
         self.cluster = Cluster(Rules(workers_per_node=None), lambda: 0.0, lambda: 1000.0)
-        self.mirror = Mirror(
-            self.cluster,
-            self.nodes,  # type: ignore[arg-type]
-            self.pods,  # type: ignore[arg-type]
-            read_pod,
-            readers=[RegisteredCards()],
+        context = KubeContext(
+            api=cast("Any", None),
+            candidate=cast("Any", None),
+            cluster=self.cluster,
+            followed=cast("Any", SimpleNamespace(nodes=self.nodes, pods=self.pods, topologies=None)),
             on_error=lambda _kind, name, error: self.errors.append(f"{name}: {error.code}: {error.message}"),
             record_event=self.events.append,
         )
+        self.mirror = Mirror(context, CardSources([RegisteredCards()]))
         self.mirror.recover()
 
     @property

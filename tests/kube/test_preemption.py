@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,9 +15,11 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import Running, a_node, a_pod, put, running
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.informer import Informer
 from ullage.kube.client.objects import PodDisruptionBudget
 from ullage.kube.extender import Extender
 from ullage.kube.preemption import AGAIN_S, ASKED_S, PATIENCE_S, RESERVED_S, Preemptor
+from ullage.kube.ready_term import ReadyTerm
 from ullage.wire.extender import ExtenderArgs, PreemptionArgs, Victims
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
@@ -120,20 +123,16 @@ async def pressed(
     put(server, "nodes", *(a_node(name, 1) for name in "abc"[:nodes]))
     async with running(server, api, preemption=False) as up:
         front, clock = up.front, [0.0]
-        preemptor = Preemptor(
-            front.cluster,
-            front.mirror,
-            front.candidate,
-            front.pods,
-            front.nodes,
-            budgets or front.followed.budgets.objects.values,
-            front.extender.read_pod,
-            front.events.record,
-            clock=lambda: clock[0],
-            **terms,
-        )
+        followed = front.followed
+        if budgets is not None:
+            heard = cast("Informer[PodDisruptionBudget]", SimpleNamespace(objects=SimpleNamespace(values=budgets)))
+            followed = replace(followed, budgets=heard)
+        context = replace(front.context, followed=followed, clock=lambda: clock[0])
+        preemptor = Preemptor(context, front.mirror, **terms)
+        term = ReadyTerm(front.candidate, front.mirror)
+        asked = Extender(context, front.mirror, term, front.unconfirmed, plugins=front.plugins, preemptor=preemptor)
         await preemptor.look()
-        yield Pressed(up, preemptor, replace(front.extender, preemptor=preemptor), clock)
+        yield Pressed(up, preemptor, asked, clock)
 
 
 async def test_who_has_lower_priority_leaves_when_the_scheduler_had_time_to_offer_somebody(

@@ -20,8 +20,8 @@ from tests.kube.test_events import recorded
 from tests.kube.test_front import put, running
 from tests.kube.test_webhook import admitted
 from ullage.cli.main import main
-from ullage.kube.bindings.front import BindingTerms
-from ullage.kube.bindings.gate import SCOPE_LABEL, Scope
+from ullage.kube.bindings.gate import SCOPE_LABEL
+from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.webhook.admission import nowhere
@@ -185,7 +185,7 @@ async def test_each_pod_that_fits_nowhere_has_its_reason(
     put(server, "nodes", *machines())
     put(server, "namespaces", {"metadata": {"name": "bound", "labels": {SCOPE_LABEL: "enabled"}}})
     put(server, "gpubindings", a_binding("b", "GPU-a-0", app="few", owner="alice", namespace="bound"))
-    terms = BindingTerms(Scope.LABELLED)
+    terms = BindingTerms(BindingScope.LABELLED)
     async with running(server, api, readers=[RegisteredCards()], pools=POOLS, bindings=terms) as up:
         up.front.mirror.settle()
         webhook = Webhook(nowhere=nowhere(up.front.cluster, declared={"training"}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.kube.api_server import ApiServer
@@ -9,15 +11,14 @@ from tests.kube.conftest import until
 from tests.kube.hosting import TURNS, Hosting, a_machine, hosting, pod_of
 from tests.kube.test_front import cards_of, put
 from ullage.core.placing.rules import Rules
-from ullage.kube.bindings.front import BindingTerms
-from ullage.kube.bindings.gate import Scope
+from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.mirror import Mirror
+from ullage.kube.nodes import CardSources
 from ullage.kube.sweep import Sweep
 from ullage.model.gpu import Gpu
 from ullage.service.cluster import Cluster
 from ullage.service.vanished_cards import VanishedCards
-from ullage.wire.dialect import read_pod
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
@@ -26,13 +27,13 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
     put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}), a_machine("b", {"g3": TURNS}))
     pods = put(server, "pods", pod_of("gone", gpus=1), pod_of("stays"), pod_of("silent"))
     now = [0.0]
-    async with hosting(server, api, BindingTerms(Scope.LABELLED)) as up:
+    async with hosting(server, api, BindingTerms(BindingScope.LABELLED)) as up:
         front = up.front
         for pod, node in zip(pods, ("a", "a", "b"), strict=True):
             assert await up.place(pod, [node]) == f"!{node}"
         await _heard(up, "gone", "stays", "silent")
         vanished = VanishedCards(0, grace_s=60)
-        sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.record, clock=lambda: now[0])
+        sweep = Sweep(replace(front.context, clock=lambda: now[0]), front.mirror, vanished)
         (lost,) = cards_of(server, "gone")
         left = a_machine("a", {card: TURNS for card in ("g1", "g2") if card != lost})
         _replace(server, left)
@@ -55,14 +56,14 @@ async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(se
     put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
     guarded, free = put(server, "pods", pod_of("guarded", labels={"app": "guarded"}), pod_of("free"))
     put(server, "poddisruptionbudgets", budget := _budget("guarded"))
-    async with hosting(server, api, BindingTerms(Scope.LABELLED)) as up:
+    async with hosting(server, api, BindingTerms(BindingScope.LABELLED)) as up:
         front = up.front
         for pod in (guarded, free):
             assert await up.place(pod, ["a"]) == "!a"
         await _heard(up, "guarded", "free")
         await until(lambda: _phases(server) == {"Running"}, "both run")
         now, vanished = [0.0], VanishedCards(0, grace_s=0, most=1)
-        sweep = Sweep(front.candidate, front.mirror, front.pods, vanished, front.events.record, clock=lambda: now[0])
+        sweep = Sweep(replace(front.context, clock=lambda: now[0]), front.mirror, vanished)
         _replace(server, a_machine("a", {"g3": TURNS}))
         await until(lambda: [gpu.uuid for gpu in front.mirror.machines["a"].gpus] == ["g3"], "it is heard")
         for _ in range(2):  # one event in each round, in the order of uids
@@ -86,17 +87,18 @@ async def test_a_card_that_a_driver_reports_again_is_back_though_its_node_is_as_
 ):
     put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
     (pod,) = put(server, "pods", pod_of("p"))
-    async with hosting(server, api, BindingTerms(Scope.LABELLED)) as up:
+    async with hosting(server, api, BindingTerms(BindingScope.LABELLED)) as up:
         front = up.front
         assert await up.place(pod, ["a"]) == "!a"
         await _heard(up, "p")
         (card,) = cards_of(server, "p")
         await until(lambda: front.pods.objects["default", "p"].spec.node_name == "a", "the watch reports its node")
         there, now = [Gpu("another", 0)], [0.0]
-        mirror = Mirror(Cluster(Rules(), lambda: 0.0), front.nodes, front.pods, read_pod, readers=[lambda _: there])
+        books = Cluster(Rules(), lambda: 0.0)
+        mirror = Mirror(replace(front.context, cluster=books), CardSources([lambda _: there]))
         mirror.recover()
         vanished = VanishedCards(0, grace_s=60)
-        sweep = Sweep(front.candidate, mirror, front.pods, vanished, front.events.record, clock=lambda: now[0])
+        sweep = Sweep(replace(front.context, clock=lambda: now[0]), mirror, vanished)
         await sweep.look()
         await until(lambda: "p" in _recorded(server), "it is missed")
         now[0], there[:] = 60.0, [Gpu(card, 0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -22,7 +23,6 @@ from ullage.kube.takeover import Takeover
 from ullage.kube.unconfirmed import GIVE_UP_S
 from ullage.model.allocation import AllocationState
 from ullage.model.error import Conflict, Unavailable
-from ullage.wire.dialect import read_pod
 from ullage.wire.extender import BindArgs
 
 pytestmark = pytest.mark.anyio
@@ -226,7 +226,7 @@ async def test_a_term_that_cannot_begin_is_tried_again_ever_later_until_it_does(
     def why() -> str:
         return "" if takeover.last_error is None else takeover.last_error.message
 
-    takeover = Takeover(up.candidate, up.mirror, up.unconfirmed, up.followed, None, read_pod, pause=pause)
+    takeover = Takeover(replace(up.context, pause=pause), up.mirror, up.unconfirmed)
     work = asyncio.create_task(takeover.run())
     await until(lambda: up.mirror.term is not None, "the term begins")
     work.cancel()

@@ -61,7 +61,7 @@ class Histories(RuleBasedStateMachine):
             await informer.catch_up()
 
     def api(self, who: int) -> FaultyApi:
-        return self.fronts[who].extender.api  # type: ignore[return-value]
+        return self.fronts[who].context.api  # type: ignore[return-value]
 
     def lead(self, who: int) -> None:
         front = self.fronts[who]

@@ -32,8 +32,7 @@ from ullage.core.placing.rules import WORKERS_PER_NODE, Rules
 from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
-from ullage.kube.bindings.front import BindingTerms
-from ullage.kube.bindings.gate import Scope
+from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.api import Selection
@@ -293,7 +292,12 @@ def _binding_terms(section: KubeSection) -> BindingTerms | None:
     if said.scope == "off":
         return None
     return BindingTerms(
-        Scope(said.scope), said.strict, said.ledger, section.namespace, said.allocations, said.owner_quotas
+        BindingScope(said.scope),
+        strict=said.strict,
+        name=said.ledger,
+        namespace=section.namespace,
+        allocations=said.allocations,
+        quotas=said.owner_quotas,
     )
 
 

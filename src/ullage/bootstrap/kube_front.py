@@ -7,28 +7,29 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from ullage.core.placing.rules import Rules
-from ullage.kube.bindings.front import BindingTerms, FrontBindings
-from ullage.kube.bindings.store import Sources
+from ullage.kube.bindings.front import FrontBindings
+from ullage.kube.bindings.gate import Gate
+from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.api import ALL, KubeApi, Selection
 from ullage.kube.client.lease import Candidate, clock_s
+from ullage.kube.context import KubeContext, OnError
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
 from ullage.kube.disruption import report_unreadable
 from ullage.kube.events import EventRecorder
-from ullage.kube.extender import Extender, nothing_claimed
+from ullage.kube.extender import Extender
 from ullage.kube.followed import Followed
 from ullage.kube.front import Front, FrontClaims
 from ullage.kube.leader_label import LeaderLabel
-from ullage.kube.machines import OnError
 from ullage.kube.mirror import Mirror
-from ullage.kube.nodes import CardReader
+from ullage.kube.nodes import CardReader, CardSources
 from ullage.kube.pools import CardPools
 from ullage.kube.preemption import Preemptor
 from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
-from ullage.kube.recent import recent
+from ullage.kube.ready_term import ReadyTerm
 from ullage.kube.resource_quotas import NamespaceQuotas
 from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
@@ -37,7 +38,6 @@ from ullage.kube.webhook.admission import named_queue
 from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.card_pool import PoolRule
-from ullage.model.claim import Request
 from ullage.model.queue import Queue
 from ullage.service.claims import Claims
 from ullage.service.cluster import Cluster
@@ -46,9 +46,7 @@ from ullage.service.gates import RESERVE_AFTER_S, Gates
 from ullage.service.queue_holdings import labelled
 from ullage.service.vanished_cards import VanishedCards
 from ullage.wire.dialect import PLAIN_SETTINGS, PodReader, PodSettings
-from ullage.wire.document import Document
 from ullage.wire.dra.selector import selects
-from ullage.wire.pod import ReadPod
 from ullage.wire.pod.gate import gate_of
 
 
@@ -102,139 +100,51 @@ def make_front(
     Parts are notified of an object in the order in which they are made: the mirror comes before all parts that read
     its books.
     """
-    pods, domain, asked = settings.pods, settings.pods.domain, PodReader(settings.pods)
-    cluster = Cluster(rules, clock, now)
-    followed = Followed.of(api, settings.machines, topologies=settings.topologies, quotas=settings.resource_quotas)
-    quotas = None if followed.quotas is None else NamespaceQuotas(cluster, followed.quotas, pods.hami, on_error)
-    report_unreadable(followed.budgets, on_error)
-    devices = Devices(cluster, settings.card_drivers, clock=clock, trouble=on_error)
-    readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
     events = EventRecorder(candidate)
-    hypernodes = HyperNodes(api, followed.nodes, on_error)
-    mirror = Mirror(
-        cluster,
-        followed.nodes,
-        followed.pods,
-        asked,
-        domain=domain,
-        topologies=followed.topologies,
-        readers=readers,
-        devices=devices,
-        domains=hypernodes.labels_of,
-        figures=settings.figures,
-        pools=CardPools(domain, settings.pools),
+    context = KubeContext(
+        api=api,
+        candidate=candidate,
+        cluster=Cluster(rules, clock, now),
+        followed=Followed.of(api, settings.machines, topologies=settings.topologies, quotas=settings.resource_quotas),
+        read_pod=PodReader(settings.pods),
+        record_event=events.record,
         on_error=on_error,
-        record_event=events.record,
-    )
-    bindings = None
-    if settings.bindings is not None:
-        sources, terms = Sources(followed.nodes, followed.pods, followed.namespaces), settings.bindings
-        bindings = FrontBindings.of(
-            api, candidate, cluster, sources, terms, asked, readers, devices.claimed, events.record, on_error
-        )
-    gate = None if bindings is None else bindings.gate
-    groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
-    hypernodes.on_move(_moving(mirror, groups))
-    queue_of = labelled(gate_of(domain), named_queue(followed.namespaces, domain))
-    admission = AdmissionController(
-        Gates(cluster, queue_of, clock, settings.queues, reserve_after_s=settings.reserve_after_s),
-        queue_of,
-        mirror,
-        followed.pods,
-        followed.nodes,
-        followed.namespaces,
-        groups,
-        candidate,
-        asked,
-        domain=domain,
-        record_event=events.record,
-        at_once=lambda namespace: gate is not None and gate.covers(namespace),
-    )
-    claims = None
-    if settings.claims:
-        decided = Claims(cluster, devices, selects)
-        described = _describing(mirror, bindings)
-        devices_there = DeviceMirror(
-            api, decided, followed.nodes, described, on_error, queue_key=gate_of(domain), record_event=events.record
-        )
-        claiming = Claiming(
-            api,
-            candidate,
-            decided,
-            devices_there,
-            mirror,
-            followed.pods,
-            domain=domain,
-            scheduler=settings.scheduler,
-            may_have=lambda pod: None if gate is None else gate.whole_cards(pod.document, pod.metadata.uid),
-            asks=_requesting(asked),
-            in_order=admission.gates.in_order,
-            reserve=admission.gates.keep,
-            record_event=events.record,
-            on_error=on_error,
-        )
-        claims = FrontClaims(devices_there, claiming)
-    unconfirmed = UnconfirmedBinds(
-        api, candidate, cluster, mirror, followed.pods, domain, gate=gate, on_error=on_error, clock=clock
-    )
-    plugins = DevicePlugins(
-        api,
-        candidate,
-        followed.nodes,
-        followed.pods,
-        words=pods.hami,
-        terms=settings.plugins,
-        record_event=events.record,
-        look_again=mirror.describe_again,
+        clock=clock,
         now=now,
     )
-    preemptor = None
-    if settings.preemption:
-        preemptor = Preemptor(
-            cluster,
-            mirror,
-            candidate,
-            followed.pods,
-            followed.nodes,
-            followed.budgets.objects.values,
-            asked,
-            events.record,
-            domain=domain,
-            clock=clock,
-            on_error=on_error,
-        )
+    quotas = _quotas(context)
+    report_unreadable(context.followed.budgets, on_error)
+    devices = Devices(context.cluster, settings.card_drivers, clock=clock, trouble=on_error)
+    hypernodes = HyperNodes(context)
+    readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
+    cards = CardSources(readers, settings.figures, CardPools(context.domain, settings.pools))
+    mirror = Mirror(context, cards, devices=devices, domains=hypernodes.labels_of)
+    term = ReadyTerm(candidate, mirror)
+    bindings = _bindings(context, settings, cards, devices, term=term)
+    gate = None if bindings is None else bindings.gate
+    groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
+    hypernodes.subscribe(_moving(mirror, groups))
+    admission = _admission(context, settings, mirror, groups, gate=gate)
+    claims = _claims(context, settings, mirror, devices, admission=admission, bindings=bindings)
+    device_mirror = None if claims is None else claims.mirror
+    unconfirmed = UnconfirmedBinds(context, mirror, gate)
+    plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
+    preemptor = Preemptor(context, mirror) if settings.preemption else None
     extender = Extender(
-        cluster,
+        context,
         mirror,
-        api,
-        candidate,
+        term,
         unconfirmed,
-        recent(asked),
-        plugins,
-        domain,
-        events.record,
-        gate,
-        nothing_claimed if claims is None else claims.mirror.claimed,
-        followed.budgets.objects.values,
-        preemptor,
+        plugins=plugins,
+        gate=gate,
+        claims=device_mirror,
+        preemptor=preemptor,
     )
-    if bindings is not None:
-        bindings.store.unready = lambda: extender.unready
-    begin = _beginning(admission, preemptor, bindings, mirror, claims)
-    takeover = Takeover(
-        candidate, mirror, unconfirmed, followed, None if claims is None else claims.mirror, asked, begin
-    )
-    sweep = None
-    if settings.cleanup_delay_s is not None:
-        vanished = VanishedCards(settings.cleanup_delay_s)
-        sweep = Sweep(candidate, mirror, followed.pods, vanished, events.record, domain=domain, on_error=on_error)
+    begin = _beginning(admission, preemptor, bindings, mirror, claims=device_mirror)
     return Front(
-        read_pod=asked,
-        candidate=candidate,
-        cluster=cluster,
-        followed=followed,
+        context=context,
         mirror=mirror,
-        takeover=takeover,
+        takeover=Takeover(context, mirror, unconfirmed, device_mirror, begun=begin),
         unconfirmed=unconfirmed,
         plugins=plugins,
         extender=extender,
@@ -242,23 +152,63 @@ def make_front(
         admission=admission,
         groups=groups,
         hypernodes=hypernodes,
-        leader_label=LeaderLabel(candidate, mirror, followed.pods, on_error=on_error),
+        leader_label=LeaderLabel(context, mirror),
         quotas=quotas,
         claims=claims,
         bindings=bindings,
         preemptor=preemptor,
-        sweep=sweep,
+        sweep=_sweep(context, settings, mirror),
     )
 
 
-def _requesting(read: ReadPod) -> Callable[[Document], Request | None]:
-    """Return a function that gives the request of a pod for cards."""
+def _quotas(context: KubeContext) -> NamespaceQuotas | None:
+    found = context.followed.quotas
+    if found is None:
+        return None
+    return NamespaceQuotas(context.cluster, found, context.read_pod.settings.hami, context.on_error)
 
-    def requested(pod: Document) -> Request | None:
-        found = read(pod)
-        return None if found is None else found.request
 
-    return requested
+def _bindings(
+    context: KubeContext, settings: FrontSettings, cards: CardSources, devices: Devices, *, term: ReadyTerm
+) -> FrontBindings | None:
+    if settings.bindings is None:
+        return None
+    return FrontBindings.of(context, settings.bindings, cards.readers, devices.claimed, term=term)
+
+
+def _admission(
+    context: KubeContext, settings: FrontSettings, mirror: Mirror, groups: PodGroups, *, gate: Gate | None
+) -> AdmissionController:
+    queue_of = labelled(gate_of(context.domain), named_queue(context.followed.namespaces, context.domain))
+    gates = Gates(context.cluster, queue_of, context.clock, settings.queues, reserve_after_s=settings.reserve_after_s)
+
+    def at_once(namespace: str) -> bool:
+        return gate is not None and gate.covers(namespace)
+
+    return AdmissionController(context, mirror, gates, queue_of, groups=groups, at_once=at_once)
+
+
+def _claims(
+    context: KubeContext,
+    settings: FrontSettings,
+    mirror: Mirror,
+    devices: Devices,
+    *,
+    admission: AdmissionController,
+    bindings: FrontBindings | None,
+) -> FrontClaims | None:
+    if not settings.claims:
+        return None
+    decided = Claims(context.cluster, devices, selects)
+    there = DeviceMirror(context, decided, _describing(mirror, bindings))
+    gate = None if bindings is None else bindings.gate
+    claiming = Claiming(context, mirror, there, decided, gates=admission.gates, scheduler=settings.scheduler, gate=gate)
+    return FrontClaims(there, claiming)
+
+
+def _sweep(context: KubeContext, settings: FrontSettings, mirror: Mirror) -> Sweep | None:
+    delay_s = settings.cleanup_delay_s
+    return None if delay_s is None else Sweep(context, mirror, VanishedCards(delay_s))
 
 
 def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], None]:
@@ -288,7 +238,8 @@ def _beginning(
     preemptor: Preemptor | None,
     bindings: FrontBindings | None,
     mirror: Mirror,
-    claims: FrontClaims | None,
+    *,
+    claims: DeviceMirror | None,
 ) -> Callable[[], None]:
     """Return the handler for the start of a term."""
 
@@ -300,6 +251,6 @@ def _beginning(
             bindings.store.wake()
         mirror.report_again()
         if claims is not None:
-            claims.mirror.report_again()
+            claims.report_again()
 
     return begun

@@ -10,21 +10,20 @@ The next pod takes over a stale lock, so nothing has to clean up after a process
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.errors import VersionConflict, is_refusal
-from ullage.kube.client.informer import Changed, Informer, News
+from ullage.kube.client.informer import Changed, News
 from ullage.kube.client.kinds import NODES, PODS
-from ullage.kube.client.lease import TERMS, Candidate, clock_s
+from ullage.kube.client.lease import TERMS
 from ullage.kube.client.objects import Node, Pod
-from ullage.kube.events import PodEvent, Reason, RecordEvent
+from ullage.kube.context import KubeContext
+from ullage.kube.events import PodEvent, Reason
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, NotFound, UllageError
 from ullage.model.gpu import Gpu
@@ -33,7 +32,6 @@ from ullage.wire.hami.lock import EXPIRES_S, LOCK, RETRY_S, NodeLock, read_lock
 from ullage.wire.hami.mig import RESERVATIONS, encode_reservations, reservations_of
 from ullage.wire.hami.node import ANSWER_S, HANDSHAKE, REGISTER, Handshake, read_handshake
 from ullage.wire.hami.results import BIND_PHASE, BindPhase, devices_of, to_allocate
-from ullage.wire.hami.words import NVIDIA, Words
 from ullage.wire.pod import PodRequest
 
 _AGAIN_S = 0.1
@@ -61,27 +59,20 @@ class DevicePlugins:
 
     def __init__(
         self,
-        api: KubeApi,
-        candidate: Candidate,
-        nodes: Informer[Node],
-        pods: Informer[Pod],
-        *,
-        words: Sequence[Words] = (NVIDIA,),
+        context: KubeContext,
         terms: PluginTerms = PLAIN_TERMS,
-        record_event: RecordEvent = lambda _event: None,
         look_again: Callable[[str], None] = lambda _node: None,
-        clock: Callable[[], float] = clock_s,
-        now: Callable[[], float] = time.time,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`look_again` is called with the name of each node whose plugin may have been silent for too long."""
-        self._api, self._candidate, self._nodes, self._pods = api, candidate, nodes, pods
-        self._words, self._terms, self._record_event, self._look_again = words, terms, record_event, look_again
-        self._clock, self._now, self._pause = clock, now, pause
+        self._api, self._candidate = context.api, context.candidate
+        self._nodes, self._pods = context.followed.nodes, context.followed.pods
+        self._words, self._terms, self._look_again = context.read_pod.settings.hami, terms, look_again
+        self._record_event = context.record_event
+        self._clock, self._now, self._pause = context.clock, context.now, context.pause
         self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.waiting: set[tuple[str, str]] = set()
         """Pods, by namespace and name, that wait for a node lock or are being bound under one."""
-        pods.subscribe(self._on_pod)
+        self._pods.subscribe(self._on_pod)
 
     # --- node locks ---
 

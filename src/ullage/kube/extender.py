@@ -8,79 +8,77 @@ cards. It states the resourceVersion of the pod that it was decided on, so the A
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.nowhere_text import asked_text
 from ullage.core.placing.decision import Refusal
 from ullage.kube.bindings.gate import Admitted, Gate
 from ullage.kube.card_offers import CardOffers, requests, sharing
-from ullage.kube.client.api import KubeApi
+from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.changes import Bind
 from ullage.kube.client.errors import VersionConflict, is_refusal
 from ullage.kube.client.kinds import PODS
-from ullage.kube.client.lease import Candidate
-from ullage.kube.client.objects import Pod, PodDisruptionBudget
+from ullage.kube.client.objects import Pod
+from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.disruption import budgets_of
-from ullage.kube.events import PodEvent, Reason, RecordEvent
+from ullage.kube.events import PodEvent, Reason
 from ullage.kube.explained import Explained
 from ullage.kube.mirror import Mirror
 from ullage.kube.preemption import Preemptor
+from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.recent import recent
 from ullage.kube.scores import ranked
 from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.model.counted import counted
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.model.rejection import Rejection
-from ullage.service.cluster import Cluster
 from ullage.service.node_offers import NodeOffers
 from ullage.wire.document import Document
 from ullage.wire.extender import BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.refusals import refusal_text
-from ullage.wire.pod import DOMAIN, PodRequest, ReadPod, bind_annotations
+from ullage.wire.pod import PodRequest, bind_annotations
 
 _NAMED = 256
 """Maximum number of pods whose proposed victims are remembered."""
 
-Claimed = Callable[[Pod], Awaitable[tuple[str, ...]]]
-"""Return the cards, by uuid, that kube-scheduler has claimed for the resources of a pod; empty if none."""
 
-
-async def nothing_claimed(_pod: Pod) -> tuple[str, ...]:
-    """Return no cards: the cluster has no claims for resources of pods."""
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
 class Extender:
     """The extender verbs of kube-scheduler. Every call raises `UllageError` if it cannot be answered."""
 
-    cluster: Cluster
-    mirror: Mirror
-    api: KubeApi
-    candidate: Candidate
-    unconfirmed: UnconfirmedBinds
-    read_pod: ReadPod
-    plugins: DevicePlugins
-    domain: str = DOMAIN
-    record_event: RecordEvent = lambda _event: None
-    gate: Gate | None = None
-    claimed: Claimed = nothing_claimed
-    budgets: Callable[[], Iterable[PodDisruptionBudget]] = tuple
-    preemptor: Preemptor | None = None
-    explained: Explained = field(default_factory=Explained)
-    refused: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """By uid, for the last pod asked about: nodes that were refused but where evictions may help, and the reasons."""
-    named: dict[str, Mapping[str, Iterable[str]]] = field(default_factory=dict)
-    """By pod uid, for the last `_NAMED` pods: the victims that were proposed on each node."""
+    def __init__(
+        self,
+        context: KubeContext,
+        mirror: Mirror,
+        term: ReadyTerm,
+        unconfirmed: UnconfirmedBinds,
+        plugins: DevicePlugins,
+        *,
+        gate: Gate | None = None,
+        claims: DeviceMirror | None = None,
+        preemptor: Preemptor | None = None,
+    ) -> None:
+        """Of `gate`, `claims` and `preemptor` those that the cluster has or the settings want."""
+        self._api, self._candidate, self._cluster = context.api, context.candidate, context.cluster
+        self._domain, self._record_event = context.domain, context.record_event
+        self._budgets = context.followed.budgets
+        self.read_pod = recent(context.read_pod)
+        self._mirror, self._term, self._unconfirmed, self._plugins = mirror, term, unconfirmed, plugins
+        self._gate, self._claims, self._preemptor = gate, claims, preemptor
+        self._explained = Explained()
+        self._refused: dict[str, Mapping[str, str]] = {}
+        """By uid, for the last pod asked about: nodes refused where evictions may help, and the reasons."""
+        self._named: dict[str, Mapping[str, Iterable[str]]] = {}
+        """By pod uid, for the last `_NAMED` pods: the victims that were proposed on each node."""
 
     @property
     def offers(self) -> CardOffers:
         """The offers of nodes for pods."""
-        return CardOffers(self.cluster)
+        return CardOffers(self._cluster)
 
     @property
     def unready(self) -> str:
@@ -98,7 +96,7 @@ class Extender:
         if asked is None:
             return args.kept(names, {}, {})
         self._settled()
-        comes = not (args.simulated or self.unconfirmed.is_gone(asked.uid))
+        comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
         admitted = self._admit(args.pod, asked, names, note=comes)
         found = self.offers.of(asked, admitted, expected=comes)
         why, never = dict(admitted.refused), dict(admitted.never)
@@ -110,8 +108,8 @@ class Extender:
         why |= {node: refusal_text(short, len(admitted.uneven[node])) for node, short in lacking.items()}
         fits = [node for node in found.names if node not in lacking] if lacking else found.names
         if comes:
-            self.refused.clear()
-            self.refused[asked.uid] = why
+            self._refused.clear()
+            self._refused[asked.uid] = why
             self._note(asked, admitted, found, bool(fits), why, never)
         return args.kept(fits, why, never)
 
@@ -120,7 +118,7 @@ class Extender:
         if not admitted.uneven:
             return {}
         short = (
-            (node, self.cluster.lacks(asked.uid, admitted.uneven[node])) for node in nodes if node in admitted.uneven
+            (node, self._cluster.lacks(asked.uid, admitted.uneven[node])) for node in nodes if node in admitted.uneven
         )
         return {node: lacks for node, lacks in short if lacks}
 
@@ -133,20 +131,20 @@ class Extender:
         why: Mapping[str, str],
         never: Mapping[str, str],
     ) -> None:
-        if self.preemptor is not None and placed:
-            self.preemptor.answered(asked.uid, placed=True)
-        elif self.preemptor is not None:
+        if self._preemptor is not None and placed:
+            self._preemptor.answered(asked.uid, placed=True)
+        elif self._preemptor is not None:
             helps = why.keys() - admitted.uneven.keys()  # the shortage there is not in the request
             asked_there = [
                 (request, [node for node in nodes if node in helps])
                 for request, nodes in (*requests(admitted), *sharing(asked, admitted, list(helps)))
             ]
-            self.preemptor.refused([(request, nodes) for request, nodes in asked_there if nodes])
+            self._preemptor.refused([(request, nodes) for request, nodes in asked_there if nodes])
         if placed:
-            self.explained.forget(asked.uid)
+            self._explained.forget(asked.uid)
             return
         reasons = {**why, **never}
-        self.record_event(
+        self._record_event(
             _unplaced(asked, reasons, admitted.short, lambda texts: self._explain(asked, admitted, found, texts))
         )
 
@@ -159,9 +157,9 @@ class Extender:
 
         def explain() -> str:
             whose = [f"on cards that its containers share it asks for {asked_text(e.requirement)}" for e in shared]
-            return "; ".join([self.cluster.nowhere(requests(admitted), found), *whose])
+            return "; ".join([self._cluster.nowhere(requests(admitted), found), *whose])
 
-        return self.explained.of(asked.uid, texts, explain)
+        return self._explained.of(asked.uid, texts, explain)
 
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
         """Return the score of each node, from 0 to 10. Only the best nodes have 10."""
@@ -182,21 +180,21 @@ class Extender:
         if asked is None:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
         self._settled()
-        if self.cluster.held(asked.uid) is not None or self._comes_free(asked, args):
+        if self._cluster.held(asked.uid) is not None or self._comes_free(asked, args):
             return PreemptionResult()
         found: dict[str, Preemption] = {}
-        held = {each.id: each for each in self.cluster.holders_on(candidates)}
-        budgets = budgets_of(self.budgets(), held.values())
+        held = {each.id: each for each in self._cluster.holders_on(candidates)}
+        budgets = budgets_of(self._budgets.objects.values(), held.values())
         admitted = self._admit(args.pod, asked, list(candidates))
         for request, nodes in [*requests(admitted), *sharing(asked, admitted, list(candidates))]:
-            there = self.cluster.victims(request, {node: candidates[node] for node in nodes}, budgets)
+            there = self._cluster.victims(request, {node: candidates[node] for node in nodes}, budgets)
             found |= {node: each for node, each in there.items() if _is_less(each, found.get(node))}
 
         def beyond(uids: Iterable[str]) -> int:
             return budgets.broken(held[uid] for uid in uids if uid in held).total()
 
-        if self.preemptor is not None and any(victims.uids for victims in found.values()):
-            self.preemptor.answered(asked.uid, placed=False)
+        if self._preemptor is not None and any(victims.uids for victims in found.values()):
+            self._preemptor.answered(asked.uid, placed=False)
         leave = {node: dict.fromkeys((*candidates[node], *victims.uids)) for node, victims in found.items()}
         self._remember(asked.uid, {node: [uid for uid in uids if uid in held] for node, uids in leave.items()})
         return PreemptionResult.of(
@@ -208,10 +206,10 @@ class Extender:
         )
 
     def _remember(self, uid: str, leave: Mapping[str, Iterable[str]]) -> None:
-        self.named.pop(uid, None)
-        self.named[uid] = leave
-        if len(self.named) > _NAMED:
-            del self.named[next(iter(self.named))]
+        self._named.pop(uid, None)
+        self._named[uid] = leave
+        if len(self._named) > _NAMED:
+            del self._named[next(iter(self._named))]
 
     def _comes_free(self, asked: PodRequest, args: PreemptionArgs) -> bool:
         """Return whether a node with victims of this pod was refused only because the victims were still there.
@@ -225,14 +223,14 @@ class Extender:
 
     def _left_for(self, uid: str) -> list[str]:
         """Return the nodes that victims proposed for a pod are leaving or have left."""
-        named = self.named.get(uid, {})
-        return [node for node, uids in named.items() if any(map(self.cluster.goes, uids))]
+        named = self._named.get(uid, {})
+        return [node for node, uids in named.items() if any(map(self._cluster.goes, uids))]
 
     def _comes_free_on(self, node: str, asked: PodRequest, args: PreemptionArgs) -> bool:
         """Do the same for one node. A node that we did not refuse does not count: the scheduler has its own reasons."""
-        if node not in self.refused.get(asked.uid, ()) or not self.cluster.takes_pods(node):
+        if node not in self._refused.get(asked.uid, ()) or not self._cluster.takes_pods(node):
             return False
-        if self.cluster.leaves(node, below=asked.request.claim.priority):
+        if self._cluster.leaves(node, below=asked.request.claim.priority):
             return True
         return bool(self.offers.of(asked, self._admit(args.pod, asked, [node]), expected=False).names)
 
@@ -252,12 +250,12 @@ class Extender:
         self._record_bind(args, Reason.BINDING_SUCCEED, f"bound to {args.node}")
 
     def _record_bind(self, args: BindArgs, reason: Reason, message: str) -> None:
-        self.record_event(PodEvent(args.pod_namespace, args.pod_name, args.pod_uid, reason, message))
+        self._record_event(PodEvent(args.pod_namespace, args.pod_name, args.pod_uid, reason, message))
 
     async def _bind(self, args: BindArgs) -> None:
         epoch = self._ready()
-        async with self.unconfirmed.exclusive(args.pod_uid):
-            await self.unconfirmed.resolve(epoch, args.pod_uid)
+        async with self._unconfirmed.exclusive(args.pod_uid):
+            await self._unconfirmed.resolve(epoch, args.pod_uid)
             pod = await self._unbound(args)
             if pod is None:
                 return
@@ -266,14 +264,14 @@ class Extender:
             if asked is None:
                 await self._write(epoch, bind, pod, args)
                 return
-            ask = self.plugins.asked(asked, args.node)
-            async with self.plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():
+            ask = self._plugins.asked(asked, args.node)
+            async with self._plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():
                 await self._bind_with_cards(epoch, bind, pod, asked, ask, args)
 
     async def _bind_with_cards(
         self, epoch: int, bind: Bind, pod: Pod, asked: PodRequest, ask: DeviceAsk | None, args: BindArgs
     ) -> None:
-        claimed = await self.claimed(pod)
+        claimed = () if self._claims is None else await self._claims.claimed(pod)
         self._settled()
         admitted = self._admit(pod.document, asked, [args.node])
         asked = _as_claimed(admitted.on(args.node), claimed)
@@ -284,37 +282,37 @@ class Extender:
         try:
             written = bind_annotations(
                 allocation,
-                self.domain,
-                capacities=self.cluster.capacities(allocation),
+                self._domain,
+                capacities=self._cluster.capacities(allocation),
                 container_gpu_counts=asked.container_gpu_counts,
             )
             bindings = admitted.bindings(args.node, allocation.gpus)
             if ask is not None:
-                written |= self.plugins.annotations(
-                    ask, allocation, self.cluster.cards(allocation), bound=bool(bindings)
+                written |= self._plugins.annotations(
+                    ask, allocation, self._cluster.cards(allocation), bound=bool(bindings)
                 )
-            if self.gate is not None:
-                written |= self.gate.hold(pod, args.node, bindings, allocation.gpus)
+            if self._gate is not None:
+                written |= self._gate.hold(pod, args.node, bindings, allocation.gpus)
             await self._write(epoch, replace(bind, annotations=written), pod, args)
         except BaseException as error:
             if is_refusal(error):
-                self.unconfirmed.release(args.pod_uid)
+                self._unconfirmed.release(args.pod_uid)
             else:
-                self.unconfirmed.add(pod)  # it may still take effect, so the place stays reserved
+                self._unconfirmed.add(pod)  # it may still take effect, so the place stays reserved
             raise
-        self.unconfirmed.confirmed(pod)
+        self._unconfirmed.confirmed(pod)
 
     async def _write(self, epoch: int, bind: Bind, pod: Pod, args: BindArgs) -> None:
         """Bind. If the pod changed since it was read, bind again if its labels and its request are unchanged."""
         try:
-            await self.candidate.write(epoch, bind)
+            await self._candidate.write(epoch, bind)
         except VersionConflict:
             now = await self._unbound(args)
             if now is None:
                 return
             if now.metadata.labels != pod.metadata.labels or not self._asks_same(now, pod):
                 raise
-            await self.candidate.write(epoch, replace(bind, version=now.metadata.resource_version))
+            await self._candidate.write(epoch, replace(bind, version=now.metadata.resource_version))
 
     def _asks_same(self, one: Pod, other: Pod) -> bool:
         asked, before = self.read_pod(one.document), self.read_pod(other.document)
@@ -330,12 +328,12 @@ class Extender:
 
         """
         who = f"pod {args.pod_namespace}/{args.pod_name}"
-        pod = await self.api.get(PODS, args.pod_name, args.pod_namespace)
+        pod = await self._api.get(PODS, args.pod_name, args.pod_namespace)
         if pod.metadata.uid != args.pod_uid:
             raise NotFound(f"{who} is another one by now", code="pod-replaced")
         if not pod.spec.node_name:
             return pod
-        self.unconfirmed.observe(pod)
+        self._unconfirmed.observe(pod)
         if pod.spec.node_name != args.node:
             raise Conflict(
                 f"pod {args.pod_namespace}/{args.pod_name} is on {pod.spec.node_name}", code="bound-elsewhere"
@@ -344,7 +342,7 @@ class Extender:
 
     def _admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = False) -> Admitted:
         """Return what the pod requests on which nodes: its own request, or what bindings allow it."""
-        return Admitted([(asked, nodes)]) if self.gate is None else self.gate.admit(pod, asked, nodes, note=note)
+        return Admitted([(asked, nodes)]) if self._gate is None else self._gate.admit(pod, asked, nodes, note=note)
 
     def _ready(self) -> int:
         """Return the term in which questions can be answered.
@@ -353,16 +351,9 @@ class Extender:
             Unavailable: there is none now.
 
         """
-        if not self.mirror.ready:
-            raise Unavailable("what the cluster holds has not been read yet", code="not-ready")
-        epoch = self.candidate.epoch
-        if epoch is None:
-            holder = self.candidate.holder or "nobody"
-            raise Unavailable(f"this process does not lead; {holder} does", code="not-leading")
-        if self.mirror.term != epoch:
-            raise Unavailable("what was bound before this process led has not been read yet", code="not-ready")
-        if self.gate is not None and self.gate.unready:
-            raise Unavailable(self.gate.unready, code="not-ready")
+        epoch = self._term.check()
+        if self._gate is not None and self._gate.unready:
+            raise Unavailable(self._gate.unready, code="not-ready")
         return epoch
 
     def _settled(self) -> None:
@@ -373,7 +364,7 @@ class Extender:
 
         """
         self._ready()
-        self.mirror.settle()
+        self._mirror.settle()
 
 
 def _is_less(one: Preemption, other: Preemption | None) -> bool:

@@ -12,6 +12,7 @@ from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.lease import Candidate
 from ullage.kube.client.objects import Namespace, Node, Pod
+from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.events import EventRecorder
 from ullage.kube.extender import Extender
@@ -49,14 +50,10 @@ class FrontClaims:
 class Front:
     """The parts of one process. `run` runs them until cancelled; `extender` answers once it is ready.
 
-    Every process watches the cluster, and only the leader decides. A part that is not configured is None. All parts
-    read pods with `read_pod`.
+    Every process watches the cluster, and only the leader decides. A part that is not configured is None.
     """
 
-    read_pod: PodReader
-    candidate: Candidate
-    cluster: Cluster
-    followed: Followed
+    context: KubeContext
     mirror: Mirror
     takeover: Takeover
     unconfirmed: UnconfirmedBinds
@@ -72,6 +69,26 @@ class Front:
     bindings: FrontBindings | None = None
     preemptor: Preemptor | None = None
     sweep: Sweep | None = None
+
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate for the lease."""
+        return self.context.candidate
+
+    @property
+    def cluster(self) -> Cluster:
+        """The books."""
+        return self.context.cluster
+
+    @property
+    def followed(self) -> Followed:
+        """The informers that all parts share."""
+        return self.context.followed
+
+    @property
+    def read_pod(self) -> PodReader:
+        """The reader of pods for all parts."""
+        return self.context.read_pod
 
     @property
     def nodes(self) -> Informer[Node]:

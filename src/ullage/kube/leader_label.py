@@ -6,16 +6,12 @@ beginning of each term, and removed from the pods of former leaders.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 from ullage.kube.client.changes import Patch
-from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import PODS
-from ullage.kube.client.lease import Candidate
-from ullage.kube.client.objects import Pod
-from ullage.kube.machines import OnError
+from ullage.kube.context import KubeContext
 from ullage.kube.mirror import Mirror
 from ullage.model.error import Conflict, NotFound, UllageError
 
@@ -32,17 +28,9 @@ _AGAIN_S = 1.0
 class LeaderLabel:
     """`run` keeps the label on the pod of this process while it leads. Outside of a pod nothing is written."""
 
-    def __init__(
-        self,
-        candidate: Candidate,
-        mirror: Mirror,
-        pods: Informer[Pod],
-        *,
-        on_error: OnError = lambda _kind, _name, _error: None,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._candidate, self._mirror, self._pods = candidate, mirror, pods
-        self._on_error, self._pause = on_error, pause
+    def __init__(self, context: KubeContext, mirror: Mirror) -> None:
+        self._candidate, self._mirror, self._pods = context.candidate, mirror, context.followed.pods
+        self._on_error, self._pause = context.on_error, context.pause
         self._written: int | None = None
 
     async def run(self) -> None:

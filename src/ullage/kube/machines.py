@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.objects import Node as NodeObject
 from ullage.kube.client.objects import Object
-from ullage.kube.nodes import CardReader, node_of
-from ullage.kube.pools import CardPools
-from ullage.model.card_figures import Figures
-from ullage.model.error import Conflict, InvalidRequest, UllageError
+from ullage.kube.context import KubeContext
+from ullage.kube.nodes import CardSources, node_of
+from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.node import Node
 from ullage.model.node_record import NodeRecord
 from ullage.wire.topology.numatopology import read_numatopology
-
-OnError = Callable[[str, str, UllageError], None]
-"""Called with an object that cannot be used: its kind, its namespace and name, and the error."""
 
 
 class Machines:
     """Follows the informer of nodes and, where the cluster has them, the informer of Numatopology objects."""
 
-    def __init__(
-        self,
-        nodes: Informer[NodeObject],
-        topologies: Informer[Object] | None,
-        *,
-        domain: str,
-        readers: Sequence[CardReader],
-        domains: Callable[[str], Mapping[str, str]],
-        figures: Figures,
-        pools: CardPools,
-        look_again: Callable[[str], None],
-        on_error: OnError,
-    ) -> None:
-        """`look_again` is called with the name of a machine that changed."""
-        self._nodes, self._readers, self._domains, self._figures = nodes, readers, domains, figures
-        self._pools, self._look_again, self._on_error, self._domain = pools, look_again, on_error, domain
+    def __init__(self, context: KubeContext, cards: CardSources, domains: Callable[[str], Mapping[str, str]]) -> None:
+        """`domains` returns further labels of a node."""
+        self._nodes, self._cards, self._domains = context.followed.nodes, cards, domains
+        self._look_again, self._on_error, self._domain = context.cluster.look_again, context.on_error, context.domain
         self.by_name: dict[str, Node] = {}
         """Machines by name, as each describes itself. Two of them may name the same card."""
         self.records: dict[str, NodeRecord] = {}
@@ -49,9 +33,9 @@ class Machines:
         """Whether a machine was added, removed or changed since the last check."""
         self._twice: frozenset[tuple[str, str]] = frozenset()
         """Pairs of a machine and a card of it that another machine also names."""
-        if topologies is not None:
-            topologies.subscribe(self._on_topology)
-        nodes.subscribe(self._on_node)
+        if context.followed.topologies is not None:
+            context.followed.topologies.subscribe(self._on_topology)
+        self._nodes.subscribe(self._on_node)
 
     def describe_again(self, name: str) -> None:
         """Read a machine again: the source of its cards or of its domain has changed."""
@@ -94,7 +78,7 @@ class Machines:
     def _describe(self, node: NodeObject) -> None:
         name = node.metadata.name
         record, domains = self.records.get(name), self._domains(name)
-        machine = node_of(node, self._readers, record, domains, self._figures, self._pools)
+        machine = node_of(node, self._cards, record, domains)
         self.unobserved.add(name)
         last = self.by_name.get(name)
         if machine == last:

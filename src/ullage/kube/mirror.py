@@ -15,30 +15,27 @@ What an exporter reports of a machine and its card usage takes precedence over a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ullage.core.books.fleet import OtherUsage
-from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
-from ullage.kube.client.objects import Node as NodeObject
-from ullage.kube.client.objects import Object, Pod
-from ullage.kube.events import PodEvent, Reason, RecordEvent
-from ullage.kube.machines import Machines, OnError
-from ullage.kube.nodes import CardReader
-from ullage.kube.pools import NO_POOLS, CardPools
+from ullage.kube.client.informer import Added, Changed, News, Removed
+from ullage.kube.client.objects import Pod
+from ullage.kube.context import KubeContext
+from ullage.kube.events import PodEvent, Reason
+from ullage.kube.machines import Machines
+from ullage.kube.nodes import NO_SOURCES, CardSources
 from ullage.model.allocation import Allocation, AllocationState
-from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.node import Node
 from ullage.model.resources import MILLI
 from ullage.service.cardless_pods import CardlessPods
-from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
 from ullage.wire.document import Document
 from ullage.wire.hami.after_init import still_held
 from ullage.wire.hami.placed import hami_allocation
 from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE
-from ullage.wire.pod import DOMAIN, ReadPod, named_cards, read_allocation
+from ullage.wire.pod import named_cards, read_allocation
 from ullage.wire.pod.containers import bound_spec, pod_amount
 
 REFUSALS = ("TopologyAffinityError", "SMTAlignmentError")
@@ -50,39 +47,17 @@ class Mirror:
 
     def __init__(
         self,
-        cluster: Cluster,
-        nodes: Informer[NodeObject],
-        pods: Informer[Pod],
-        read_pod: ReadPod,
+        context: KubeContext,
+        cards: CardSources = NO_SOURCES,
         *,
-        domain: str = DOMAIN,
-        topologies: Informer[Object] | None = None,
-        readers: Sequence[CardReader] = (),
         devices: Devices | None = None,
         domains: Callable[[str], Mapping[str, str]] = lambda _node: {},
-        figures: Figures = SHIPPED_FIGURES,
-        pools: CardPools = NO_POOLS,
-        on_error: OnError = lambda _kind, _name, _error: None,
-        record_event: RecordEvent = lambda _event: None,
     ) -> None:
-        """`topologies` are the Numatopology objects and `devices` the allocated claims, where the cluster has them.
-
-        `domains` returns further labels of a node. `figures` are the properties of card models, `pools` the pools of
-        cards. `record_event` takes events on pods whose cards are unknown.
-        """
-        self._cluster, self._pods, self._read_pod = cluster, pods, read_pod
-        self._domain, self._on_error, self._devices, self._record_event = domain, on_error, devices, record_event
-        self._machines = Machines(
-            nodes,
-            topologies,
-            domain=domain,
-            readers=readers,
-            domains=domains,
-            figures=figures,
-            pools=pools,
-            look_again=cluster.look_again,
-            on_error=on_error,
-        )
+        """`devices` are the allocated claims, if the cluster has them. `domains` returns further labels of a node."""
+        self._cluster, self._pods, self._read_pod = context.cluster, context.followed.pods, context.read_pod
+        self._domain, self._on_error, self._record_event = context.domain, context.on_error, context.record_event
+        self._devices = devices
+        self._machines = Machines(context, cards, domains)
         self._unobserved = self._machines.unobserved
         self._recovered = False
         self.term: int | None = None
@@ -99,10 +74,10 @@ class Mirror:
         """The annotations of pods with cards when they were last read, by uid."""
         self._reported: dict[str, str] = {}
         """The last report for each pod, so that it is reported once."""
-        self._cardless = CardlessPods(cluster)
+        self._cardless = CardlessPods(self._cluster)
         self.refused: Counter[tuple[str, str]] = Counter()
         """Pods that kubelets rejected since the start, by node and reason."""
-        pods.subscribe(self._on_pod)
+        self._pods.subscribe(self._on_pod)
 
     @property
     def ready(self) -> bool:

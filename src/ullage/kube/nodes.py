@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ullage.kube.client.objects import Node as NodeObject
 from ullage.kube.pools import NO_POOLS, CardPools
@@ -46,18 +46,27 @@ An attribute `vendor` names the only vendor whose cards the source reports. With
 """
 
 
+@dataclass(frozen=True, slots=True)
+class CardSources:
+    """What is known of cards: `readers` report them, `figures` are those of their models, `pools` finds their pools."""
+
+    readers: Sequence[CardReader] = ()
+    figures: Figures = SHIPPED_FIGURES
+    pools: CardPools = NO_POOLS
+
+
+NO_SOURCES = CardSources()
+
+
 def node_of(
     node: NodeObject,
-    readers: Sequence[CardReader] = (),
+    sources: CardSources = NO_SOURCES,
     record: NodeRecord | None = None,
     domains: Mapping[str, str] = NO_DOMAINS,
-    figures: Figures = SHIPPED_FIGURES,
-    pools: CardPools = NO_POOLS,
 ) -> Node:
     """Return the machine that a Node describes. For each vendor the first reader that knows its cards counts.
 
-    Cards of a vendor that no reader reports are numbered. `figures` are the performance figures of card models, and
-    `pools` the pools of cards.
+    Cards of a vendor that no reader reports are numbered.
 
     `record` is what an exporter reports: the topology, and the cards where no reader knows them. `domains` are further
     labels; the labels of the Node take precedence. What cannot be read is left out and stated in `topology_note`. The
@@ -65,7 +74,7 @@ def node_of(
     """
     notes: list[str] = []
     amounts = node.status.allocatable or node.status.capacity or {}
-    cards, known = _published(node, readers, amounts, notes)
+    cards, known = _published(node, sources.readers, amounts, notes)
     labels = {**domains, **(node.metadata.labels or {})}
     if not known and record is not None and record.cards and all(card.uuid for card in record.cards):
         cards = [_completed(card, labels) for card in _of_vendor(record.cards, amounts)]
@@ -76,7 +85,7 @@ def node_of(
         name=node.metadata.name,
         cpu_milli=_amount(amounts, "cpu", MILLI, notes),
         memory_bytes=_amount(amounts, "memory", 1, notes),
-        gpus=pools.of(node, tuple(map(_soft_at_most, map(figures.complete, placed))), notes),
+        gpus=sources.pools.of(node, tuple(map(_soft_at_most, map(sources.figures.complete, placed))), notes),
         max_executors=_amount(amounts, "pods", 1, notes) if "pods" in amounts else _PODS,
         labels=labels,
         state=NodeState.READY if node.ready else NodeState.NOT_READY,

@@ -8,29 +8,26 @@ room is reserved for the pod. kube-scheduler observes the deletions and tries th
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ullage.core.evicting.preemption import Preemption
 from ullage.kube.client.changes import Evict, Patch, PatchType
 from ullage.kube.client.errors import Unreachable, VersionConflict
-from ullage.kube.client.informer import Changed, Informer, News, Removed
+from ullage.kube.client.informer import Changed, News, Removed
 from ullage.kube.client.kinds import PODS
-from ullage.kube.client.lease import Candidate, NotLeading, clock_s
-from ullage.kube.client.objects import Node, Pod, PodDisruptionBudget
+from ullage.kube.client.lease import NotLeading
+from ullage.kube.client.objects import Node, Pod
+from ullage.kube.context import KubeContext
 from ullage.kube.disruption import budgets_of
-from ullage.kube.events import PodEvent, Reason, RecordEvent
-from ullage.kube.machines import OnError
+from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
 from ullage.model.claim import Claim, Request
 from ullage.model.error import NotFound, UllageError
-from ullage.service.cluster import Cluster
-from ullage.wire.pod import DOMAIN, ReadPod
 from ullage.wire.pod.gate import ROOM
 
 ROUND_S = 0.5
@@ -112,28 +109,13 @@ class _Reserved:
 class Preemptor:
     """`refused` and `answered` take the answers to kube-scheduler. `run` preempts for pods that still wait."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        mirror: Mirror,
-        candidate: Candidate,
-        pods: Informer[Pod],
-        nodes: Informer[Node],
-        budgets: Callable[[], Iterable[PodDisruptionBudget]],
-        read_pod: ReadPod,
-        record_event: RecordEvent,
-        *,
-        domain: str = DOMAIN,
-        most_nodes: int = MOST_NODES,
-        clock: Callable[[], float] = clock_s,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        on_error: OnError = lambda _kind, _name, _error: None,
-    ) -> None:
-        self._cluster, self._mirror, self._candidate, self._pods = cluster, mirror, candidate, pods
-        self._budgets, self._read_pod, self._key = budgets, read_pod, f"{domain}/{ROOM}"
-        self._record_event = record_event
+    def __init__(self, context: KubeContext, mirror: Mirror, most_nodes: int = MOST_NODES) -> None:
+        self._cluster, self._mirror, self._candidate = context.cluster, mirror, context.candidate
+        self._pods, self._budgets = context.followed.pods, context.followed.budgets
+        self._read_pod, self._key = context.read_pod, context.key(ROOM)
+        self._record_event, self._on_error = context.record_event, context.on_error
         self._most_nodes = most_nodes
-        self._clock, self._pause, self._on_error = clock, pause, on_error
+        self._clock, self._pause = context.clock, context.pause
         self._waiting: dict[str, _Waiting] = {}
         self._reserved: dict[str, _Reserved] = {}
         self.evicted = 0
@@ -143,8 +125,8 @@ class Preemptor:
         """Equivalence classes for which no victims were found in this round: one pod of each class is examined."""
         self._changed: dict[str, float] = {}
         """When each node last changed its taints or labels. An earlier verdict of a scheduler on it is outdated."""
-        pods.subscribe(self._on_pod)
-        nodes.subscribe(self._on_node)
+        self._pods.subscribe(self._on_pod)
+        context.followed.nodes.subscribe(self._on_node)
 
     # --- answers to kube-scheduler ---
 
@@ -350,7 +332,7 @@ class Preemptor:
 
     def _cheapest_on(self, request: Request, nodes: Sequence[str], *, anyway: bool) -> Preemption | None:
         """Return a node that needs no further victims. Otherwise, unless `anyway`, return the cheapest victims."""
-        left = budgets_of(self._budgets(), self._cluster.holders_on(nodes))
+        left = budgets_of(self._budgets.objects.values(), self._cluster.holders_on(nodes))
         found = self._cluster.victims(request, dict.fromkeys(nodes, ()), left).values()
         room = next((each for each in found if not each.victims), None)
         if anyway or room is not None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 from ullage.kube.client.changes import Evict
 from ullage.kube.client.errors import BudgetExhausted
-from ullage.kube.client.informer import Informer
-from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.client.objects import Pod
-from ullage.kube.events import PodEvent, Reason, RecordEvent
-from ullage.kube.machines import OnError
+from ullage.kube.context import KubeContext
+from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
 from ullage.model.error import NotFound, UllageError
 from ullage.model.node import NodeState
 from ullage.service.vanished_cards import Holder, VanishedCards
-from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.keys import listed
 
 ROUND_S = 30.0
@@ -26,22 +22,11 @@ ROUND_S = 30.0
 class Sweep:
     """`run` checks repeatedly while this process leads. `look` checks once."""
 
-    def __init__(
-        self,
-        candidate: Candidate,
-        mirror: Mirror,
-        pods: Informer[Pod],
-        vanished: VanishedCards,
-        record_event: RecordEvent,
-        *,
-        domain: str = DOMAIN,
-        clock: Callable[[], float] = clock_s,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        on_error: OnError = lambda _kind, _name, _error: None,
-    ) -> None:
-        self._candidate, self._mirror, self._pods = candidate, mirror, pods
-        self._vanished, self._record_event, self._key = vanished, record_event, f"{domain}/gpu-ids"
-        self._clock, self._pause, self._on_error = clock, pause, on_error
+    def __init__(self, context: KubeContext, mirror: Mirror, vanished: VanishedCards) -> None:
+        self._candidate, self._mirror, self._pods = context.candidate, mirror, context.followed.pods
+        self._vanished, self._key = vanished, context.key("gpu-ids")
+        self._record_event, self._on_error = context.record_event, context.on_error
+        self._clock, self._pause = context.clock, context.pause
 
     async def run(self) -> None:
         """Check every `ROUND_S`."""

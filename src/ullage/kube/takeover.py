@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from ullage.kube.claims.devices import DeviceMirror
-from ullage.kube.client.lease import Candidate
 from ullage.kube.client.objects import Pod
-from ullage.kube.followed import Followed
+from ullage.kube.context import KubeContext
 from ullage.kube.mirror import Mirror
 from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.model.error import InvalidRequest, UllageError
-from ullage.wire.pod import ReadPod
 
 _LOOK_S = 0.2
 """Seconds between checks for a new term."""
@@ -27,20 +24,16 @@ class Takeover:
 
     def __init__(
         self,
-        candidate: Candidate,
+        context: KubeContext,
         mirror: Mirror,
         unconfirmed: UnconfirmedBinds,
-        followed: Followed,
-        claims: DeviceMirror | None,
-        read_pod: ReadPod,
+        claims: DeviceMirror | None = None,
         begun: Callable[[], None] = lambda: None,
-        *,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`begun` is called at the start of each term, before any request is answered in it."""
-        self._candidate, self._mirror, self._unconfirmed = candidate, mirror, unconfirmed
-        self._followed, self._claims = followed, claims
-        self._read_pod, self._begun, self._pause = read_pod, begun, pause
+        self._candidate, self._followed = context.candidate, context.followed
+        self._mirror, self._unconfirmed, self._claims = mirror, unconfirmed, claims
+        self._read_pod, self._begun, self._pause = context.read_pod, begun, context.pause
         self.last_error: UllageError | None = None
         """Why the last term could not start."""
 

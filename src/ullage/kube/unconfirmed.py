@@ -9,22 +9,20 @@ effect, however late it arrives. Only then is the reservation of the pod release
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 from ullage.kube.bindings.gate import Gate
-from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Patch
 from ullage.kube.client.errors import VersionConflict
-from ullage.kube.client.informer import Informer, News, Removed
+from ullage.kube.client.informer import News, Removed
 from ullage.kube.client.kinds import PODS
-from ullage.kube.client.lease import Candidate, NotLeading, clock_s
+from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Pod
-from ullage.kube.machines import OnError
+from ullage.kube.context import KubeContext
 from ullage.kube.mirror import Mirror
 from ullage.model.error import InvalidRequest, NotFound, UllageError
-from ullage.service.cluster import Cluster
 
 FENCE = "fence"
 """The name of the annotation, under the domain of the other annotations."""
@@ -45,29 +43,16 @@ _AT_ONCE = 16
 class UnconfirmedBinds:
     """Pods with a reservation whose bind has an unknown outcome. `run` resolves them."""
 
-    def __init__(
-        self,
-        api: KubeApi,
-        candidate: Candidate,
-        cluster: Cluster,
-        mirror: Mirror,
-        pods: Informer[Pod],
-        domain: str,
-        *,
-        gate: Gate | None = None,
-        on_error: OnError = lambda _kind, _name, _error: None,
-        clock: Callable[[], float] = clock_s,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._api, self._candidate, self._cluster, self._mirror = api, candidate, cluster, mirror
-        self._gate = gate
-        self._key, self._on_error, self._clock, self._pause = f"{domain}/{FENCE}", on_error, clock, pause
+    def __init__(self, context: KubeContext, mirror: Mirror, gate: Gate | None = None) -> None:
+        self._api, self._candidate, self._cluster = context.api, context.candidate, context.cluster
+        self._mirror, self._gate, self._key = mirror, gate, context.key(FENCE)
+        self._on_error, self._clock, self._pause = context.on_error, context.clock, context.pause
         self._open: dict[str, tuple[Pod, float]] = {}
         self._unobserved: dict[str, tuple[Pod, float]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._any = asyncio.Event()
-        self._pods = pods
-        pods.subscribe(self._on_pod)
+        self._pods = context.followed.pods
+        self._pods.subscribe(self._on_pod)
 
     @property
     def count(self) -> int:

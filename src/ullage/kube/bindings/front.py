@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Self
 
-from ullage.kube.bindings.gate import Gate, Scope
+from ullage.kube.bindings.gate import Gate
 from ullage.kube.bindings.intruders import Claimed, Intruders
-from ullage.kube.bindings.store import KubeBindings, Sources
+from ullage.kube.bindings.store import KubeBindings
+from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.bindings.upkeep import Upkeep
-from ullage.kube.client.api import KubeApi
-from ullage.kube.client.lease import Candidate
-from ullage.kube.events import RecordEvent
-from ullage.kube.machines import OnError
+from ullage.kube.context import KubeContext
 from ullage.kube.nodes import CardReader
-from ullage.model.compute import OwnerQuota
+from ullage.kube.ready_term import ReadyTerm
 from ullage.service.bindings import Bindings
-from ullage.service.cluster import Cluster
-from ullage.wire.dialect import PodReader
-
-
-@dataclass(frozen=True, slots=True)
-class BindingTerms:
-    """How bindings count. The ledger is the ConfigMap `name` in `namespace`; `allocations` also shows its rows.
-
-    With `strict`, a binding without an owner or a namespace applies to no pod. `quotas` are those of owners.
-    """
-
-    scope: Scope = Scope.ON
-    strict: bool = False
-    name: str = "ullage-bindings"
-    namespace: str = "default"
-    allocations: str = ""
-    quotas: Mapping[str, OwnerQuota] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +30,14 @@ class FrontBindings:
     @classmethod
     def of(
         cls,
-        api: KubeApi,
-        candidate: Candidate,
-        cluster: Cluster,
-        sources: Sources,
+        context: KubeContext,
         terms: BindingTerms,
-        reader: PodReader,
         readers: Sequence[CardReader],
         claimed: Claimed,
-        record_event: RecordEvent,
-        on_error: OnError,
+        term: ReadyTerm,
     ) -> Self:
-        """Return it over the informers that a front runs anyway."""
-        store = KubeBindings(
-            api,
-            candidate,
-            cluster,
-            sources,
-            name=terms.name,
-            namespace=terms.namespace,
-            reader=reader,
-            readers=readers,
-            strict=terms.strict,
-            allocations=terms.allocations,
-            quotas=terms.quotas,
-        )
-        gate = Gate(store, sources.namespaces, terms.scope, reader.settings.domain)
-        intruders = Intruders(claimed, sources.pods, store.tenant, record_event)
-        store.noticed = lambda: (each.problem for each in intruders.now)
-        upkeep = Upkeep(candidate, store, sources.nodes, gate, intruders, on_error=on_error)
-        return cls(store, gate, upkeep, Bindings(store), intruders)
+        """Return it over the informers that a front runs anyway. `claimed` are the cards that claims have."""
+        intruders = Intruders(context, claimed)
+        store = KubeBindings(context, terms, readers, term=term, intruders=intruders)
+        gate = Gate(context, store, terms.scope)
+        return cls(store, gate, Upkeep(context, store, gate, intruders), Bindings(store), intruders)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from ullage.core.binding.permit import Hindrance, Place, Refused
 from ullage.kube.bindings.occupants import Identity, identity
 from ullage.kube.bindings.store import KubeBindings
+from ullage.kube.bindings.terms import BindingScope
 from ullage.kube.client.changes import Patch
-from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import PODS
-from ullage.kube.client.objects import Namespace, Pod
+from ullage.kube.client.objects import Pod
+from ullage.kube.context import KubeContext
 from ullage.model.binding import Binding, Tenant
 from ullage.model.error import Conflict, InvalidRequest, Unavailable
 from ullage.model.request import ResourceRequirement
@@ -31,14 +31,6 @@ WOKEN = "bindings-changed"
 
 MOST_WAITING = 4096
 """Maximum number of pods that are woken when their bindings come. Schedulers retry others sooner or later."""
-
-
-class Scope(StrEnum):
-    """Where bindings count: nowhere, in namespaces labelled `enabled`, or in all not labelled `disabled`."""
-
-    OFF = "off"
-    LABELLED = "labelled"
-    ON = "on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +85,16 @@ class Admitted:
 class Gate:
     """Judges pods by bindings, in the namespaces where bindings count."""
 
-    def __init__(self, bindings: KubeBindings, namespaces: Informer[Namespace], scope: Scope, domain: str) -> None:
-        self._bindings, self._namespaces, self._scope, self._domain = bindings, namespaces, scope, domain
+    def __init__(self, context: KubeContext, bindings: KubeBindings, scope: BindingScope) -> None:
+        self._bindings, self._scope = bindings, scope
+        self._namespaces, self._domain = context.followed.namespaces, context.domain
         self._torn: dict[Identity, Tenant] = {}
         self._waiting: OrderedDict[tuple[str, str], PodRequest] = OrderedDict()
 
     @property
     def unready(self) -> str:
         """The reason why nothing can be judged now; "" if it can."""
-        if not self._bindings.synced:
-            return self._bindings.unheard
-        store = self._bindings.store
-        error = f": {store.last_error}" if store.last_error else ""
-        return "" if store.now is not None else f"the ledger of bindings has not been read yet{error}"
+        return self._bindings.unread
 
     @property
     def conflicts(self) -> dict[str, Binding]:
@@ -228,7 +217,7 @@ class Gate:
         """Return whether bindings count for pods of a namespace."""
         found = self._namespaces.objects.get(("", namespace))
         label = "" if found is None else (found.metadata.labels or {}).get(SCOPE_LABEL, "")
-        return label == "enabled" if self._scope is Scope.LABELLED else label != "disabled"
+        return label == "enabled" if self._scope is BindingScope.LABELLED else label != "disabled"
 
 
 def _together(asked: PodRequest, places: Mapping[str, Place]) -> Iterable[tuple[PodRequest, list[str]]]:

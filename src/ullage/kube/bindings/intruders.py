@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ullage.core.binding.permit import Claims
-from ullage.kube.client.informer import Informer
+from ullage.kube.bindings.hosted_apps import tenant_in
 from ullage.kube.client.objects import Pod
-from ullage.kube.events import PodEvent, Reason, RecordEvent
+from ullage.kube.context import KubeContext
+from ullage.kube.events import PodEvent, Reason
 from ullage.model.binding import Binding, Tenant
 from ullage.model.compute_answer import Problem
 from ullage.model.device_claim import DeviceClaim
 from ullage.model.error import InvalidRequest
-from ullage.wire.document import Document
 
 Claimed = Callable[[], Iterable[tuple[DeviceClaim, tuple[str, ...]]]]
 """Return claims that have cards, with the uuids of these cards."""
@@ -47,10 +47,9 @@ class Intruder:
 class Intruders:
     """`now` has the intruders found by the last `look`: one for each card of a claim and each pod that uses it."""
 
-    def __init__(
-        self, claimed: Claimed, pods: Informer[Pod], tenant: Callable[[Document], Tenant], record_event: RecordEvent
-    ) -> None:
-        self._claimed, self._pods, self._tenant, self._record_event = claimed, pods, tenant, record_event
+    def __init__(self, context: KubeContext, claimed: Claimed) -> None:
+        self._claimed, self._record_event = claimed, context.record_event
+        self._pods, self._namespaces = context.followed.pods, context.followed.namespaces
         self.now: tuple[Intruder, ...] = ()
 
     def look(self, bindings: Claims) -> None:
@@ -70,6 +69,6 @@ class Intruders:
 
     def _who(self, pod: Pod) -> Tenant:
         try:
-            return self._tenant(pod.document)
+            return tenant_in(pod.document, self._namespaces.objects)
         except InvalidRequest:
             return Tenant(namespace=pod.metadata.namespace)

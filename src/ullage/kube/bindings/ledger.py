@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 from ullage.core.binding.rows import Answered, Change, Ledger, applied
-from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Create, Replace
 from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.kinds import CONFIG_MAPS
-from ullage.kube.client.lease import Candidate, NotLeading
+from ullage.kube.client.lease import NotLeading
+from ullage.kube.context import KubeContext
 from ullage.model.error import AlreadyExists, NotFound, UllageError, Unavailable, VersionChanged
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.ledger import AnsweredRecord, LedgerRecord, decode_ledger, encode_ledger
@@ -29,16 +30,26 @@ _TERM = f"{DOMAIN}/term"
 _VERSION = f"{DOMAIN}/ledger-version"
 
 
-class LedgerStore:
-    """The last known ledger, and its changes. `held` returns the ids of rows that running pods use."""
+@dataclass(frozen=True, slots=True)
+class LedgerUse:
+    """What a store of the ledger needs of who uses it.
 
-    def __init__(
-        self, api: KubeApi, candidate: Candidate, name: str, namespace: str, held: Callable[[], Collection[str]]
-    ) -> None:
-        self._api, self._candidate, self._name, self._namespace = api, candidate, name, namespace
-        self._held = held
-        self.restored: Callable[[], Ledger] = Ledger
-        """Return the ledger as its projections show it, for use if the ConfigMap is deleted."""
+    `held` returns the ids of rows that running pods use, and `restored` the ledger as its projections show it, for use
+    if the ConfigMap is deleted. `changed` is called when another ledger becomes known.
+    """
+
+    held: Callable[[], Collection[str]]
+    restored: Callable[[], Ledger]
+    changed: Callable[[], None]
+
+
+class LedgerStore:
+    """The last known ledger, and its changes."""
+
+    def __init__(self, context: KubeContext, name: str, namespace: str, use: LedgerUse) -> None:
+        """`name` and `namespace` are those of a ConfigMap."""
+        self._api, self._candidate, self._name, self._namespace = context.api, context.candidate, name, namespace
+        self._use = use
         self._term: int | None = None
         self._known: Ledger | None = None
         self._found: Document | None = None
@@ -46,8 +57,6 @@ class LedgerStore:
         self._one_at_a_time = asyncio.Lock()
         self.last_error = ""
         """Why the last read failed."""
-        self.changed: Callable[[], None] = lambda: None
-        """Called when another ledger becomes known."""
 
     @property
     def now(self) -> Ledger | None:
@@ -86,7 +95,7 @@ class LedgerStore:
         """
         async with self._one_at_a_time:
             known = await self._read()
-            if known.version != expected or set(change.drop) & set(self._held()):
+            if known.version != expected or set(change.drop) & set(self._use.held()):
                 raise VersionChanged(f"the bindings have version {known.version}, not {expected}")
             ending = {row.id for row in change.put if row.draining}
             self._leaving = frozenset((*change.drop, *ending))
@@ -106,7 +115,7 @@ class LedgerStore:
             kept = mapping(self._found.get("binaryData"), "binaryData")
             ledger = _ledger(decode_ledger(text(kept.get(KEY)))) if KEY in kept else Ledger()
         except NotFound:
-            self._found, ledger = None, self.restored()
+            self._found, ledger = None, self._use.restored()
         self._term, self._known = epoch, None
         try:
             await self._write(ledger)
@@ -129,12 +138,12 @@ class LedgerStore:
             self._invalidate()
             raise Unavailable(f"whether the bindings were changed is not known: {error.message}") from None
         self._found, self._known = CONFIG_MAPS.read(written).document, ledger
-        self.changed()
+        self._use.changed()
 
     def _invalidate(self) -> None:
         """Forget the ledger, as another client may have changed it, and notify those who wait to read it again."""
         self._known = None
-        self.changed()
+        self._use.changed()
 
     def _body(self, ledger: Ledger) -> dict[str, Any]:
         record = LedgerRecord(

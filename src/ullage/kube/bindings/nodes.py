@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ullage.kube.client.objects import Node as NodeObject
-from ullage.kube.nodes import CardReader, node_of
+from ullage.kube.nodes import CardReader, CardSources, node_of
 from ullage.model.compute import NVIDIA, ComputeCard, ComputeNode, Room
 from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest
@@ -29,7 +29,7 @@ _DISK = "ephemeral-storage"
 
 def compute_node(found: NodeObject, readers: Sequence[CardReader] = ()) -> tuple[ComputeNode, tuple[Problem, ...]]:
     """Return the node as if nothing on it was in use, and what could not be parsed."""
-    node = node_of(found, readers)
+    node = node_of(found, CardSources(readers))
     problems = [Problem(node.name, node.topology_note)] if node.topology_note else []
     amounts = found.status.allocatable or found.status.capacity or {}
     try:

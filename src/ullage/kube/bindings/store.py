@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ullage.core.binding.permit import Claims
 from ullage.core.binding.rows import Change, Ledger, as_binding
@@ -23,36 +23,29 @@ from ullage.kube.bindings.hosted_apps import (
     stopping,
     tenant_in,
 )
-from ullage.kube.bindings.ledger import LedgerStore
+from ullage.kube.bindings.intruders import Intruders
+from ullage.kube.bindings.ledger import LedgerStore, LedgerUse
 from ullage.kube.bindings.nodes import compute_node
 from ullage.kube.bindings.occupants import Occupants
-from ullage.kube.client.api import KubeApi, Selection
+from ullage.kube.bindings.terms import BindingTerms
+from ullage.kube.client.api import Selection
 from ullage.kube.client.changes import Change as Write
 from ullage.kube.client.changes import Delete
 from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.informer import Changed, Informer, News, Removed
 from ullage.kube.client.kinds import GPU_BINDINGS, Kind
-from ullage.kube.client.lease import Candidate, NotLeading
+from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Namespace, Node, Object, Pod
+from ullage.kube.context import KubeContext
 from ullage.kube.nodes import CardReader
+from ullage.kube.ready_term import ReadyTerm
 from ullage.model.binding import Binding, BindingState, Tenant
-from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode, OwnerQuota, Room
+from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode, Room
 from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.service.bindings_port import ClusterFacts
-from ullage.service.cluster import Cluster
-from ullage.wire.dialect import PodReader, read_pod
 from ullage.wire.document import Document
 from ullage.wire.gpubinding import APP_LABEL, ROW, read_binding
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """The informers that bindings need."""
-
-    nodes: Informer[Node]
-    pods: Informer[Pod]
-    namespaces: Informer[Namespace]
 
 
 class KubeBindings:
@@ -63,48 +56,33 @@ class KubeBindings:
 
     def __init__(
         self,
-        api: KubeApi,
-        candidate: Candidate,
-        cluster: Cluster,
-        sources: Sources,
-        *,
-        name: str,
-        namespace: str,
-        reader: PodReader = read_pod,
-        readers: Sequence[CardReader] = (),
-        strict: bool = False,
-        allocations: str = "",
-        quotas: Mapping[str, OwnerQuota] | None = None,
+        context: KubeContext,
+        terms: BindingTerms,
+        readers: Sequence[CardReader],
+        term: ReadyTerm,
+        intruders: Intruders,
     ) -> None:
-        """`name` and `namespace` are those of the ledger's ConfigMap. `allocations` (`namespace/name`) shows its rows.
-
-        `quotas` are those of owners.
-        """
-        self._candidate, self._sources, self._strict, self._readers = candidate, sources, strict, readers
-        self._quotas = quotas or {}
+        """`intruders` are further problems with bindings."""
+        api, followed = context.api, context.followed
+        self._candidate, self._followed, self._terms, self._readers = context.candidate, followed, terms, readers
+        self._term, self._intruders = term, intruders
         self._workloads = {kind: Informer(api, kind, Selection(labels=APP_LABEL)) for kind in WORKLOADS}
         self.objects = Informer(api, GPU_BINDINGS)
-        self.allocations = AllocationsMap(api, allocations) if allocations else None
+        self.allocations = AllocationsMap(api, terms.allocations) if terms.allocations else None
         self._discarded: set[str] = set()
-        self.occupants = Occupants(sources.pods, cluster, self.tenant, reader.settings.domain)
-        self.store = LedgerStore(api, candidate, name, namespace, self._held)
-        self.store.changed, self.store.restored = self._forget_claims, self._restored
-        self._hosted = HostedApps(reader)
+        self.occupants = Occupants(followed.pods, context.cluster, self.tenant, context.domain)
+        use = LedgerUse(self._held, self._restored, self._forget_claims)
+        self.store = LedgerStore(context, terms.name, terms.namespace, use)
+        self._hosted = HostedApps(context.read_pod)
         self._nodes: dict[str, tuple[ComputeNode, tuple[Problem, ...]]] = {}
         self._foreign: dict[str, tuple[str, Binding]] = {}
         self._claims: Claims | None = None
         self._cards: dict[str, ComputeCard] | None = None
-        self.unready: Callable[[], str] = lambda: "" if self.synced else "bindings have not been read yet"
-        """The reason why nothing may be decided now; "" if it may. The pods from before our term must be known."""
-        self.noticed: Callable[[], Iterable[Problem]] = lambda: ()
-        """Return further problems with bindings."""
-        self.wake: Callable[[], None] = lambda: None
-        """Called when the ledger changed, or its projections may differ from it."""
-        self.moved: Callable[[], None] = lambda: None
-        """Called when a pod has ended: a pod that was asked to leave may be gone."""
-        sources.nodes.subscribe(self._on_node)
-        sources.namespaces.subscribe(self._on_namespace)
-        sources.pods.subscribe(self._on_pod)
+        self._on_change: list[Callable[[], None]] = []
+        self._on_end: list[Callable[[], None]] = []
+        followed.nodes.subscribe(self._on_node)
+        followed.namespaces.subscribe(self._on_namespace)
+        followed.pods.subscribe(self._on_pod)
         self.objects.subscribe(self._on_object)
         if self.allocations is not None:
             self.allocations.informer.subscribe(lambda _: self._forget_claims())
@@ -115,14 +93,27 @@ class KubeBindings:
         shown = [] if self.allocations is None else [self.allocations.informer]
         return (self.objects, *self._workloads.values(), *shown)
 
+    def subscribe(self, changed: Callable[[], None], pod_ended: Callable[[], None]) -> None:
+        """Call `changed` when the ledger changed or its projections may differ from it, `pod_ended` when a pod ended.
+
+        A pod that was asked to leave may be gone then.
+        """
+        self._on_change.append(changed)
+        self._on_end.append(pod_ended)
+
+    def wake(self) -> None:
+        """Have the projections of the ledger compared with it."""
+        for changed in self._on_change:
+            changed()
+
     # --- the port ---
 
     async def cluster(self) -> ClusterFacts:
         """Return the current facts. Raises `Unavailable` until all informers have synced."""
-        if unready := self.unready():
+        if unready := self.unready:
             raise Unavailable(unready, code="not-ready")
         ledger = await self.ledger()
-        namespaces = self._sources.namespaces.objects
+        namespaces = self._followed.namespaces.objects
         apps, problems = self._hosted.apps(self._parts(), namespaces, self.occupants.identities())
         foreign = tuple(self.foreign)
         problems += [Problem(each.name, reason) for each in foreign if (reason := self.reason_of(each))]
@@ -132,17 +123,17 @@ class KubeBindings:
             for name, (node, _) in self._nodes.items()
         )
         problems += [problem for _, found in self._nodes.values() for problem in found]
-        problems += self.noticed()
+        problems += (each.problem for each in self._intruders.now)
         return ClusterFacts(
             tuple(nodes),
             apps,
             self.occupants.held(ledger),
             foreign,
             tuple(problems),
-            self._quotas,
+            self._terms.quotas,
             dict(self.occupants.used_by),
             users=tuple(self.occupants.users()),
-            strict=self._strict,
+            strict=self._terms.strict,
         )
 
     async def ledger(self) -> Ledger:
@@ -200,19 +191,32 @@ class KubeBindings:
 
     def tenant(self, pod: Document) -> Tenant:
         """Return the tenant of a pod. Raises `InvalidRequest`: its labels are not strings."""
-        return tenant_in(pod, self._sources.namespaces.objects)
+        return tenant_in(pod, self._followed.namespaces.objects)
 
     @property
     def pods(self) -> Mapping[tuple[str, str], Pod]:
         """All pods."""
-        return self._sources.pods.objects
+        return self._followed.pods.objects
 
     @property
     def synced(self) -> bool:
         """Whether all informers that count have synced."""
-        sources = self._sources
-        shared = sources.nodes.synced and sources.pods.synced and sources.namespaces.synced
+        followed = self._followed
+        shared = followed.nodes.synced and followed.pods.synced and followed.namespaces.synced
         return shared and all(informer.synced for informer in self.informers)
+
+    @property
+    def unready(self) -> str:
+        """The reason why nothing may be decided now; "" if it may. The pods from before our term must be known."""
+        return self._term.unready or self.unread
+
+    @property
+    def unread(self) -> str:
+        """What has not been read yet of bindings and their ledger, and the reason if it is known; "" if all is."""
+        if not self.synced:
+            return self.unheard
+        error = f": {self.store.last_error}" if self.store.last_error else ""
+        return "" if self.store.now is not None else f"the ledger of bindings has not been read yet{error}"
 
     @property
     def unheard(self) -> str:
@@ -236,7 +240,7 @@ class KubeBindings:
             cards = self.cards(ledger)
             closed = {row.card.device for row in ledger.rows if row.draining and _shared_anew(row, cards)}
             bindings = [*map(as_binding, ledger.rows), *self.foreign]
-            self._claims = Claims(bindings, cards, strict=self._strict, closed=closed)
+            self._claims = Claims(bindings, cards, strict=self._terms.strict, closed=closed)
         return self._claims
 
     def reason_of(self, binding: Binding) -> str:
@@ -277,7 +281,7 @@ class KubeBindings:
 
     def look_again(self, node: str) -> None:
         """Read a node again: the reports on its cards have changed."""
-        found = self._sources.nodes.objects.get(("", node))
+        found = self._followed.nodes.objects.get(("", node))
         if found is not None:
             self._describe(found)
 
@@ -299,7 +303,8 @@ class KubeBindings:
 
     def _on_pod(self, news: News[Pod]) -> None:
         if isinstance(news, Removed) or (isinstance(news, Changed) and news.new.finished):
-            self.moved()
+            for ended in self._on_end:
+                ended()
 
     def _on_namespace(self, news: News[Namespace]) -> None:
         old = news.old if isinstance(news, Changed) else None
@@ -318,7 +323,7 @@ class KubeBindings:
         return ((kind, each) for kind, informer in self._workloads.items() for each in informer.objects.values())
 
     def _parts_of(self, app: AppKey) -> list[tuple[Kind[Object], Object]]:
-        return list(parts_of(app, self._parts(), self._sources.namespaces.objects))
+        return list(parts_of(app, self._parts(), self._followed.namespaces.objects))
 
     async def _write_each(self, app: AppKey, change: Callable[[Kind[Object], Object], Write | None]) -> None:
         for kind, each in self._parts_of(app):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from ullage.kube.bindings.gate import Gate
 from ullage.kube.bindings.intruders import Intruders
@@ -11,9 +11,8 @@ from ullage.kube.bindings.latecomers import unused
 from ullage.kube.bindings.projection import node_changes, object_changes, state_changes
 from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
-from ullage.kube.client.informer import Informer
-from ullage.kube.client.lease import Candidate, NotLeading
-from ullage.kube.client.objects import Node
+from ullage.kube.client.lease import NotLeading
+from ullage.kube.context import KubeContext
 from ullage.model.error import Conflict, UllageError
 from ullage.service.bindings import Bindings
 
@@ -23,30 +22,19 @@ LOOK_AGAIN_S = 10.0
 GAP_S = 0.05
 """Seconds between two passes: events in this time are handled together."""
 
-OnError = Callable[[str, str, UllageError], None]
-
 
 class Upkeep:
     """`run` makes a pass after every change while this process leads. `look` makes one pass."""
 
-    def __init__(
-        self,
-        candidate: Candidate,
-        bindings: KubeBindings,
-        nodes: Informer[Node],
-        gate: Gate,
-        intruders: Intruders,
-        *,
-        on_error: OnError = lambda _kind, _name, _error: None,
-    ) -> None:
-        self._candidate, self._bindings, self._nodes, self._gate = candidate, bindings, nodes, gate
-        self._intruders = intruders
-        self._use, self._on_error = Bindings(bindings), on_error
+    def __init__(self, context: KubeContext, bindings: KubeBindings, gate: Gate, intruders: Intruders) -> None:
+        self._candidate, self._bindings, self._nodes = context.candidate, bindings, context.followed.nodes
+        self._gate, self._intruders = gate, intruders
+        self._use, self._on_error = Bindings(bindings), context.on_error
         self._woken = asyncio.Event()
         self._stale = True
         self._late: dict[str, str] = {}
         """Bindings that were created after the pods of their application, with their explanation."""
-        bindings.wake, bindings.moved = self._wake, self._moved
+        bindings.subscribe(self._wake, self._pod_ended)
 
     async def run(self) -> None:
         """Make a pass after every change, and regularly."""
@@ -67,7 +55,7 @@ class Upkeep:
             return
         try:
             ledger = await self._bindings.ledger()
-            if self._bindings.unready():
+            if self._bindings.unready:
                 return
             if any(row.draining for row in ledger.rows):
                 await self._use.settle()
@@ -84,7 +72,7 @@ class Upkeep:
         self._stale = True
         self._woken.set()
 
-    def _moved(self) -> None:
+    def _pod_ended(self) -> None:
         """Ignore ended pods unless something waits for pods to end."""
         ledger = self._bindings.store.now
         if self._late:

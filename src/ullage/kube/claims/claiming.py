@@ -11,28 +11,29 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from ullage.kube.bindings.gate import Gate
 from ullage.kube.claims.asked import claiming_pod, gone_pod, node_of
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.claims.writes import ClaimWrites
-from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Patch, PatchType
-from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.kinds import PODS, RESOURCE_CLAIMS
-from ullage.kube.client.lease import Candidate, NotLeading
+from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Object, Pod
-from ullage.kube.events import PodEvent, Reason, RecordEvent
-from ullage.kube.machines import OnError
+from ullage.kube.context import KubeContext
+from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
 from ullage.model.claim import Request
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
+from ullage.service.gates import Gates
 from ullage.wire.document import Document
 from ullage.wire.dra.claim import PodClaim, pod_claims, read_claim
 from ullage.wire.dra.conditions import Readiness, readiness
@@ -68,43 +69,34 @@ def claims_gate(domain: str) -> str:
     return f"{domain}/claims"
 
 
-def _in_given_order(requests: Iterable[Request]) -> list[str]:
-    return [each.uid for each in requests]
-
-
 class Claiming:
     """`run` serves waiting pods while this process leads. Pods of other schedulers are ignored."""
 
     def __init__(
         self,
-        api: KubeApi,
-        candidate: Candidate,
-        claims: Claims,
-        devices: DeviceMirror,
+        context: KubeContext,
         mirror: Mirror,
-        pods: Informer[Pod],
+        devices: DeviceMirror,
+        claims: Claims,
+        gates: Gates,
         *,
-        domain: str,
         scheduler: str,
-        may_have: Callable[[Pod], frozenset[str] | None] = lambda _pod: None,
-        asks: Callable[[Document], Request | None] = lambda _pod: None,
-        in_order: Callable[[Iterable[Request]], list[str]] = _in_given_order,
-        reserve: Callable[[Request, str], bool] = lambda _request, _node: True,
-        record_event: RecordEvent = lambda _event: None,
-        on_error: OnError = lambda _kind, _name, _error: None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        gate: Gate | None = None,
     ) -> None:
-        """`may_have` returns the cards that bindings allow a pod: None for any. It raises if they allow none.
-
-        `asks` parses the cards that a pod requests apart from its claims. `reserve` reserves a place for these on the
-        chosen node. `in_order` returns the uids of waiting pods in the order in which they are served.
-        """
-        self._api, self._candidate, self._claims, self._devices = api, candidate, claims, devices
-        self._mirror, self._pods, self._record_event, self._now = mirror, pods, record_event, now
-        self._on_error, self._may_have, self._asks = on_error, may_have, asks
-        self._in_order, self._reserve = in_order, reserve
-        self._domain, self._scheduler, self._gate = domain, scheduler, claims_gate(domain)
-        self._writes = ClaimWrites(api, candidate, f"{domain}/allocated-for", gate_of(domain), now)
+        """Claims of pods of `scheduler` are allocated in the order of `gates`, on cards that `gate` allows."""
+        self._api, self._candidate, self._pods = context.api, context.candidate, context.followed.pods
+        self._mirror, self._devices, self._claims, self._gates = mirror, devices, claims, gates
+        self._reader, self._bindings = context.read_pod, gate
+        self._record_event, self._on_error = context.record_event, context.on_error
+        self._domain, self._scheduler, self._gate = context.domain, scheduler, claims_gate(context.domain)
+        self._time = context.now
+        self._writes = ClaimWrites(
+            context.api,
+            context.candidate,
+            mark=context.key("allocated-for"),
+            queue_key=gate_of(context.domain),
+            now=self._now,
+        )
         self._waiting: dict[tuple[str, str], Pod] = {}
         self._known: dict[str, _Asked] = {}
         """The parsed requests of waiting pods, by uid."""
@@ -113,7 +105,7 @@ class Claiming:
         self._term: int | None = None
         self._refused: dict[str, str] = {}
         """Reasons for equivalence classes refused in this pass: room only shrinks during a pass."""
-        pods.subscribe(self._on_pod)
+        self._pods.subscribe(self._on_pod)
 
     @property
     def waiting(self) -> int:
@@ -141,6 +133,18 @@ class Claiming:
                 self._on_error("ResourceClaim", "", error)
                 changed.set()
                 await asyncio.sleep(_BACKOFF_S)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._time(), UTC)
+
+    def _request_of(self, pod: Document) -> Request | None:
+        """Return the cards that a pod requests apart from its claims."""
+        found = self._reader(pod)
+        return None if found is None else found.request
+
+    def _cards_for(self, pod: Pod) -> frozenset[str] | None:
+        """Return the cards that bindings allow a pod; None for any. Raises as `Gate.whole_cards`."""
+        return None if self._bindings is None else self._bindings.whole_cards(pod.document, pod.metadata.uid)
 
     def _on_pod(self, news: News[Pod]) -> None:
         match news:
@@ -213,7 +217,7 @@ class Claiming:
                 self._record_wait(pod, f"{error.code}: {error.message}")
             else:
                 found[pod.metadata.uid] = pod, asked
-        return [found[uid] for uid in self._in_order(pods)]
+        return [found[uid] for uid in self._gates.in_order(pods)]
 
     def _read_pod(self, pod: Pod) -> _Asked:
         """Return what a pod requests; each version is parsed once.
@@ -225,7 +229,7 @@ class Claiming:
         known = self._known.get(pod.metadata.uid)
         if known is None or known.version != pod.metadata.resource_version:
             document = pod.document
-            asked = claiming_pod(pod, document, self._domain, self._asks(document))
+            asked = claiming_pod(pod, document, self._domain, self._request_of(document))
             known = _Asked(pod.metadata.resource_version, pod_claims(document), asked)
             self._known[pod.metadata.uid] = known
         return known
@@ -254,7 +258,7 @@ class Claiming:
         match readiness((state.document for state in states), self._now()):
             case Readiness.READY:
                 request, node = asked.pod.request, placement.node or node_of(claims)
-                if request is not None and node and not self._reserve(request, node):
+                if request is not None and node and not self._gates.keep(request, node):
                     self._record_wait(
                         pod, f"the cards that it requests in addition to its claims are taken on {node} by now"
                     )
@@ -272,7 +276,7 @@ class Claiming:
     async def _choose(self, pod: Pod, asked: ClaimingPod) -> ClaimPlacement | str:
         """Return the devices for its claims, held from now on; or the reason why there are none."""
         self._mirror.settle()
-        asked = replace(asked, cards=self._may_have(pod))
+        asked = replace(asked, cards=self._cards_for(pod))
         if asked.cards is not None and asked.request is not None:
             return "it asks for cards by claims and in other words, where bindings count; use one of the two"
         key = asked.alike

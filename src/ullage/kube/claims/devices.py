@@ -11,13 +11,11 @@ from dataclasses import replace
 
 from ullage.kube.claims.taint_rules import TaintRules
 from ullage.kube.claims.unread import UnreadClaims
-from ullage.kube.client.api import KubeApi
 from ullage.kube.client.errors import Forbidden
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from ullage.kube.client.objects import Node, Object, Pod
-from ullage.kube.events import RecordEvent
-from ullage.kube.machines import OnError
+from ullage.kube.context import KubeContext
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.model.taint import Taint
 from ullage.service.claims import Claims
@@ -42,26 +40,14 @@ class DeviceMirror:
     `describe` is called for a machine whose reported cards have changed.
     """
 
-    def __init__(
-        self,
-        api: KubeApi,
-        claims: Claims,
-        nodes: Informer[Node],
-        describe: Callable[[str], None],
-        on_error: OnError = lambda _kind, _name, _error: None,
-        *,
-        queue_key: str = gate_of(),
-        record_event: RecordEvent = lambda _event: None,
-    ) -> None:
-        """`queue_key` is the annotation that names the queue of a claim, and the label of the same meaning.
-
-        `record_event` takes events on claims that cannot be parsed, and on pods that use them.
-        """
-        self._queue_key, self._unread = queue_key, UnreadClaims(claims.devices, record_event)
-        self._api, self._claims, self._describe, self._on_error = api, claims, describe, on_error
-        self.slices, self.classes, self.claims = (Informer(api, kind) for kind in KINDS)
+    def __init__(self, context: KubeContext, claims: Claims, describe: Callable[[str], None]) -> None:
+        self._queue_key = gate_of(context.domain)
+        """The annotation that names the queue of a claim, and the label of the same meaning."""
+        self._unread = UnreadClaims(claims.devices, context.record_event)
+        self._api, self._claims, self._describe, self._on_error = context.api, claims, describe, context.on_error
+        self.slices, self.classes, self.claims = (Informer(context.api, kind) for kind in KINDS)
         self.changed = asyncio.Event()
-        self._taint_rules = TaintRules(api, claims.devices, self.changed, on_error)
+        self._taint_rules = TaintRules(context.api, claims.devices, self.changed, context.on_error)
         self._slices_of: dict[PoolKey, dict[str, Document]] = {}
         self._looked = asyncio.Event()
         self.served = False
@@ -70,7 +56,7 @@ class DeviceMirror:
         self.slices.subscribe(self._on_slice)
         self.classes.subscribe(self._on_class)
         self.claims.subscribe(self._on_claim)
-        nodes.subscribe(self._on_node)
+        context.followed.nodes.subscribe(self._on_node)
 
     async def run(self) -> None:
         """Watch the kinds until cancelled."""

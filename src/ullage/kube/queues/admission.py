@@ -9,7 +9,7 @@ write is retried until it succeeds or is no longer needed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,11 +19,11 @@ from ullage.core.placing.decision import Refusal
 from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.changes import Patch, PatchType
-from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.kinds import PODS
-from ullage.kube.client.lease import Candidate, clock_s
-from ullage.kube.client.objects import Namespace, Node, Pod
-from ullage.kube.events import PodEvent, Reason, RecordEvent
+from ullage.kube.client.objects import Node, Pod
+from ullage.kube.context import KubeContext
+from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
 from ullage.kube.queues.pod_groups import PodGroups
 from ullage.model.claim import Request
@@ -32,7 +32,7 @@ from ullage.service.gated import Standing
 from ullage.service.gates import Gates
 from ullage.service.queue_holdings import QueueOf
 from ullage.wire.json_patch import Operation
-from ullage.wire.pod import DOMAIN, PodRequest, ReadPod
+from ullage.wire.pod import PodRequest
 from ullage.wire.pod.gate import gate_of, open_gate, place_of, reason_of, set_reason
 
 GATHER_S = 0.05
@@ -67,30 +67,26 @@ class AdmissionController:
 
     def __init__(
         self,
+        context: KubeContext,
+        mirror: Mirror,
         gates: Gates,
         queue_of: QueueOf,
-        mirror: Mirror,
-        pods: Informer[Pod],
-        nodes: Informer[Node],
-        namespaces: Informer[Namespace],
         groups: PodGroups,
-        candidate: Candidate,
-        read_pod: ReadPod,
-        *,
-        domain: str = DOMAIN,
-        record_event: RecordEvent = lambda _event: None,
-        clock: Callable[[], float] = clock_s,
         at_once: Callable[[str], bool] = lambda _namespace: False,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`at_once` returns whether the pods of a namespace skip the queue because bindings decide on their cards."""
         self.gates, self._queue_of = gates, queue_of
-        self._mirror, self._candidate, self._read_pod, self._groups = mirror, candidate, read_pod, groups
-        self._namespaces, self._domain, self._record_event = namespaces, domain, record_event
-        self._clock, self._pause = clock, pause
+        self._mirror, self._candidate, self._read_pod, self._groups = (
+            mirror,
+            context.candidate,
+            context.read_pod,
+            groups,
+        )
+        self._namespaces, self._domain = context.followed.namespaces, context.domain
+        self._record_event, self._clock, self._pause = context.record_event, context.clock, context.pause
         self._pods: dict[str, Pod] = {}
         """Pods that wait, and pods whose gate is open and that have no node yet."""
-        self._gate = gate_of(domain)
+        self._gate = gate_of(self._domain)
         self._members: dict[str, Pod] = {}
         """Gang members on a node: they count towards the quorum of the waiting members."""
         self._at_once = at_once
@@ -106,9 +102,9 @@ class AdmissionController:
         self.failed = 0
         """Failed writes, which were or will be retried."""
         groups.on_change(self._read_again)
-        pods.subscribe(self._on_pod)
-        nodes.subscribe(self._on_node)
-        namespaces.subscribe(lambda _news: self._read_again())
+        context.followed.pods.subscribe(self._on_pod)
+        context.followed.nodes.subscribe(self._on_node)
+        self._namespaces.subscribe(lambda _news: self._read_again())
 
     def _on_node(self, news: News[Node]) -> None:
         if not isinstance(news, Changed):

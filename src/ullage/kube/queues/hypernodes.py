@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
-from ullage.kube.client.api import KubeApi
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import HYPERNODES
 from ullage.kube.client.objects import Node, Object
 from ullage.kube.client.served import is_served
-from ullage.kube.machines import OnError
+from ullage.kube.context import KubeContext
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.wire.re2 import matches
 from ullage.wire.topology.hypernode import HyperNode, read_hypernode, tiers_of
@@ -26,18 +25,18 @@ _GATHER_S = 0.1
 class HyperNodes:
     """`run` watches HyperNodes until it is cancelled."""
 
-    def __init__(self, api: KubeApi, nodes: Informer[Node], on_error: OnError) -> None:
-        self._api, self._nodes, self._on_error = api, nodes, on_error
-        self._moved: Callable[[Collection[str]], None] = lambda _nodes: None
+    def __init__(self, context: KubeContext) -> None:
+        self._api, self._nodes, self._on_error = context.api, context.followed.nodes, context.on_error
+        self._subscribers: list[Callable[[Collection[str]], None]] = []
         self._known: dict[str, HyperNode] = {}
         self._labels: dict[str, dict[str, str]] = {}
         self._changed = asyncio.Event()
         self._said: frozenset[str] = frozenset()
-        nodes.subscribe(self._on_node)
+        self._nodes.subscribe(self._on_node)
 
-    def on_move(self, moved: Callable[[Collection[str]], None]) -> None:
-        """Register a callback that gets the names of nodes whose domains have changed."""
-        self._moved = moved
+    def subscribe(self, moved: Callable[[Collection[str]], None]) -> None:
+        """Call `moved` with the names of nodes whose domains have changed."""
+        self._subscribers.append(moved)
 
     def labels_of(self, node: str) -> Mapping[str, str]:
         """Return the domains of a node, as labels."""
@@ -107,6 +106,6 @@ class HyperNodes:
                 if sentence not in self._said:
                     self._on_error("HyperNode", "", InvalidRequest(sentence))
             self._said = frozenset(wrong)
-            self._moved(
-                [name for name in last.keys() | self._labels.keys() if last.get(name) != self._labels.get(name)]
-            )
+            moved = [name for name in last.keys() | self._labels.keys() if last.get(name) != self._labels.get(name)]
+            for subscriber in self._subscribers:
+                subscriber(moved)

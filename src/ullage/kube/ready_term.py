@@ -1,0 +1,40 @@
+"""Whether this process may decide: it has read the cluster, leads, and knows what was bound before its term."""
+
+from __future__ import annotations
+
+from ullage.kube.client.lease import Candidate
+from ullage.kube.mirror import Mirror
+from ullage.model.error import Unavailable
+
+
+class ReadyTerm:
+    """The leadership term in which one process may decide. What single parts need besides is for them to say."""
+
+    def __init__(self, candidate: Candidate, mirror: Mirror) -> None:
+        self._candidate, self._mirror = candidate, mirror
+
+    def check(self) -> int:
+        """Return the leadership term in which decisions are made.
+
+        Raises:
+            Unavailable: there is none now.
+
+        """
+        if not self._mirror.ready:
+            raise Unavailable("what the cluster holds has not been read yet", code="not-ready")
+        epoch = self._candidate.epoch
+        if epoch is None:
+            holder = self._candidate.holder or "nobody"
+            raise Unavailable(f"this process does not lead; {holder} does", code="not-leading")
+        if self._mirror.term != epoch:
+            raise Unavailable("what was bound before this process led has not been read yet", code="not-ready")
+        return epoch
+
+    @property
+    def unready(self) -> str:
+        """The reason why nothing can be decided now; "" if it can."""
+        try:
+            self.check()
+        except Unavailable as error:
+            return error.message
+        return ""
