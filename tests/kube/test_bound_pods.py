@@ -148,7 +148,8 @@ async def test_what_kube_scheduler_has_claimed_is_no_way_to_a_card_of_others(ser
         async def of(_pod: Pod) -> tuple[str, ...]:
             return tuple(claimed)
 
-        object.__setattr__(up.front.extender, "claimed", of)  # as a claim for the resources of its containers
+        assert up.front.claims is not None
+        up.front.claims.mirror.claimed = of  # type: ignore[method-assign] # claims of resources of its containers
         assert "claimed g2 for it" in await up.place(pod, ["a"])
         assert up.front.cluster.held(pod["metadata"]["uid"]) is None
         claimed[:] = ["g1"]

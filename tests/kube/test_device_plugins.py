@@ -632,7 +632,7 @@ async def test_a_turn_on_each_kind_of_server(cluster: Cluster) -> None:
     candidate = Candidate(api, "plugins", cluster.namespace)
     await candidate.attempt()
     assert candidate.epoch is not None
-    context = KubeContext(api=api, candidate=candidate, cluster=Books(Rules()), followed=Followed.of(api))
+    context = KubeContext(api=api, candidate=candidate, cluster=Books(Rules(), lambda: 0.0), followed=Followed.of(api))
     plugins, nodes, pods = DevicePlugins(context), context.followed.nodes, context.followed.pods
     async with informing(nodes), informing(pods):
         await nodes.wait_synced()

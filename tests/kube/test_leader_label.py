@@ -28,7 +28,9 @@ async def labels(api: HttpKubeApi, *names: str) -> list[str | None]:
 async def leading(api: HttpKubeApi, name: str = "here") -> tuple[LeaderLabel, Candidate, Any]:
     """One whose term is to begin, in the pod of that name."""
     candidate, mirror = Candidate(api, "ullage", "default"), SimpleNamespace(term=None)
-    context = KubeContext(api=api, candidate=candidate, cluster=Cluster(Rules()), followed=Followed.of(api))
+    context = KubeContext(
+        api=api, candidate=candidate, cluster=Cluster(Rules(), lambda: 0.0), followed=Followed.of(api)
+    )
     found = PODS.read(await api.write(Create(PODS, bodies.pod(name), "default")))
     place = {"namespace": "default", "pod": name, "uid": found.metadata.uid}
     candidate.place = msgspec.structs.replace(candidate.place, **place)

@@ -48,7 +48,7 @@ class Process:
             front.unconfirmed,
         )
         self.nodes, self.pods, self.extender, self.takeover = front.nodes, front.pods, front.extender, front.takeover
-        self.followed, self.let_go = front.followed, front.let_go
+        self.context, self.let_go = front.context, front.let_go
         self.unconfirmed._pause = world.pause
         self.world = world
 

@@ -130,16 +130,6 @@ def make_front(
     unconfirmed = UnconfirmedBinds(context, mirror, gate)
     plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
     preemptor = Preemptor(context, mirror) if settings.preemption else None
-    extender = Extender(
-        context,
-        mirror,
-        term,
-        unconfirmed,
-        plugins=plugins,
-        gate=gate,
-        claims=device_mirror,
-        preemptor=preemptor,
-    )
     begin = _beginning(admission, preemptor, bindings, mirror, claims=device_mirror)
     return Front(
         context=context,
@@ -147,7 +137,9 @@ def make_front(
         takeover=Takeover(context, mirror, unconfirmed, device_mirror, begun=begin),
         unconfirmed=unconfirmed,
         plugins=plugins,
-        extender=extender,
+        extender=Extender(
+            context, mirror, term, unconfirmed, plugins=plugins, gate=gate, claims=device_mirror, preemptor=preemptor
+        ),
         events=events,
         admission=admission,
         groups=groups,
