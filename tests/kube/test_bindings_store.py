@@ -39,7 +39,7 @@ from ullage.kube.client.kinds import CONFIG_MAPS, GPU_BINDINGS
 from ullage.kube.client.lease import Candidate, NotLeading
 from ullage.model.compute import OwnerQuota
 from ullage.model.error import Unavailable
-from ullage.service.bindings_moment import Caller, Named
+from ullage.service.bindings_snapshot import Caller, Named
 from ullage.wire.extender import ExtenderArgs
 from ullage.wire.gpubinding import binding_name
 

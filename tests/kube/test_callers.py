@@ -12,7 +12,7 @@ from starlette.requests import Request
 from tests.kube.conftest import until
 from ullage.kube.bindings.callers import AT_ONCE, CACHED_S, Admins, Tokens
 from ullage.model.error import Forbidden
-from ullage.service.bindings_moment import Caller
+from ullage.service.bindings_snapshot import Caller
 
 pytestmark = pytest.mark.anyio
 

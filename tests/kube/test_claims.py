@@ -723,7 +723,7 @@ async def test_a_claim_that_cannot_be_read_any_more_keeps_nobody_else_waiting(se
         devices._flights[uid] = replace(devices._flights[uid], until=0.0)  # it was written, and nothing was heard
         put(server, "pods", claiming("p", "one"))
         await let_go(server, "p")
-        assert devices.is_kept(uid), "it is held as it was"
+        assert devices.is_being_written(uid), "it is held as it was"
 
 
 def written(server: ApiServer) -> dict[Any, Any]:

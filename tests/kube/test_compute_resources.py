@@ -14,7 +14,7 @@ from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.model.compute import CPU, AppState
 from ullage.model.error import Forbidden, Unavailable
 from ullage.service.bindings import Bindings
-from ullage.service.bindings_moment import Caller
+from ullage.service.bindings_snapshot import Caller
 
 ROOT = "/app-service/v1"
 RESOURCES = f"{ROOT}/compute-resources"

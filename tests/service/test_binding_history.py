@@ -11,7 +11,7 @@ from ullage.model.compute import AppState, Pick
 from ullage.model.compute_answer import FailedCheck
 from ullage.model.error import UllageError, Unavailable
 from ullage.service.bindings import Bindings
-from ullage.service.bindings_moment import Caller, Named
+from ullage.service.bindings_snapshot import Caller, Named
 
 CARDS = (
     a_card("n1", "d1", 8000, ALONE),

@@ -11,7 +11,7 @@ from ullage.model.compute import CPU, AppKey, AppState, CardKey, Pick
 from ullage.model.compute_answer import CheckType, Demand, FailedCheck, InstallStatus, SwitchStatus
 from ullage.model.error import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable, VersionChanged
 from ullage.service.bindings import Bindings, Terms
-from ullage.service.bindings_moment import Caller, Named
+from ullage.service.bindings_snapshot import Caller, Named
 
 ALICE, BOB, ADMIN = Caller("alice"), Caller("bob"), Caller("root", is_admin=True)
 COMFY = Named("comfyui")
@@ -313,13 +313,13 @@ def test_48_49_a_switch_is_an_administrators_and_stops_whom_it_must():
     assert (report.status, [each.app for each in report.stopped]) == (SwitchStatus.SWITCHED, [an_app().key])
     assert port.told == [("stop", an_app().key)]
     assert run(port, "switch", ADMIN, CARD.key, "Exclusive", Terms("k")) == report
-    moment = asyncio.run(Bindings(port).look())
-    card = moment.card(CARD.key)
-    assert (card.share, moment.view.free_bytes(card)) == (ALONE, 0)
+    snapshot = asyncio.run(Bindings(port).look())
+    card = snapshot.card(CARD.key)
+    assert (card.share, snapshot.view.free_bytes(card)) == (ALONE, 0)
     port.ended()
     run(port, "settle")
-    moment = asyncio.run(Bindings(port).look())
-    assert moment.view.free_bytes(card) == 16_000 * MIB
+    snapshot = asyncio.run(Bindings(port).look())
+    assert snapshot.view.free_bytes(card) == 16_000 * MIB
 
 
 def test_a_blocked_switch_stops_nobody():
@@ -362,8 +362,8 @@ def test_assigning_wins_over_unassigning_and_comes_as_one_change():
 
 def test_problems_are_told_item_by_item():
     port = hold(an_app()).bind(a_row(a_card(device="lost"), mib=1), a_row(CARD, "other", draining=True))
-    moment = asyncio.run(Bindings(port).look())
-    assert [(each.item, each.reason) for each in moment.problems()] == [
+    snapshot = asyncio.run(Bindings(port).look())
+    assert [(each.item, each.reason) for each in snapshot.problems()] == [
         ("comfyui of alice on n1/lost", "card-gone"),
         ("other of alice on n1/d1", "draining"),
     ]

@@ -11,7 +11,7 @@ from ullage.model.compute import AppKey, AppState, CardUser, OwnerQuota, Pick
 from ullage.model.compute_answer import CheckType, SwitchStatus
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
-from ullage.service.bindings_moment import Caller, Named
+from ullage.service.bindings_snapshot import Caller, Named
 
 ALICE, ADMIN, COMFY = Caller("alice"), Caller("root", is_admin=True), Named("comfyui")
 CARD = a_card(share=SLICED)
@@ -35,12 +35,12 @@ def run(port, what, *args):
     return asyncio.run(getattr(Bindings(port), what)(*args))
 
 
-def moment(port):
+def snapshot(port):
     return run(port, "look")
 
 
 def free_mib(port):
-    found = moment(port)
+    found = snapshot(port)
     return found.view.free_bytes(found.card(CARD.key)) // MIB
 
 
@@ -100,7 +100,7 @@ def test_a_binding_for_which_its_card_has_no_room_blocks_nobody_who_stands():
 def test_pods_under_a_refused_binding_stay_charged_for_what_they_hold(card, held, left):
     port = hold(TOO_LARGE, card=card, users=(CardUser(OTHER, "n1", held),))
     assert free_mib(port) == left
-    found = moment(port)
+    found = snapshot(port)
     assert [row.app for row in found.view.on(found.card(CARD.key))] == [OTHER]
     with pytest.raises(Conflict, match="end its pods"):
         run(port, "switch", ADMIN, CARD.key, "MemorySlice" if card.share is ALONE else "Exclusive")
@@ -120,7 +120,7 @@ def test_pods_under_a_binding_in_force_are_charged_once():
 def test_a_row_of_more_memory_than_its_card_blocks_nobody_and_is_listed():
     port = hold().bind(a_row(CARD, "other", mib=20_000))
     assert free_mib(port) == 16_000
-    assert [each.reason for each in moment(port).problems()] == [
+    assert [each.reason for each in snapshot(port).problems()] == [
         "more memory is bound than the card has; its pods are refused"
     ]
 

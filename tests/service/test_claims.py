@@ -87,10 +87,10 @@ class World:
     def __init__(self, *pools, rules=None, nodes=None, takes=lambda expression, device: True, drivers=None, extra=()):
         self.now = 0.0
         self.cluster = Cluster(rules or Rules(), lambda: self.now, now=lambda: self.now)
-        self.trouble = []
+        self.errors = []
         known = {"drivers": drivers} if drivers else {}
         self.devices = Devices(
-            self.cluster, **known, clock=lambda: self.now, trouble=lambda *said: self.trouble.append(said)
+            self.cluster, **known, clock=lambda: self.now, on_error=lambda *said: self.errors.append(said)
         )
         self.claims = Claims(self.cluster, self.devices, takes)
         for found in pools:
@@ -222,7 +222,7 @@ def test_what_two_hold_is_told_and_both_stay():
     (device,) = world.devices._pools[DRIVER, "a"].devices
     world.devices.set_claim(claim("u", allocation=results(device)))
     assert world.holders == {"q": ("a-0",), "u": ("a-0",)}
-    assert [(kind, name, error.code) for kind, name, error in world.trouble] == [
+    assert [(kind, name, error.code) for kind, name, error in world.errors] == [
         ("ResourceClaim", "ns/u", "card-held-twice")
     ]
 
@@ -250,14 +250,14 @@ def test_what_was_chosen_is_held_until_it_is_told_or_dropped():
     assert world.claims.hold(first) is None
     assert world.holders == {"u": ("a-0",)}
     assert names(world.place(claim("v"), uid="other")) == ["gpu-1"]
-    world.devices.told("u")
+    world.devices.written("u")
     assert world.devices.overdue() == []
     world.devices.set_claim(claim("u"))  # a watch that is behind
     assert world.holders == {"u": ("a-0",)}
     world.now = 61.0
     assert [each.uid for each in world.devices.overdue()] == ["u"]
     world.devices.set_claim(claim("u", allocation=results(first.picks[0].device)))
-    assert not world.devices.is_kept("u")
+    assert not world.devices.is_being_written("u")
     assert world.holders == {"u": ("a-0",)}
     world.claims.hold(world.place(claim("v"), uid="other"))
     world.devices.drop("v")
@@ -440,7 +440,7 @@ def test_an_expression_without_an_answer_takes_no_device_and_is_told_once():
     world = World(cards("a", 2), takes=fails)
     assert "no-devices" in str(world.place(claim("u")))
     assert "no-devices" in str(world.place(claim("u", of(None))))
-    assert [error.message for _, _, error in world.trouble] == ["no such key"]
+    assert [error.message for _, _, error in world.errors] == ["no such key"]
 
 
 def by_driver(expression, device):
@@ -617,7 +617,7 @@ def test_a_device_that_was_taken_while_others_were_looked_at_is_given_to_nobody_
     world.devices.set_claim(claim("other", allocation=results(placed.picks[0].device)))
     with pytest.raises(Conflict, match="was taken meanwhile"):
         world.claims.hold(placed)
-    assert not world.devices.is_kept("one")
+    assert not world.devices.is_being_written("one")
     again = world.place(claim("one", of(1)))
     assert again.node != placed.node
     assert world.claims.hold(again) is None
@@ -632,7 +632,7 @@ def test_what_a_watch_shows_of_an_earlier_allocation_frees_nothing_that_is_kept(
     assert isinstance(placement, ClaimPlacement)
     assert [pick.device.id for pick in placement.picks] == [first]
     assert world.claims.hold(placement) is None
-    world.devices.told("one")
+    world.devices.written("one")
     earlier = claim("one", allocation=ClaimAllocation((DeviceResult("r", second),)))
     world.devices.set_claim(earlier)
     assert world.holders == {"one": ("a-0",)}
@@ -641,6 +641,6 @@ def test_what_a_watch_shows_of_an_earlier_allocation_frees_nothing_that_is_kept(
     assert world.holders == {"one": ("a-0",)}
     world.devices.set_claim(claim("one", allocation=ClaimAllocation((DeviceResult("r", first),))))
     assert world.holders == {"one": ("a-0",)}
-    assert not world.devices.is_kept("one")
+    assert not world.devices.is_being_written("one")
     world.devices.set_claim(asked)
     assert world.holders == {}

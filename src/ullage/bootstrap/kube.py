@@ -249,9 +249,9 @@ async def _report(front: Front) -> None:
         if (now := (unready, tuple(errors))) != said:
             said = now
             if unready:
-                log.warning("kube.not-ready", why=unready, trouble=errors)
+                log.warning("kube.not-ready", why=unready, errors=errors)
             elif errors:
-                log.warning("kube.behind", trouble=errors)
+                log.warning("kube.behind", errors=errors)
             else:
                 log.info("kube.ready")
         await asyncio.sleep(REPORT_S)

@@ -114,7 +114,7 @@ def make_front(
     )
     quotas = _quotas(context)
     report_unreadable(context.followed.budgets, on_error)
-    devices = Devices(context.cluster, settings.card_drivers, clock=clock, trouble=on_error)
+    devices = Devices(context.cluster, settings.card_drivers, clock=clock, on_error=on_error)
     hypernodes = HyperNodes(context)
     readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
     cards = CardSources(readers, settings.figures, CardPools(context.domain, settings.pools))

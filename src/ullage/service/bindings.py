@@ -1,7 +1,7 @@
-"""Use cases of bindings: each reads one moment, decides on it, and commits all of it or nothing.
+"""Use cases of bindings: each reads a snapshot, decides on it, and commits all of the change or nothing.
 
-A commit that finds another version is decided anew from what is there then, unless the caller named the version.
-What an operation lets go is free when nobody runs by it any more; `settle` sees to that.
+If the ledger has another version at the commit, the decision is made again from a new snapshot, unless the caller
+named the version. A card that is released is free once no pod uses its row any more: see `settle`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ullage.model.compute_answer import (
     Validation,
 )
 from ullage.model.error import Conflict, Forbidden, UllageError, Unavailable, VersionChanged
-from ullage.service.bindings_moment import Caller, Moment, Named, check_owner
 from ullage.service.bindings_port import BindingPort
+from ullage.service.bindings_snapshot import BindingsSnapshot, Caller, Named, check_owner
 
 _TRIES = 8
-"""Times that an operation is decided anew because others came first."""
+"""Maximum number of decisions for one operation, while other writers come first."""
 
 T = TypeVar("T")
 
@@ -70,49 +70,49 @@ class Bindings:
 
     # --- questions ---
 
-    async def look(self) -> Moment:
-        """What is there, for whoever shows it. The ledger comes first: what was let go since is not held for free."""
+    async def look(self) -> BindingsSnapshot:
+        """Return a snapshot. The ledger is read first, so that a row released since does not count as free."""
         ledger = await self._port.ledger()
-        return Moment(await self._port.cluster(), ledger)
+        return BindingsSnapshot(await self._port.cluster(), ledger)
 
     async def rows(self, caller: Caller, named: Named) -> tuple[BoundCard, ...]:
-        """The rows of an application that are in force; errors are those of `Moment.app`."""
-        moment = await self.look()
-        return moment.ledger.of(moment.app(caller, named).key)
+        """Return the rows of an application that are in force; raises as `BindingsSnapshot.app`."""
+        snapshot = await self.look()
+        return snapshot.ledger.of(snapshot.app(caller, named).key)
 
     async def validate(self, caller: Caller, named: Named, picks: Sequence[Pick]) -> Validated | FailedCheck:
         """Judge a choice of cards as `resume` would; nothing is changed."""
-        moment = await self.look()
-        return _judged(moment, moment.judged(caller, named), picks)
+        snapshot = await self.look()
+        return _judged(snapshot, snapshot.judged(caller, named), picks)
 
     async def preflight(self, caller: Caller, demands: Sequence[Demand]) -> Preflight:
-        """Whether demands could be installed one after the other.
+        """Return whether these demands could be installed one after the other.
 
         Raises:
-            Forbidden: one is somebody else's.
+            Forbidden: a demand is for an application of another owner.
 
         """
         for demand in demands:
             check_owner(caller, demand.app.owner)
-        moment = await self.look()
-        known = {key[:2]: key for key in moment.apps}
+        snapshot = await self.look()
+        known = {key[:2]: key for key in snapshot.apps}
         demands = [replace(each, app=known.get(each.app[:2], each.app)) for each in demands]
-        return await asyncio.to_thread(preflight, moment.view, demands)  # many demands on many nodes take seconds
+        return await asyncio.to_thread(preflight, snapshot.view, demands)  # many demands on many nodes take seconds
 
     # --- applications ---
 
     async def resume(
         self, caller: Caller, named: Named, picks: Sequence[Pick], terms: Terms = Terms()
     ) -> tuple[BoundCard, ...] | FailedCheck:
-        """Bind an application to the chosen cards and let it start; if it cannot start, its rows are taken back."""
+        """Bind an application to the chosen cards and start it. If it cannot start, its rows are removed again."""
 
-        def plan(moment: Moment) -> tuple[HostedApp | FailedCheck, Change]:
-            app = moment.judged(caller, named)
-            found = _judged(moment, app, picks)
+        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | FailedCheck, Change]:
+            app = snapshot.judged(caller, named)
+            found = _judged(snapshot, app, picks)
             if isinstance(found, FailedCheck):
                 return found, Change()
             chosen = picks if found.availability else ()
-            return app, bound(moment.view, moment.ledger, app, chosen, moment.cluster.held)
+            return app, bound(snapshot.view, snapshot.ledger, app, chosen, snapshot.cluster.held)
 
         asked = f"{caller.name}: resume {named} {sorted(map(repr, picks))}"
         return await self._started(plan, caller, named, terms, asked)
@@ -120,43 +120,43 @@ class Bindings:
     async def install(
         self, caller: Caller, named: Named, accelerator: str = "", picks: Sequence[Pick] = (), terms: Terms = Terms()
     ) -> tuple[BoundCard, ...] | FailedCheck:
-        """Install an application in the only way that is possible, or the chosen one, on cards chosen by us or them."""
+        """Install an application for this accelerator, or the only one possible, on these cards or the best."""
 
-        def plan(moment: Moment) -> tuple[HostedApp | FailedCheck, Change]:
-            app = moment.judged(caller, named)
-            found = installation.chosen(moment.view.without(app.key), app, accelerator, picks)
+        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | FailedCheck, Change]:
+            app = snapshot.judged(caller, named)
+            found = installation.chosen(snapshot.view.without(app.key), app, accelerator, picks)
             if isinstance(found, FailedCheck):
                 return found, Change()
             app, cards = found
-            return app, bound(moment.view, moment.ledger, app, cards, moment.cluster.held)
+            return app, bound(snapshot.view, snapshot.ledger, app, cards, snapshot.cluster.held)
 
         asked = f"{caller.name}: install {named} {accelerator} {sorted(map(repr, picks))}"
         return await self._started(plan, caller, named, terms, asked)
 
     async def suspend(self, caller: Caller, named: Named, terms: Terms = Terms()) -> None:
-        """Let an application stop and its cards go; a second time does nothing more."""
+        """Stop an application and release its cards. A repeat changes nothing."""
 
-        def plan(moment: Moment) -> tuple[None, Change]:
-            app = moment.app(caller, named)
-            return None, released(moment.ledger.of(app.key), moment.cluster.held)
+        def plan(snapshot: BindingsSnapshot) -> tuple[None, Change]:
+            app = snapshot.app(caller, named)
+            return None, released(snapshot.ledger.of(app.key), snapshot.cluster.held)
 
         await self._changed(plan, terms, f"{caller.name}: suspend {named}")
-        moment = await self.look()
-        for key in _leaving(moment, moment.keys(caller, named)):
+        snapshot = await self.look()
+        for key in _leaving(snapshot, snapshot.keys(caller, named)):
             await self._port.stop(key)
 
     async def uninstall(self, caller: Caller, named: Named, terms: Terms = Terms()) -> None:
-        """Let the cards of an application go, whether or not it is still there; who removes it is its controller."""
+        """Release the cards of an application, whether or not it still exists. Its controller removes it."""
 
-        def plan(moment: Moment) -> tuple[None, Change]:
-            keys = moment.keys(caller, named)
-            return None, released((row for key in keys for row in moment.ledger.of(key)), moment.cluster.held)
+        def plan(snapshot: BindingsSnapshot) -> tuple[None, Change]:
+            keys = snapshot.keys(caller, named)
+            return None, released((row for key in keys for row in snapshot.ledger.of(key)), snapshot.cluster.held)
 
         await self._changed(plan, terms, f"{caller.name}: uninstall {named}")
 
     async def _started(
         self,
-        plan: Callable[[Moment], tuple[HostedApp | FailedCheck, Change]],
+        plan: Callable[[BindingsSnapshot], tuple[HostedApp | FailedCheck, Change]],
         caller: Caller,
         named: Named,
         terms: Terms,
@@ -166,11 +166,11 @@ class Bindings:
         if isinstance(found, FailedCheck):
             return found
         if found is None:
-            moment = await self.look()
-            app = moment.app(caller, named)
-            if app.state in STOPPED and moment.ledger.of(app.key):
+            snapshot = await self.look()
+            app = snapshot.app(caller, named)
+            if app.state in STOPPED and snapshot.ledger.of(app.key):
                 await self._start(app)
-            return moment.ledger.of(app.key)
+            return snapshot.ledger.of(app.key)
         if change.empty and found.state == AppState.RUNNING:
             return (await self.look()).ledger.of(found.key)
         try:
@@ -187,8 +187,8 @@ class Bindings:
     async def _take_back(self, change: Change, terms: Terms) -> None:
         """Undo a binding whose application was not started; a repeat is then done again."""
 
-        def plan(moment: Moment) -> tuple[None, Change]:
-            undone = taken_back(moment.view, moment.ledger, change, moment.cluster.held)
+        def plan(snapshot: BindingsSnapshot) -> tuple[None, Change]:
+            undone = taken_back(snapshot.view, snapshot.ledger, change, snapshot.cluster.held)
             return None, replace(undone, unanswered=terms.key)
 
         await self._changed(plan, Terms(), "")
@@ -209,14 +209,14 @@ class Bindings:
         """
         _check_admin(caller, "switch how a card is shared")
 
-        def plan(moment: Moment) -> tuple[SwitchReport, Change]:
-            card = moment.card(key)
-            own = {row.id for row in moment.ledger.rows}
-            foreign = [row for row in moment.view.on(card) if row.id not in own]
+        def plan(snapshot: BindingsSnapshot) -> tuple[SwitchReport, Change]:
+            card = snapshot.card(key)
+            own = {row.id for row in snapshot.ledger.rows}
+            foreign = [row for row in snapshot.view.on(card) if row.id not in own]
             if foreign:
                 fix = f"{foreign[0].id} is in force and not of the ledger: migrate or delete it, or end its pods"
                 raise Conflict(f"{key.device} cannot be switched: {fix}", code="binding-not-migrated")
-            return switched(moment.ledger, card, share_of(card, share), moment.apps, moment.cluster.held)
+            return switched(snapshot.ledger, card, share_of(card, share), snapshot.apps, snapshot.cluster.held)
 
         asked = f"{caller.name}: switch {key} {share}"
         report, change = await self._changed(plan, terms, asked)
@@ -233,25 +233,26 @@ class Bindings:
     async def reassign(
         self, caller: Caller, named: Named, assign: Sequence[tuple[str, int]], unassign: Iterable[str]
     ) -> None:
-        """Give cards to an application and take others, as one change; where anything changes it starts anew.
+        """Bind cards to an application and unbind others, in one change. If anything changed, the application restarts.
 
-        `assign` has ids of cards with bytes of memory. Taking a card that it has not, or that is not there, is fine.
+        `assign` has ids of cards with bytes of memory. Unbinding a card that is not bound, or does not exist, is no
+        error.
 
         Raises:
-            NotFound: a card to be assigned, or the application, is not there.
+            NotFound: a card to be assigned, or the application, does not exist.
             Conflict: a card has no room.
-            InvalidRequest: memory is shared out and no amount is asked.
+            InvalidRequest: the card is shared by memory, and no amount is given.
 
         """
         gone = tuple(unassign)
 
-        def plan(moment: Moment) -> tuple[HostedApp | None, Change]:
-            if not assign and not moment.keys(caller, named):
+        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | None, Change]:
+            if not assign and not snapshot.keys(caller, named):
                 return None, Change()
-            app = moment.judged(caller, named) if assign else moment.app(caller, named)
-            picks = [Pick(*moment.card_of(device).key, memory) for device, memory in assign]
-            off = [key for key in moment.view.cards if key.device in gone]
-            return app, reassigned(moment.view, moment.ledger, app, picks, off, moment.cluster.held)
+            app = snapshot.judged(caller, named) if assign else snapshot.app(caller, named)
+            picks = [Pick(*snapshot.card_of(device).key, memory) for device, memory in assign]
+            off = [key for key in snapshot.view.cards if key.device in gone]
+            return app, reassigned(snapshot.view, snapshot.ledger, app, picks, off, snapshot.cluster.held)
 
         app, change = await self._changed(plan, Terms(), "", caller)
         if app is not None and not change.empty and app.state and app.state not in STOPPED:
@@ -260,26 +261,26 @@ class Bindings:
     # --- upkeep ---
 
     async def settle(self) -> bool:
-        """Forget rows by which nobody runs any more, and tell again who has to stop, or to start anew on other cards.
+        """Remove released rows that no pod uses any more. Stop or restart again the applications that still use some.
 
-        Returns whether anything was forgotten.
+        Return whether a row was removed.
         """
 
-        def plan(moment: Moment) -> tuple[Moment, Change]:
-            return moment, drained(moment.ledger, moment.cluster.held)
+        def plan(snapshot: BindingsSnapshot) -> tuple[BindingsSnapshot, Change]:
+            return snapshot, drained(snapshot.ledger, snapshot.cluster.held)
 
-        moment, change = await self._changed(plan, Terms(), "")
-        assert moment is not None
-        leaving = dict.fromkeys(row.app for row in moment.ledger.rows if row.draining)
+        snapshot, change = await self._changed(plan, Terms(), "")
+        assert snapshot is not None
+        leaving = dict.fromkeys(row.app for row in snapshot.ledger.rows if row.draining)
         await self._stop(leaving)
         for key in leaving:
-            if moment.ledger.of(key) and key in moment.apps and moment.apps[key].state not in STOPPED:
+            if snapshot.ledger.of(key) and key in snapshot.apps and snapshot.apps[key].state not in STOPPED:
                 with suppress(UllageError):
                     await self._port.restart(key)
         return not change.empty
 
     async def migrate(self, caller: Caller, *, dry_run: bool = True) -> Migration:
-        """Make rows of the bindings of others, which then go; a dry run only says which.
+        """Turn bindings of other writers into rows of the ledger, and delete these bindings. A dry run only lists them.
 
         Raises:
             Forbidden: the caller is no administrator.
@@ -287,8 +288,8 @@ class Bindings:
         """
         _check_admin(caller, "migrate bindings")
 
-        def plan(moment: Moment) -> tuple[Migration, Change]:
-            found = migrated(moment.own, moment.ledger, moment.cluster.bindings, moment.cluster.apps)
+        def plan(snapshot: BindingsSnapshot) -> tuple[Migration, Change]:
+            found = migrated(snapshot.own, snapshot.ledger, snapshot.cluster.bindings, snapshot.cluster.apps)
             return found, Change() if dry_run else found.change
 
         found, _ = await self._changed(plan, Terms(), "", caller)
@@ -298,7 +299,7 @@ class Bindings:
         return found
 
     async def clean(self, caller: Caller, *, dry_run: bool = True) -> tuple[Stale, ...]:
-        """Let bindings go that stand for nothing any more; a dry run only says which.
+        """Remove bindings without an application or a card. A dry run only lists them.
 
         Raises:
             Forbidden: the caller is no administrator.
@@ -306,11 +307,11 @@ class Bindings:
         """
         _check_admin(caller, "delete what is stale")
 
-        def plan(moment: Moment) -> tuple[tuple[Stale, ...], Change]:
-            found = stale(moment.own, moment.ledger, moment.cluster.bindings, moment.apps)
+        def plan(snapshot: BindingsSnapshot) -> tuple[tuple[Stale, ...], Change]:
+            found = stale(snapshot.own, snapshot.ledger, snapshot.cluster.bindings, snapshot.apps)
             names = {each.name for each in found}
-            rows = [row for row in moment.ledger.rows if row.id in names]
-            return found, Change() if dry_run else released(rows, moment.cluster.held)
+            rows = [row for row in snapshot.ledger.rows if row.id in names]
+            return found, Change() if dry_run else released(rows, snapshot.cluster.held)
 
         found, _ = await self._changed(plan, Terms(), "")
         assert found is not None
@@ -318,20 +319,20 @@ class Bindings:
             await self._port.discard([each.name for each in found])
         return found
 
-    def _signed(self, change: Change, moment: Moment, by: Caller) -> Change:
-        """The change with who made its new rows, and when."""
-        known, now = {row.id for row in moment.ledger.rows}, self._now()
+    def _signed(self, change: Change, snapshot: BindingsSnapshot, by: Caller) -> Change:
+        """Return the change with the author and the time of its new rows."""
+        known, now = {row.id for row in snapshot.ledger.rows}, self._now()
         rows = (row if row.id in known else replace(row, by=by.name, at=now) for row in change.put)
         return replace(change, put=tuple(rows))
 
     async def _stop(self, keys: Iterable[AppKey]) -> None:
-        """Tell those to stop that have to. Who cannot be told now is told by `settle`."""
+        """Stop the applications that have no card any more. `settle` retries those that cannot be stopped now."""
         for key in _leaving(await self.look(), keys):
             with suppress(UllageError):
                 await self._port.stop(key)
 
     async def _changed(
-        self, plan: Callable[[Moment], tuple[T, Change]], terms: Terms, asked: str, by: Caller | None = None
+        self, plan: Callable[[BindingsSnapshot], tuple[T, Change]], terms: Terms, asked: str, by: Caller | None = None
     ) -> tuple[T | None, Change]:
         """Decide and commit. A repeat under a key decides nothing: then there is no outcome. `by` is who asks.
 
@@ -343,23 +344,23 @@ class Bindings:
         """
         asked = hashlib.sha256(asked.encode(errors="backslashreplace")).hexdigest()
         for _ in range(_TRIES):
-            moment = await self.look()
-            known = moment.ledger.answer(terms.key)
+            snapshot = await self.look()
+            known = snapshot.ledger.answer(terms.key)
             if known is not None:
                 if known.asked != asked:
                     raise Conflict(f"the key {terms.key!r} was used for something else", code="key-reused")
                 return None, Change()
-            if terms.version not in (None, moment.ledger.version):
-                raise VersionChanged(f"the bindings have version {moment.ledger.version}, not {terms.version}")
-            outcome, change = plan(moment)
+            if terms.version not in (None, snapshot.ledger.version):
+                raise VersionChanged(f"the bindings have version {snapshot.ledger.version}, not {terms.version}")
+            outcome, change = plan(snapshot)
             if change.empty:
                 return outcome, change
             if by is not None:
-                change = self._signed(change, moment, by)
+                change = self._signed(change, snapshot, by)
             report = outcome if isinstance(outcome, SwitchReport) else None
             noted = replace(change, answered=Answered(terms.key, asked, report)) if terms.key else change
             with suppress(VersionChanged):
-                await self._port.commit(noted, moment.ledger.version)
+                await self._port.commit(noted, snapshot.ledger.version)
                 return outcome, change
         raise Unavailable("bindings change too often to be decided on; try again")
 
@@ -369,23 +370,23 @@ def _check_admin(caller: Caller, what: str) -> None:
         raise Forbidden(f"only an administrator may {what}")
 
 
-def _leaving(moment: Moment, keys: Iterable[AppKey]) -> list[AppKey]:
-    """Those that run and have no card any more."""
+def _leaving(snapshot: BindingsSnapshot, keys: Iterable[AppKey]) -> list[AppKey]:
+    """Return the applications that run and have no card any more."""
     return [
         key
         for key in keys
-        if key in moment.apps and moment.apps[key].state not in STOPPED and not moment.ledger.of(key)
+        if key in snapshot.apps and snapshot.apps[key].state not in STOPPED and not snapshot.ledger.of(key)
     ]
 
 
-def _judged(moment: Moment, app: HostedApp, picks: Sequence[Pick]) -> Validated | FailedCheck:
-    """Whether an application may have these cards; one that needs none may have none."""
+def _judged(snapshot: BindingsSnapshot, app: HostedApp, picks: Sequence[Pick]) -> Validated | FailedCheck:
+    """Judge whether an application may have these cards. An application that needs no card may have none."""
     if len(app.requirements) > 1 and app.requirement is None:
-        return FailedCheck(CheckType.MODE, options=installation.options(moment.view.without(app.key), app))
+        return FailedCheck(CheckType.MODE, options=installation.options(snapshot.view.without(app.key), app))
     requirement = app.requirement
     if requirement is None or not requirement.needs_card:
         return Validated()
-    view = moment.view.without(app.key)
+    view = snapshot.view.without(app.key)
     there = availability(view, requirement)
     if not picks:
         return FailedCheck(CheckType.REQUIRED, there)

@@ -15,13 +15,12 @@ from ullage.model.compute_answer import Problem
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What is there: nodes with their cards, applications, and the ids of rows by which anybody still runs.
+    """The state of the cluster: nodes with their cards, applications, and the ids of rows that running pods use.
 
-    `bindings` are those of others, the oldest first: those in force take room as rows do, and a migration makes rows
-    of them. With `strict` a binding without an owner or a namespace is not in force. `users` are pods of applications
-    that hold cards.
-    `problems` are what of it could not be read. `quotas` are of owners, `owner_use` is what their pods ask of nodes,
-    `tenants` is how many applications may take turns on a card.
+    `bindings` are those of other writers, the oldest first: those in force take room as rows do, and a migration turns
+    them into rows. With `strict`, a binding without an owner or a namespace is not in force. `users` are pods of
+    applications that hold cards. `problems` are objects that could not be read. `quotas` are those of owners,
+    `owner_use` is what their pods request of nodes, `tenants` is how many applications may share a card in turns.
     """
 
     nodes: tuple[ComputeNode, ...] = ()
@@ -37,13 +36,13 @@ class ClusterFacts:
 
 
 class BindingPort(Protocol):
-    """Keeps the ledger of bindings, and tells applications to start and stop. All calls may be repeated."""
+    """Stores the ledger of bindings, and starts and stops applications. All calls may be repeated."""
 
     async def cluster(self) -> ClusterFacts:
-        """What is there now."""
+        """Return the current state."""
 
     async def ledger(self) -> Ledger:
-        """The ledger as it was last committed."""
+        """Return the last committed ledger."""
 
     async def commit(self, change: Change, expected: int) -> None:
         """Make all of a change durable, if the ledger still has the expected version; else nothing of it.
@@ -55,26 +54,26 @@ class BindingPort(Protocol):
         """
 
     async def start(self, app: AppKey, accelerator: str) -> None:
-        """Let an application start, or be installed, for cards of this type ("" for none); anew if it has others now.
+        """Start or install an application for cards of this type ("" for none). Restart it if its cards have changed.
 
         Raises:
-            UllageError: it was not told, or not in all its parts.
+            UllageError: not all of its parts could be started.
 
         """
 
     async def stop(self, app: AppKey) -> None:
-        """Let an application stop.
+        """Stop an application.
 
         Raises:
-            UllageError: it was not told.
+            UllageError: it could not be stopped.
 
         """
 
     async def restart(self, app: AppKey) -> None:
-        """Let an application start anew, once for the cards that it has now: a repeat changes nothing.
+        """Restart an application, once for the cards that it has now: a repeat changes nothing.
 
         Raises:
-            UllageError: it was not told.
+            UllageError: it could not be restarted.
 
         """
 

@@ -1,7 +1,7 @@
-"""A node and devices for a pod that waits for its claims.
+"""Chooses a node and devices for a pod that waits for its claims.
 
-What suits is a matter of rules (`core/verdict/device_search.py`), and which of the cards that suit are taken is
-decided by the books, as for every other request.
+The rules in `core/verdict/device_search.py` say which devices suit. Among the cards that suit, the books choose, as
+for every other request.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MOST_STEPS = 10 * MAX_STEPS
 _MOST_VERDICTS = 65_536
 
 _MOST_SHAPES = 64
-"""Ways to ask of which it is kept why nodes had nothing."""
+"""Maximum number of equivalence classes of pods whose refusals are remembered."""
 
 _NO_DEVICES = "no-devices"
 
@@ -59,10 +59,10 @@ Selects = Callable[[str, SliceDevice], bool]
 
 @dataclass(frozen=True, slots=True)
 class ClaimingPod:
-    """A pod that waits for its claims, all of which are there.
+    """A pod that waits for its claims, all of which exist.
 
-    `policy` is how strictly its cards are aligned to zones; no node's own policy is about cards of claims. `cards` are
-    those that it may have, None for any. `request` is for the cards that it asks for beside those of its claims.
+    `policy` is how strictly its cards are aligned to zones: the policy of a node does not apply to cards of claims.
+    `cards` are the cards that it may have, None for any. `request` is for cards that it requests apart from claims.
     """
 
     uid: str
@@ -77,8 +77,8 @@ class ClaimingPod:
     request: Request | None = None
 
     @property
-    def alike(self) -> str:
-        """Equal for pods that ask alike: none of whose claims has anything yet; "" for every other."""
+    def equivalence_class(self) -> str:
+        """The equivalence class of a pod whose claims have no devices yet: equal for equal requests; else ""."""
         if any(claim.allocation is not None for claim in self.claims):
             return ""
         asked = [(claim.requests, claim.constraints) for claim in self.claims]
@@ -97,13 +97,13 @@ class ClaimPlacement:
     picks: tuple[Pick, ...]
 
     def picks_of(self, claim: int) -> tuple[Pick, ...]:
-        """Those of one of the claims, by its number."""
+        """Return the devices for one claim, by its position in `claims`."""
         return tuple(pick for pick in self.picks if pick.claim == claim)
 
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Why no node will do: how many of them for which reason."""
+    """No node fits: the number of nodes for each reason."""
 
     reasons: Mapping[str, int]
 
@@ -114,19 +114,19 @@ class Unplaced:
 
 
 class _Refusals:
-    """Why nodes of these books had nothing for pods that ask alike, for as long as nothing has changed there."""
+    """Why nodes were refused to pods of one equivalence class, until something changes on the node."""
 
     def __init__(self, fleet: Fleet, devices: Devices) -> None:
         self.fleet, self._devices = fleet, devices
         self._known: dict[str, tuple[tuple[int, int], str]] = {}
 
     def still(self, node: str) -> str | None:
-        """Why a node has nothing, if that is known and nothing has changed."""
+        """Return why a node was refused, if nothing has changed on it since; else None."""
         known = self._known.get(node)
         return known[1] if known is not None and known[0] == self._state(node) else None
 
     def note(self, node: str, why: str) -> None:
-        """Why a node has nothing, whatever is kept for others."""
+        """Remember why a node was refused, for a reason that does not depend on what is reserved for others."""
         if node in self.fleet.row_of:
             self._known[node] = self._state(node), why
 
@@ -135,7 +135,7 @@ class _Refusals:
 
 
 class Claims:
-    """What is decided for pods that wait for claims."""
+    """Places pods that wait for claims."""
 
     def __init__(self, cluster: Cluster, devices: Devices, selects: Selects) -> None:
         """`selects` says whether an expression takes a device.
@@ -151,28 +151,28 @@ class Claims:
         self._verdicts: dict[tuple[tuple[str, ...], DeviceId], tuple[SliceDevice, bool | None]] = {}
 
     def set_class(self, name: str, found: DeviceClass | None) -> None:
-        """What a class is now."""
+        """Enter a device class, or remove it with None."""
         self._classes.pop(name, None)
         if found is not None:
             self._classes[name] = found
         self._refusals.clear()
 
     def set_taints(self, node: str, taints: Iterable[Taint]) -> None:
-        """What keeps pods off a node."""
-        told = tuple(taints)
-        if told != self._taints.get(node, ()):
+        """Enter the taints of a node, in place of those that it had."""
+        found = tuple(taints)
+        if found != self._taints.get(node, ()):
             self._refusals.clear()
         self._taints.pop(node, None)
-        if told:
-            self._taints[node] = told
+        if found:
+            self._taints[node] = found
 
     # --- decisions ---
 
     def hold(self, placement: ClaimPlacement) -> Refusal | None:
-        """Keep what was chosen until `told`, or `drop`; None if all of it is kept, else why nothing is.
+        """Hold the chosen devices until `Devices.written` or `drop`. Return None, or the reason why nothing is held.
 
         Raises:
-            NotFound: a card is not there any more. Conflict: a device was taken since it was chosen. Nothing is kept.
+            NotFound: a card is not there any more. Conflict: a device was taken since it was chosen. Nothing is held.
 
         """
         self._check_free(placement)
@@ -204,10 +204,10 @@ class Claims:
             self.devices.drop(claim.uid)
 
     def place(self, pod: ClaimingPod) -> ClaimPlacement | Unplaced:
-        """A node where all claims of a pod that have no devices can be given some, and the best devices there.
+        """Return a node that has devices for all unallocated claims of a pod, and the best devices there.
 
-        Of a request with alternatives the first that can be had anywhere; else the best node that can serve it. A pod
-        whose claims all have theirs needs none.
+        Of a request with alternatives, the first alternative that any node can serve counts. Otherwise the best node
+        counts. A pod whose claims are all allocated needs no node.
 
         Raises:
             Unavailable: not ready, or expressions cannot be read.
@@ -222,9 +222,9 @@ class Claims:
                 return placed
 
     def look(self, pod: ClaimingPod) -> Generator[None, None, ClaimPlacement | Unplaced]:
-        """What `place` returns, with a pause after each node that will not do: there are thousands of them.
+        """Return the result of `place`, and yield after each node that does not fit, so that other work can run.
 
-        What changes meanwhile is seen where it is still to be looked at, and by `hold`.
+        A change on a node that was already examined is found by `hold`.
         """
         self.devices.settle()
         waiting = tuple(claim for claim in pod.claims if claim.allocation is None)
@@ -258,8 +258,8 @@ class Claims:
         return Unplaced(reasons) if best is None else best[1]
 
     def _refusals_of(self, pod: ClaimingPod) -> _Refusals:
-        """Those of pods that ask alike; nobody asks as one does that has something already."""
-        shape, fleet = pod.alike, self._cluster.allocator.fleet
+        """Return the refusals of the equivalence class of a pod. A pod that has devices already is in no class."""
+        shape, fleet = pod.equivalence_class, self._cluster.allocator.fleet
         if len(self._refusals) >= _MOST_SHAPES:
             self._refusals.clear()
         found = self._refusals.get(shape)
@@ -269,14 +269,15 @@ class Claims:
         return found
 
     def turn(self, pod: ClaimingPod) -> Request:
-        """What a pod counts for where it is decided whose turn it is: its claims as whole cards, at least one."""
+        """Return a pod as a request in the order of admission: its claims count as whole cards, at least one."""
         count = max(1, min(_count(claim for claim in pod.claims if claim.allocation is None), MAX_CARDS))
         return self._request(pod, count)
 
     def _ordered(self, pod: ClaimingPod, waiting: Sequence[DeviceClaim], reasons: Counter[str]) -> list[str]:
-        """All nodes, the best for that many cards first, as the books see it.
+        """Return all nodes, those that suit that number of cards best first.
 
-        Of a pod that asks for cards beside its claims those that have room for these; why others have none is counted.
+        For a pod that also requests cards apart from claims, return the nodes with room for these, and count the
+        reasons of the others.
         """
         books, count = self._cluster.allocator, _count(waiting)
         names = [node.name for node in books.fleet.nodes]
@@ -292,7 +293,7 @@ class Claims:
         return [name for _, name in sorted((-score, name) for score, name in zip(scores, names, strict=True))]
 
     def _against(self, pod: ClaimingPod, node: str) -> str | None:
-        """Why the pod may not go to a node whatever it has; None if it may."""
+        """Return why a pod may not run on a node, whatever its devices; None if it may."""
         fleet = self._cluster.allocator.fleet
         row = fleet.row_of.get(node)
         if row is None:
@@ -311,7 +312,7 @@ class Claims:
         return next((code.value for code, asked, free in needs if asked > max(0, free)), None)
 
     def _on(self, pod: ClaimingPod, waiting: Sequence[DeviceClaim], node: str, steps: Steps) -> tuple[Pick, ...] | str:
-        """The devices there, or why there are none."""
+        """Return the devices on a node, or why there are none."""
         offer = self._offer(node, pod.cards)
         missing = [w.device_class for w in _alternatives(waiting) if w.device_class not in self._classes]
         if missing:
@@ -338,10 +339,10 @@ class Claims:
         found: tuple[Pick, ...],
         steps: Steps,
     ) -> tuple[Pick, ...] | str:
-        """What was found, with the cards that the books would choose where that can be.
+        """Return the devices that were found, with the cards that the books prefer where that is possible.
 
-        The books choose among all cards that suit; where these do not go together, among those that are alike in what
-        a constraint wants to be alike; and at last they are asked whether those that were found will do.
+        The books choose among all cards that suit. If their choice breaks a constraint, they choose among cards that
+        are equal in the attribute of the constraint. At last they judge the cards that were found.
         """
         cards = self._whole_cards([pick for pick in found if not pick.every])
         if not cards:
@@ -394,7 +395,7 @@ class Claims:
         return other if other is not None and fits else "no-room-for-both"
 
     def _leaves_room(self, request: Request, node: str, picks: Iterable[Pick]) -> bool:
-        """Whether a request still finds its cards on a node when these devices are taken."""
+        """Return whether a request still finds its cards on a node when these devices are taken."""
         books = self._cluster.allocator
         taken = {self.devices.card_under(pick.device) for pick in picks if not pick.admin} - {None}
         with trial(books.fleet):
@@ -407,7 +408,7 @@ class Claims:
     def _choices(
         self, pod: ClaimingPod, node: str, count: int, among: Iterable[set[str]]
     ) -> Iterator[Choice | Refusal]:
-        """What the books choose of each of these sets, the best first; a refusal only where nothing is chosen."""
+        """Yield what the books choose from each set, the best first; a refusal only where nothing is chosen."""
         chosen = [self._choice(pod, node, sorted(uuids), count) for uuids in among if len(uuids) >= count]
         found = [choice for choice in chosen if isinstance(choice, Choice)]
         yield from sorted(found, key=lambda choice: (-choice.score, choice.gpus)) if found else chosen[:1]
@@ -440,7 +441,7 @@ class Claims:
             verdict = all(self._selects(each, device) for each in selectors)
         except InvalidRequest as error:
             verdict = None
-            self.devices.say("DeviceClass", wanted.device_class, error)
+            self.devices.report("DeviceClass", wanted.device_class, error)
         if len(self._verdicts) >= _MOST_VERDICTS:
             self._verdicts.clear()
         self._verdicts[key] = device, verdict
@@ -463,7 +464,7 @@ class Claims:
 
 
 def _count(claims: Iterable[DeviceClaim]) -> int:
-    """How many devices they ask for first."""
+    """Return how many devices their first alternatives request."""
     return sum(
         request.alternatives[0].count or 1
         for claim in claims

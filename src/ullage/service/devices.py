@@ -1,8 +1,8 @@
-"""The devices that drivers offer, and what claims have of them, beside the books of cards.
+"""The devices that drivers offer, and the devices that claims have.
 
-What is true of claims is in the API; here is what follows from it. A card that a claim has is held by the claim, so
-that no request gets it, whichever way it comes. Where parts of a card are given to claims, the card is held for
-all of them together, and who of them has what is counted here.
+The API is the source of truth for claims; this is derived from it. A card that a claim has is held by the claim in
+the books, so that no request gets it. If claims have parts of a card, the card is held for all of them together, and
+the parts are counted here.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from ullage.service.cluster import Cluster
 from ullage.service.known_card import KnownCard, known_card
 
 KEPT_S = 60.0
-"""After so long it is asked what became of what was written, if the API has not told by itself."""
+"""Seconds after which the outcome of a write is read from the API if the watch has not reported it."""
 
 _MOST_SAID = 4096
 _PARTS = "parts of "
 
 PoolKey = tuple[str, str]
-Trouble = Callable[[str, str, UllageError], None]
-"""Told of what cannot be so: the kind of the object, its namespace and name, and why."""
+OnError = Callable[[str, str, UllageError], None]
+"""Called with an object that contradicts the books: its kind, its namespace and name, and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Holding:
-    """What of cards a claim holds, by uuid: whole ones, and those of which it has parts."""
+    """The cards of a claim, by uuid: whole cards, and cards of which it has parts."""
 
     whole: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
@@ -48,14 +48,14 @@ class _Holding:
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """What is being written of a claim; `until`: it was, and that long nobody asks what became of it."""
+    """The devices that are being written to a claim. Once written, the outcome is not read before `until` (seconds)."""
 
     results: tuple[DeviceResult, ...]
     until: float | None = None
 
 
 class Devices:
-    """Pools and claims as they are told; `settle` must be called before the books of cards are looked at."""
+    """Follows pools and claims. Call `settle` before reading the books of cards."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Devices:
         drivers: Sequence[CardDriver] = (NVIDIA,),
         *,
         clock: Callable[[], float],
-        trouble: Trouble = lambda _kind, _name, _error: None,
+        on_error: OnError = lambda _kind, _name, _error: None,
     ) -> None:
         self._cluster, self._drivers = cluster, drivers
-        self._clock, self._trouble = clock, trouble
+        self._clock, self._on_error = clock, on_error
         self._told: dict[PoolKey, Pool] = {}
         self._rules: dict[str, TaintRule] = {}
         self._pools: dict[PoolKey, Pool] = {}
-        """As drivers tell them, but with the taints of all rules."""
+        """The same with the taints of all rules."""
         self._pools_on: dict[str, set[PoolKey]] = {}
         self._roaming: set[PoolKey] = set()
         self._claims: dict[str, DeviceClaim] = {}
@@ -79,7 +79,7 @@ class Devices:
         self._known: dict[DeviceId, KnownCard] = {}
         self._results: dict[PoolKey, dict[str, list[DeviceResult]]] = {}
         self._counted: dict[str, tuple[DeviceResult, ...]] = {}
-        """What of each claim stands in the results of pools."""
+        """The devices of each claim that are counted in the results of pools, by uid."""
         self._changes = itertools.count(1)
         self._changed_pool: dict[PoolKey, int] = {}
         self._changed_on: dict[str, int] = {}
@@ -90,13 +90,13 @@ class Devices:
         self._lent: dict[str, str] = {}
         """Pods by uid under which the books have what a claim for their resources was allocated, by that claim."""
         self._unread: dict[str, UnreadDevices] = {}
-        """What claims can have whose devices cannot be read, by uid of the claim."""
+        """The devices that unreadable claims may have, by uid of the claim."""
         self._dirty: set[str] = set()
         self._fleet: object = None
         self._said: set[tuple[str, str]] = set()
 
     def set_pool(self, key: PoolKey, pool: Pool | None) -> frozenset[str]:
-        """What a pool is now, as its driver tells; the nodes whose cards may have changed by it."""
+        """Enter a pool as its driver reports it. Return the nodes whose cards may have changed."""
         self._told.pop(key, None)
         if pool is not None:
             self._told[key] = pool
@@ -122,7 +122,7 @@ class Devices:
         return frozenset(nodes - {""})
 
     def set_taint_rule(self, name: str, rule: TaintRule | None) -> None:
-        """What a rule is now; None: there is none of that name."""
+        """Enter a rule, or remove it with None."""
         before = self._rules.pop(name, None)
         if rule is not None:
             self._rules[name] = rule
@@ -133,25 +133,25 @@ class Devices:
                 self._changed_pool[key] = next(self._changes)
 
     def _tainted(self, pool: Pool) -> Pool:
-        """The pool with what rules say of its devices."""
+        """Return the pool with the taints of rules on its devices."""
         if not self._rules:
             return pool
         rules = [rule for _, rule in sorted(self._rules.items())]
         return replace(pool, devices=tuple(_with(device, rules) for device in pool.devices))
 
     def set_claim(self, claim: DeviceClaim) -> None:
-        """What a claim is now, as the API tells.
+        """Enter a claim as the API reports it.
 
-        A watch may be behind: other devices than those that are kept are of an earlier allocation, and free nothing.
+        A watch may be behind: devices other than those being written are of an earlier allocation, and free nothing.
         """
         self._claims[claim.uid] = claim
         self._by_name[claim.namespace, claim.name] = claim.uid
-        if self.has_what_was_kept(claim):
+        if self.has_what_was_written(claim):
             del self._flights[claim.uid]
         self._count(claim.uid)
 
     def remove_claim(self, uid: str) -> None:
-        """A claim is gone, and what it had is free."""
+        """Remove a claim, and free its devices."""
         claim = self._claims.pop(uid, None)
         if claim is not None and self._by_name.get((claim.namespace, claim.name)) == uid:
             del self._by_name[claim.namespace, claim.name]
@@ -159,7 +159,7 @@ class Devices:
         self._count(uid)
 
     def withhold(self, uid: str, unread: UnreadDevices | None) -> None:
-        """Keep new work off the devices that a claim can have, which cannot be read; None: it can be read."""
+        """Keep new work off the devices that an unreadable claim may have; with None the claim is readable again."""
         before = self._unread.pop(uid, None)
         if unread is not None:
             self._unread[uid] = unread
@@ -168,11 +168,11 @@ class Devices:
 
     @property
     def withheld(self) -> frozenset[str]:
-        """The nodes of which no card is given away: a claim that cannot be read can have one of them."""
+        """The nodes of which no card is allocated, because an unreadable claim may have one of their cards."""
         return frozenset(node for unread in self._unread.values() for node in self._nodes_of(unread))
 
     def _nodes_of(self, unread: UnreadDevices) -> Collection[str]:
-        """The nodes with cards among such devices; where no such pool is offered now, nobody knows of which cards."""
+        """Return the nodes with cards among these devices; all their nodes if no such pool is offered now."""
         pools = [pool for key, pool in self._pools.items() if unread.is_about(*key)]
         if not unread.pools or not pools:
             return unread.nodes or self._pools_on.keys()
@@ -180,19 +180,19 @@ class Devices:
         return there & unread.nodes if unread.nodes else there
 
     def _is_closed(self, key: PoolKey, node: str) -> bool:
-        """Whether no device of a pool is given to work on a node: a claim that cannot be read can have one of them."""
+        """Return whether a pool is closed to work on a node: an unreadable claim may have one of its devices."""
         return any(
             unread.is_about(*key) and (not unread.nodes or node in unread.nodes or key in self._roaming)
             for unread in self._unread.values()
         )
 
     def named(self, namespace: str, name: str) -> DeviceClaim | None:
-        """The claim of that name."""
+        """Return the claim of that name; None if there is none."""
         uid = self._by_name.get((namespace, name))
         return None if uid is None else self._claims[uid]
 
     def cards_on(self, node: str) -> tuple[Gpu, ...] | None:
-        """The cards that drivers offer on a node; None if they offer none."""
+        """Return the cards that drivers offer on a node; None if they offer none."""
         devices = [
             (index_of(device), device, driver)
             for key in self._pools_on.get(node, ())
@@ -205,13 +205,13 @@ class Devices:
         return tuple(driver.gpu(device, at) for at, (device, driver) in enumerate(found.values())) or None
 
     def cards_of(self, claim: DeviceClaim) -> tuple[str, ...]:
-        """The cards that a claim was allocated, whole or in part, by uuid."""
+        """Return the cards that a claim was allocated, whole or in part, by uuid."""
         results = () if claim.allocation is None else claim.allocation.results
         found = (self._known.get(result.device) for result in results if not result.admin)
         return tuple(dict.fromkeys(known.uuid for known in found if known is not None))
 
     def claimed(self) -> Iterator[tuple[DeviceClaim, tuple[str, ...]]]:
-        """The claims that the API tells to have cards, with these."""
+        """Yield the claims that have cards according to the API, with these cards."""
         for claim in self._claims.values():
             if cards := self.cards_of(claim):
                 yield claim, cards
@@ -228,56 +228,56 @@ class Devices:
         for id_ in sorted(ids):
             self._enter(id_)
 
-    def has_what_was_kept(self, claim: DeviceClaim) -> bool:
-        """Return whether a claim was allocated just the devices that are kept for it."""
+    def has_what_was_written(self, claim: DeviceClaim) -> bool:
+        """Return whether a claim was allocated exactly the devices that were being written to it."""
         flight, allocation = self._flights.get(claim.uid), claim.allocation
         return (
             flight is not None and allocation is not None and _devices(allocation.results) == _devices(flight.results)
         )
 
-    def told(self, uid: str) -> None:
-        """What was chosen for a claim is written: it is held until the API tells what became of it."""
+    def written(self, uid: str) -> None:
+        """Note that the devices of a claim were written. They are held until the API reports the claim."""
         flight = self._flights.get(uid)
         if flight is not None:
             self._flights[uid] = replace(flight, until=self._clock() + KEPT_S)
 
-    def is_kept(self, uid: str) -> bool:
-        """Whether something was chosen for a claim of which the API has not told."""
+    def is_being_written(self, uid: str) -> bool:
+        """Return whether devices were chosen for a claim and the API has not reported them."""
         return uid in self._flights
 
-    def kept(self) -> list[DeviceClaim]:
-        """The claims of which that is so."""
+    def being_written(self) -> list[DeviceClaim]:
+        """Return the claims whose chosen devices the API has not reported."""
         return [self._claims[uid] for uid in self._flights if uid in self._claims]
 
     def overdue(self) -> list[DeviceClaim]:
-        """Those of which the API should have told by now."""
+        """Return the claims whose written devices the API should have reported by now."""
         now = self._clock()
         late = [uid for uid, flight in self._flights.items() if flight.until is not None and flight.until <= now]
         return [self._claims[uid] for uid in late if uid in self._claims]
 
     def drop(self, uid: str) -> None:
-        """What was chosen for a claim is not written, or was taken back."""
+        """Release the devices chosen for a claim: they were not written, or were taken back."""
         self._cluster.undo(uid)
         if self._flights.pop(uid, None) is not None:
             self._count(uid)
 
-    # --- for who chooses ---
+    # --- questions of a choice ---
 
     def pools_of(self, node: str) -> list[Pool]:
-        """The pools that may have something for work on a node, in order."""
+        """Return the pools that may have devices for work on a node, in order."""
         there = sorted(self._pools_on.get(node, set()) | self._roaming)
         return [self._pools[key] for key in there if not self._is_closed(key, node)]
 
     def changed_on(self, node: str) -> int:
-        """Another number, and a larger one, whenever what there is for work on a node, or what is in use, has changed.
+        """Return a number that grows whenever the devices for work on a node, or their use, change.
 
-        What the books of cards know is not counted.
+        Changes in the books of cards do not count.
         """
         pools = (self._changed_pool.get(key, 0) for key in (*self._pools_on.get(node, ()), *self._roaming))
         return max(self._changed_anywhere, self._changed_on.get(node, 0), *pools)
 
     def use_of(self, pools: Sequence[Pool]) -> DeviceUse:
-        """What of these pools is in use."""
+        """Return what of these pools is in use."""
         use = DeviceUse({(pool.driver, pool.name): pool for pool in pools})
         for pool in pools:
             offered = {device.id: device for device in pool.devices}
@@ -287,18 +287,18 @@ class Devices:
         return use
 
     def card(self, device: SliceDevice) -> str | None:
-        """The card that a device is, where the books have it; None for everything else."""
+        """Return the card that a device is, if the books have it; else None."""
         known = self._known.get(device.id)
         there = known is not None and known.uuid in self._cluster.allocator.fleet.card_of
         return known.uuid if known is not None and there and known.whole else None
 
     def card_under(self, device: SliceDevice) -> str | None:
-        """The card that a device is, or is a part of, where the books have it."""
+        """Return the card that a device is, or is a part of, if the books have it; else None."""
         known = self._known.get(device.id)
         return known.uuid if known is not None and known.uuid in self._cluster.allocator.fleet.card_of else None
 
     def is_free(self, device: SliceDevice) -> bool:
-        """Whether the books of cards know of nobody else who has the card, or the rest of it."""
+        """Return whether nothing else holds the card, or the rest of it, according to the books."""
         fleet, known = self._cluster.allocator.fleet, self._known.get(device.id)
         if known is None or known.uuid not in fleet.card_of:
             return True
@@ -309,12 +309,12 @@ class Devices:
         return not holders - {_PARTS + known.uuid}
 
     def keep(self, uid: str, results: Sequence[DeviceResult]) -> None:
-        """What is chosen for a claim is held, until `told` or `drop`."""
+        """Hold the devices chosen for a claim, until `written` is followed by a report of the API, or `drop`."""
         self._flights[uid] = _Flight(tuple(results))
         self._count(uid)
 
     def owner(self, claim: DeviceClaim) -> Claim:
-        """Whose it is in the books; nobody evicts a claim, and what it has counts in its namespace's quota."""
+        """Return the owner of a claim in the books: it is never evicted, and counts in the quota of its namespace."""
         owner = claim.owner if claim.extended else ""
         labels = dict(claim.labels)
         return Claim(claim.namespace, workload=claim.name, pod_uid=owner, priority=MAX_INT32, labels=labels)
@@ -397,7 +397,7 @@ class Devices:
         others = sorted({*fleet.card_holders([fleet.card_of[uuid] for uuid in there])} - {id_})
         if others:
             message = f"{', '.join(there)} of {node}: {', '.join(others)} has it too, by the books"
-            self.say("ResourceClaim", self._name(uids), Conflict(message, code="card-held-twice"))
+            self.report("ResourceClaim", self._name(uids), Conflict(message, code="card-held-twice"))
         if held is not None and held.gpus != there:
             self._cluster.gone(id_)
         room = (0, 0) if held is None else (held.requirement.cpu_milli, held.requirement.memory_bytes)
@@ -407,20 +407,20 @@ class Devices:
         try:
             self._cluster.found(Allocation(id_, node, asked, there, bound, claim=owner, placement=observed))
         except UllageError as error:
-            self.say("ResourceClaim", self._name(uids), error)
+            self.report("ResourceClaim", self._name(uids), error)
 
     def _name(self, uids: Sequence[str]) -> str:
         claim = self._claims.get(uids[0]) if uids else None
         return "" if claim is None else f"{claim.namespace}/{claim.name}"
 
-    def say(self, kind: str, name: str, error: UllageError) -> None:
-        """Once of each."""
+    def report(self, kind: str, name: str, error: UllageError) -> None:
+        """Report an error, each one once."""
         key = name, error.message
         if key not in self._said:
             if len(self._said) >= _MOST_SAID:
                 self._said.clear()
             self._said.add(key)
-            self._trouble(kind, name, error)
+            self._on_error(kind, name, error)
 
 
 def _with(device: SliceDevice, rules: Sequence[TaintRule]) -> SliceDevice:

@@ -1,4 +1,4 @@
-"""Pods whose gate is closed, or was opened a moment ago: one by one, by gangs, and as units that have their turn."""
+"""Pods whose gate is closed or was opened recently: single pods, gangs, and the units in the admission order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ullage.model.rejection import Code, Cure, Rejection
 
 @dataclass(slots=True)
 class GatedPod:
-    """`hint` is the node where it had its place before a restart, `avoided` until when which nodes are not tried.
+    """A pod with a gate. `hint` is the node of its place before a restart, `avoided` until when nodes are not tried.
 
-    Its `promise` is over at `until` if nobody has placed it there.
+    Its `promise` ends at `until` if its scheduler has not placed it there.
     """
 
     request: Request
@@ -35,25 +35,25 @@ class GatedPod:
 
     @property
     def waits(self) -> bool:
-        """Whether it did not have its turn yet."""
+        """Whether it is not admitted yet."""
         return self.gated and self.promise is None
 
     @property
     def since(self) -> float:
-        """When it was made, in seconds since 1970."""
+        """The time of its creation, in seconds since 1970."""
         return self.request.claim.created_at
 
     @property
     def age(self) -> tuple[float, str, str]:
-        """The eldest first; of pods made in the same second the first by name."""
+        """The sort key by age, the oldest first. Pods created in the same second are sorted by name."""
         return self.since, self.request.claim.pod, self.request.uid
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a pod that waits stands: its place in the order of its queue, the first is 1, and why it does not go.
+    """The position of a waiting pod in its queue (the first is 1), and why it is not admitted.
 
-    With no `refusal` it was not looked at yet. `reserved` are the nodes on which room is kept for it.
+    Without a `refusal` it was not examined yet. `reserved` are the nodes on which room is reserved for it.
     """
 
     queue: str
@@ -65,10 +65,10 @@ class Standing:
 
 @dataclass(slots=True)
 class QueueFigures:
-    """A queue in numbers, counted since the start.
+    """Figures of a queue, counted since the start.
 
-    Pods that wait, since when the oldest does, and the share when turns were decided last; how many pods went, what
-    they had waited in all, and how often one was not placed in time.
+    The number of waiting pods, since when the oldest waits, and the share at the last step; the number of admitted
+    pods, the sum of their waits, and how often a pod was not placed in time.
     """
 
     waiting: int = 0
@@ -80,27 +80,27 @@ class QueueFigures:
 
 
 class Members:
-    """The gangs of pods at one moment; `running` is the gang of each member that has its cards."""
+    """The gangs of these pods. `running` is the gang of each member that has its cards."""
 
     def __init__(self, pods: Mapping[str, GatedPod], running: Mapping[str, str]) -> None:
         self._running = running
         self.gangs: dict[str, list[GatedPod]] = {}
-        """Members that wait or are on their way, by the key of their gang."""
+        """Members that wait or are admitted, by the key of their gang."""
         for pod in pods.values():
             if (gang := pod.request.claim.gang) is not None:
                 self.gangs.setdefault(gang.key, []).append(pod)
 
     def going(self, key: str) -> int:
-        """How many of a gang have their cards, or a place, or an open gate."""
+        """Return how many members of a gang have their cards, a place, or an open gate."""
         placed = sum(gang == key for gang in self._running.values())
         return placed + sum(not pod.waits for pod in self.gangs[key])
 
     def required(self, key: str) -> int:
-        """How many of a gang go together; where its members differ, as many as the most demanding says."""
+        """Return how many members of a gang start together: the largest number that a member states."""
         return max(gang.required for pod in self.gangs[key] if (gang := pod.request.claim.gang) is not None)
 
     def broken(self) -> list[GatedPod]:
-        """Those with a place and a closed gate whose gang has not enough members any more."""
+        """Return the pods with a place and a closed gate whose gang does not have enough members any more."""
         return [
             pod
             for key, members in self.gangs.items()
@@ -110,7 +110,10 @@ class Members:
         ]
 
     def units(self, fleet: Fleet) -> tuple[list[Unit], dict[str, Refusal]]:
-        """What may go of gangs: all that are required together, then each by itself; and why others may not."""
+        """Return the units of gangs that may be admitted, and why other members may not.
+
+        The required members are one unit. After that each further member is its own.
+        """
         units, held_back = list[Unit](), dict[str, Refusal]()
         for key, members in self.gangs.items():
             waiting = [pod for pod in members if pod.waits]
@@ -118,8 +121,8 @@ class Members:
             if going >= required:
                 units += [pod.alone for pod in waiting]
                 continue
-            told = Refusal((Rejection(Code.GANG_INCOMPLETE, Cure.OWNER, required, going + len(waiting)),))
-            held_back |= dict.fromkeys((pod.request.uid for pod in waiting), told)
+            incomplete = Refusal((Rejection(Code.GANG_INCOMPLETE, Cure.OWNER, required, going + len(waiting)),))
+            held_back |= dict.fromkeys((pod.request.uid for pod in waiting), incomplete)
             if going + len(waiting) >= required:
                 first = _smallest(fleet, waiting)[: required - going]
                 units.append(_whole(key, first, begun=going > 0))
@@ -129,11 +132,11 @@ class Members:
 
 
 def _smallest(fleet: Fleet, pods: Iterable[GatedPod]) -> list[GatedPod]:
-    """The smallest first, then the eldest: as many as are required go, and the others after them."""
+    """Return the pods, the smallest first, then the oldest."""
     return sorted(pods, key=lambda pod: (fleet.resources(pod.request.requirement).gpu_milli, pod.age))
 
 
 def _whole(key: str, pods: Sequence[GatedPod], *, begun: bool) -> Unit:
-    """A gang as one unit, in the queue of its eldest member."""
+    """Return a gang as one unit, in the queue of its oldest member."""
     first = min(pods, key=lambda pod: pod.age)
     return Unit(f"gang {key}", first.queue, tuple(pod.request for pod in pods), first.since, begun)

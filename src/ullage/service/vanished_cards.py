@@ -1,6 +1,6 @@
-"""Pods whose cards are gone: a card is waited for, then its pods are told to leave, a few at a time.
+"""Pods whose cards are missing: after a grace period they are evicted, a few at a time.
 
-A driver that comes up late, a node that is silent, and a card that comes back cost nobody anything.
+Nothing is evicted because a driver starts late, a node does not report, or a card comes back in time.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 GRACE_S = 300.0
-"""How long a card is waited for."""
+"""Seconds for which a missing card is waited for."""
 
 MOST = 5
-"""Pods that are told to leave in one round. Who was and has not left comes after those who were not."""
+"""Maximum number of pods to evict in one round. Pods that were named in earlier rounds come last."""
 
 _SLICE = re.compile(r"\[[^\]]*\]$")
 
 
 class Holder(NamedTuple):
-    """A pod that has not been told to end, by its uid, its node, and the cards that it was given."""
+    """A pod that is not terminating: its uid, its node, and the cards that it was given."""
 
     uid: str
     node: str
@@ -30,25 +30,25 @@ class Holder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """What a round found: per pod the cards that are waited for since this round, and pods that have to leave now."""
+    """The result of a round: by pod, the cards missing since this round; and the pods to evict now."""
 
     quarantined: Mapping[str, tuple[str, ...]]
     leaving: tuple[str, ...]
 
 
 class VanishedCards:
-    """Since when cards are missing. `delay_s` is how long after the first round nothing is missed at all."""
+    """Remembers since when cards are missing. In the first `delay_s` seconds no card counts as missing."""
 
     def __init__(self, delay_s: float, *, grace_s: float = GRACE_S, most: int = MOST) -> None:
         self._delay_s, self._grace_s, self._most = delay_s, grace_s, most
         self._began: float | None = None
         self._since: dict[str, float] = {}
-        self._told: Counter[str] = Counter()
+        self._named: Counter[str] = Counter()
 
     def look(
         self, now: float, holders: Iterable[Holder], cards: Collection[str], speaking: Collection[str]
     ) -> Vanished:
-        """One round at a time in seconds. `cards` are on some node, `speaking` are nodes that tell theirs."""
+        """Run one round at `now` (seconds). `cards` exist on some node; `speaking` are the nodes that report theirs."""
         self._began = now if self._began is None else self._began
         if now < self._began + self._delay_s:
             return Vanished({}, ())
@@ -61,12 +61,12 @@ class VanishedCards:
         fresh = waited - self._since.keys()
         self._since = {card: self._since.get(card, now) for card in waited}
         due = [uid for uid, gone in missing.items() if any(self._since[card] + self._grace_s <= now for card in gone)]
-        leaving = sorted(due, key=lambda uid: (self._told[uid], uid))[: self._most]
-        self._told = Counter({uid: self._told[uid] + (uid in leaving) for uid in due})
+        leaving = sorted(due, key=lambda uid: (self._named[uid], uid))[: self._most]
+        self._named = Counter({uid: self._named[uid] + (uid in leaving) for uid in due})
         quarantined = {uid: gone for uid, gone in missing.items() if not fresh.isdisjoint(gone)}
         return Vanished(quarantined, tuple(leaving))
 
 
 def card_of(uuid: str) -> str:
-    """A card by the name of it or of a slice of it: `UUID[0-1]` is on `UUID`."""
+    """Return the card of a uuid, which may be that of a slice: `UUID[0-1]` is on `UUID`."""
     return _SLICE.sub("", uuid)

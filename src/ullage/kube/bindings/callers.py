@@ -23,7 +23,7 @@ from ullage.kube.client.changes import Create
 from ullage.kube.client.kinds import TOKEN_REVIEWS
 from ullage.kube.client.lease import clock_s
 from ullage.model.error import Forbidden, UllageError
-from ullage.service.bindings_moment import Caller
+from ullage.service.bindings_snapshot import Caller
 
 CACHED_S = 60.0
 """Seconds for which the review of a token is cached."""

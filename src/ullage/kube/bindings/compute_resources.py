@@ -16,7 +16,7 @@ from ullage.kube.bindings.http import route as a_route
 from ullage.model.compute import CardKey, ComputeCard
 from ullage.model.compute_answer import FailedCheck, Problem
 from ullage.service.bindings import Bindings
-from ullage.service.bindings_moment import Moment, Named
+from ullage.service.bindings_snapshot import BindingsSnapshot, Named
 from ullage.wire.compute_questions import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
 from ullage.wire.compute_resources import (
     DeviceBody,
@@ -143,5 +143,5 @@ def _app(request: Request) -> Named:
     return named(request, request.path_params["name"])
 
 
-def _device(snapshot: Moment, card: ComputeCard) -> DeviceBody:
+def _device(snapshot: BindingsSnapshot, card: ComputeCard) -> DeviceBody:
     return device_body(card, snapshot.view.free_bytes(card), snapshot.view.on(card))

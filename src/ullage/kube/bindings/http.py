@@ -26,7 +26,7 @@ from ullage.model.error import (
 )
 from ullage.model.quantity import MAX_INT64, parse_count
 from ullage.service.bindings import Terms
-from ullage.service.bindings_moment import Caller, Named
+from ullage.service.bindings_snapshot import Caller, Named
 from ullage.wire.compute_questions import MAX_BODY, check_text, read
 from ullage.wire.compute_resources import DeviceBody, Envelope, allocation_bodies, failed_check
 

@@ -178,11 +178,11 @@ class Claiming:
         devices = self._claims.devices
         if self._term != epoch:
             await self._release_abandoned(epoch)
-        for claim in devices.kept() if self._term != epoch else devices.overdue():
+        for claim in devices.being_written() if self._term != epoch else devices.overdue():
             try:
                 await self._read(claim)
             except InvalidRequest as error:  # the devices stay held until the claim can be parsed again
-                devices.told(claim.uid)
+                devices.written(claim.uid)
                 self._on_error("ResourceClaim", f"{claim.namespace}/{claim.name}", error)
         self._term = epoch
         self._refused.clear()
@@ -279,7 +279,7 @@ class Claiming:
         asked = replace(asked, cards=self._cards_for(pod))
         if asked.cards is not None and asked.request is not None:
             return "it asks for cards by claims and in other words, where bindings count; use one of the two"
-        key = asked.alike
+        key = asked.equivalence_class
         if key in self._refused:
             return self._refused[key]
         placement = await _paced(self._claims.look(asked))
@@ -297,7 +297,7 @@ class Claiming:
             if each.claim is None:
                 continue
             claim = self._claims.devices.named(pod.metadata.namespace, each.claim) if each.claim else None
-            if claim is not None and self._claims.devices.is_kept(claim.uid):
+            if claim is not None and self._claims.devices.is_being_written(claim.uid):
                 claim = await self._read(claim)  # the watch is behind, or a response was lost
             why = "is not there yet" if claim is None else self._unusable(claim, pod, made=each.made)
             if why or claim is None:
@@ -330,8 +330,8 @@ class Claiming:
             devices.drop(claim.uid)
             return None
         found = read_claim(there.document)
-        if devices.has_what_was_kept(found):
-            devices.told(claim.uid)
+        if devices.has_what_was_written(found):
+            devices.written(claim.uid)
         else:
             devices.drop(claim.uid)
         return found
@@ -350,7 +350,7 @@ class Claiming:
                 continue
             picks = [(p.request, p.device, p.admin, p.consumed) for p in placement.picks_of(numbers[claim.uid])]
             states.append(await self._writes.allocate(epoch, pod, found, classes, picks, placement.node))
-            self._claims.devices.told(claim.uid)
+            self._claims.devices.written(claim.uid)
         return states
 
     async def _open(self, epoch: int, pod: Pod) -> None:

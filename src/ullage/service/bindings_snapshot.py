@@ -18,7 +18,7 @@ from ullage.service.bindings_port import ClusterFacts
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks; an administrator may ask for others."""
+    """The user who asks. An administrator may act for other owners."""
 
     name: str
     is_admin: bool = False
@@ -34,7 +34,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Moment:
+class BindingsSnapshot:
     """The cluster and the ledger as they were read together."""
 
     cluster: ClusterFacts
@@ -42,12 +42,12 @@ class Moment:
 
     @cached_property
     def view(self) -> View:
-        """What decisions are made from: rows and bindings of others that are in force, and what pods hold otherwise."""
+        """What decisions are based on: rows and foreign bindings in force, and what pods hold without a binding."""
         return in_force(self.own, self.cluster.bindings, self.cluster.users, strict=self.cluster.strict)
 
     @cached_property
     def own(self) -> View:
-        """The same without bindings of others; cards are shared as the ledger says, else as their nodes say."""
+        """The same without foreign bindings. The ledger says how cards are shared, else their nodes do."""
         cluster = self.cluster
         names = {key.node for key in self.ledger.shares}
         inventory = Inventory(tuple(self._switched(node) if node.name in names else node for node in cluster.nodes))
@@ -55,14 +55,14 @@ class Moment:
 
     @cached_property
     def apps(self) -> dict[AppKey, HostedApp]:
-        """The applications that are there."""
+        """The applications that exist."""
         return {app.key: app for app in self.cluster.apps}
 
     def keys(self, caller: Caller, named: Named) -> list[AppKey]:
-        """The applications that are meant: those that are there, and those that only have rows yet.
+        """Return the matching applications: those that exist, and those that only have rows yet.
 
         Raises:
-            Forbidden: they are somebody else's.
+            Forbidden: they belong to another owner.
 
         """
         owner = named.owner or caller.name
@@ -76,10 +76,10 @@ class Moment:
         ]
 
     def app(self, caller: Caller, named: Named) -> HostedApp:
-        """The application that is meant.
+        """Return the only matching application.
 
         Raises:
-            Forbidden: it is somebody else's.
+            Forbidden: it belongs to another owner.
             NotFound: there is none.
             Conflict: there are several.
 
@@ -93,14 +93,14 @@ class Moment:
         return self.apps.get(keys[0]) or HostedApp(keys[0], state="")
 
     def hosted(self, caller: Caller, named: Named) -> HostedApp:
-        """The same, of those that are there and not only have rows yet."""
+        """Return the only matching application. One that only has rows is not found."""
         app = self.app(caller, named)
         if app.key not in self.apps:
             raise NotFound(f"{named.name!r} of {app.key.owner!r} is not installed any more", field="name")
         return app
 
     def judged(self, caller: Caller, named: Named) -> HostedApp:
-        """Return the application that is meant, for its cards to be decided.
+        """Return the only matching application, as its cards are to be decided.
 
         Raises:
             Conflict: its requirements cannot be read. Other errors are those of `hosted`.
@@ -113,7 +113,7 @@ class Moment:
         return app
 
     def card(self, key: CardKey) -> ComputeCard:
-        """The card that is meant.
+        """Return a card.
 
         Raises:
             NotFound: there is none.
@@ -125,7 +125,7 @@ class Moment:
         return card
 
     def card_of(self, device: str) -> ComputeCard:
-        """The card with this id, on whichever node.
+        """Return the card with this id, on any node.
 
         Raises:
             NotFound: there is none.
@@ -138,15 +138,15 @@ class Moment:
 
     @cached_property
     def _by_device(self) -> dict[str, ComputeCard]:
-        """Cards by their ids; of two with one id the first by node."""
+        """Cards by id. If two have one id, the first by node counts."""
         return {card.id: card for card in reversed(self.view.cards.values())}
 
     def nodes(self) -> tuple[ComputeNode, ...]:
-        """The nodes by name."""
+        """Return the nodes, sorted by name."""
         return tuple(self.view.by_name.values())
 
     def problems(self) -> Iterator[Problem]:
-        """What could not be read, rows of cards that are gone, and rows whose application is leaving."""
+        """Yield unreadable objects, rows of cards that do not exist, and rows whose application is being stopped."""
         yield from self.cluster.problems
         counted = {row.id for row in self.view.rows}
         for row in self.ledger.rows:
@@ -159,7 +159,7 @@ class Moment:
                 yield Problem(whose, "draining")
 
     def _switched(self, node: ComputeNode) -> ComputeNode:
-        """A node with its cards as they are shared now."""
+        """Return a node with its cards as they are shared now."""
         return replace(node, cards=tuple(map(self._shared, node.cards)))
 
     def _shared(self, card: ComputeCard) -> ComputeCard:
@@ -168,10 +168,10 @@ class Moment:
 
 
 def check_owner(caller: Caller, owner: str) -> None:
-    """Refuse what is somebody else's, unless an administrator asks.
+    """Check that a caller may act for an owner.
 
     Raises:
-        Forbidden: so it is.
+        Forbidden: the owner is another user, and the caller is no administrator.
 
     """
     if owner != caller.name and not caller.is_admin:
