@@ -35,8 +35,8 @@ def test_a_benchmark_has_a_main_that_takes_nothing_and_reads_no_command_line(nam
 
 
 def test_the_extender_that_is_measured_answers() -> None:
-    front = extender.front(3)
-    names = list(front.cluster.allocator.fleet.row_of)
+    front, cluster = extender.front(3)
+    names = list(cluster.allocator.fleet.row_of)
     for number in range(3):
         found = front.filter(ExtenderArgs(extender.pod(f"p{number}", "1"), node_names=names))
         assert found.node_names

@@ -29,7 +29,7 @@ Outcome = Allocation | Refusal
 
 
 class Allocations:
-    """Use cases of requests for cards. `left` is told of each that is over, so that no gang asks for it again.
+    """Use cases of requests for cards. `left` is called with each that ended, so that no gang requests it again.
 
     `refused` counts refusals by their code and `adjusted` changes by their direction, since the start.
     """
@@ -126,7 +126,7 @@ class Allocations:
         return allocation
 
     def forget(self, uid: str, done: Callback) -> Allocation | None:
-        """Undo whatever the uid holds or is kept for it; nothing to undo is fine."""
+        """Release whatever the uid holds or is reserved for it. A repeat changes nothing."""
         self._left(uid)
         undone = self._allocator.unreserve(uid, self._clock())
         self._dropped(undone, done)
@@ -141,9 +141,9 @@ class Allocations:
         return freed
 
     def release(self, uid: str, within_s: float | None, done: Callback) -> Allocation:
-        """Its owner was told to go: the cards stay charged until `dealloc` confirms it, or `within_s` is over.
+        """Ask the owner of an allocation to leave. The cards stay charged until `dealloc`, or until `within_s` is over.
 
-        A repeat puts nothing off.
+        A repeat does not extend the time.
 
         Raises:
             NotFound: there is none.
@@ -186,7 +186,7 @@ class Allocations:
         return outcome
 
     def simulate(self, request: Request) -> Decision:
-        """What `alloc` would do now, with every step; nothing changes.
+        """Return what `alloc` would do now, with every step. Nothing changes.
 
         Raises:
             NotFound: the pool is not known. Unavailable: not ready.
@@ -195,7 +195,7 @@ class Allocations:
         return self._allocator.simulate(request)
 
     def get(self, uid: str) -> Allocation:
-        """The allocation of a request.
+        """Return the allocation of a request.
 
         Raises:
             NotFound: there is none.
@@ -241,7 +241,7 @@ class Allocations:
         return freed
 
     def capacity(self, node: str) -> NodeCapacity:
-        """What a node has, what is left of it, and what it may still promise.
+        """Return what the cards of a node have in total, what is free, and what may still be allocated.
 
         Raises:
             NotFound: no such node.

@@ -1,4 +1,4 @@
-"""Applications and queues: what can be run, and for whom."""
+"""Applications and queues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BUILT_IN = {application.name for application in BUILT_IN}
 
 
 class Catalog:
-    """Use cases of applications and queues. `forget` drops a closed session, `follow` is told of new queues."""
+    """Use cases of applications and queues. `forget` drops a closed session, `follow` is called when queues change."""
 
     def __init__(
         self,

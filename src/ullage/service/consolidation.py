@@ -1,7 +1,7 @@
-"""Room is made by moving: who moves is told to go, and its next place is held for it, as is the room that is made.
+"""Makes room by moving allocations: owners are asked to leave, and their next places and the room are reserved.
 
-All of it is one durable step. Nobody is ended here: an owner that is told goes, confirms it, and asks again under
-the same uid; it then gets the place that is held.
+All of it is one durable step. Nothing is ended here. The owner of an allocation that moves leaves, confirms it, and
+requests again under the same uid. Then it gets the reserved place.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Consolidations:
         self._changed = changed
 
     def plan(self, request: Request, units: int, up_to: int | None) -> Consolidation | NoConsolidation:
-        """Who would move so that so many like this request fit; nothing changes.
+        """Return who would move so that `units` requests like this one fit. Nothing changes.
 
         Raises:
             InvalidRequest, NotFound, Unavailable: as `Allocator.move_question`.
@@ -55,7 +55,7 @@ class Consolidations:
         return at_once(consolidating(self._allocator.fleet, self._allocator.rules, question))
 
     def planning(self, request: Request, units: int, up_to: int | None) -> Slices[Consolidation | NoConsolidation]:
-        """As `plan`, in slices, of the books as they are now.
+        """Return the answer of `plan` in slices, on a copy of the present books.
 
         Raises:
             InvalidRequest, NotFound, Unavailable: as `Allocator.move_question`.
@@ -66,10 +66,10 @@ class Consolidations:
         return consolidating(self._allocator.fleet.copy(), self._allocator.rules, question)
 
     def check_uids(self, uids: Sequence[str]) -> None:
-        """Refuse uids under which no room can be held.
+        """Check that room can be reserved under these uids.
 
         Raises:
-            Conflict: a uid holds cards, or room is kept for it.
+            Conflict: a uid holds cards, or room is reserved for it.
 
         """
         for uid in uids:
@@ -138,5 +138,5 @@ class Consolidations:
 
 
 def _again(held: Allocation) -> Request:
-    """What whoever moves is to ask for again."""
+    """Return the request that an allocation that moves makes again."""
     return Request(held.id, held.requirement, held.claim or Claim())

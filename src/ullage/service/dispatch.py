@@ -56,7 +56,7 @@ class Dispatcher:
             self._hand_out(record, executor, tasks)
 
     def _ahead(self, record: SessionRecord) -> int:
-        """How many tasks of this session fit in `AHEAD_S`; one until durations are known."""
+        """Return how many tasks of this session fit in `AHEAD_S`; one until durations are known."""
         if record.mean_task_s is None or self._state.timeout_of(record) is not None:
             return 1
         return max(1, min(MAX_AHEAD, int(AHEAD_S / max(record.mean_task_s, 1e-6))))

@@ -88,7 +88,7 @@ class Engine(Protocol):
         """End the worker and all it started, after `grace_s` by force: `Gone` follows once none is left."""
 
     def forget(self, logs: str) -> None:
-        """Remove what is kept under the name `logs` of a bind order: its session is deleted. Nothing follows."""
+        """Remove the files under the name `logs` of a bind order, whose session is deleted. No event follows."""
 
 
 # --- events in ---
@@ -127,7 +127,7 @@ class Bound:
 
 
 class TaskOutcome(NamedTuple):
-    """What the worker says of one hand-out; code 0 is success. Times are seconds since the epoch."""
+    """The result of one hand-out; code 0 is success. Times are seconds since 1970."""
 
     task: int
     claim: int
@@ -173,7 +173,7 @@ EngineEvent = NodeReported | NodeLost | Registered | Bound | Completed | Returne
 
 
 class EngineListener(Protocol):
-    """Where an engine reports."""
+    """The receiver of the reports of an engine."""
 
     def on_engine_event(self, event: EngineEvent) -> None:
         """Take one fact; called from the service's thread only."""

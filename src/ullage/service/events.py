@@ -1,4 +1,4 @@
-"""The record of what happened: numbered, stored, followed by whoever asks."""
+"""The event log: numbered, stored, and followed by clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECENT_EVENTS = 1000
 
 
 class Events:
-    """Numbers events, stores them and tells who follows."""
+    """Numbers and stores events, and notifies those who follow."""
 
     def __init__(self, journal: Journal, news: News, clock: Callable[[], float]) -> None:
         self._journal = journal
@@ -70,7 +70,7 @@ class Events:
         return list(islice((event for event in stored if session in (None, event.session)), page.limit))
 
     def forget(self, session: str) -> None:
-        """A session is deleted, and what happened to it with it."""
+        """Drop the events of a session that is deleted."""
         kept = [event for event in self.recent if event.session != session]
         self.recent.clear()
         self.recent.extend(kept)
@@ -80,7 +80,7 @@ Facts = dict[str, Any]
 
 
 def allocation_facts(allocation: Allocation) -> Facts:
-    """What the record says of who holds what, so that a replay can ask for it again."""
+    """Return the facts of an allocation for its event, so that a replay can request it again."""
     claim = allocation.claim
     assert claim is not None, "an executor's allocation is told by its executor"
     return {
@@ -95,7 +95,7 @@ def allocation_facts(allocation: Allocation) -> Facts:
 
 
 def node_facts(node: Node) -> Facts:
-    """What the record says of a machine; `cards` is JSON, per card its uuid, model, vendor, bytes and GFLOPS."""
+    """Return the facts of a node for its event; `cards` is JSON: uuid, model, vendor, bytes and GFLOPS of each."""
     cards = [(gpu.uuid, gpu.model, gpu.vendor, gpu.vram_bytes, gpu.compute_gflops) for gpu in node.gpus]
     return {
         "node": node.name,

@@ -151,7 +151,7 @@ class Executors:
         self._shields = {name: ends for name, ends in self._shields.items() if name in self._state.promises}
 
     def keep(self, action: Keep) -> None:
-        """An executor that was to give way stays in its session, unless it has begun to leave."""
+        """Keep an executor in its session that was to be evicted, unless it has begun to leave."""
         executor = self._state.executors[action.executor]
         executor.eviction = None
         self._events.add("executor.kept", executor.session, executor=executor.id)
@@ -178,7 +178,7 @@ class Executors:
                     self._leave(member)
 
     def _members(self, executor: ExecutorRecord) -> list[ExecutorRecord]:
-        """All of its gang, or itself alone."""
+        """Return the executors of its gang, or only itself."""
         record = self._state.sessions.get(executor.session or "")
         if executor.gang is None or record is None:
             return [executor]
@@ -206,7 +206,7 @@ class Executors:
         self._engine.stop(executor.id, STOP_GRACE_S)
 
     def evict(self, action: Evict) -> None:
-        """End an executor whose session kept it past the grace it was given."""
+        """End an executor that is still busy after its grace period."""
         executor = self._state.executors[action.executor]
         executor.stopping = True
         self._state.promise(action.eviction.winner)
@@ -221,7 +221,7 @@ class Executors:
         executor.protected_until = self._protected_until(executor)
 
     def _protected_until(self, executor: ExecutorRecord) -> float:
-        """Room that was won is kept from the start on, and for the protected time once the session has it."""
+        """Return until when room won by an eviction is protected: from the start, and then for the protected time."""
         now, won = self._clock(), executor.winner is not None
         if won and executor.state is not ExecutorState.BOUND:
             return inf
@@ -229,7 +229,7 @@ class Executors:
         return max(now + self._policy.min_runtime_s, won_until)
 
     def _promise_again(self, executor: ExecutorRecord) -> None:
-        """Room that was won is kept for the session for the protected time, though its executor or its gang failed."""
+        """Reserve room won by an eviction for the protected time, although the executor or its gang failed."""
         members, ledger = self._members(executor), self._state.fleet.ledger
         members.sort(key=lambda member: member.gang.rank if member.gang else 0)
         places = tuple(ledger[member.id] for member in members if member.id in ledger)
@@ -244,28 +244,28 @@ class Executors:
             member.winner = None
 
     def let_go(self, record: SessionRecord) -> None:
-        """The session is forgotten: its executors leave, and work for nobody from now on."""
+        """Release the executors of a session that is deleted. They leave, and work for no session from now on."""
         for executor in tuple(record.executors.values()):
             if executor.state in (ExecutorState.BINDING, ExecutorState.BOUND):
                 self.unbind(Unbind(executor.id))
             self._detach(executor)
 
     def give_up(self, node: str) -> None:
-        """The node is lost: its executors are gone for us, and are ended should they be seen again."""
+        """Give up the executors of a lost node. They are ended if they are seen again."""
         for executor in [executor for executor in self._state.executors.values() if executor.node == node]:
             executor.lost = True  # with its node: no fault of its session
             self.gone(Gone(executor.id, f"node {node} was lost"))
             self._engine.stop(executor.id, 0.0)
 
     def expect_end(self) -> None:
-        """All executors end with this process: neither their tasks nor their sessions are blamed for it."""
+        """Expect all executors to end with this process: this is no failure of their tasks or sessions."""
         for executor in self._state.executors.values():
             executor.stopping = True
 
     # --- reports ---
 
     def registered(self, event: Registered) -> None:
-        """The process is up: bind it to the session it was made for, if that still wants it."""
+        """Bind an executor that has started to its session, if the session still needs it."""
         executor = self._state.executors.get(event.executor)
         if executor is None:
             self._engine.stop(event.executor, 0.0)
@@ -284,7 +284,7 @@ class Executors:
         self._bind(executor, record)
 
     def bound(self, event: Bound) -> None:
-        """A bind ended: the executor can take tasks, or the session has one failure more."""
+        """Handle the end of a bind: the executor can take tasks, or the session has one more failure."""
         executor = self._state.executors.get(event.executor)
         if executor is None or executor.state is not ExecutorState.BINDING:
             return
@@ -316,7 +316,7 @@ class Executors:
             self._carry_on(executor, broken, "a task of the batch was not started")
 
     def unbound(self, event: Unbound) -> None:
-        """The executor left its session and is idle, or ends if its last bind failed."""
+        """Handle that an executor left its session: it is idle, or ends if its last bind failed."""
         executor = self._state.executors.get(event.executor)
         if executor is None or executor.state is not ExecutorState.UNBINDING:
             return
@@ -329,7 +329,7 @@ class Executors:
         self._changed(True)
 
     def gone(self, event: Gone) -> None:
-        """The process and all it started have ended: free what it held, put its tasks back."""
+        """Handle the end of a process and all that it started: free its room, and retry its tasks."""
         executor = self._state.executors.pop(event.executor, None)
         if executor is None:
             return
@@ -392,7 +392,7 @@ class Executors:
 
     @staticmethod
     def _together(record: SessionRecord, executor: ExecutorRecord) -> bool:
-        """Whether the executor, and all of its gang if it has one, can take tasks."""
+        """Return whether the executor, and all of its gang if it has one, can take tasks."""
         gang = executor.gang
         members = [other for other in record.executors.values() if gang and other.gang and other.gang.id == gang.id]
         return gang is None or sum(member.state is ExecutorState.BOUND for member in members) == gang.size
@@ -432,7 +432,7 @@ class Executors:
         self._changed(True)
 
     def _loss(self, executor: ExecutorRecord, eviction: Eviction, code: int) -> dict[str, Any]:
-        """What the record says of one that gives way: for which session, and why."""
+        """Return the facts of an eviction for its event: for which session, and why."""
         record = self._state.sessions.get(executor.session or "")
         if record is None or not record.takes_tasks:
             why = "its own session is closed"
@@ -447,7 +447,7 @@ class Executors:
         }
 
     def _detach(self, executor: ExecutorRecord) -> None:
-        """The executor works for nobody."""
+        """Detach an executor from its session."""
         record = self._state.sessions.get(executor.session or "")
         if record is not None:
             record.executors.pop(executor.id, None)
@@ -458,13 +458,13 @@ class Executors:
 
 
 def _facts(executor: ExecutorRecord, record: SessionRecord) -> dict[str, Any]:
-    """What the record says of who works where, and since when the session waited for it."""
+    """Return the facts of an executor for its event, and since when its session waited for it."""
     gpus = " ".join(executor.gpus)
     return {"executor": executor.id, "node": executor.node, "gpus": gpus, "asked_at": record.waits_since}
 
 
 def _failed_to_start(executor: ExecutorRecord) -> bool:
-    """Whether an executor that is gone, by no wish of ours, never was of use: it had no task and got none."""
+    """Return whether an executor that ended unexpectedly was never used: it had no task and got none."""
     if executor.stopping or executor.lost:
         return False
     idle = not (executor.served or executor.tasks or executor.eviction)

@@ -25,10 +25,10 @@ from ullage.service.store_port import DropAllocation, DropGang, PutAllocation, P
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """How a gang stands: the answer per member, None for one that was not looked at yet.
+    """The state of a gang: the answer for each member, None for a member that was not examined yet.
 
-    `domain` is the last level that says what is near, `domains` over how many of its values the members are spread
-    that have cards.
+    `domain` is the last level of proximity, `domains` the number of its values over which members with cards are
+    spread.
     """
 
     key: str
@@ -101,7 +101,7 @@ class GangRequests:
         return self.status(key)
 
     def status(self, key: str) -> GangStatus:
-        """How a gang stands.
+        """Return the state of a gang.
 
         Raises:
             NotFound: it has no members.
@@ -141,7 +141,7 @@ class GangRequests:
         return tuple(freed)
 
     def leave(self, uid: str) -> None:
-        """A request is over; if it was a member of a gang, its place is not filled again."""
+        """Note that a request ended. If it was a member of a gang, its place is not filled again."""
         self._gangs.remove(uid)
         for key, members in tuple(self._members.items()):
             if uid in members:
@@ -161,7 +161,7 @@ class GangRequests:
         return PutGang(key, self._born[key], tuple(members.values()), standing)
 
     def waits(self, uid: str) -> bool:
-        """Whether a reservation waits for the rest of its gang."""
+        """Return whether a reservation waits for the rest of its gang."""
         return self._gangs.waits(uid)
 
     def expire(self, now: float) -> float | None:

@@ -1,11 +1,11 @@
-"""Pods whose gate is closed until it is their turn: who goes when, and where a place is kept meanwhile.
+"""Admission of gated pods: in which order gates open, and which places are reserved meanwhile.
 
-A gate only decides who goes first; where a pod runs is decided when its scheduler asks. So a gate opens where a
-place is promised: a nomination with `hold`, in the same books that the scheduler is answered from. All that a gang
-needs is promised in one step, or nothing. A promise ends when the pod has its cards, or is gone, or is not placed in
-time: whoever places it has reasons that are not known here, and another place is tried.
+A gate only decides the order. The scheduler decides where a pod runs. So a gate opens only once a place is reserved:
+a nomination with `hold`, in the same books that the scheduler is answered from. For a gang all places are reserved in
+one step, or none. A reservation ends when the pod has its cards, is gone, or was not placed in time. In the last case
+its scheduler has reasons that are not known here, and another place is tried.
 
-Nothing here is stored: what is promised follows from pods whose gate is open and that are on no node.
+Nothing is stored: reservations follow from pods whose gate is open and that are on no node.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ullage.service.gated import GatedPod, Members, QueueFigures, Standing
 from ullage.service.queue_holdings import QueueHoldings, QueueOf
 
 OPEN_S = 60.0
-"""How long a place is kept for a pod whose gate is open, until its scheduler has placed it."""
+"""Seconds for which a place is reserved for a pod whose gate is open, until its scheduler has placed it."""
 
 AVOID_S = 300.0
-"""How long a place is not promised again to the pod that was not placed there."""
+"""Seconds for which a place is not reserved again for a pod that was not placed there."""
 
 RESERVE_AFTER_S = 300.0
-"""How long a pod waits, when its turn has come, before room is kept for it that it waits for."""
+"""Seconds that the first pod of a queue waits before room that is not free yet is reserved for it."""
 
 MOST_OPEN = 128
 """Pods that are promised a place and have not taken it, before the next ones are looked at; a gang is never split.
@@ -51,9 +51,9 @@ _REFUSED_THERE = Refusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),))
 
 
 class Gates:
-    """The pods that wait, and those that may go and are not there yet. Every call is idempotent.
+    """Pods that wait, and admitted pods that are on no node yet. Every call is idempotent.
 
-    `queue_of` says in which queue whoever holds cards is. `clock` counts seconds and never goes back.
+    `queue_of` returns the queue of a holder of cards. `clock` is monotonic, in seconds.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Gates:
         self._running: dict[str, str] = {}
         """The gang of each member that has its cards."""
         self._reserved: dict[str, str] = {}
-        """The node on which room is kept for a pod that waits."""
+        """The node on which room is reserved for a waiting pod."""
         self._asked: dict[ResourceRequirement, ResourceRequirement] = {}
         self._refused: dict[str, Refusal] = {}
-        """Why pods that wait do not go, as of the last step."""
+        """Why waiting pods are not admitted, as of the last step."""
         self._in_line: dict[str, list[GatedPod]] = {}
-        """Those that waited then, by queue."""
+        """The pods that waited then, by queue."""
         self._standing: dict[str, Standing] | None = {}
-        """How they stand, once somebody has asked."""
+        """Their positions, once somebody has asked."""
         self._figures: dict[str, QueueFigures] = {}
         self._missed = 0
         """Pods that were not placed in time since the last one that was placed."""
@@ -103,7 +103,7 @@ class Gates:
         self._cluster.allocator.rules.strategy_of(request)
 
     def wait(self, request: Request, queue: str) -> None:
-        """A pod is there whose gate is closed."""
+        """Add a pod whose gate is closed."""
         known = self._pods.get(request.uid)
         if known is not None and known.gated and (known.request, known.queue) == (request, queue):
             return
@@ -112,7 +112,7 @@ class Gates:
         self._pods[request.uid] = GatedPod(self._alike(request), queue, gated=True)
 
     def opened(self, request: Request, queue: str, node: str) -> None:
-        """A pod is there whose gate is open, and that is on no node; `node` is where its place was when it opened."""
+        """Add a pod whose gate is open and that is on no node. `node` is its place when the gate opened."""
         known = self._pods.get(request.uid)
         if known is not None and not known.gated:
             return
@@ -127,7 +127,7 @@ class Gates:
         figures.waited_s += max(0.0, self._now() - known.since)
 
     def placed(self, uid: str, gang: str | None = None) -> None:
-        """A pod has its node; members of gangs, by their key, count to their quorum until they are dropped."""
+        """Note that a pod has its node. A member of a gang counts towards the quorum until it is dropped."""
         if uid in self._pods:
             self._missed = 0
             self._forget(uid)
@@ -138,14 +138,14 @@ class Gates:
                 self._changes += 1
 
     def _alike(self, request: Request) -> Request:
-        """The request, which shares what it asks with those that ask the same: it is compared in every step."""
+        """Return the request, sharing its requirement with equal ones: requirements are compared in every step."""
         if len(self._asked) >= _MOST_ASKED:
             self._asked.clear()
         asked = self._asked.setdefault(request.requirement, request.requirement)
         return request if asked is request.requirement else replace(request, requirement=asked)
 
     def drop(self, uid: str) -> None:
-        """A pod is gone, or none of ours: nothing is kept for it."""
+        """Remove a pod that is gone or not ours. Nothing is reserved for it any more."""
         self._changes += self._running.pop(uid, None) is not None
         self._forget(uid)
 
@@ -159,7 +159,7 @@ class Gates:
             self._cluster.withdraw(uid)
 
     def begin(self) -> None:
-        """Begin anew with the pods there are: nothing is promised but to those whose gate is open, the oldest first."""
+        """Start again with these pods. Places are reserved only for pods whose gate is open, the oldest first."""
         for uid, pod in self._pods.items():
             pod.promise, pod.avoided = None, {}
             self._cluster.withdraw(uid)
@@ -208,7 +208,7 @@ class Gates:
 
     @property
     def has_news(self) -> bool:
-        """Whether the books or the pods have changed since the last step, whoever changed them."""
+        """Whether the books or the pods have changed since the last step."""
         self._cluster.expire()
         return self._is_new()
 
@@ -220,11 +220,11 @@ class Gates:
         return max(0.0, min(ends)) if ends else None
 
     def places(self) -> dict[str, str]:
-        """The node on which each pod has a place that it has not taken: its gate may be open."""
+        """Return the node of each reserved place that its pod has not taken; the gate of the pod may be open."""
         return {uid: pod.promise.node for uid, pod in self._pods.items() if pod.promise is not None}
 
     def standings(self) -> Mapping[str, Standing]:
-        """How those stand that wait, as of the last step."""
+        """Return the positions of waiting pods, as of the last step."""
         if self._standing is None:
             self._standing = {}
             for queue, pods in self._in_line.items():
@@ -236,11 +236,11 @@ class Gates:
         return {uid: standing for uid, standing in self._standing.items() if uid in self._pods}
 
     def refusals(self) -> Mapping[str, Refusal]:
-        """Why those do not go that wait, as of the last step; of some nothing is known."""
+        """Return why waiting pods are not admitted, as of the last step; of some nothing is known."""
         return self._refused
 
     def figures(self) -> dict[str, QueueFigures]:
-        """The queues in numbers."""
+        """Return the figures of the queues."""
         for figures in self._figures.values():
             figures.waiting, figures.oldest = 0, None
         for pod in self._pods.values():
@@ -391,7 +391,7 @@ class Gates:
                 self._cluster.promise(entry)
 
     def _units(self) -> tuple[list[Unit], dict[str, Refusal]]:
-        """What may go now, and why the others may not."""
+        """Return the units that may be admitted now, and why other pods may not."""
         units, held_back = Members(self._pods, self._running).units(self._cluster.allocator.fleet)
         units += [pod.alone for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None]
         if self._cluster.holds_back:
@@ -402,7 +402,7 @@ class Gates:
         return bool(self._cluster.kept_back(self._pods[uid].request))
 
     def _elsewhere(self, request: Request) -> Request:
-        """The request, but for nodes that have refused such pods."""
+        """Return the request without the nodes that have refused such pods."""
         back, asked = self._cluster.kept_back(request), request.requirement
         return replace(request, requirement=replace(asked, nodes=asked.nodes.without(back))) if back else request
 

@@ -31,7 +31,7 @@ class Journal:
         self._awake = False
         self._together: tuple[list[Record], list[Callback]] | None = None
         self.no_room: Unavailable | None = None
-        """Why nothing is stored at present: the disk is full. What is written waits for room."""
+        """Why nothing is stored at present: the disk is full. Writes wait for room."""
         self.on_room: Callable[[], None] = lambda: None
         store.watch_room(self._note_room)
 

@@ -55,7 +55,7 @@ class Loop:
         self.dirty = True
 
     def world(self, also: str | None = None) -> World:
-        """The facts as they are now; of sessions that neither ask nor hold anything only `also`."""
+        """Return the present facts. Of sessions that neither request nor hold anything, only `also` is included."""
         now = self._clock()
         records = (r for r in self._state.sessions.values() if r.open and (r.id == also or not r.at_rest))
         demands = tuple(self._state.demand(record, now) for record in records)
@@ -96,7 +96,7 @@ class Loop:
             self._state.promises[session] = Promise((*places, *others), session in before and before[session].paid)
 
     def why(self, session: str, *, open_: bool) -> Reasons:
-        """Why a session has what it has, from the live code path on the present facts."""
+        """Return why a session has what it has, by the code of the cycle on the present facts."""
         deserved = self._entitled(self.world())
         with self._room_kept():
             return explain(self.world(session), self.policy, self._clock(), session, open_=open_, deserved=deserved)

@@ -58,7 +58,7 @@ class TaskRecord:
     result: TaskResult | None = None
 
     def together(self) -> tuple[TaskRecord, ...]:
-        """The tasks that run, end and go back as one with it."""
+        """The tasks that start, end and are retried together with it."""
         return self.batch or (self,)
 
 
@@ -138,16 +138,16 @@ class SessionRecord:
 
     @property
     def open(self) -> bool:
-        """Whether it takes tasks."""
+        """Whether tasks may be submitted to it."""
         return self.session.state is SessionState.OPEN
 
     @property
     def spent(self) -> bool:
-        """Whether it was to close by itself, and its tasks have come and gone."""
+        """Whether it closes by itself, and all its tasks have ended."""
         return self.session.spec.close_when_done and self.next_task > 1 and self.durable == self.next_task - 1
 
     def held_back(self, now: float) -> Code | None:
-        """Why it gets no new executors for now."""
+        """Why it gets no new executors at present; "" if it does."""
         if not self.takes_tasks:
             return Code.CLOSED
         if self.session.bind_failures >= RETRY_LIMIT or self.retry_at > now:
@@ -155,7 +155,7 @@ class SessionRecord:
         return Code.BACKOFF if self.not_before > now else None
 
     def pauses(self, now: float) -> bool:
-        """Whether it gets no new executors for a moment only."""
+        """Whether it gets no new executors for a short time only."""
         waits = self.retry_at > now or self.not_before > now
         return waits and self.takes_tasks and self.session.bind_failures < RETRY_LIMIT
 
@@ -199,7 +199,7 @@ class SessionRecord:
 
     @property
     def at_rest(self) -> bool:
-        """Whether a cycle has nothing to decide about it."""
+        """Whether a cycle has nothing to decide for it."""
         return not (self.tasks or self.executors or self.session.spec.min_instances)
 
     def add_pending(self, tasks: list[TaskRecord]) -> None:
@@ -217,7 +217,7 @@ class SessionRecord:
         self.counts[TaskState.PENDING] += 1
 
     def pop_pending(self) -> TaskRecord:
-        """The next task to hand out."""
+        """Remove and return the next task to hand out."""
         while True:
             task = self.tasks.get(heappop(self.line))
             if task is not None:
@@ -227,12 +227,12 @@ class SessionRecord:
 
 @dataclass(slots=True)
 class ExecutorRecord:
-    """A worker process. `session` is whom it works for, also before its bind; `tasks` by claim.
+    """A worker process. `session` is the session that it works for, also before its bind; `tasks` are keyed by claim.
 
-    `placement` is where on its node it lies; `note` says if it does not run there. Others gave up its room
-    for its `winner`, and the protection ends no later than `shielded_until`. `failures_before` are those of its
-    session when it was bound; `served` says that a task ended on it. One that is `yielding`, or gives way by an
-    `eviction`, gets no further task.
+    `placement` is its place on the node; `note` says if it does not run there. Other work was evicted for its
+    `winner`, and the protection ends no later than `shielded_until`. `failures_before` are the failures of its session
+    when it was bound; `served` says that a task ended on it. An executor that is `yielding`, or ends by an `eviction`,
+    gets no further task.
     """
 
     id: str
@@ -266,7 +266,7 @@ class ExecutorRecord:
 
     @property
     def phase(self) -> Phase:
-        """What it is doing, as the cycle sees it."""
+        """Its phase for the cycle."""
         if self.stopping or self.spoilt or self.state is ExecutorState.RELEASING:
             return Phase.ENDING
         if self.state is ExecutorState.BOUND:
@@ -279,17 +279,17 @@ class ExecutorRecord:
 
     @property
     def comes_free(self) -> bool:
-        """Whether its room may be promised: it is idle, ends, or gives way."""
+        """Whether its room may be promised: it is idle, ends, or is being evicted."""
         phase = self.phase
         return phase in (Phase.IDLE, Phase.ENDING) or (phase is Phase.LEAVING and self.eviction is not None)
 
     @property
     def takes_tasks(self) -> bool:
-        """Whether tasks are handed to it."""
+        """Whether it gets tasks."""
         return self.phase in (Phase.BUSY, Phase.VACANT) and not self.yielding
 
     def view(self) -> ExecutorView:
-        """The frozen value the cycle gets."""
+        """Return its frozen value for the cycle."""
         return ExecutorView(
             id=self.id,
             phase=self.phase,
@@ -329,7 +329,7 @@ class State:
         return self.marks[node]
 
     def promise(self, session: str, places: tuple[Allocation, ...] = ()) -> None:
-        """Somebody gave way to a session: what is promised to it is kept, with these places."""
+        """Keep a promise to a session, with these places: other work was evicted for it."""
         known = self.promises.get(session, Promise(()))
         self.promises[session] = Promise((*known.places, *places), paid=True)
         self.keep_promises()
@@ -346,11 +346,11 @@ class State:
 
     @property
     def fleet(self) -> Fleet:
-        """The one set of books: executors and requests for cards are in the same ledger."""
+        """The books: executors and requests for cards are in one ledger."""
         return self.allocator.fleet
 
     def session(self, session_id: str) -> SessionRecord:
-        """The session of that id.
+        """Return the session of that id.
 
         Raises:
             NotFound: there is none.
@@ -362,7 +362,7 @@ class State:
         return record
 
     def application(self, name: str) -> Application:
-        """The application of that name.
+        """Return the application of that name.
 
         Raises:
             NotFound: there is none.
@@ -380,12 +380,12 @@ class State:
         return self.applications[record.session.spec.application].task_timeout_s if own is None else own
 
     def next_claim(self) -> int:
-        """A claim number that no earlier hand-out of this store ever had."""
+        """Return a claim number that no earlier hand-out of this store had."""
         self.claims += 1
         return (self.epoch << 32) + self.claims
 
     def demand(self, record: SessionRecord, now: float) -> Demand:
-        """An open session as the cycle sees it."""
+        """Return an open session as a demand for the cycle."""
         spec = record.session.spec
         application = self.applications[spec.application]
         return Demand(
