@@ -200,7 +200,7 @@ class GangRequests:
         self._journal.write(*map(PutAllocation, (*outcome.evicted, *outcome.placed)), *kept)
         if outcome.evicted:
             for each in outcome.nominated:
-                self._nominated.tell(each)
+                self._nominated.record(each)
             self._events.add("gang.preempts", gang=outcome.key, members=len(kept), victims=len(outcome.evicted))
             self._changed(True)
         if outcome.placed:

@@ -1,4 +1,4 @@
-"""Who waits for what to change: long polls and live views."""
+"""Those who wait for a change: long polls and live views."""
 
 from __future__ import annotations
 

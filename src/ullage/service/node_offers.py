@@ -1,4 +1,4 @@
-"""What the nodes of a cluster offer one request."""
+"""The offers of the nodes of a cluster for one request."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ullage.core.placing.offers import NodeRefusal
 
 @dataclass(frozen=True, slots=True)
 class NodeOffers:
-    """Of the nodes that were asked about those that can take a request, each with its score, and why others cannot.
+    """The nodes that fit a request, each with its score, and why other nodes do not.
 
-    `refused` has the names of the nodes of which the same is true together.
+    `refused` has the names of the nodes for each reason.
     """
 
     names: list[str]
@@ -24,12 +24,12 @@ class NodeOffers:
 
     @property
     def best(self) -> str | None:
-        """The node with the highest score; of several the first by name."""
+        """Return the node with the highest score; of several, the first by name."""
         if not self.names:
             return None
         return min(compress(self.names, self.scores == self.scores.max()))
 
     @property
     def refusals(self) -> dict[str, NodeRefusal]:
-        """Why not, by node."""
+        """Return the reason for each refused node."""
         return {name: refusal for refusal, names in self.refused for name in names}

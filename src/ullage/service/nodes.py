@@ -1,4 +1,4 @@
-"""Nodes: what engines report, kept through loss of contact and loss of cards."""
+"""Nodes as engines report them, kept through loss of contact and loss of cards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ullage.service.state import State
 from ullage.service.store_port import DropAllocation, PutAllocation, PutNode
 
 DRAIN_S = 30.0
-"""How long contact with a node may be lost before its executors are given up."""
+"""Seconds for which contact with a node may be lost before its executors are given up."""
 
 
 class Nodes:
@@ -43,7 +43,7 @@ class Nodes:
         self._state.marks = {mark.name: mark for mark in marks}
 
     def reported(self, node: Node) -> None:
-        """A node registers, comes back, or has new facts; an operator's cordon stays."""
+        """Enter a node that registers, comes back, or has new facts. A cordon by an operator stays."""
         known = self._state.nodes.get(node.name)
         self._lost_at.pop(node.name, None)
         moved = self._take_from_others(node)
@@ -70,7 +70,7 @@ class Nodes:
             self.reported(node)
 
     def lost(self, name: str) -> None:
-        """Contact is lost: nothing new goes there, and its executors have `DRAIN_S` to be heard of again."""
+        """Mark a node as lost. Nothing new is placed there, and its executors have `DRAIN_S` to report again."""
         known = self._state.nodes.get(name)
         if known is None or known.state is not NodeState.READY:
             return
@@ -128,7 +128,7 @@ class Nodes:
         self._rebuild()
 
     def _take_from_others(self, node: Node) -> bool:
-        """A card is where it was reported last, and nowhere else; True if another node had one of these."""
+        """Remove these cards from other nodes: a card is where it was last reported. Return whether one was moved."""
         here, moved = {gpu.uuid for gpu in node.gpus}, False
         for name, other in tuple(self._state.nodes.items()):
             left = tuple(gpu for gpu in other.gpus if gpu.uuid not in here)

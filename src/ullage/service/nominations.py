@@ -1,6 +1,6 @@
-"""The requests that room is kept for, as they are stored: what a restart finds, and what ends it.
+"""Nominated requests, for which room is reserved: how they are stored, restored and ended.
 
-Nobody places them but who asks for them again. When one would get its cards, an event says so once.
+A nominated request is placed only when its owner requests it again. One event says when it would get its cards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ullage.service.store_port import DropNomination, PutNomination, Snapshot
 
 
 class NominatedRequests:
-    """The allocator ends a nomination by itself; `ended` says what is to be stored with the change that did."""
+    """Stores nominations. The allocator ends them by itself: `ended` returns the records to write with that change."""
 
     def __init__(self, state: State, journal: Journal, events: Events, changed: Callable[[bool], None]) -> None:
         self._allocator = state.allocator
@@ -38,7 +38,7 @@ class NominatedRequests:
         self._seen: tuple[Fleet, int, Rules, dict[str, Usage]] | None = None
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
-        """After a restart, with the ledger in place: room is kept in the order as before, its time begins again."""
+        """Restore nominations after the ledger, in the same order. Their time begins again."""
         for nomination in sorted(snapshot.nominations, key=lambda stored: stored.since):
             self.put(replace(nomination, since=now))
             uid, fleet = nomination.request.uid, self._allocator.fleet
@@ -52,8 +52,8 @@ class NominatedRequests:
         self._stored.add(nomination.request.uid)
         return PutNomination(nomination)
 
-    def tell(self, nomination: Nomination) -> None:
-        """Say who leaves for a request and where room is kept for it, once it is decided."""
+    def record(self, nomination: Nomination) -> None:
+        """Record who is evicted for a request and where room is reserved for it."""
         ledger, claimant = self._allocator.fleet.ledger, nomination.request.uid
         for victim in nomination.victims:
             gpus = " ".join(ledger[victim.uid].gpus)
@@ -64,9 +64,9 @@ class NominatedRequests:
         self._events.add("allocation.nominated", uid=claimant, node=nomination.node, gpus=gpus)
 
     def renew(self, request: Request, now: float) -> Nomination | None:
-        """Somebody asks for the request again: its time begins anew. None if no room is kept for it.
+        """Restart the time of a request that is made again. Return None if no room is reserved for it.
 
-        If it asks for something else now, that is what room is kept for, among those who leave for it.
+        If it asks for something else now, room for that is reserved in the place of its victims.
         """
         known = self._allocator.nominations.of(request.uid)
         if known is None:
@@ -94,18 +94,18 @@ class NominatedRequests:
             self._changed(True)
 
     def ended(self) -> tuple[DropNomination, ...]:
-        """Those that are stored and were placed, forgotten or freed since the last call."""
+        """Return the records of stored nominations that ended since the last call."""
         if not self._stored:
             return ()
         before, self._stored = self._stored, {entry.request.uid for entry in self.all()}
         return tuple(DropNomination(uid) for uid in sorted(before - self._stored))
 
     def all(self) -> tuple[Nomination, ...]:
-        """The requests that room is kept for, the oldest first."""
+        """Return the nominations, the oldest first."""
         return self._allocator.nominations.entries
 
     def expire(self, now: float) -> float | None:
-        """Tell who may come now, keep no room for whom nobody asks any more; returns when the next one is due."""
+        """Record which requests would fit now, and end expired nominations. Return when the next one expires."""
         for uid in self._allocator.nominations.lapsed(now):
             self._allocator.withdraw(uid)
             self._events.add("allocation.lapsed", message=f"nobody asked for {uid} again", uid=uid)
@@ -114,12 +114,12 @@ class NominatedRequests:
         if ended:
             self._journal.write(*ended)
         if self._stored:
-            self._tell_ready()
+            self._record_ready()
         return min((entry.since + NOMINATED_TTL_S for entry in self.all()), default=None)
 
-    def _tell_ready(self) -> None:
-        """An event for each that was woken and would get its cards by now."""
-        ledger = self._allocator.fleet.ledger  # whoever moves is asked about when it has left
+    def _record_ready(self) -> None:
+        """Record an event for each request that changed conditions may help and that would get its cards now."""
+        ledger = self._allocator.fleet.ledger  # a request that moves is considered once it has left
         waiting = {entry.request.uid: entry for entry in self.all() if entry.request.uid not in ledger}
         self._ready &= waiting.keys()
         self._refused = {uid: refusal for uid, refusal in self._refused.items() if uid in waiting}
@@ -138,7 +138,7 @@ class NominatedRequests:
         self._seen = fleet, fleet.clock, self._allocator.rules, dict(fleet.usage)
 
     def _woken(self, waiting: list[Nomination]) -> list[str]:
-        """Those that a change since the last look may have helped; all, if rules or inventory are new."""
+        """Return requests that a change since the last call may have helped; all, if rules or inventory are new."""
         fleet, rules = self._allocator.fleet, self._allocator.rules
         rows = None
         if self._seen is not None and self._seen[0] is fleet and self._seen[2] is rules:

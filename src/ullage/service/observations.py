@@ -1,4 +1,4 @@
-"""What nodes themselves show of who holds what: entered in the ledger, stored, and told where it was not as decided."""
+"""What nodes report about the holders of cards: entered in the ledger, stored, and compared with decisions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Observations:
         self._changed = changed
 
     def observed(self, node: str, use: Use) -> Observation:
-        """A node shows what is held there: it goes before what was decided.
+        """Enter what a node reports to be held there. It takes precedence over decisions.
 
         Raises:
             NotFound: no such node.
@@ -64,7 +64,7 @@ class Observations:
         return () if mark is None else mark.strangers
 
     def foreign(self) -> tuple[Allocation, ...]:
-        """What owners hold that are not known here, one entry per node."""
+        """Return what unknown owners hold, one entry per node."""
         ledger = self._state.fleet.ledger
         entries = (ledger.get(foreign_id(node)) for node in sorted(self._state.nodes))
         return tuple(held for held in entries if held is not None)
@@ -74,7 +74,7 @@ class Observations:
         return self._state.allocator.unconfirmed(self._clock())
 
     def is_unconfirmed(self, held: Allocation) -> bool:
-        """Whether this is one of them."""
+        """Return whether an allocation is unconfirmed."""
         return self._state.allocator.is_unconfirmed(held, self._clock())
 
     def _follow(self, held: Allocation) -> None:

@@ -1,7 +1,7 @@
-"""A request that finds no room takes it from others of lower priority, as soon as their owners are gone.
+"""Requests that evict others of lower priority.
 
-Who gives way is marked as releasing, and the room is kept for the request, both in one durable step. It
-holds cards only when it is asked for again and those who gave way were freed.
+Victims are marked as releasing and their room is reserved for the request, in one durable step. The request gets its
+cards when it is made again after the victims have left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ullage.service.store_port import PutAllocation
 
 
 class Preemptions:
-    """Use cases of requests that others give way to."""
+    """Use cases of requests with preemption."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Preemptions:
         self._changed = changed
 
     def alloc(self, request: Request, done: Callback) -> Outcome | Nomination:
-        """Place a request and bind it, or evict for it; while they leave a repeat is answered the same.
+        """Place a request and bind it, or evict for it. While the victims leave, a repeat has the same answer.
 
         Raises:
             NotFound: the pool is not known. Unavailable: not ready.
@@ -57,7 +57,7 @@ class Preemptions:
         return self.carry_out(request, self.plan(request), done)
 
     def searches_for(self, request: Request) -> bool:
-        """Whether victims are to be searched for: it is not placed, does not fit as it is, and waits for nobody.
+        """Return whether a request needs victims: it is not placed, does not fit, and none are leaving for it.
 
         Raises:
             NotFound: the pool is not known. Unavailable: not ready.
@@ -69,11 +69,11 @@ class Preemptions:
         return isinstance(without, Refusal) and not isinstance(without, NoPreemption) and without.curable
 
     def carry_out(self, request: Request, found: PreemptionAnswer, done: Callback) -> Outcome | Nomination:
-        """As `alloc`, with an answer of `plan` or `planning`, as far as the books still allow it.
+        """Do as `alloc`, with an answer of `plan` or `planning`, as far as the books still allow it.
 
         Raises:
             NotFound: the pool is not known. Unavailable: not ready. PlanChanged: the victims do not make it fit any
-            more, or are not there; nothing is done.
+            more, or do not exist; nothing is done.
 
         """
         if self._allocator.held(request.uid) is not None:
@@ -88,7 +88,7 @@ class Preemptions:
         return self._evict(request, self._helping(request, found), done)
 
     def plan(self, request: Request) -> Preemption | NoPreemption:
-        """Who would give way; nothing changes.
+        """Return who would be evicted. Nothing changes.
 
         Raises:
             NotFound: the pool is not known. Conflict: the request is placed. Unavailable: not ready.
@@ -97,19 +97,19 @@ class Preemptions:
         return self._allocator.preempt(request, self._clock(), self._budgets())
 
     def planning(self, request: Request) -> Slices[PreemptionAnswer]:
-        """As `plan`, in slices, of the books as they are now."""
+        """Return the answer of `plan` in slices, on a copy of the present books."""
         allocator = self._allocator
         return allocator.preempting(allocator.fleet.copy(), request, self._clock(), self._budgets())
 
     def nominations(self) -> tuple[Nomination, ...]:
-        """The requests that room is kept for, the oldest first."""
+        """Return the nominations, the oldest first."""
         return self._nominated.all()
 
     def _budgets(self) -> Budgets:
         return budgets_of(self._allocator.fleet, self._allocator.rules.min_available)
 
     def _helping(self, request: Request, found: PreemptionAnswer) -> Preemption:
-        """The victims of an answer, or fewer of them, that make the request fit now."""
+        """Return those of the victims of an answer that make the request fit now."""
         changed = PlanChanged("those who were to leave changed meanwhile; nobody was asked to leave, ask again")
         if isinstance(found, NoPreemption) or not found.victims:
             raise changed
@@ -123,7 +123,7 @@ class Preemptions:
         return helping
 
     def _wait(self, request: Request, done: Callback) -> Nomination:
-        """Keep the room of those who leave already."""
+        """Keep the room of the victims that are leaving."""
         known = self._nominated.renew(request, self._clock())
         assert known is not None, "only what room is kept for waits"
         self._journal.write(then=done)
@@ -140,7 +140,7 @@ class Preemptions:
         self._allocator.see(request)
         nomination = found.nomination(request, self._clock())
         leaving = [leaves for uid in found.uids if (leaves := self._allocator.release(uid)) is not None]
-        self._nominated.tell(nomination)
+        self._nominated.record(nomination)
         self._journal.write(*map(PutAllocation, leaving), self._nominated.put(nomination), then=done)
         self._changed(True)
         return nomination

@@ -1,4 +1,4 @@
-"""What each queue of pods holds in the books; of an allocation that is as it was, it is not worked out again."""
+"""What each queue of pods holds in the books. Only allocations that changed are counted again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QueueOf = Callable[[Claim], str]
 
 
 class QueueHoldings:
-    """`queue_of` says in which queue whoever holds cards is."""
+    """Sums per queue. `queue_of` returns the queue of a holder of cards."""
 
     def __init__(self, queue_of: QueueOf) -> None:
         self._queue_of = queue_of
@@ -47,9 +47,9 @@ class QueueHoldings:
 
 
 def labelled(label: str, named: Callable[[str], str]) -> QueueOf:
-    """The queue that a pod names in a label, else the one that is `named` for its namespace, else the namespace.
+    """Return a function for the queue of a holder: its label, else the queue `named` for its namespace, else that.
 
-    What can be no queue's name is as if it were not said.
+    A label that cannot be the name of a queue is ignored.
     """
 
     def queue_of(claim: Claim) -> str:

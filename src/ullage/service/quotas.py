@@ -78,7 +78,7 @@ class NamespaceQuotas:
         self._changed(True)
 
     def get(self, namespace: str) -> Quota:
-        """The quota of a namespace.
+        """Return the quota of a namespace.
 
         Raises:
             NotFound: it has none.
@@ -90,7 +90,7 @@ class NamespaceQuotas:
         return found
 
     def status(self, namespace: str) -> QuotaStatus:
-        """How a namespace stands with its quota, and since when."""
+        """Return the usage of the quota of a namespace, its state, and since when it has this state."""
         before, stored = self._known.get(namespace), self._stored.get(namespace)
         status = self._quotas.status(self._state.fleet.usage, namespace, self._clock(), before)
         ready, since = status.condition.ready, status.condition.since
@@ -113,7 +113,7 @@ class NamespaceQuotas:
         return status
 
     def watch(self) -> None:
-        """Note how every namespace stands now; an event tells when one runs short, or does so no more."""
+        """Compare all namespaces with their quotas. Record an event when one runs short, or no longer does."""
         fleet = self._state.fleet
         seen = (fleet, fleet.claim_changes, self._quotas)
         if seen != self._watched:
@@ -122,7 +122,7 @@ class NamespaceQuotas:
                 self.status(namespace)
 
     def assumed(self, namespace: str) -> Usage:
-        """What of a namespace's usage is only reserved."""
+        """Return the part of the usage of a namespace that is only assumed."""
         fleet = self._state.fleet
         usage: dict[str, Usage] = {}
         for allocation in fleet.ledger.values():
@@ -136,10 +136,10 @@ class NamespaceQuotas:
         return tuple(sorted(self._quotas.quotas))
 
     def admit(self, request: Request) -> Request:
-        """A request with what it leaves out filled by the defaults of its namespace's quota.
+        """Return a request with the defaults of the quota of its namespace.
 
         Raises:
-            InvalidRequest: a limit is below what is asked, or there is no such strategy.
+            InvalidRequest: a limit is below the request, or its strategy is unknown.
 
         """
         self._state.allocator.rules.strategy_of(request)

@@ -46,7 +46,7 @@ def _departed(events: Iterable[Event]) -> dict[str, float]:
 
 
 def _learn(allocator: Allocator, events: Iterable[Event]) -> None:
-    """Each request counts once, a session once when it is opened and for every executor but its first."""
+    """Count each request once, and a session when it is opened and for every executor after its first."""
     asked: dict[str, ResourceRequirement] = {}
     first: set[str] = set()
     for event in events:

@@ -168,7 +168,7 @@ class Service:
 
     @property
     def no_room(self) -> Unavailable | None:
-        """Why nothing new is taken: the disk is full. Reading goes on."""
+        """Why new work is refused: the disk is full; "" if it is not. Reading goes on."""
         return self._journal.no_room
 
     def _room_changed(self) -> None:
@@ -216,7 +216,7 @@ class Service:
     # --- answers ---
 
     def why(self, session_id: str) -> Reasons:
-        """Why a session has what it has, from the live code path on the present facts.
+        """Return why a session has what it has, by the code of the cycle on the present facts.
 
         Raises:
             NotFound: no such session.
@@ -247,7 +247,7 @@ class Service:
 
 
 def _session_of(stored: StoredSession) -> SessionRecord:
-    """A session as it was: tasks that ran go back to Pending, for no executor outlives the server."""
+    """Return a stored session. Tasks that ran are pending again, because no executor outlives the server."""
     record = SessionRecord(stored.session, sequence=stored.last_sequence, durable=stored.last_sequence)
     for name, count in stored.counts.items():
         record.counts[TaskState(name)] = count

@@ -39,7 +39,7 @@ class StartFailures:
         self._changed = changed
 
     def failed(self, record: SessionRecord, executor: ExecutorRecord, code: BindCode, message: str) -> None:
-        """An executor did not start, could not enter its session, or ended before it had a task."""
+        """Count an executor that did not start, could not join its session, or ended before its first task."""
         text = f"executor {executor.id} on node {executor.node} failed with code {int(code)}: {message}"
         self._events.add("session.bind-failed", record.id, code=BIND_FAILED, message=text, return_code=int(code))
         failures = max(record.session.bind_failures, executor.failures_before) + 1
@@ -51,7 +51,7 @@ class StartFailures:
             self._events.add("session.retry-limit", record.id, code=RETRY_LIMIT_REACHED, message=text)
 
     def started(self, record: SessionRecord, executor: ExecutorRecord) -> None:
-        """An executor can take tasks: what failed before counts no more, unless it ends before its first task."""
+        """Reset the count: an executor can take tasks. It counts again if that one ends before its first task."""
         executor.failures_before = record.session.bind_failures
         if record.session.bind_failures:
             self._count(record, 0)

@@ -1,7 +1,7 @@
-"""The port to where state lives: records go in, a snapshot and pages come out; all are model values.
+"""The port of the store: it takes records, and returns a snapshot and pages. All are model values.
 
-Pages may be read from any thread, and long ones are read beside the event loop. All other calls are made from the
-service's one thread, and none of them blocks. One contract suite holds for every adapter and every fake
+Pages may be read from any thread, and long ones are read outside of the event loop. All other calls are made from the
+one thread of the service, and none of them blocks. One contract suite tests every adapter and every fake
 (`tests/contracts/`).
 """
 
@@ -115,7 +115,7 @@ class AddClaims:
 
 @dataclass(frozen=True, slots=True)
 class PutAttempts:
-    """How often a task was lost with its executor, and how often it reported an error."""
+    """The number of times that a task was lost with its executor, and that it reported an error."""
 
     session: str
     task: int
@@ -159,14 +159,14 @@ class DropAllocation:
 
 @dataclass(frozen=True, slots=True)
 class PutNomination:
-    """Insert or replace the room that is kept for a request."""
+    """Insert or replace a nomination."""
 
     nomination: Nomination
 
 
 @dataclass(frozen=True, slots=True)
 class DropNomination:
-    """No room is kept for a request any more: it is placed, or gone."""
+    """Delete the nomination of a request."""
 
     uid: str
 
@@ -222,7 +222,7 @@ class DropWait:
 
 @dataclass(frozen=True, slots=True)
 class PutQuota:
-    """Insert or replace the quota of a namespace; whether enough of it is left, and since when that is so."""
+    """Insert or replace the quota of a namespace, with its state and the time of its last change."""
 
     namespace: str
     quota: Quota
@@ -308,9 +308,9 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything stored. `epoch` counts the openings of this store, from 1.
+    """All stored records. `epoch` is the number of times that this store was opened.
 
-    `last_event` is the number of the newest event ever stored, `alive_at` the time of the newest one that is kept.
+    `last_event` is the number of the newest event ever stored, `alive_at` the time of the newest event in the store.
     """
 
     epoch: int
@@ -361,7 +361,7 @@ class Store(Protocol):
         """
 
     def write(self, *records: Record) -> Future[None]:
-        """All of `records` or none; the future ends when they are durable, or with `Unavailable`."""
+        """Write all of `records` or none. The future ends when they are durable, or with `Unavailable`."""
 
     def results(self, session: str, page: Page) -> list[TaskResult]:
         """Return results with `sequence > page.after`, oldest first; large outputs end a page before its limit.

@@ -1,11 +1,10 @@
-"""Tasks: taken in, taken back, ended.
+"""Tasks: submitted, retried, ended.
 
-A result with another claim than that of the present hand-out is dropped, so a task ends once. Results
-are told to others only after they are durable.
+A result with another claim than that of the present hand-out is dropped, so a task ends once. Results are published
+only after they are durable.
 
-A batch is one from its start to its end: its results are stored together, one member that is lost or
-tried again sends all of them back, and one that is stopped (cancelled, past its time limit, lost too
-often) stops those still running.
+A batch starts and ends as one: its results are stored together. If a member is lost or retried, all members are
+retried. If a member is stopped (cancelled, past its time limit, lost too often), the running members are stopped.
 """
 
 from __future__ import annotations
@@ -152,9 +151,9 @@ class Tasks:
         return broken
 
     def lose(self, executor: ExecutorRecord, reason: str, *, blame: bool) -> None:
-        """The executor is gone: its tasks go back, or end if they were being stopped or were lost too often.
+        """Retry the tasks of an executor that is gone, or end those that were being stopped or were lost too often.
 
-        `blame` counts the loss; only the task in progress is blamed, those behind it never started.
+        With `blame` the loss counts, for the task in progress only: the tasks queued behind it never started.
         """
         record: SessionRecord | None = None
         ended: list[TaskResult] = []
@@ -182,7 +181,7 @@ class Tasks:
             self._settle(record, ended)
 
     def _finished_by(self, executor: ExecutorRecord) -> tuple[TaskRecord, ...]:
-        """The task of a batch still running that this executor has done."""
+        """Return the task of a running batch that this executor has finished."""
         record = self._state.sessions.get(executor.session or "")
         if record is None or executor.gang is None:
             return ()
@@ -295,7 +294,7 @@ class Tasks:
         return TaskResult(task.session.id, task.id, 0, state, code, None, message, task.executor, started, now)
 
     def _settle(self, record: SessionRecord, ended: list[TaskResult]) -> None:
-        """Number and store endings; counts change now, others hear of them once they are durable."""
+        """Number and store endings. Counts change now; endings are published once they are durable."""
         results = ended if record.session.spec.batch_size == 1 else self._whole_batches(record, ended)
         if not results:
             return
@@ -312,7 +311,7 @@ class Tasks:
         self._journal.write(AddResults(tuple(results)), then=lambda: self._told(record, results))
 
     def _whole_batches(self, record: SessionRecord, ended: list[TaskResult]) -> list[TaskResult]:
-        """Those that can be stored now: of a batch that ran, all or none."""
+        """Return the endings that can be stored now: of a batch that ran, all or none."""
         whole: list[TaskResult] = []
         for result in ended:
             task = record.tasks[result.task]
@@ -341,7 +340,7 @@ class Tasks:
         self._journal.write(then=done)
 
     def unfinished(self, session_id: str, task_id: int) -> bool:
-        """Whether a task is still to end."""
+        """Return whether a task has not ended."""
         record = self._state.sessions.get(session_id)
         return record is not None and task_id in record.tasks
 

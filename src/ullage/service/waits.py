@@ -1,7 +1,7 @@
-"""What sessions wait for, as it is stored: since when, for which promised places, and what they have won already.
+"""The waits of sessions as they are stored: since when, for which promised places, and what was won already.
 
-Executors end with the server, and all that is left of an eviction is the claim of its winner. A restart finds it, so
-that nobody gave way in vain and no wait begins again.
+Executors end with the server, so all that is left of an eviction is the claim of its winner. It is stored, so that no
+eviction is in vain and no wait begins again after a restart.
 """
 
 from __future__ import annotations
