@@ -362,7 +362,7 @@ def fit(fleet: Fleet, rules: Rules, unit: Unit, now: float) -> dict[str, Choice]
     gang = unit.requests[0].claim.gang
     there = fleet.gangs.get(gang.key, ()) if gang is not None else ()
     beside = {fleet.ledger[uid].node for uid in there if uid in fleet.ledger}
-    return fit_together(fleet, rules, by_size(fleet, unit.requests), now, beside=beside)
+    return fit_together(fleet, rules, by_size(fleet, unit.requests), now, neighbours=beside)
 
 
 class _Numbers:

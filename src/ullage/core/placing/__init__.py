@@ -1,1 +1,1 @@
-"""Where requests go, one by one or together, beside what is kept for others."""
+"""Placement of requests, one by one or together, with respect to room reserved for others."""

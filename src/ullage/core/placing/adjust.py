@@ -46,10 +46,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """What a change does per card: what would remain free on the tightest one, and the differences.
+    """The effect of a change for each card: what would remain free on the tightest card, and the differences.
 
-    `known` says of compute and of vram whether all its cards say what they have. If not, amounts are in
-    millionths of a card, and a limit in GFLOPS or bytes comes to nothing.
+    `known` says for compute and for vram whether all its cards state their capacity. If not, amounts are in millionths
+    of a card, and a limit in GFLOPS or bytes has no effect.
     """
 
     remain: Amounts
@@ -75,7 +75,7 @@ class ScalingRefusal(Refusal):
 
 
 def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> Adjustment | Refusal:
-    """What a change would do, or what refuses it. Changes nothing."""
+    """Return the effect of a change, or why it is refused. Nothing changes."""
     assert held.claim is not None
     if any(uuid not in fleet.card_of for uuid in held.gpus):
         return Refusal((Rejection(Code.NODE_UNKNOWN, Cure.NODE_CHANGE, node=held.node),))
@@ -103,7 +103,7 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> A
 
 
 def adjusted(fleet: Fleet, held: Allocation, change: Change) -> Allocation:
-    """The allocation with the new amounts; a partition and a whole card are charged as before."""
+    """Return the allocation with the new amounts. A partition and a whole card are charged as before."""
     assert held.claim is not None
     asked, claim = held.requirement, held.claim
     part = change.request
@@ -120,7 +120,7 @@ def adjusted(fleet: Fleet, held: Allocation, change: Change) -> Allocation:
 
 
 def _at_least(gpus: Iterable[Gpu], limit: Part | None, request: Part) -> Part | None:
-    """The larger of the two, compute and vram by themselves; compute is compared on the cards."""
+    """Return the larger compute and the larger vram of the two. Compute is compared on the cards."""
     if limit is None:
         return None
     compute = [(_limit_on(gpu, limit).compute, _limit_on(gpu, request).compute) for gpu in gpus]
@@ -133,7 +133,7 @@ def _total(fleet: Fleet, card: int) -> Amounts:
 
 
 def _asked(fleet: Fleet, allocation: Allocation, card: int) -> tuple[Amounts, Amounts]:
-    """What an allocation asks of a card and its limit there, whatever it is charged."""
+    """Return what an allocation requests of a card and its limit there, regardless of its charge."""
     total, part = _total(fleet, card), allocation.requirement.part
     need = total if part is None else Amounts(*part.on(*total))
     limit = allocation.claim.limit if allocation.claim else None
@@ -141,7 +141,7 @@ def _asked(fleet: Fleet, allocation: Allocation, card: int) -> tuple[Amounts, Am
 
 
 def _limit_on(gpu: Gpu, limit: Part) -> Amounts:
-    """What a limit comes to on a card; GFLOPS and bytes say nothing on one that does not know what it has."""
+    """Return a limit on a card. GFLOPS and bytes are ignored on a card of unknown capacity."""
     compute, vram = limit.on(gpu.compute, gpu.vram)
     unknown = gpu.compute_gflops is None and not limit.compute_ppm
     return Amounts(0 if unknown else compute, 0 if gpu.vram_bytes is None else vram)
@@ -188,7 +188,7 @@ def _room(fleet: Fleet, held: Allocation, after: Allocation, position: int, card
 
 
 def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: KnownAmounts) -> ScalingRefusal | None:
-    """The refusal for the first card without room; its figures are those of the tightest card."""
+    """Return the refusal for the first card without room, with the figures of the tightest card."""
     for card, room in zip(cards, rooms, strict=True):
         codes = [code if told else Code.GPU_SHARE for code, told in zip(_CODES, _known(fleet, [card]), strict=True)]
         owned = room.most.minus(room.free)

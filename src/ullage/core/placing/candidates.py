@@ -37,13 +37,13 @@ ZONES = "zones"
 def check_quota(
     fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int], used: Used | None = None
 ) -> tuple[Rejection, ...]:
-    """What the quotas say to this request on these cards, as many as it asks for."""
+    """Return why quotas refuse a request on these cards, as many as it requests; None if they allow it."""
     asked = asked_on(fleet, request, cards)
     return rules.quotas.check(fleet.usage if used is None else used, request.claim.namespace, asked)
 
 
 def check_limits(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int]) -> Rejection | None:
-    """What oversubscription says to the limits of this request on these cards of one node."""
+    """Return why oversubscription refuses the limits of a request on these cards of one node."""
     if not rules.oversubscription:
         return None
     charges = ((card, Amounts(*amounts_on(fleet, card, request)[0])) for card in cards)
@@ -52,7 +52,7 @@ def check_limits(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[i
 
 
 def same_on_all_cards(request: Request) -> bool:
-    """Whether what the request counts for does not depend on the card it gets."""
+    """Return whether a request counts the same on all cards."""
     part, limit = request.requirement.part, request.claim.limit
     if part is None or request.requirement.cards.isolation in (Isolation.SHARED, Isolation.PARTITIONED):
         return False
@@ -165,10 +165,10 @@ def _alone(filter_: Filter, fleet: Fleet, asked: ResourceRequirement) -> Callabl
 
 
 def _could_help(fleet: Fleet, rules: Rules, request: Request, steps: _Steps) -> bool:
-    """Whether some node that takes work has enough cards that only capacity or quota keeps the request from.
+    """Return whether a schedulable node has enough cards that only lack capacity or quota for the request.
 
-    The stages alone do not say so. One that removed a card hides what later ones have against it, and the
-    one that emptied the list need not be the one that removed the cards that somebody could free.
+    The stages alone do not show this. A stage that removes a card hides the reasons of later stages, and the stage that
+    emptied the list need not be the one that removed cards that could be freed.
     """
     asked, cards = request.requirement, steps.left.joined(steps.curable)
     hidden = [

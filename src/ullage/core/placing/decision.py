@@ -27,7 +27,7 @@ class Candidates:
 
     @property
     def refusals(self) -> Sequence[Rejection]:
-        """Why there is none: what the stage that emptied the list removed; nothing if there are some."""
+        """The rejections of the stage that removed the last candidates; none if there are candidates."""
         if self.by_node:
             return ()
         removed = next((stage.removed for stage in self.stages if stage.reached and not stage.after), ())
@@ -35,7 +35,7 @@ class Candidates:
 
     @property
     def refusal(self) -> Refusal:
-        """Why there is none: what is reserved for others first, if that is in the way."""
+        """The reason why there is no candidate; room reserved for others comes first if that is the reason."""
         if not self.with_reserved:
             return Refusal(self.refusals, self.stages, self.curable)
         removed = (rejection for stage in self.stages for rejection in stage.removed)
@@ -69,9 +69,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Refusal:
-    """Why a request gets nothing: the first rejection decides, `stages` tell the whole story.
+    """Why a request is not placed: the first rejection decides, and `stages` have all steps.
 
-    `helps` says whether freed capacity could help on any node, where whole nodes were looked at. As text it is the
+    `helps` says whether freed capacity could help on any node, if whole nodes were examined. As text, it is the
     deciding reason in one sentence.
     """
 
@@ -81,7 +81,7 @@ class Refusal:
 
     @property
     def code(self) -> Code:
-        """The deciding reason."""
+        """The code of the deciding reason."""
         return self.rejections[0].code if self.rejections else Code.NO_CANDIDATE
 
     @property

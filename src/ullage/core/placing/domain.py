@@ -22,9 +22,9 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be placed: per kind of unit how many, and how many of it fit on each node.
+    """The units to place: for each kind, their number and how many fit on each node.
 
-    The first kind says which domain is tight. `at` are the rows of nodes where others of the gang are already.
+    The first kind decides which domain is tight. `at` are the rows of nodes where other members of the gang run.
     """
 
     units: Sequence[int]
@@ -33,7 +33,7 @@ class Wanted:
 
     @classmethod
     def of(cls, fleet: Fleet, units: Sequence[int], rooms: Sequence[Column], beside: Iterable[str]) -> Wanted:
-        """The same, with nodes by name; those that are not known any more are left out."""
+        """Return the same for nodes given by name. Unknown nodes are left out."""
         return cls(units, rooms, [fleet.row_of[name] for name in beside if name in fleet.row_of])
 
     def inside(self, nodes: Mask) -> Wanted:
@@ -62,7 +62,7 @@ def nearest(fleet: Fleet, levels: Sequence[str], wanted: Wanted, within: str | N
 
 
 def most_within(fleet: Fleet, required: str, wanted: Wanted) -> int:
-    """How many of the units at most find room in one domain of a level, where the gang may be."""
+    """Return the largest number of units that fit in one allowed domain of a level."""
     of = fleet.exclusion.labels.domains(required)
     rooms, there = _rooms_of(of, wanted), np.unique(of[list(wanted.at)])
     if len(there) > 1:
@@ -128,7 +128,7 @@ def _enough(rooms: Sequence[Column], units: Sequence[int], chosen: Mask) -> bool
 
 
 def _tight(rooms: Sequence[Column], units: Sequence[int], chosen: Mask) -> list[int]:
-    """The domains that have room for what those chosen have not, the tightest first; ties by the first node."""
+    """Yield the domains with room for what the chosen ones lack, the tightest first; ties by the first node."""
     enough = ~chosen
     for room, count in zip(rooms, units, strict=True):
         enough &= room >= count - int(room[chosen].sum())

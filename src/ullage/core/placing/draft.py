@@ -1,8 +1,8 @@
-"""Requests that are placed together or not at all: where each of them goes, on a draft of the books.
+"""Places requests together or not at all, on a draft of the books.
 
-Members that are alike are counted first, so that what can never fit is refused at once, and chosen in one
-compiled call; the answers are those of placing one after the other. Members whose gang names a domain are put
-near each other (`core/placing/domain.py`). The books are as before after every function.
+Runs of equal members are counted first, so that a gang that can never fit is refused at once. Then they are placed in
+one compiled call. The result is that of placing one after the other. Members whose gang names a domain are placed near
+each other (`core/placing/domain.py`). Every function leaves the books as they were.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIGHTEST = "compact-first"
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """The member for which the draft had no room, why, and how many find room without it."""
+    """The first member without room, the reason, and the number of members placed before it."""
 
     uid: str
     refusal: Refusal
@@ -40,7 +40,7 @@ class Misfit:
 
 
 def by_size(fleet: Fleet, requests: Iterable[Request]) -> list[Request]:
-    """The largest first, by cards' worth and then by number of cards; equal ones in the order given."""
+    """Return the requests, the largest first: by cards in sum, then by number of cards; equal ones in their order."""
     sized = [(fleet.resources(run[0].requirement).gpu_milli, run) for run in runs(requests)]
     sized.sort(key=lambda pair: (-pair[0], -pair[1][0].requirement.gpu_count))
     return [request for _, run in sized for request in run]
@@ -52,34 +52,34 @@ def fit_together(
     requests: Sequence[Request],
     now: float,
     nominations: Nominations = NO_NOMINATIONS,
-    beside: Collection[str] = (),
+    neighbours: Collection[str] = (),
 ) -> dict[str, Choice] | Misfit:
-    """Where all of these go, placed one after the other in this order; or the first that finds no room.
+    """Return the places of all these requests, placed in this order; or the first that finds no room.
 
-    If they do not fit by the strategies that apply to them, they are packed as tightly as can be. A gang with
-    a domain is near itself and the nodes `beside` which it runs; one that has to stay within one does. Room that
-    is kept for these very requests keeps none of them away.
+    If they do not fit by their strategies, they are packed as tightly as possible. Members of a gang with a domain are
+    placed near each other and near the `neighbours`, the nodes where others of the gang run. A gang with a required
+    domain stays within one. Room reserved for these requests does not count as taken.
     """
-    alike = list(runs(requests))
-    never = _shortage(fleet, rules, alike)
+    groups = list(runs(requests))
+    never = _shortage(fleet, rules, groups)
     if never is not None:
         return never
     if nominations.entries:
         nominations = nominations.without(*(request.uid for request in requests))
     first: Misfit | None = None
-    for rows in _nearest(fleet, rules, alike, beside):
-        for each in _ways(rules, alike):
+    for rows in _nearest(fleet, rules, groups, neighbours):
+        for each in _ways(rules, groups):
             found = _draft(fleet, rules, each, now, nominations, rows)
             if isinstance(found, dict):
                 return found
             first = first or found
-    return first or _too_small(fleet, rules, alike, beside)
+    return first or _too_small(fleet, rules, groups, neighbours)
 
 
 def fit_as_kept(
     fleet: Fleet, rules: Rules, requests: Sequence[Request], now: float, nominations: Nominations
 ) -> dict[str, Choice] | None:
-    """Each of these on the cards that are kept for it; None if these are not free for all of them."""
+    """Return each request on the cards reserved for it; None if these are not free for all of them."""
     choices: dict[str, Choice] = {}
     with trial(fleet):
         for request in requests:
@@ -91,61 +91,63 @@ def fit_as_kept(
     return choices
 
 
-def _shortage(fleet: Fleet, rules: Rules, alike: list[list[Request]]) -> Misfit | None:
-    """A run of members for which the nodes have no room, each counted as if the others were not there."""
-    for run in alike:
+def _shortage(fleet: Fleet, rules: Rules, groups: list[list[Request]]) -> Misfit | None:
+    """Return the first run of members without room, each run counted as if there were no other."""
+    for run in groups:
         if len(run) > 1 and (had := int(room(fleet, rules, run[0]).sum())) < len(run):
             at_best = ever(fleet, rules, run[0])
-            told = (Cure.CAPACITY, len(run), had) if at_best >= len(run) else (Cure.NODE_CHANGE, len(run), at_best)
-            return Misfit(run[had].uid, Refusal((Rejection(Code.GANG_ROOM, *told),)), had)
+            cure, most = (Cure.CAPACITY, had) if at_best >= len(run) else (Cure.NODE_CHANGE, at_best)
+            return Misfit(run[had].uid, Refusal((Rejection(Code.GANG_ROOM, cure, len(run), most),)), had)
     return None
 
 
-def _nearest(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Iterator[Mask | None]:
-    """The nodes to try, near each other first where the gang has a domain; at last all of them, if it may."""
-    gang = alike[0][0].claim.gang if alike else None
+def _nearest(
+    fleet: Fleet, rules: Rules, groups: list[list[Request]], neighbours: Collection[str]
+) -> Iterator[Mask | None]:
+    """Yield the nodes to try: those near each other first if the gang has a domain, then all if it allows that."""
+    gang = groups[0][0].claim.gang if groups else None
     if gang is not None and gang.nearest is not None:
-        yield from nearest(fleet, gang.levels, _wanted(fleet, rules, alike, beside), gang.within)
+        yield from nearest(fleet, gang.levels, _wanted(fleet, rules, groups, neighbours), gang.within)
     if gang is None or gang.within is None:
         yield None
 
 
-def _wanted(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Wanted:
-    return Wanted.of(fleet, [len(run) for run in alike], [room(fleet, rules, run[0]) for run in alike], beside)
+def _wanted(fleet: Fleet, rules: Rules, groups: list[list[Request]], neighbours: Collection[str]) -> Wanted:
+    return Wanted.of(fleet, [len(run) for run in groups], [room(fleet, rules, run[0]) for run in groups], neighbours)
 
 
-def _too_small(fleet: Fleet, rules: Rules, alike: list[list[Request]], beside: Collection[str]) -> Misfit:
-    """No domain of the level within which the gang has to stay has room for all of it."""
-    gang = alike[0][0].claim.gang
+def _too_small(fleet: Fleet, rules: Rules, groups: list[list[Request]], neighbours: Collection[str]) -> Misfit:
+    """Return the refusal of a gang for which no domain of the required level has room."""
+    gang = groups[0][0].claim.gang
     assert gang is not None, "all nodes together are tried at last where it may be anywhere"
     assert gang.within is not None, "as above"
-    units = sum(map(len, alike))
-    had = most_within(fleet, gang.within, _wanted(fleet, rules, alike, beside))
+    units = sum(map(len, groups))
+    had = most_within(fleet, gang.within, _wanted(fleet, rules, groups, neighbours))
     empty = fleet.emptied()
-    at_best = most_within(empty, gang.within, _wanted(empty, rules, alike, beside))
-    told = (Cure.CAPACITY, units, had) if at_best >= units else (Cure.NODE_CHANGE, units, at_best)
-    last = [request for run in alike for request in run][min(had, units - 1)]
-    return Misfit(last.uid, Refusal((Rejection(Code.GANG_DOMAIN, *told),)), had)
+    at_best = most_within(empty, gang.within, _wanted(empty, rules, groups, neighbours))
+    cure, most = (Cure.CAPACITY, had) if at_best >= units else (Cure.NODE_CHANGE, at_best)
+    last = [request for run in groups for request in run][min(had, units - 1)]
+    return Misfit(last.uid, Refusal((Rejection(Code.GANG_DOMAIN, cure, units, most),)), had)
 
 
-def _ways(rules: Rules, alike: list[list[Request]]) -> Iterator[list[list[Request]]]:
-    """By the strategies that apply, then as tightly as can be."""
-    yield alike
-    if sum(map(len, alike)) > 1 and any(rules.strategy_of(run[0]).name != _TIGHTEST for run in alike):
-        yield [[replace(request, strategy=_TIGHTEST) for request in run] for run in alike]
+def _ways(rules: Rules, groups: list[list[Request]]) -> Iterator[list[list[Request]]]:
+    """Yield the requests with their own strategies, then packed as tightly as possible."""
+    yield groups
+    if sum(map(len, groups)) > 1 and any(rules.strategy_of(run[0]).name != _TIGHTEST for run in groups):
+        yield [[replace(request, strategy=_TIGHTEST) for request in run] for run in groups]
 
 
 def _draft(
-    fleet: Fleet, rules: Rules, alike: list[list[Request]], now: float, nominations: Nominations, rows: Mask | None
+    fleet: Fleet, rules: Rules, groups: list[list[Request]], now: float, nominations: Nominations, rows: Mask | None
 ) -> dict[str, Choice] | Misfit:
     choices: dict[str, Choice] = {}
     with trial(fleet):
-        for run in alike:
+        for run in groups:
             found, refusal = place_run(fleet, rules, run, now, nominations, rows)
             choices.update(zip((request.uid for request in run), found, strict=False))
             if refusal is not None:
                 return Misfit(run[len(found)].uid, refusal, len(choices))
-            if run is not alike[-1]:
+            if run is not groups[-1]:
                 enter(fleet, run, found, now)
     return choices
 
@@ -153,16 +155,16 @@ def _draft(
 def place_run(
     fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Mask | None = None
 ) -> tuple[list[Choice], Refusal | None]:
-    """Where requests that are alike go, in order; with why the first that finds no room does not, if one does not.
+    """Return the places of equal requests, in order, and why the first without room has none; None if all have.
 
-    Only on these `rows`, if they are given.
+    With `rows`, only these nodes are used.
     """
     request = run[0]
     board = fleet.board
     ahead = nominations.before(fleet, request)
-    alone = board.decides(request.requirement) or board.rules.relative  # CPUs are chosen with it; scores hang together
-    alike = countable(rules, request) and not alone
-    if len(run) == 1 or not alike or not quota_allows(fleet, rules, request, len(run), ahead):
+    alone = board.decides(request.requirement) or board.rules.relative  # zones decide, or scores are relative
+    together = countable(rules, request) and not alone
+    if len(run) == 1 or not together or not quota_allows(fleet, rules, request, len(run), ahead):
         return _one_by_one(fleet, rules, run, now, nominations, rows)
     with reserving(fleet, ahead):
         table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
@@ -208,7 +210,7 @@ def _place(
 
 
 def enter(fleet: Fleet, requests: Iterable[Request], choices: Iterable[Choice], now: float) -> None:
-    """Charge what was chosen, within the caller's trial."""
+    """Charge the chosen places, within the trial of the caller."""
     for request, choice in zip(requests, choices, strict=True):
         asked, state = request.requirement, AllocationState.ASSUMED
         charged = Allocation(

@@ -1,7 +1,7 @@
-"""How many units of a request fit, counted: from the table of its shape, without placing any of them.
+"""Counts how many units of a request fit, from the table of its shape, without placing any.
 
-No way to place them holds more, so a gang of more members never fits. Exactly as many fit where a unit takes
-whole cards, or one card; units that take parts of several cards may hinder each other.
+The count is an upper bound, so a gang with more members never fits. It is exact if a unit takes whole cards or one
+card. Units that take parts of several cards may hinder each other.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def room(fleet: Fleet, rules: Rules, request: Request) -> Column:
 
 
 def ever(fleet: Fleet, rules: Rules, request: Request) -> int:
-    """How many such requests the fleet has room for when nobody holds anything."""
+    """Return how many such requests fit on the empty fleet."""
     return int(room(fleet.emptied(), rules, request).sum())
 
 
 def runs(requests: Iterable[Request]) -> Iterator[list[Request]]:
-    """Requests that follow each other and are placed alike: equal in all that decides."""
+    """Yield runs of consecutive requests that are equal in all that decides their placement."""
     for _, alike in groupby(requests, key=what_decides):
         yield list(alike)
 
 
 def what_decides(request: Request) -> tuple[object, ...]:
-    """All of a request that says where it may go: equal for requests that are placed alike."""
+    """Return all of a request that decides its placement: equal for equivalent requests."""
     claim = request.claim
     return request.requirement, request.strategy, claim.namespace, claim.promise, claim.priority
 
@@ -70,7 +70,7 @@ def _quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> b
 
 
 def over_quota(fleet: Fleet, rules: Rules, request: Request, places: Iterable[Sequence[str]]) -> tuple[Rejection, ...]:
-    """Why a namespace may not have such requests at all of these places, each of some cards; empty if it may."""
+    """Return why the quota of a namespace refuses such requests at all of these places; empty if it does not."""
     namespace, more = request.claim.namespace, Usage()
     for gpus in places:
         asked = asked_on(fleet, request, [fleet.card_of[uuid] for uuid in gpus])
@@ -82,10 +82,10 @@ def over_quota(fleet: Fleet, rules: Rules, request: Request, places: Iterable[Se
 
 
 def summable(rules: Rules, request: Request) -> bool:
-    """Whether room for such a request is a matter of sums over the columns of the books."""
+    """Return whether room for such a request follows from sums over the columns of the books."""
     return not rules.oversubscription and request.requirement.cards.isolation is not Isolation.PARTITIONED
 
 
 def countable(rules: Rules, request: Request) -> bool:
-    """Whether several such requests can be chosen at once: by sums, and one node's score says nothing of another."""
+    """Return whether several such requests can be placed at once: by sums, with independent scores of nodes."""
     return summable(rules, request) and rules.strategy_of(request).stateless

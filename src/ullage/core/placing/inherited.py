@@ -1,6 +1,6 @@
-"""What places take over from allocations that leave for them, so that nothing is charged twice.
+"""What places inherit from allocations that leave for them, so that nothing is charged twice.
 
-It is cpu and memory of a node, one of its slots, amounts of cards, and the user that one who leaves is of a card.
+That is cpu and memory of a node, one of its slots, amounts of cards, and one user of a card.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ullage.model.part import Isolation
 
 @dataclass(slots=True)
 class Spare:
-    """What the books count twice while places and those who leave are both charged: slots by row, and quota usage."""
+    """What is charged twice while places and leaving allocations are in the books: slots by row, and quota usage."""
 
     slots: Counter[int] = field(default_factory=Counter)
     usage: list[tuple[str, Usage]] = field(default_factory=list)
@@ -46,10 +46,10 @@ def _grown(charge: Charge, more: Charge | None) -> Charge:
 
 
 class _Held:
-    """What some hold of nodes and cards, and is not taken off a place yet.
+    """What leaving allocations hold of nodes and cards, and no place has inherited yet.
 
-    `grown` is by uid and card what one who leaves is to hold more, so that a place that is not held altogether is no
-    user more: it comes in place of that one.
+    `grown` is, by uid and card, the amount by which a leaving allocation grows where a place inherits only a part: the
+    place comes instead of that user, and is no further one.
     """
 
     def __init__(self, allocations: Iterable[Allocation]) -> None:
@@ -70,7 +70,7 @@ class _Held:
                 self._users[gpu, charge.isolation].append(held.id)
 
     def take_off(self, place: Allocation) -> Allocation | None:
-        """The place without what is held of it; None if it asks for no cards and all of it is."""
+        """Return the place without what it inherits; None if it requests no cards and inherits all."""
         asked, node = place.requirement, place.node
         cpu, memory = _take(self._cpu, node, asked.cpu_milli), _take(self._memory, node, asked.memory_bytes)
         cards = list(self._cards_of(place))
@@ -81,7 +81,7 @@ class _Held:
         return replace(place, requirement=left, gpus=tuple(gpu for gpu, _ in cards), charges=charges)
 
     def leaves_slot(self, node: str) -> bool:
-        """Whether one of them gives its slot on a node to a place; each gives it once."""
+        """Return whether a leaving allocation gives its slot on a node to a place; each gives it once."""
         self._slots[node] -= 1
         return self._slots[node] >= 0
 
@@ -95,9 +95,9 @@ class _Held:
                     yield gpu, left
 
     def _succeeds(self, gpu: str, left: Charge | None) -> bool:
-        """Whether a place comes to a card for one of them, kept apart in the same way, who holds the rest of it too.
+        """Return whether a place replaces one leaving user of a card with the same isolation that also holds the rest.
 
-        Else others could come to the card who are not, and a partition has a slot of its own.
+        Otherwise users with another isolation could come to the card, and a partition needs a slot of its own.
         """
         if left is None or left.isolation is Isolation.PARTITIONED or not self._users[gpu, left.isolation]:
             return False
@@ -115,7 +115,7 @@ class _Held:
 
 
 def _take(held: Counter[str], key: str, amount: int) -> int:
-    """What of an amount is more than is held there; that much of what is held is used up."""
+    """Return the part of an amount that exceeds what is held, and use up what is held."""
     covered = min(amount, held[key])
     held[key] -= covered
     return amount - covered

@@ -1,6 +1,6 @@
-"""Requests that are nominated, and places that sessions are promised: who comes before whom.
+"""Nominated requests, places promised to sessions, and their order.
 
-A request is nominated when somebody gives way to it. Times are seconds of the caller's clock.
+A request is nominated when others are evicted for it. Times are seconds of the clock of the caller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ullage.model.claim import Claim, Request
 from ullage.model.nomination import Nomination
 
 NOMINATED_TTL_S = 1800.0
-"""How long room is kept for a request that nobody asks for again."""
+"""Seconds for which room is reserved for a request that is not made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Promised:
 
 
 Ahead = Nomination | Promised
-"""Whoever comes before a request."""
+"""An entry with precedence over a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nominations:
-    """The requests that room is kept for, one entry per uid; those that are placed by now count no more.
+    """The requests for which room is reserved, one entry for each uid. Requests that are placed no longer count.
 
     `sessions` are places that sessions wait for: no request gets them.
     """
@@ -41,7 +41,7 @@ class Nominations:
     sessions: tuple[Promised, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether room is kept for anybody."""
+        """Whether any room is reserved."""
         return bool(self.entries or self.sessions)
 
     def with_(self, nomination: Nomination) -> Nominations:
@@ -53,16 +53,16 @@ class Nominations:
         return replace(self, entries=tuple(entry for entry in self.entries if entry.request.uid not in uids))
 
     def of(self, uid: str) -> Nomination | None:
-        """The entry of a request."""
+        """Return the entry of a request; None if there is none."""
         return next((entry for entry in self.entries if entry.request.uid == uid), None)
 
     def waiting(self, fleet: Fleet) -> list[Nomination]:
-        """Those that are not placed, the first to be served first."""
+        """Return the entries of requests that are not placed, in the order in which they are served."""
         found = (e for e in self.entries if e.request.uid not in fleet.ledger or self.moving(fleet, e.request.uid))
         return sorted(found, key=lambda entry: _rank(entry.request.claim, entry.request.uid))
 
     def moving(self, fleet: Fleet, uid: str) -> bool:
-        """Whether a request leaves its place for one that is held for it."""
+        """Return whether a request leaves its place for another one that is reserved for it."""
         entry, known = self.of(uid), fleet.ledger.get(uid)
         return entry is not None and entry.hold and known is not None and known.state is AllocationState.RELEASING
 
@@ -71,10 +71,11 @@ class Nominations:
         return tuple(entry.request.uid for entry in self.entries if entry.since + NOMINATED_TTL_S <= now)
 
     def before(self, fleet: Fleet, request: Request) -> list[Ahead]:
-        """Those whose room this request must leave alone: sessions, and whoever others gave way to.
+        """Return the entries whose room this request may not take.
 
-        Of the other requests those of higher priority, and those of its gang that are equal to it. Of those that are
-        `first_come` also whoever is equal to it and was nominated before it.
+        These are sessions, and requests for which others were evicted. Also requests of higher priority, and those of
+        its own gang with equal priority. A `first_come` entry also precedes requests of equal priority that were
+        nominated later.
         """
         if not self:
             return []
@@ -88,11 +89,11 @@ class Nominations:
         return [*self.sessions, *entries]
 
     def all(self, fleet: Fleet) -> list[Ahead]:
-        """Everybody whom room is kept for."""
+        """Return all entries for which room is reserved."""
         return [*self.sessions, *self.waiting(fleet)]
 
     def owed(self, uids: Collection[str], fleet: Fleet | None = None) -> bool:
-        """Whether others gave way to any of these; with `fleet` only on nodes that take work."""
+        """Return whether others were evicted for any of these; with `fleet`, only on schedulable nodes."""
         nodes = {entry.node for entry in self.entries if entry.owed and entry.request.uid in uids}
         if fleet is None:
             return bool(nodes)

@@ -1,8 +1,8 @@
-"""What each node has to offer one request: how good it would be there, or why it cannot be.
+"""The offer of each node for one request: its score, or why it does not fit.
 
-For who picks the node itself, as the scheduler of a cluster does: it asks about thousands of nodes, and soon
-again for a request like the last one, when few nodes have changed. So what was told of a node is kept until
-that node changes, where nothing but the books decides, and of nodes that are alike one is looked at.
+This serves callers that pick the node themselves, as the scheduler of a cluster does. It asks about thousands of nodes,
+and soon again for an equal request, when few nodes have changed. So the verdict on a node is cached until the node
+changes, and of equivalent nodes only one is examined.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection
 
 _FEW = 8
-"""So many nodes and fewer are looked at one by one."""
+"""Up to this number, nodes are examined one by one."""
 
 _MOST_KEPT = 64
-"""Cases of one shape whose answers are kept at a time."""
+"""Maximum number of cases of one shape whose verdicts are cached."""
 
-_MOST_KINDS = 4096
-"""Kinds of nodes whose answers are kept at a time, for one case."""
+_MOST_CLASSES = 4096
+"""Maximum number of node classes whose verdicts are cached for one case."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """Why a node cannot take a request, told alike for all nodes of which the same is true.
+    """Why a node does not fit a request: one value for all nodes with the same reasons.
 
-    `rejections` are those of its cards, which have numbers instead of names, and tell what was needed and not what
-    there was; `cards` is how many it has; `helps` is whether freed capacity there, or a change of quota, could help.
+    `rejections` are those of its cards. These have numbers instead of names, and say what was needed but not what
+    there was. `cards` is their number. `helps`: whether freed capacity on the node, or a change of quota, could help.
     """
 
     rejections: tuple[Rejection, ...]
@@ -55,20 +55,20 @@ class NodeRefusal:
 
     @classmethod
     def of(cls, code: Code, cure: Cure) -> NodeRefusal:
-        """One for a node as a whole."""
+        """Return the refusal of a node as a whole."""
         return cls((Rejection(code, cure),), 1, cure is Cure.CAPACITY)
 
     @property
     def counts(self) -> dict[Code, int]:
-        """Cards by what was said of them first."""
+        """The number of cards by their first rejection."""
         return Counter({rejection.gpu: rejection.code for rejection in reversed(self.rejections)}.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """Per row of the books: the score, `NO_ROOM` where the request cannot be, and which of `refusals` says why.
+    """Arrays with an entry for each row of the books; only the rows in question are valid.
 
-    `refused` is -1 where it can be. Both are told of those rows alone that were asked about.
+    `scores` are `NO_ROOM` where the request does not fit. `refused` is the index of the reason in `refusals`, or -1.
     """
 
     scores: npt.NDArray[np.float64]
@@ -83,28 +83,28 @@ def offers(
     rows: Column | None = None,
     nominations: Nominations = NO_NOMINATIONS,
 ) -> Offers:
-    """What these nodes, or all, offer a request, beside the room that is kept for those who come before it."""
+    """Return the offers of these nodes, or of all, without the room reserved for others that come first."""
     rows = np.arange(len(fleet.nodes)) if rows is None else rows
     sums = decided_by_sums(fleet, rules, request)
     scores = table_for(fleet, rules, request).ranked.copy()
-    told = _told_of(fleet, rules, request) if sums else _Told(fleet, rules, request)
+    verdicts = _verdicts_for(fleet, rules, request) if sums else _Verdicts(fleet, rules, request)
     asked = rows[scores[rows] == NO_ROOM] if sums else rows
     refused = np.full(len(fleet.nodes), -1)
-    refused[asked] = told.of(asked)
+    refused[asked] = verdicts.of(asked)
     ahead = nominations.before(fleet, request)
     if ahead:
         with reserving(fleet, ahead):
             scores = table_for(fleet, rules, request).ranked.copy()
-            if sums and not decided_by_sums(fleet, rules, request):  # a quota has too little beside them
+            if sums and not decided_by_sums(fleet, rules, request):  # quotas do not suffice for these too
                 scores[:] = NO_ROOM
         taken = rows[(scores[rows] == NO_ROOM) & (refused[rows] < 0)]
-        refused[taken] = told.number(NodeRefusal.of(Code.NOMINATED, Cure.CAPACITY))
+        refused[taken] = verdicts.number(NodeRefusal.of(Code.NOMINATED, Cure.CAPACITY))
     scores[refused >= 0] = NO_ROOM
-    return Offers(scores, refused, told.all)
+    return Offers(scores, refused, verdicts.all)
 
 
-class _Told:
-    """What is said of nodes to requests of one case, by number."""
+class _Verdicts:
+    """The verdicts on nodes for requests of one case, by number."""
 
     def __init__(self, fleet: Fleet, rules: Rules, request: Request) -> None:
         self._fleet = fleet
@@ -118,44 +118,44 @@ class _Told:
         self._of_class: dict[NodeClass, int] = {}
         self.all: list[NodeRefusal] = []
 
-    def without_quotas(self) -> _Told:
-        """Ask no quota: what is told is told to every namespace."""
+    def without_quotas(self) -> _Verdicts:
+        """Judge without quotas, so that the verdicts hold for every namespace."""
         self._judged_by = replace(self.rules, quotas=Quotas())
         return self
 
     def of(self, rows: Column) -> Column:
-        """Per row, the number of what speaks against it now, -1 if nothing does."""
+        """Return for each row the number of its present refusal, -1 if it fits."""
         self._numbers[self._fleet.touched_since(self._clock)] = self._unknown
         self._clock = self._fleet.clock
         waiting = rows[self._numbers[rows] == self._unknown]
         if len(waiting) > _FEW and not self.rules.oversubscription:  # what a node promises is its own
-            waiting = self._look_at_kinds(waiting)
+            waiting = self._judge_classes(waiting)
         for row in waiting.tolist():
-            self._numbers[row] = self._look_at(row)
+            self._numbers[row] = self._judge(row)
         numbers: Column = self._numbers[rows]
         return numbers
 
     def number(self, refusal: NodeRefusal) -> int:
-        """The number of what may be said."""
+        """Return the number of a refusal."""
         number = self._known.setdefault(refusal, len(self.all))
         if number == len(self.all):
             self.all.append(refusal)
         return number
 
-    def _look_at_kinds(self, rows: Column) -> Column:
-        """Look at one of all that are alike; those are left whose zones decide, which are each node's own."""
-        kinds, left = node_classes(self._fleet, self._request.requirement, rows, zoned=self._zoned), [rows[:0]]
-        order = np.argsort(kinds, kind="stable")
-        for alike in np.split(rows[order], np.flatnonzero(np.diff(kinds[order])) + 1):
-            found = self._find(alike.item(0))
+    def _judge_classes(self, rows: Column) -> Column:
+        """Judge one node of each class. Return the rows where zones decide: these differ for each node."""
+        classes, left = node_classes(self._fleet, self._request.requirement, rows, zoned=self._zoned), [rows[:0]]
+        order = np.argsort(classes, kind="stable")
+        for same in np.split(rows[order], np.flatnonzero(np.diff(classes[order])) + 1):
+            found = self._find(same.item(0))
             if _by_zones(found):
-                left.append(alike)
+                left.append(same)
             else:
-                self._numbers[alike] = self._against(alike.item(0), found)
+                self._numbers[same] = self._against(same.item(0), found)
         return np.concatenate(left)
 
-    def _look_at(self, row: int) -> int:
-        """What speaks against a node: as was told of one that was like it, or else by every rule."""
+    def _judge(self, row: int) -> int:
+        """Return the number of the refusal of a node, from its class if that is known, else by all rules."""
         kind = (
             None
             if self.rules.oversubscription
@@ -167,7 +167,7 @@ class _Told:
         found = self._find(row)
         known = self._against(row, found)
         if kind is not None and not _by_zones(found):
-            if len(self._of_class) >= _MOST_KINDS:
+            if len(self._of_class) >= _MOST_CLASSES:
                 self._of_class.clear()
             self._of_class[kind] = known
         return known
@@ -178,37 +178,37 @@ class _Told:
     def _against(self, row: int, found: Candidates) -> int:
         if found.by_node:
             return -1
-        return self.number(NodeRefusal(_alike(found.stages), len(self._fleet.cards_on(row)), found.curable))
+        return self.number(NodeRefusal(_without_details(found.stages), len(self._fleet.cards_on(row)), found.curable))
 
 
 def _by_zones(found: Candidates) -> bool:
-    """Whether it mattered what lies in the zones of a node, which is each node's own."""
+    """Return whether the state of zones mattered, which differs for each node."""
     return any(stage.filter == ZONES and stage.reached for stage in found.stages)
 
 
-def _alike(stages: Iterable[Stage]) -> tuple[Rejection, ...]:
-    """What stages said of the cards of one node, without what differs between nodes that are refused alike."""
+def _without_details(stages: Iterable[Stage]) -> tuple[Rejection, ...]:
+    """Return the rejections of the cards of one node without the details in which equivalent nodes differ."""
     by_card: dict[str | None, list[Rejection]] = {}
     for rejection in chain.from_iterable(stage.removed for stage in stages):
         by_card.setdefault(rejection.gpu, []).append(rejection)
-    told = [
+    verdicts = [
         tuple(Rejection(each.code, each.cure, each.needed, mode=each.mode) for each in against)
         for against in by_card.values()
     ]
     return tuple(
-        replace(each, gpu=str(number)) for number, against in enumerate(sorted(told, key=repr)) for each in against
+        replace(each, gpu=str(number)) for number, against in enumerate(sorted(verdicts, key=repr)) for each in against
     ) or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),)
 
 
-def _told_of(fleet: Fleet, rules: Rules, request: Request) -> _Told:
-    """What was told of nodes to requests like this one, whoever asks; the quotas of who asks allow it."""
+def _verdicts_for(fleet: Fleet, rules: Rules, request: Request) -> _Verdicts:
+    """Return the verdicts for requests like this one, of any namespace whose quota allows them."""
     cases = shape_of(fleet, request.requirement).cases
-    key = _Told, id(rules)
-    told = cases.get(key)
-    if not isinstance(told, _Told):
+    key = _Verdicts, id(rules)
+    verdicts = cases.get(key)
+    if not isinstance(verdicts, _Verdicts):
         if len(cases) >= _MOST_KEPT:
             cases.clear()
-        told = cases[key] = _Told(
+        verdicts = cases[key] = _Verdicts(
             fleet, rules, request
         ).without_quotas()  # it keeps the rules, so that their id stays theirs
-    return told
+    return verdicts

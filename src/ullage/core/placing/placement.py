@@ -1,7 +1,7 @@
-"""Where a request goes: one table of room and score per request shape, refreshed row by row.
+"""Chooses nodes and cards from one table of room and scores for each shape of requests.
 
-A shape is what decides placement: equal requirements under one strategy share a table. When an
-allocation touches a node only that row is computed again, so a decision does not rescan the cluster.
+A shape is all that decides placement: equal requirements under one strategy share a table. When an allocation changes
+a node, only the row of that node is computed again, so a decision does not scan the cluster.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Placer:
         else:
             fleet.charge(allocation, cards=cards)
         if also is not None:
-            # It has the room there; where its partition lies is decided here.
+            # There is room on the card; the position of the partition is chosen here.
             also.fleet.charge(allocation, force=True)
         return allocation
 
@@ -105,12 +105,12 @@ class Placer:
         return self._parts if requirement.shares_cards else self._whole
 
     def table(self, requirement: ResourceRequirement) -> Table:
-        """The table of this shape, up to date."""
+        """Return the table of this shape, up to date."""
         return table_of(self.fleet, requirement, self._strategy(requirement), self._cap).refreshed()
 
 
 def _choose_in_both(table: Table, also: Table, closed: Iterable[int]) -> tuple[int, list[int]] | None:
-    """The best node and cards that are free in the books of both tables; none of the nodes that are `closed`."""
+    """Choose the best node and cards that are free in the books of both tables, except on `closed` nodes."""
     ranked = np.where(also.ranked > NO_ROOM, table.ranked, NO_ROOM)
     for row in closed:
         ranked[row] = NO_ROOM
@@ -126,7 +126,7 @@ def _choose_in_both(table: Table, also: Table, closed: Iterable[int]) -> tuple[i
 
 
 def table_of(fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy, cap: int | None = None) -> Table:
-    """The table of a requirement under a strategy; `cap` is as in `Placer`."""
+    """Return the table of a requirement under a strategy; `cap` is as in `Placer`."""
     shape, strategy = shape_of(fleet, requirement), strategy.on(fleet)
     key = (shape, strategy, cap)
     table = fleet.tables.get(key)
@@ -138,7 +138,7 @@ def table_of(fleet: Fleet, requirement: ResourceRequirement, strategy: Strategy,
 
 
 def shapes_under(fleet: Fleet, name: str) -> list[ResourceRequirement]:
-    """Requirements that tables of the strategies of that name are kept for, the newest last."""
+    """Return the requirements with a table under the strategies of that name, the newest last."""
     return list(dict.fromkeys(shape.asked for shape, strategy, _ in _keys(fleet) if strategy.name == name))
 
 
@@ -185,9 +185,9 @@ def warm_strategy(made: Callable[[Fleet], Strategy]) -> None:
 
 
 def _said_of(fleet: Fleet, asked: NodeAffinity, notes: int, own: bool) -> Rows:
-    """What a table says of each node before any look: whether it is not excluded, and what preferred terms add.
+    """Return for each node whether it is not excluded, and what preferred terms add to its score.
 
-    Most tables never write there: one for all requests that ask the same of nodes, but for those that need their `own`.
+    The arrays are shared by all requests with the same terms, except for tables that write to them (`own`).
     """
     known = fleet.tables.get(asked)
     if isinstance(known, np.ndarray) and not own:
@@ -227,15 +227,15 @@ class Table:
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)
         self._own: tuple[Any, ...] = self._rows, self._space, fleet.board.store, self._said, self._tree, strategy.state
         self.partitioned = shape.partitioned
-        """Whether room on a card is not a matter of sums."""
+        """Whether room on a card does not follow from sums."""
         self._mode = mode_asked(shape.asked)
         self._out = np.zeros(shape.asked.gpu_count, dtype=np.int64)
         self._aligned = bool(shape.rows[0, at.NEEDS])
         self._seated = self._aligned and fleet.board.seats(shape.asked)
         self.placed: ZonePlacement | None = None
-        """In which zones the unit lies that was chosen, taken or picked last, and what it has there.
+        """The zones of the last chosen unit, and what it has there.
 
-        None where nobody asked for that: its cards tell their zones, and it has no CPUs of its own.
+        None if they were not requested: its cards imply the zones, and it has no CPUs of its own.
         """
         self._room: Column = np.zeros(0, dtype=np.int64)
         self._room_clock = -1
@@ -247,7 +247,7 @@ class Table:
 
     @property
     def room(self) -> Column:
-        """How many units fit on each node now."""
+        """Return how many units fit on each node now."""
         fleet, since = self._fleet, self._room_clock
         self._room_clock = fleet.clock
         if since < 0:
@@ -316,7 +316,7 @@ class Table:
         return units
 
     def choose(self) -> tuple[int, list[int]] | None:
-        """The best node with room and the cards for one unit there; brings the table up to date first."""
+        """Return the best node with room and the cards for one unit there. The table is updated first."""
         if self.partitioned:
             self.refreshed()
             row = self.best()
@@ -325,7 +325,7 @@ class Table:
         return None if row < 0 else (row, self._seat(row, self._out.tolist()))
 
     def take(self) -> tuple[int, list[int]] | None:
-        """As `choose`, and the columns are charged: `Fleet.enter` must follow. Not for partitions."""
+        """Choose, and charge the columns: `Fleet.enter` must follow. Not for partitions."""
         row, fleet = self._chosen(self._mode), self._fleet
         if row < 0:
             return None
@@ -386,7 +386,7 @@ class Table:
         return go.nonzero()[0].tolist() if fits else None
 
     def charges(self, cards: Sequence[int]) -> tuple[Charge, ...]:
-        """What one unit takes of each of these cards; nothing said for whole ones."""
+        """Return what one unit takes of each of these cards; empty for whole cards."""
         if self._asked.whole:
             return ()
         if self.partitioned:
@@ -395,7 +395,7 @@ class Table:
         return tuple([shares[kinds.item(card, at.KIND)] for card in cards])
 
     def best(self) -> int | None:
-        """The best node with room, the first by name of equal ones; the table must be up to date."""
+        """Return the best node with room, of equal ones the first by name. The table must be up to date."""
         row = winner(self._tree)
         return None if row < 0 else row
 
@@ -420,7 +420,7 @@ class Table:
         return cards
 
     def supplies_free(self, row: int) -> Column:
-        """What is free of each supply in the zones of a node, as a view."""
+        """Return the free amount of each supply in the zones of a node, as a view."""
         return self._fleet.board.free_on(row)
 
     def pick_among(self, row: int, eligible: Sequence[int]) -> list[int] | None:
@@ -438,11 +438,11 @@ class Table:
         return self._seat(row, self._strategy.pick(self._fleet, row, self._shape, eligible))
 
     def terms(self, row: int) -> dict[str, float]:
-        """What decides about a node with room (see `Strategy.terms`); the table must be up to date."""
+        """Return the terms of the score of a node with room (see `Strategy.terms`). The table must be up to date."""
         return self._strategy.terms(self._fleet, row, self._shape, self.eligible(row))
 
     def score(self, row: int, eligible: list[int]) -> float:
-        """How good a node is: the strategy's score and what the preferred terms add; the table must be up to date."""
+        """Return the score of a node: that of the strategy plus preferred terms. The table must be up to date."""
         if self.ranked.item(row) > NO_ROOM and eligible == self.eligible(row):
             return self.ranked.item(row)
         return self._strategy.node(self._fleet, row, self._shape, eligible) + self._said.item(row, at.BONUS)

@@ -10,7 +10,7 @@ from ullage.model.error import invalid
 
 
 class Order(StrEnum):
-    """How equal priorities are ordered inside a queue: by dominant share, or by creation."""
+    """The order of equal priorities in a queue: by dominant share, or by creation."""
 
     DRF = "drf"
     FIFO = "fifo"

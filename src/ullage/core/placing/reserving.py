@@ -92,9 +92,9 @@ def _charge(fleet: Fleet, places: Iterable[Allocation]) -> None:
 
 
 class _Reserved(NamedTuple):
-    """What is kept for one: its places, who leaves for them, and what that counts in the quota of a namespace.
+    """What is reserved for one entry: its places, who leaves for them, and the usage of the quota of a namespace.
 
-    Without a namespace it counts in none.
+    Without a namespace it counts in no quota.
     """
 
     places: tuple[Allocation, ...]
@@ -104,7 +104,7 @@ class _Reserved(NamedTuple):
 
 
 def _enter(fleet: Fleet, ahead: Ahead) -> _Reserved:
-    """Charge what is kept for one, within the caller's trial."""
+    """Charge what is reserved for one entry, within the trial of the caller."""
     if isinstance(ahead, Promised):
         there = tuple(place for place in ahead.places if fleet.card_of.keys() >= set(place.gpus))
         found = _Reserved(there, ahead.leaving)
@@ -118,9 +118,9 @@ def _enter(fleet: Fleet, ahead: Ahead) -> _Reserved:
 
 
 def _leaving_for(fleet: Fleet, nomination: Nomination) -> Iterator[str]:
-    """Yield who leaves for a request: its victims, it itself if it moves, and whoever moves off whole cards of its.
+    """Yield who leaves for a request: its victims, itself if it moves, and allocations that move off its whole cards.
 
-    Where a place is held on a part of a card it is free there already, and waits for nobody.
+    A place on a part of a card is free already, and waits for no allocation.
     """
     yield from (victim.uid for victim in nomination.victims)
     if nomination.hold and nomination.owed:
@@ -140,7 +140,7 @@ def _each_once(found: Sequence[_Reserved]) -> list[_Reserved]:
 
 
 def _usage_beyond(fleet: Fleet, nomination: Nomination, keep: Allocation) -> Usage:
-    """What a request will count in the quota of its namespace, less what victims count there, or it itself."""
+    """Return what a request will add to the usage of its quota, without what its victims and itself use now."""
     claim = nomination.request.claim
     usage = fleet.usage_of(replace(keep, claim=claim))
     leaving = (nomination.request.uid, *(victim.uid for victim in nomination.victims))
@@ -167,7 +167,7 @@ def _counted(fleet: Fleet, more: Sequence[tuple[str, Usage]]) -> Iterator[None]:
 
 
 def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
-    """The entry that keeps the room of a nominated request; None if its node has nothing for it."""
+    """Return the allocation that reserves the room of a nominated request; None if its node has no place for it."""
     request, row = nomination.request, fleet.row_of.get(nomination.node)
     if row is None:
         return None
@@ -191,9 +191,9 @@ def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
 
 
 def _best_fit(fleet: Fleet, row: int, request: Request) -> tuple[tuple[str, ...], tuple[Charge, ...]]:
-    """Cards of a node where least is left beside the request, counting those who leave as gone.
+    """Return the cards of a node with the least free room after the request, counting leaving allocations as gone.
 
-    If they are fewer than asked, those with the most room stand in for the others.
+    If fewer cards fit than are requested, the cards with the most room represent the others.
     """
     asked = request.requirement
     with trial(fleet):
@@ -209,7 +209,7 @@ def _best_fit(fleet: Fleet, row: int, request: Request) -> tuple[tuple[str, ...]
 
 
 def _left_beside(fleet: Fleet, card: int, request: Request) -> float:
-    """What of a card is left beside the request: the sum of both fractions; below 0 if it does not fit."""
+    """Return the free room of a card after the request: the sum of both fractions, below 0 if it does not fit."""
     (compute, vram), _ = amounts_on(fleet, card, request)
     compute_left = (int(fleet.compute_free[card]) - compute) / max(1, int(fleet.compute_total[card]))
     return compute_left + (int(fleet.vram_free[card]) - vram) / max(1, int(fleet.vram_total[card]))

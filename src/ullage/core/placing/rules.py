@@ -15,7 +15,7 @@ from ullage.model.oversubscription import Oversubscription
 WORKERS_PER_NODE = 256
 
 PROTECTED_S = 60.0
-"""How long whoever others gave way to is shielded, unless a rule says otherwise."""
+"""Seconds for which a request that evicted others is protected, by default."""
 
 WHOLE_BY = "node-compact-gpu-low-load"
 """The strategy of requests for whole cards and for partitions, if nobody names one."""
@@ -23,19 +23,17 @@ WHOLE_BY = "node-compact-gpu-low-load"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How requests for cards are judged.
+    """The rules by which requests for cards are placed.
 
-    `strategies` maps a pool to its strategy, `strategy` is that of the others: a name, or a strategy with a
-    state of its own; with None parts of cards go by `leftover` and all else by the default for whole cards.
-    `weights` of a pool, or of "" for the others, are those of vram and compute in named
-    strategies by load. `workers_per_node` is the most allocations a node may have, 0 for any number, None for
-    as many as it says itself.
-    `oversubscription` maps a pool, or "" for the others, to what its nodes may promise (none: as much as
-    anybody asks); `disks` are the bytes of disk per node that count for it. `preempt_cluster_wide` lets a
-    request evict work of any namespace, not only of its own; `min_available` is how many workers of a
-    (namespace, workload) eviction leaves, wherever possible. Whoever others gave way to is shielded for
-    `protected_s` once it has its cards. With `any_pool` a request may name a pool that no card is in, as nodes come and
-    go.
+    `strategies` maps a pool to its strategy, and `strategy` applies to other pools: a name, or a strategy with a state
+    of its own. With None, parts of cards are placed by `leftover` and all else by the default for whole cards.
+    `weights` of a pool, or of "" for other pools, are those of vram and compute in named strategies by load.
+    `workers_per_node` is the maximum number of allocations of a node: 0 for any number, None for what the node states.
+    `oversubscription` maps a pool, or "" for other pools, to what its nodes may promise: without an entry, any amount.
+    `disks` are the bytes of disk of each node that count for it. `preempt_cluster_wide` lets a request evict work of
+    any namespace, not only of its own. `min_available` is the number of workers of a (namespace, workload) that
+    evictions leave, if possible. A request that evicted others is protected for `protected_s` seconds once it has its
+    cards. With `any_pool`, a request may name a pool without cards, as nodes come and go.
     """
 
     strategy: str | Strategy | None = None
@@ -51,10 +49,10 @@ class Rules:
     any_pool: bool = False
 
     def strategy_of(self, request: Request) -> Strategy:
-        """The request's own strategy, or its pool's, with the weights of the pool.
+        """Return the strategy of the request, or of its pool, with the weights of the pool.
 
         Raises:
-            InvalidRequest: there is none of that name.
+            InvalidRequest: there is no strategy of that name.
 
         """
         pool = request.requirement.cards.pool or ""

@@ -1,4 +1,4 @@
-"""Where one request for cards goes: one way to place it, whoever asks."""
+"""Places one request for cards: the same function for all callers."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class _Case:
         self._counts_differ = asked.cards.isolation is Isolation.PARTITIONED
         self._request = request
         self.simple = not rules.oversubscription and not self._counts_differ
-        """Whether the columns say all that decides."""
+        """Whether the columns of the books decide alone."""
 
     def sums_allow(self, namespace: str) -> bool:
-        """Whether the quotas allow the request wherever it goes, and promises do not depend on the card it gets."""
+        """Return whether quotas allow the request on any card, and oversubscription does not depend on the card."""
         if self._promises_differ:
             return False
         quotas = self.rules.quotas
@@ -59,17 +59,17 @@ class _Case:
 
     @cached_property
     def _most(self) -> Asked | None:
-        """What one counts for in quotas at most, wherever it goes; None if it goes nowhere.
+        """Return the most that one request counts in quotas on any cards; None if it fits nowhere.
 
-        Cards of one kind count the same, so one of each kind is asked about, as if all that the request takes
-        were like it: no mixture counts for more than the largest of these.
+        Cards of one kind count the same, so one card of each kind is examined, as if all cards of the request were of
+        that kind: no mixture counts more than the largest of these.
         """
         kinds, count = shape_of(self._fleet, self._asked).kinds, self._asked.gpu_count
         asked = [asked_on(self._fleet, self._request, [card] * count) for card in kinds]
         return reduce(Asked.most, asked) if asked else None
 
     def table(self) -> Table:
-        """The table of the requests, under the strategy as it decides on these books now."""
+        """Return the table of the requests under the strategy in force."""
         strategy = self._strategy.on(self._fleet)
         if self._made is None or self._made[0] is not strategy:
             self._made = strategy, table_of(self._fleet, self._asked, strategy, self.rules.cap)
@@ -92,7 +92,7 @@ def _case_of(fleet: Fleet, rules: Rules, request: Request) -> _Case:
 
 
 def decided_by_sums(fleet: Fleet, rules: Rules, request: Request) -> bool:
-    """Whether the table of the request says of each node all that decides."""
+    """Return whether the table of the request decides alone."""
     case = _case_of(fleet, rules, request)
     return case.simple and case.sums_allow(request.claim.namespace)
 
@@ -114,12 +114,12 @@ def score(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Se
 
 
 def terms(fleet: Fleet, rules: Rules, request: Request, node: str) -> dict[str, float]:
-    """What decides about a node with room, where that is more than its score."""
+    """Return the terms of the score of a node with room, if there is more than one."""
     return table_for(fleet, rules, request).terms(fleet.row_of[node])
 
 
 def select(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Sequence[str]]) -> Choice | Refusal:
-    """The best node with enough candidates, and on it the best cards; ties by name."""
+    """Return the best node with enough candidates, and its best cards; ties by name."""
     count = request.requirement.gpu_count
     enough = {node: uuids for node, uuids in by_node.items() if len(uuids) >= count}
     if not enough:
@@ -208,9 +208,9 @@ class Taken(NamedTuple):
 
 
 def take(fleet: Fleet, rules: Rules, request: Request) -> Taken | None:
-    """What `place` would choose, with the columns charged for it: `Fleet.enter` must follow.
+    """Return the choice of `place`, and charge the columns: `Fleet.enter` must follow.
 
-    None if it is not so simple, or nothing fits: `place` says which.
+    Return None if the table does not decide alone, or nothing fits: `place` finds out which.
     """
     if not decided_by_sums(fleet, rules, request):
         return None
@@ -220,7 +220,7 @@ def take(fleet: Fleet, rules: Rules, request: Request) -> Taken | None:
 
 
 def _choose_promised(fleet: Fleet, rules: Rules, request: Request, table: Table) -> tuple[int, list[int]] | None:
-    """The best node with room that may promise what the request may use; the same on all cards of a node."""
+    """Return the best node with room whose oversubscription allows the limits of the request."""
     for row in np.argsort(-table.refreshed().ranked, kind="stable").tolist():
         if table.ranked[row] == NO_ROOM:
             break
@@ -255,5 +255,5 @@ def placement_of(fleet: Fleet, asked: ResourceRequirement, choice: Choice) -> Zo
 
 
 def table_for(fleet: Fleet, rules: Rules, request: Request) -> Table:
-    """The table of the request, up to date."""
+    """Return the table of the request, up to date."""
     return table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap).refreshed()

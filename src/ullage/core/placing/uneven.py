@@ -18,7 +18,7 @@ NO_AMOUNTS: Mapping[str, int] = {}
 
 
 def lacking(fleet: Fleet, vram: Mapping[str, int], held: Allocation | None = None) -> tuple[Rejection, ...]:
-    """What these bytes by card fall short of, where `held` is given back first; of a card that is not known nothing."""
+    """Return what is missing for these bytes by card once `held` is freed. Unknown cards are ignored."""
     own = {} if held is None else {uuid: charge.vram for uuid, charge in zip(held.gpus, held.charges, strict=False)}
     short = []
     for uuid, need in vram.items():
