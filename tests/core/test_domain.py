@@ -76,11 +76,14 @@ def test_the_deepest_level_with_room_for_all(blocks, count, racks):
 
 def test_members_that_come_late_stay_in_the_rack_then_in_the_block():
     fleet = cluster((4, 4), (8,))
-    assert racks_of(fit_together(fleet, Rules(), members(2, domain=LEVELS), NOW, beside=["b0r1n0"])) == ["b0r1"]
-    assert racks_of(fit_together(fleet, Rules(), members(6, domain=LEVELS), NOW, beside=["b0r1n0"])) == ["b0r0", "b0r1"]
-    apart = fit_together(fleet, Rules(), members(2, domain=LEVELS), NOW, beside=["b0r1n0", "b1r0n0"])
+    assert racks_of(fit_together(fleet, Rules(), members(2, domain=LEVELS), NOW, neighbours=["b0r1n0"])) == ["b0r1"]
+    assert racks_of(fit_together(fleet, Rules(), members(6, domain=LEVELS), NOW, neighbours=["b0r1n0"])) == [
+        "b0r0",
+        "b0r1",
+    ]
+    apart = fit_together(fleet, Rules(), members(2, domain=LEVELS), NOW, neighbours=["b0r1n0", "b1r0n0"])
     assert set(racks_of(apart)) <= {"b0r1", "b1r0"}
-    assert len(racks_of(fit_together(fleet, Rules(), members(14, domain=LEVELS), NOW, beside=["b0r1n0"]))) == 3
+    assert len(racks_of(fit_together(fleet, Rules(), members(14, domain=LEVELS), NOW, neighbours=["b0r1n0"]))) == 3
 
 
 def test_the_name_of_a_node_is_a_level_too():
@@ -130,10 +133,10 @@ def test_a_level_that_is_wider_than_the_required_one_does_not_widen_it():
 def test_who_comes_late_finds_room_in_the_domain_or_nowhere():
     fleet = cluster((3,), (8,))
     beside = ["b0r0n0"]
-    assert racks_of(fit_together(fleet, Rules(), members(3, within="rack"), NOW, beside=beside)) == ["b0r0"]
-    refused = fit_together(fleet, Rules(), members(4, within="rack"), NOW, beside=beside)
+    assert racks_of(fit_together(fleet, Rules(), members(3, within="rack"), NOW, neighbours=beside)) == ["b0r0"]
+    refused = fit_together(fleet, Rules(), members(4, within="rack"), NOW, neighbours=beside)
     assert told(refused) == (Code.GANG_DOMAIN, Cure.NODE_CHANGE, 4, 3)
-    apart = fit_together(fleet, Rules(), members(1, within="rack"), NOW, beside=["b0r0n0", "b1r0n0"])
+    apart = fit_together(fleet, Rules(), members(1, within="rack"), NOW, neighbours=["b0r0n0", "b1r0n0"])
     assert told(apart) == (Code.GANG_DOMAIN, Cure.NODE_CHANGE, 1, 0)
 
 

@@ -205,9 +205,9 @@ def test_a_domain_that_nobody_names_leaves_nodes_alone():
 
 
 def test_members_that_come_late_are_put_beside_those_that_run():
-    found = fit_together(racks(3, 1, 2), Rules(), members(4, domain="rack"), NOW, beside=["r2n0"])
+    found = fit_together(racks(3, 1, 2), Rules(), members(4, domain="rack"), NOW, neighbours=["r2n0"])
     assert racks_of(found) == ["r2"]
-    found = fit_together(racks(1, 1, 1), Rules(), members(6, domain="rack"), NOW, beside=["r2n0"])
+    found = fit_together(racks(1, 1, 1), Rules(), members(6, domain="rack"), NOW, neighbours=["r2n0"])
     assert racks_of(found) == ["r0", "r2"]
 
 

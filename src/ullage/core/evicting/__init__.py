@@ -1,1 +1,1 @@
-"""Who gives way: to a request, a gang, a session, or so that wide requests fit."""
+"""Eviction: for a request, a gang or a session, and moves so that wide requests fit."""

@@ -1,8 +1,8 @@
-"""One node: all that may go is released; if that is enough, the cheapest set is found (`core/evicting/clearing.py`).
+"""The search for victims on one node: all evictable allocations are released, then as many as possible are put back.
 
-Where quotas or partitions decide, all are put back one by one, the dearest first, as long as the request still fits.
-Released allocations never take room away, so whoever is left is needed, and no part of the set would do. The books are
-as before after each function.
+`core/evicting/clearing.py` finds the cheapest set. Where quotas or partitions decide, allocations are put back one by
+one, the most expensive first, as long as the request still fits. Releasing never takes room away, so every remaining
+victim is needed. Every function leaves the books as they were.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _BY_COUNT = ("same-node", "zones")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What was tried on one node: how many could be evicted, who could not be and why, and what came of it.
+    """The result on one node: the number of evictable allocations, and of the others for each reason.
 
-    Either `refusal` says why the request does not fit with all of them gone, or `victims` and their
-    `cost` say what it takes; no part of these victims would do. With `up_to` only those of at most that
-    priority were tried: a set with others would be dearer than that of another node.
+    Either `refusal` says why the request does not fit even without all of them, or `victims` are a minimal set with
+    its `cost`. With `up_to`, only victims of at most that priority were tried: a set with others would cost more than
+    that of another node.
     """
 
     node: str
@@ -51,8 +51,11 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One request on one set of books, the usage at the start, and whether node and quota judge all cards alike."""
+class EvictionContext:
+    """One request on one set of books.
+
+    `before` is the usage of quotas at the start. `same_on_all_cards`: node and quota give all cards one verdict.
+    """
 
     fleet: Fleet
     rules: Rules
@@ -64,8 +67,8 @@ class Look:
     clearing: Clearing | None
 
     @classmethod
-    def of(cls, fleet: Fleet, rules: Rules, request: Request, now: float, budgets: Budgets) -> Look:
-        """A look at the books as they are now."""
+    def of(cls, fleet: Fleet, rules: Rules, request: Request, now: float, budgets: Budgets) -> EvictionContext:
+        """Return the context for the present books."""
         bound = bool(rules.quotas.levels(request.claim.namespace)) or bool(rules.oversubscription)
         same = not bound or (same_on_all_cards(request) and not rules.quotas.count_cores(request.claim.namespace))
         sums = summable(rules, request) and quota_allows(fleet, rules, request, 1)
@@ -73,21 +76,23 @@ class Look:
         return cls(fleet, rules, request, now, budgets, dict(fleet.usage), same, clearing)
 
     def used(self) -> Used:
-        """Usage with what the victims gave back; only those of the request's own namespace count."""
+        """Return the usage without the victims; only victims in the namespace of the request count."""
         own = self.request.claim.namespace
         return {**self.before, own: self.fleet.usage.get(own, Usage())}
 
     def find(self, cards: Sequence[int], lock: Stage | None = None) -> Candidates:
-        """Those of the cards that would do now."""
+        """Return those of the cards that fit now."""
         return find_open(self.fleet, self.rules, self.request, cards, lock, self.used())
 
 
-def eligible_of(look: Look, allocations: Iterable[Allocation]) -> tuple[list[Allocation], dict[Shield, int]]:
-    """Those who may be evicted, and how many may not for each reason."""
+def eligible_of(
+    context: EvictionContext, allocations: Iterable[Allocation]
+) -> tuple[list[Allocation], dict[Shield, int]]:
+    """Return the evictable allocations, and the number of others for each reason."""
     eligible: list[Allocation] = []
     shielded: Counter[Shield] = Counter()
     for allocation in allocations:
-        reason = shield(look.rules, look.request, allocation, look.now)
+        reason = shield(context.rules, context.request, allocation, context.now)
         if reason is None:
             eligible.append(allocation)
         else:
@@ -96,101 +101,103 @@ def eligible_of(look: Look, allocations: Iterable[Allocation]) -> tuple[list[All
 
 
 def attempt_on(
-    look: Look,
+    context: EvictionContext,
     row: int,
     eligible: Sequence[Allocation],
     shielded: dict[Shield, int],
     up_to: int | None = None,
 ) -> Attempt:
-    """All that may go is released; if that is enough, as many as possible are put back."""
-    fleet, node = look.fleet, look.fleet.nodes[row].name
+    """Release all evictable allocations. If the request fits then, put back as many as possible."""
+    fleet, node = context.fleet, context.fleet.nodes[row].name
     tried = [allocation for allocation in eligible if up_to is None or claim_of(allocation).priority <= up_to]
-    cards, lock = lock_stays(fleet, look.request, fleet.cards_on(row))
+    cards, lock = lock_stays(fleet, context.request, fleet.cards_on(row))
     with trial(fleet):
         for allocation in tried:
             fleet.release(allocation.id)
-        found = look.find(cards, lock)
+        found = context.find(cards, lock)
         if not found.by_node:
             limit = up_to if len(tried) < len(eligible) else None
             return Attempt(node, len(eligible), shielded, refusal=refusal_of(found), up_to=limit)
-        needed = _needed(look, row, [fleet.card_of[uuid] for uuid in found.by_node[node]], tried)
+        needed = _needed(context, row, [fleet.card_of[uuid] for uuid in found.by_node[node]], tried)
     victims = tuple(victim_of(fleet, allocation, reason) for allocation, reason in needed)
-    cost = cost_of(look.budgets, look.now, node, [allocation for allocation, _ in needed])
+    cost = cost_of(context.budgets, context.now, node, [allocation for allocation, _ in needed])
     return Attempt(node, len(eligible), shielded, victims, cost)
 
 
 def _needed(
-    look: Look, row: int, able: Sequence[int], released: Sequence[Allocation]
+    context: EvictionContext, row: int, able: Sequence[int], released: Sequence[Allocation]
 ) -> list[tuple[Allocation, Rejection]]:
-    """The victims on a node, dearest first, with what the request lacks if one of them stays; all are released."""
-    victims = None if look.clearing is None else look.clearing.victims_on(row, released)
+    """Return the victims, the most expensive first, each with what the request lacks if it stays. All are released."""
+    victims = None if context.clearing is None else context.clearing.victims_on(row, released)
     if victims is None:
-        return _fill_back(look, able, released)
+        return _fill_back(context, able, released)
     needed = []
     for allocation in released:
         if allocation not in victims:
-            look.fleet.charge(allocation, force=True)
+            context.fleet.charge(allocation, force=True)
     for victim in victims:
-        look.fleet.charge(victim, force=True)
-        needed.append((victim, refusal_of(look.find(able)).rejections[0]))
-        look.fleet.release(victim.id)
+        context.fleet.charge(victim, force=True)
+        needed.append((victim, refusal_of(context.find(able)).rejections[0]))
+        context.fleet.release(victim.id)
     return needed
 
 
-def _fill_back(look: Look, able: Sequence[int], released: Sequence[Allocation]) -> list[tuple[Allocation, Rejection]]:
+def _fill_back(
+    context: EvictionContext, able: Sequence[int], released: Sequence[Allocation]
+) -> list[tuple[Allocation, Rejection]]:
     """Put back all but those needed, first the ones beyond their budget, each in order of `worth`.
 
     `able` are the cards that would do with all of them gone. The needed ones, dearest first, with what
     the request lacks if that one stays.
     """
-    count = look.request.requirement.gpu_count
+    count = context.request.requirement.gpu_count
     out = {allocation.id: allocation for allocation in sorted(released, key=worth)}
-    broken = look.budgets.broken(released)
+    broken = context.budgets.broken(released)
     lacks: dict[str, Rejection] = {}
     for beyond_budget in (True, False):
         for uid, allocation in list(out.items()):
-            if uid in lacks or (beyond_budget and broken[look.budgets.key(allocation)] <= 0):
+            if uid in lacks or (beyond_budget and broken[context.budgets.key(allocation)] <= 0):
                 continue
-            look.fleet.charge(allocation, force=True)
-            still_able = _still_able(look, able, allocation)
+            context.fleet.charge(allocation, force=True)
+            still_able = _still_able(context, able, allocation)
             if len(still_able) >= count:
                 able = still_able
                 del out[uid]
-                broken[look.budgets.key(allocation)] -= 1
+                broken[context.budgets.key(allocation)] -= 1
             else:
-                lacks[uid] = refusal_of(look.find(able)).rejections[0]
-                look.fleet.release(uid)
+                lacks[uid] = refusal_of(context.find(able)).rejections[0]
+                context.fleet.release(uid)
     return [(allocation, lacks[uid]) for uid, allocation in out.items()]
 
 
-def _still_able(look: Look, able: Sequence[int], added: Allocation) -> list[int]:
-    """Those of the cards that still do beside one more allocation.
+def _still_able(context: EvictionContext, able: Sequence[int], added: Allocation) -> list[int]:
+    """Return those of the cards that still fit with one more allocation.
 
-    Only its own cards are looked at, and one that stands for all others: on those nothing changed but
-    what node and quota say, which is the same for each. Unless the quota depends on the card.
+    Only its own cards are examined, and one card for all others: there only the verdict of node and quota can change,
+    which is the same for each. If the quota depends on the card, all are examined.
     """
-    fleet, own = look.fleet, set(added.gpus)
-    if fleet.board.decides(look.request.requirement):  # cards of a node are judged together then
-        return [fleet.card_of[uuid] for uuids in look.find(able).by_node.values() for uuid in uuids]
+    fleet, own = context.fleet, set(added.gpus)
+    if fleet.board.decides(context.request.requirement):  # cards of a node are judged together then
+        return [fleet.card_of[uuid] for uuids in context.find(able).by_node.values() for uuid in uuids]
     others = [card for card in able if fleet.cards[card].uuid not in own]
-    looked_at = others[:1] if look.same_on_all_cards else others
+    looked_at = others[:1] if context.same_on_all_cards else others
     touched = [card for card in able if fleet.cards[card].uuid in own]
-    stages = look.find([*looked_at, *touched]).stages
+    stages = context.find([*looked_at, *touched]).stages
     kept_cards = frozenset(next(stage.kept for stage in reversed(stages) if stage.filter not in _BY_COUNT))
-    if look.same_on_all_cards and others and fleet.cards[others[0]].uuid not in kept_cards:
+    if context.same_on_all_cards and others and fleet.cards[others[0]].uuid not in kept_cards:
         return []
     unseen = frozenset(others[len(looked_at) :])
     return [card for card in able if card in unseen or fleet.cards[card].uuid in kept_cards]
 
 
-def choice_of(look: Look, attempt: Attempt) -> Choice:
-    """The cards that the request gets on the node once the victims are gone."""
-    fleet = look.fleet
-    cards, _ = lock_stays(fleet, look.request, fleet.cards_on(fleet.row_of[attempt.node]))
+def choice_of(context: EvictionContext, attempt: Attempt) -> Choice:
+    """Return the cards that the request gets on the node once the victims are gone."""
+    fleet = context.fleet
+    cards, _ = lock_stays(fleet, context.request, fleet.cards_on(fleet.row_of[attempt.node]))
     with trial(fleet):
         for victim in attempt.victims:
             fleet.release(victim.uid)
-        chosen = select(fleet, look.rules, look.request, look.find(cards).by_node)
+        chosen = select(fleet, context.rules, context.request, context.find(cards).by_node)
     assert isinstance(chosen, Choice), "the request fits when its victims are gone"
     return chosen
 
@@ -212,9 +219,9 @@ def find_open(
 
 
 def lock_stays(fleet: Fleet, request: Request, cards: Sequence[int]) -> tuple[list[int], Stage | None]:
-    """The cards that may be candidates, and the stage that removed the others, if there are any.
+    """Return the possible cards, and the stage that removed the others, if any.
 
-    The isolation of a dynamic card is that of its present users, also if all of them were to go.
+    The isolation of a dynamic card stays that of its present users, even if all of them are evicted.
     """
     kept_cards: list[int] = []
     removed: list[Rejection] = []
@@ -231,5 +238,5 @@ def lock_stays(fleet: Fleet, request: Request, cards: Sequence[int]) -> tuple[li
 
 
 def refusal_of(found: Candidates) -> Refusal:
-    """Why there is none."""
+    """Return why there is no candidate."""
     return replace(found.refusal, rejections=found.refusals or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),))

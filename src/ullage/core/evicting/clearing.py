@@ -38,9 +38,9 @@ def warm() -> None:
 
 
 class Cleared(NamedTuple):
-    """Where one unit goes: the node, its cards, who goes for it (dearest first).
+    """The place of one unit: the node, its cards, and its victims, the most expensive first.
 
-    `paid` is what that costs, in the order of `Cost`, and `since` when the oldest of the highest priority was bound.
+    `paid` is the cost, in the order of `Cost`. `since` is when the oldest victim of the highest priority was bound.
     """
 
     row: int
@@ -51,7 +51,7 @@ class Cleared(NamedTuple):
 
 
 class Clearing:
-    """One request on the books as they are when this is made."""
+    """Finds victims for one request, on a copy of the books at the time of its creation."""
 
     def __init__(self, fleet: Fleet, rules: Rules, request: Request, now: float, budgets: Budgets) -> None:
         self._fleet, self._rules, self._request, self._now = fleet, rules, request, now
@@ -91,7 +91,7 @@ class Clearing:
         )
 
     def victims_on(self, row: int, may_go: Collection[Allocation]) -> list[Allocation] | None:
-        """The cheapest set of these on one node without whom a unit fits, dearest first; None if it never does."""
+        """Return the cheapest set of victims on one node, the most expensive first; None if no set suffices."""
         uids, here = {allocation.id for allocation in may_go}, range(*self._there.first[row : row + 2].tolist())
         for entry in here:
             self._status[entry] = self._there.who[entry].id in uids
@@ -101,10 +101,10 @@ class Clearing:
         return victims if found else None
 
     def units(self, count: int) -> list[Cleared]:
-        """Where up to so many units go, each to the node where it costs least with those before it placed.
+        """Return the places of up to `count` units, each on the node where it costs least after those before it.
 
-        Once only: the copies of the books are changed by it. Where a strategy follows the fleet, which the copies
-        are not, cards are picked by best fit.
+        Call it once only: it changes the copies of the books. A strategy that follows the fleet is replaced by best
+        fit, because the copies are not the fleet.
         """
         fleet, asked = self._fleet, self._request.requirement
         strategy = self._rules.strategy_of(self._request)
@@ -163,7 +163,7 @@ class Clearing:
         return numbers, np.array(list(budgets.left.values()), np.int64)
 
     def _locked(self) -> Rows:
-        """The cards whose lock stays although all their users go."""
+        """Return the cards whose isolation stays although all their users are evicted."""
         fleet, locked = self._fleet, np.zeros(len(self._fleet.cards), np.int64)
         for kind, first in enumerate(fleet.kinds):
             if fleet.cards[first].isolation_policy is IsolationPolicy.DYNAMIC:

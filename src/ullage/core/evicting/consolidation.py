@@ -1,15 +1,15 @@
-"""Which allocations to move so that requests for whole cards fit: a plan, in an order that can be carried out.
+"""Plans which allocations to move so that requests for whole cards fit, in an order that can be carried out.
 
-To move is to leave a place and come back at another one. Those move who hold a card that is freed; nobody
-moves only to make room for another one who moves. They go, the largest first, each where it fits tightest.
+An allocation that moves leaves its place and comes back at another one. Only holders of a card that is freed move,
+never an allocation to make room for another move. They move the largest first, each to where it fits tightest.
 
-Whoever moves has room somewhere as the books are. Of all such plans the cheapest is taken (`Cost`): per node
-every set of cards to free is looked at, and units are spread over the nodes so that the sum is least. If somebody
-of that plan finds no place after all, the next cheapest is tried; after some tries room is made for one unit after
-the other, each at least cost, and the plan says so. Quotas are asked for the units of the plan only: who moves holds
-as much as before.
+Every allocation that moves has room somewhere in the present books. Of all such plans the cheapest is taken (`Cost`):
+for each node all sets of cards to free are compared, and units are spread over nodes so that the sum is least. If an
+allocation of that plan finds no place after all, the next cheapest plan is tried. After some tries, room is made for
+one unit after the other, each at least cost, and the plan says so. Quotas apply to the units of the plan only: an
+allocation that moves holds as much as before.
 
-Every trial is rolled back. Times are seconds of the caller's clock.
+Every trial is rolled back. Times are seconds of the clock of the caller.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Who gives way to several requests that belong together: all of their victims are decided at once, or nobody goes.
+"""Finds the victims for several requests that belong together: for all of them at once, or for none.
 
-What fits without victims is placed first. Each of the others takes the node where it costs least, as if it came alone
-after those before it. Where members are equal and each needs a node of its own no other choice of nodes is cheaper:
-the costs of the nodes that are taken, in ascending order, are the smallest there are, compared from the first on.
-The books are as before. Times are seconds of the caller's clock.
+Requests that fit without victims are placed first. Each other one takes the node where it costs least, as if it came
+alone after those before it. If members are equal and each needs a node of its own, no other choice of nodes is cheaper:
+the costs of the chosen nodes in ascending order are minimal, compared from the first on. The books stay as they were.
+Times are seconds of the clock of the caller.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def preempt_together(
     budgets: Budgets = NO_BUDGETS,
     nominations: Nominations = NO_NOMINATIONS,
 ) -> dict[str, Preemption] | Misfit:
-    """Where all of these go, and who goes for each; or the first for which nobody helps."""
+    """Return the places of all these requests with their victims; or the first request for which none suffice."""
     if nominations.entries:
         nominations = nominations.without(*(request.uid for request in requests))
     found: dict[str, Preemption] = {}
@@ -73,7 +73,7 @@ def _leave(
 def _evict(
     fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, budgets: Budgets, nominations: Nominations
 ) -> dict[str, Preemption] | Refusal:
-    """Requests that are alike, none of which fits as it is."""
+    """Return the places and victims of equal requests, none of which fits without victims."""
     request = run[0]
     ahead = nominations.before(fleet, request)
     allowed = quota_allows(fleet, rules, request, len(run), ahead)
@@ -117,7 +117,7 @@ def _together(
 
 
 def _reason(fleet: Fleet, request: Request, row: int, victim: Allocation) -> Rejection:
-    """Why the request does not fit while this one stays: what one of its cards says now, else the node."""
+    """Return why the request does not fit while this victim stays: by one of its cards, else by the node."""
     asked, node = request.requirement, fleet.nodes[row].name
     for uuid in victim.gpus:
         against = CAPACITY.first(fleet, fleet.card_of[uuid], asked)

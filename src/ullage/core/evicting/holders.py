@@ -21,7 +21,7 @@ from ullage.model.claim import Request
 from ullage.model.request import ResourceRequirement
 
 ONE_MORE = 1 << 40
-"""What moving one more costs: more than all cards together, so that the number counts first."""
+"""The cost of one more move: larger than that of all cards together, so that the number of moves counts first."""
 
 _AT_ONCE = 500
 """Holders that one slice enters."""
@@ -46,7 +46,7 @@ class MoveHolders:
         self._priorities: Rows = np.zeros(len(there.who), dtype=np.int64)
         self._number: dict[ResourceRequirement, int] = {}
         self._asks: Rows = np.zeros(len(there.who), dtype=np.int64)
-        """What each of them asks, by its number."""
+        """The requirement of each, by its number."""
 
     @classmethod
     def read(cls, look: MoveContext, movable: Sequence[Allocation]) -> Slices[MoveHolders]:
@@ -66,7 +66,7 @@ class MoveHolders:
         self._asks[some] = [number.setdefault(allocation.requirement, len(number)) for allocation in there]
 
     def _roomy(self) -> Slices[npt.NDArray[np.bool_]]:
-        """Whether there is room anywhere for what each of them asks."""
+        """Return for each requirement whether there is room for it anywhere."""
         roomy = np.zeros(len(self._number), dtype=np.bool_)
         for number, requirement in enumerate(self._number):
             if number % _TABLES_AT_ONCE == 0:
@@ -76,7 +76,7 @@ class MoveHolders:
         return found
 
     def without_room(self) -> Slices[dict[Stays, int]]:
-        """How many might be moved, but have no room anywhere."""
+        """Return how many are movable but have no room anywhere."""
         nowhere = self._may & ~(yield from self._roomy())
         number = len({self.allocations[k].id for k in nowhere.nonzero()[0].tolist()})
         return {Stays.NOWHERE: number} if number else {}
@@ -86,7 +86,7 @@ class MoveHolders:
         self.rows[:, at.MOVABLE] = self._may & (self._priorities <= highest) & (yield from self._roomy())
 
     def settle(self, plan: MovePlan) -> None:
-        """Those who moved move no more, and the cards that were given out stay as they are."""
+        """Fix what was decided: moved allocations move no more, and the chosen cards stay as they are."""
         moved = {move.allocation.id for move in plan.moves}
         self.rows[[allocation.id in moved for allocation in self.allocations], at.MASK] = 0
         fleet = self._look.fleet
@@ -104,13 +104,13 @@ class MoveHolders:
             self.rows, self.stays = before
 
     def of(self, row: int, mask: int) -> list[Allocation]:
-        """Who holds one of these cards of a node."""
+        """Return the holders of these cards of a node."""
         here = range(self.starts.item(row), self.starts.item(row + 1))
         return [self.allocations[holder] for holder in here if self.rows.item(holder, at.MASK) & mask]
 
 
 def _masks(fleet: Fleet, there: Columns) -> Rows:
-    """The cards that each occupant holds on the node where it is met, as bits."""
+    """Return the cards that each occupant holds on its node, as bits."""
     rows = np.repeat(np.arange(len(fleet.nodes)), np.diff(there.first))
     first, after = there.entries[:, victims.FIRST_CHARGE], there.entries[:, victims.AFTER_CHARGE]
     who, cards = np.repeat(np.arange(len(rows)), after - first), there.charges[:, victims.CARD]
@@ -123,7 +123,7 @@ def _masks(fleet: Fleet, there: Columns) -> Rows:
 
 
 def _mask(fleet: Fleet, row: int, gpus: Iterable[str]) -> int:
-    """Those of the cards that are on the node, as bits; all that the kernel does not tell apart are one."""
+    """Return those of the cards that are on the node, as bits. Cards beyond the range of the kernel share one bit."""
     cards, mask = fleet.cards_on(row), 0
     for uuid in gpus:
         card = fleet.card_of.get(uuid, -1)

@@ -1,4 +1,4 @@
-"""Idle executors: whose processes are kept warm for the next session of their kind."""
+"""Idle executors, whose processes are kept for the next session of the same kind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
 
 _Kind = tuple[object, ...]
-"""What makes idle executors interchangeable."""
+"""The key of interchangeable idle executors."""
 
 
 class Idle:

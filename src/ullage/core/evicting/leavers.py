@@ -69,7 +69,7 @@ class Leavers:
                         yield other.id
 
     def _may_stay(self, evictions: dict[str, Eviction], winner: str | None, outlook: Fleet) -> bool:
-        """Whether nobody needs the room of these now or later; if so, it is theirs in the outlook again."""
+        """Return whether no other session needs the room of these. If so, it is theirs in the outlook again."""
         ledger = self._world.fleet.ledger
         if winner is None:
             for place in (ledger[member] for member in evictions if member in ledger):
@@ -94,9 +94,9 @@ class Leavers:
                 yield Evict(member, eviction)
 
     def _winner_of(self, evictions: dict[str, Eviction], own: str | None) -> str | None:
-        """The session that counts on this room now; never their own.
+        """Return the session that counts on this room now; never their own. None if there is none.
 
-        It is another one if the first winner got room elsewhere, or no longer deserves it. None: nobody does.
+        It is another session if the first winner got room elsewhere, or no longer deserves it.
         """
         winners = (eviction.winner for eviction in evictions.values())
         nodes = {place.node for each in evictions if (place := self._world.fleet.ledger.get(each)) is not None}
@@ -109,6 +109,6 @@ class Leavers:
 
 
 def _dearest(gang: Iterable[ExecutorView]) -> tuple[float, str]:
-    """Those that joined their session first stay first."""
+    """Return these in the order in which they stay: the first to join its session comes first."""
     members = list(gang)
     return min(member.bound_at for member in members), members[0].id

@@ -21,7 +21,7 @@ from ullage.model.rejection import Code
 
 
 class Found(NamedTuple):
-    """Who leaves, for the room and for the limit, and the places that are charged in the outlook."""
+    """The victims for the room and for the limit, and the places that are charged in the outlook."""
 
     for_room: tuple[Victim, ...]
     for_limit: tuple[Victim, ...]
@@ -91,7 +91,7 @@ class Limits:
         return tuple([victim for victim in reversed(chosen) if not self._may_stay(victim, claimant)][::-1])
 
     def _may_stay(self, victim: Victim, claimant: Demand) -> bool:
-        """Whether the claimant is below its limit without this one too; if so, it stays."""
+        """Return whether the claimant stays below its limit if this one stays; if so, it stays."""
         self._count_out([victim], -1)
         stays = self._code(claimant) is None
         if not stays:

@@ -15,7 +15,7 @@ from ullage.model.allocation import Allocation, AllocationState
 
 
 class Stays(StrEnum):
-    """Why an allocation is not moved, in the order in which it is judged."""
+    """Why an allocation is not moved, in the order of the checks."""
 
     FOREIGN = "owner-not-known"
     EXECUTOR = "executor-of-a-session"
@@ -76,5 +76,5 @@ def why_stays(fleet: Fleet, allocation: Allocation, now: float, up_to: int | Non
 
 
 def priority_of(allocation: Allocation) -> int:
-    """The priority of whoever holds it; 0 where nobody says."""
+    """Return the priority of its owner; 0 if there is none."""
     return allocation.claim.priority if allocation.claim is not None else 0

@@ -56,15 +56,15 @@ class MoveSearch:
         return search
 
     def most(self) -> int:
-        """How many units could fit at most: if all who may be moved were gone, and what is free were together."""
+        """Return an upper bound of the units that fit: all movable allocations gone, and all free room together."""
         able = self._costs < at.NEVER
         return self._by_sums(int((able * np.arange(self._costs.shape[1])).max(axis=1, initial=0).sum()))
 
     def _by_sums(self, units: int) -> int:
-        """How many of so many units could fit by what is free on all cards together.
+        """Return an upper bound of the units that fit by the free room of all cards together.
 
-        Moves do not change that sum where all cards are equal and none takes more than it has. Elsewhere it says
-        nothing.
+        Moves do not change this sum if all cards are equal and none holds more than its capacity. Otherwise the bound
+        is the number of units.
         """
         fleet, count = self._fleet, self._look.wanted.requirement.gpu_count
         if self._look.rules.oversubscription or len(fleet.kinds) != 1:
@@ -76,10 +76,10 @@ class MoveSearch:
         return units
 
     def cheapest(self) -> Slices[MovePlan | None]:
-        """The first plan by cost in which everybody finds a place.
+        """Return the cheapest plan in which every allocation finds a place.
 
-        What is done to a node is banned, one after the other, to come to all other plans: each of them differs
-        from the one that failed in at least one node.
+        After a failed plan, its decision for each node is excluded in turn: every other plan differs from it in at
+        least one node.
         """
         seen: set[frozenset[Ban]] = {frozenset()}
         waiting: list[tuple[int, int, frozenset[Ban], list[Ban]]] = []
@@ -125,7 +125,7 @@ class MoveSearch:
     # --- where everybody goes ---
 
     def _placed(self, chosen: Sequence[Ban]) -> Slices[MovePlan | None]:
-        """The plan that frees these cards; None if somebody finds no place."""
+        """Return the plan that frees these cards; None if an allocation finds no place."""
         fleet = self._fleet
         leaving = [allocation for row, _, mask in chosen for allocation in self._holders.of(row, mask)]
         if not self._idle_suffice(leaving):
@@ -141,7 +141,7 @@ class MoveSearch:
         return MovePlan(tuple(units), tuple(moves)) if complete else None
 
     def _idle_suffice(self, leaving: Sequence[Allocation]) -> bool:
-        """Whether so many cards can be idle as the units and those who leave need, if only whole ones count."""
+        """Return whether enough cards can be idle for the units and for those who leave, counting whole cards."""
         asked, look = [each.requirement for each in leaving], self._look
         needed = look.units * look.wanted.requirement.gpu_count + sum(each.gpu_count for each in asked if each.whole)
         freed = {uuid for allocation in leaving for uuid in allocation.gpus}
@@ -187,7 +187,7 @@ class MoveSearch:
 
 
 def find_plan(look: MoveContext, holders: MoveHolders, highest: int) -> Slices[MovePlan]:
-    """The plan for all units, or for as many as there is a way for one after the other; none if they are too many."""
+    """Return the plan for all units, or for as many as possible one after the other; None if there are too many."""
     search = yield from MoveSearch.over(look, holders, highest)
     if search.most() < look.units:
         return MovePlan((), ())
@@ -196,7 +196,7 @@ def find_plan(look: MoveContext, holders: MoveHolders, highest: int) -> Slices[M
 
 
 def _one_by_one(look: MoveContext, holders: MoveHolders, highest: int) -> Slices[MovePlan]:
-    """Room for one unit after the other, each at least cost beside those before it; as many as there are ways for."""
+    """Return a plan of one unit after the other, each at least cost after those before it."""
     units: list[Choice] = []
     moves: list[Move] = []
     single = replace(look, units=1)

@@ -18,9 +18,9 @@ from ullage.model.claim import Claim, Request
 
 
 class Cost(NamedTuple):
-    """What a plan costs; the smallest is taken, compared from the first field on.
+    """The cost of a plan, compared from the first field on.
 
-    The highest priority of those who move, how many they are, and how much they hold in thousandths of cards.
+    The highest priority of those who move, their number, and what they hold in thousandths of cards.
     """
 
     highest: int
@@ -39,10 +39,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Consolidation:
-    """Where the units go once the moves are made, in this order; without moves they fit as it is.
+    """The places of the units once the moves are made, in this order. Without moves they fit as it is.
 
-    `age_s` is for how long the one of those who move runs that has run longest; `least` says that no such plan
-    costs less; `stays` counts those who may not be moved.
+    `age_s` is the longest time that an allocation that moves has run. `least`: no such plan costs less. `stays` is the
+    number of allocations that may not be moved, for each reason.
     """
 
     units: tuple[Choice, ...]
@@ -62,10 +62,10 @@ class NoConsolidation(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class MoveQuestion:
-    """How so many requests like the wanted one come to fit; nobody above the priority `up_to` is moved.
+    """Room for `units` requests like the wanted one; no allocation above the priority `up_to` is moved.
 
-    Room is kept for the `nominations`. `tries` are the plans that are thought through before units are looked at one
-    by one, and for each of these.
+    Room is reserved for the `nominations`. `tries` is the number of plans that are examined before units are handled
+    one by one, and for each of these.
     """
 
     wanted: Request
@@ -79,7 +79,7 @@ class MoveQuestion:
 
 @dataclass(frozen=True, slots=True)
 class MoveContext:
-    """What is wanted, on books in which room that is kept for others is charged."""
+    """What is wanted, on books in which room reserved for others is charged."""
 
     fleet: Fleet
     rules: Rules
@@ -94,7 +94,7 @@ class MoveContext:
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """Where units go, and who moves for them; `least` says that no such plan costs less."""
+    """The places of units, and the moves for them; `least` says that no such plan costs less."""
 
     units: tuple[Choice, ...]
     moves: tuple[Move, ...]
@@ -107,7 +107,7 @@ def table_for(look: MoveContext, request: Request) -> Table:
 
 
 def asked_again(allocation: Allocation) -> Request:
-    """What an allocation would ask for again."""
+    """Return the request that an allocation would make again."""
     return Request(allocation.id, allocation.requirement, allocation.claim or Claim(), "best-fit")
 
 

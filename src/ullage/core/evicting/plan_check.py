@@ -1,6 +1,6 @@
-"""Whether a plan of moves can still be carried out after the books changed.
+"""Checks whether a plan of moves can still be carried out after the books changed.
 
-The same functions judge it as found it. The places of the plan are kept: another plan may be cheaper by now.
+The same functions check it that found it. The places of the plan stay: another plan may be cheaper now.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _in_that_order(look: MoveContext, moves: Iterable[Move]) -> bool:
 
 
 def _all_fit(look: MoveContext, found: Consolidation) -> bool:
-    """Return whether the units have their places once all have left, and those who move theirs beside them."""
+    """Return whether the units have their places once all have left, together with the places of those who move."""
     fleet, next_place = look.fleet, {move.allocation.id: move.to for move in found.moves}
     with trial(fleet):
         for uid in next_place:

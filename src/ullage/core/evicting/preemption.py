@@ -1,8 +1,7 @@
-"""Who gives way to a request of higher priority that finds no room: looks at the books.
+"""Finds the victims for a request that has no room. Nothing changes in the books.
 
-Victims are of one node. Of all nodes the one with the cheapest set is taken (`Cost`); what is done on one node is in
-`core/evicting/attempt.py`. Every trial is rolled back: after each function the books are as before it. Times are
-seconds of the caller's clock.
+All victims are on one node: that with the cheapest set (`Cost`). `core/evicting/attempt.py` searches one node. Every
+trial is rolled back. Times are seconds of the clock of the caller.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ullage.core.books.slices import Slices, at_once
 from ullage.core.books.trial import trial
 from ullage.core.evicting.attempt import (
     Attempt,
-    Look,
+    EvictionContext,
     attempt_on,
     choice_of,
     eligible_of,
@@ -48,9 +47,9 @@ _NODES_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Where the request goes once the victims are gone; without victims it fits as it is.
+    """The place of the request once the victims are gone. Without victims, it fits as it is.
 
-    `without` says why it does not fit without them, `attempts` what was tried on each node, by name.
+    `without` is the refusal without victims. `attempts` are the results on the nodes, by name.
     """
 
     choice: Choice
@@ -61,11 +60,11 @@ class Preemption:
 
     @property
     def uids(self) -> tuple[str, ...]:
-        """The victims' identities, dearest first."""
+        """The uids of the victims, the most expensive first."""
         return tuple(victim.uid for victim in self.victims)
 
     def nomination(self, request: Request, now: float) -> Nomination:
-        """The room that the victims give, kept for whom they give it."""
+        """Return the nomination that reserves the room of the victims for the request."""
         choice = self.choice
         owed = bool(self.victims)
         return Nomination(request, choice.node, now, choice.gpus, choice.charges, self.victims, owed=owed)
@@ -73,7 +72,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption(Refusal):
-    """Why the request does not fit, and what was tried on each node, by name, to make it fit."""
+    """Why the request does not fit, and the attempts to make room on the nodes, by name."""
 
     attempts: tuple[Attempt, ...] = ()
 
@@ -127,7 +126,7 @@ def check_single_node_preempt(
     budgets: Budgets = NO_BUDGETS,
     nominations: Nominations = NO_NOMINATIONS,
 ) -> Preemption | NoPreemption:
-    """Whether the request fits on the node when those of the victims that may be evicted go; and who must.
+    """Return whether the request fits on a node without the evictable ones of these victims, and who must leave.
 
     Raises:
         NotFound: a victim or the node is unknown. InvalidRequest: a victim is on another node.
@@ -138,11 +137,11 @@ def check_single_node_preempt(
         if victim.node != node:
             raise invalid("victims", victim.id, f"name workers of node {node}; this one is on {victim.node}")
     with reserving(fleet, nominations.before(fleet, request)):
-        look = Look.of(fleet, rules, request, now, budgets)
-        attempt = attempt_on(look, row, *eligible_of(look, named))
+        context = EvictionContext.of(fleet, rules, request, now, budgets)
+        attempt = attempt_on(context, row, *eligible_of(context, named))
         if attempt.refusal is not None:
             return _nobody_helps(attempt.refusal, (attempt,))
-        return Preemption(choice_of(look, attempt), attempt.victims, attempt.cost, (attempt,))
+        return Preemption(choice_of(context, attempt), attempt.victims, attempt.cost, (attempt,))
 
 
 def check_nodes_preempt(
@@ -166,41 +165,43 @@ def check_nodes_preempt(
             release_terminating(fleet, row)
         holders = {node: fleet.card_holders(fleet.cards_on(row)) for node, row in rows.items()}
         with reserving(fleet, nominations.before(fleet, request)):
-            look = Look.of(fleet, rules, request, now, budgets)
+            context = EvictionContext.of(fleet, rules, request, now, budgets)
             for node, row in rows.items():
                 there = [fleet.ledger[uid] for uid in holders[node]]
                 first = frozenset(candidates[node])
                 named = [each for each in there if each.id in first]
-                attempt = attempt_on(look, row, *eligible_of(look, named)) if named else None
+                attempt = attempt_on(context, row, *eligible_of(context, named)) if named else None
                 if attempt is None or attempt.refusal is not None:
-                    attempt = _with_others(look, row, named, [each for each in there if each.id not in first])
+                    attempt = _with_others(context, row, named, [each for each in there if each.id not in first])
                 if attempt.refusal is None:
-                    choice = choice_of(look, attempt)
+                    choice = choice_of(context, attempt)
                     found[node] = Preemption(choice, attempt.victims, attempt.cost, (attempt,))
     return found
 
 
-def _with_others(look: Look, row: int, named: Sequence[Allocation], others: Sequence[Allocation]) -> Attempt:
-    """What comes of a node when those named go, and as few others as possible."""
-    fleet = look.fleet
-    given, _ = eligible_of(look, named)
+def _with_others(
+    context: EvictionContext, row: int, named: Sequence[Allocation], others: Sequence[Allocation]
+) -> Attempt:
+    """Return the result on a node if the named ones leave, and as few others as possible."""
+    fleet = context.fleet
+    given, _ = eligible_of(context, named)
     if not given:
-        return attempt_on(look, row, *eligible_of(look, others))
+        return attempt_on(context, row, *eligible_of(context, others))
     with trial(fleet):
         for each in given:
             fleet.release(each.id)
-        after = Look.of(fleet, look.rules, look.request, look.now, look.budgets)
+        after = EvictionContext.of(fleet, context.rules, context.request, context.now, context.budgets)
         attempt = attempt_on(after, row, *eligible_of(after, others))
     if attempt.refusal is not None:
         return attempt
     goes_anyway = Rejection(Code.NO_VICTIMS, Cure.CAPACITY, node=attempt.node)
     victims = (*(victim_of(fleet, each, goes_anyway) for each in given), *attempt.victims)
     gone = [fleet.ledger[victim.uid] for victim in victims]
-    return replace(attempt, victims=victims, cost=cost_of(look.budgets, look.now, attempt.node, gone))
+    return replace(attempt, victims=victims, cost=cost_of(context.budgets, context.now, attempt.node, gone))
 
 
 def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> int:
-    """How many leave a node anyway, if the request fits there when they are gone; 0 if it does not."""
+    """Return how many allocations are leaving a node, if the request fits there without them; else 0."""
     with trial(fleet):
         leaving = release_terminating(fleet, row)
         with reserving(fleet, nominations.before(fleet, request)):
@@ -209,7 +210,7 @@ def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominatio
 
 
 def choice_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> Choice | None:
-    """The cards of a node that a request gets once all who leave it have left; None if it does not fit then."""
+    """Return the cards of a node that a request gets once leaving allocations are gone; None if it does not fit."""
     with trial(fleet):
         release_terminating(fleet, row)
         with reserving(fleet, nominations.before(fleet, request)):
@@ -234,7 +235,7 @@ def preempt(
 def place_or_wait(
     fleet: Fleet, rules: Rules, request: Request, nominations: Nominations
 ) -> Choice | NoPreemption | Refusal:
-    """The cards of a request that fits as it is, what a nominated one waits for, or why it does not fit."""
+    """Return the cards of a request that fits as it is, what a nominated one waits for, or why it does not fit."""
     without = place(fleet, rules, request, ahead=nominations.before(fleet, request))
     if isinstance(without, Choice):
         return without
@@ -267,11 +268,11 @@ def preempting(
     if isinstance(without, NoPreemption):
         return without
     with reserving(fleet, nominations.before(fleet, request)):
-        look = Look.of(fleet, rules, request, now, budgets)
-        best, attempts = (yield from _attempts(look)) if without.curable else (None, ())
+        context = EvictionContext.of(fleet, rules, request, now, budgets)
+        best, attempts = (yield from _attempts(context)) if without.curable else (None, ())
         if best is None:
             return _nobody_helps(without, attempts)
-        return Preemption(choice_of(look, best), best.victims, best.cost, attempts, without)
+        return Preemption(choice_of(context, best), best.victims, best.cost, attempts, without)
 
 
 def _nobody_helps(refusal: Refusal, attempts: tuple[Attempt, ...]) -> NoPreemption:
@@ -281,16 +282,16 @@ def _nobody_helps(refusal: Refusal, attempts: tuple[Attempt, ...]) -> NoPreempti
 # --- steps ---
 
 
-def _attempts(look: Look) -> Slices[tuple[Attempt | None, tuple[Attempt, ...]]]:
+def _attempts(context: EvictionContext) -> Slices[tuple[Attempt | None, tuple[Attempt, ...]]]:
     """Find the cheapest way, if there is one, and what comes of each node that has enough cards of the right kind."""
     attempts: list[Attempt] = []
     best: Attempt | None = None
-    for row, eligible, shielded in (yield from _rows(look)):
+    for row, eligible, shielded in (yield from _rows(context)):
         yield
         if not eligible:
-            attempts.append(_nobody(look.fleet.nodes[row].name, shielded))
+            attempts.append(_nobody(context.fleet.nodes[row].name, shielded))
             continue
-        attempt = attempt_on(look, row, eligible, shielded, _up_to(best))
+        attempt = attempt_on(context, row, eligible, shielded, _up_to(best))
         attempts.append(attempt)
         if attempt.cost is not None and (best is None or best.cost is None or attempt.cost < best.cost):
             best = attempt
@@ -298,13 +299,13 @@ def _attempts(look: Look) -> Slices[tuple[Attempt | None, tuple[Attempt, ...]]]:
 
 
 def _up_to(best: Attempt | None) -> int | None:
-    """The highest priority with which a set can still be cheaper than the best so far; None for any."""
+    """Return the highest priority of a set that can cost less than the best so far; None for any."""
     return None if best is None or best.cost is None or best.cost.violations else best.cost.highest
 
 
-def _rows(look: Look) -> Slices[list[tuple[int, list[Allocation], dict[Shield, int]]]]:
+def _rows(context: EvictionContext) -> Slices[list[tuple[int, list[Allocation], dict[Shield, int]]]]:
     """Find the nodes worth a try with those who may go and those who may not, promising ones first."""
-    fleet, asked = look.fleet, look.request.requirement
+    fleet, asked = context.fleet, context.request.requirement
     on_row: dict[int, list[Allocation]] = {}
     for allocation in fleet.ledger.values():
         row = fleet.row_of.get(allocation.node)
@@ -316,7 +317,7 @@ def _rows(look: Look) -> Slices[list[tuple[int, list[Allocation], dict[Shield, i
             yield
         able = (EXCLUSION.first(fleet, card, asked) is None for card in fleet.cards_on(row))
         if node.schedulable and sum(able) >= asked.gpu_count:
-            found.append((row, *eligible_of(look, on_row.get(row, ()))))
+            found.append((row, *eligible_of(context, on_row.get(row, ()))))
     return sorted(found, key=lambda entry: (max((claim_of(a).priority for a in entry[1]), default=0), entry[0]))
 
 
@@ -326,7 +327,7 @@ def _nobody(node: str, shielded: dict[Shield, int]) -> Attempt:
 
 
 def _waits(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Rejection | None:
-    """What a nominated request waits for: those who leave its node, if it fits when they are gone."""
+    """Return what a nominated request waits for: allocations leaving its node, if it fits without them; else None."""
     nomination = nominations.of(request.uid)
     row = None if nomination is None else fleet.row_of.get(nomination.node)
     if row is None:
@@ -347,7 +348,7 @@ def _row(fleet: Fleet, node: str) -> int:
 
 
 def _named(fleet: Fleet, uids: Sequence[str]) -> list[Allocation]:
-    """The allocations of these uids, each once."""
+    """Return the allocations of these uids, each once."""
     for uid in uids:
         known = fleet.ledger.get(uid)
         if known is None:

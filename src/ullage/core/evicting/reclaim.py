@@ -76,7 +76,7 @@ class Reclaim:
 
     @property
     def some_vacant(self) -> bool:
-        """Whether any executor has a session and no task."""
+        """Return whether any executor has a session and no task."""
         return bool(self._vacant)
 
     def claim(
@@ -153,7 +153,7 @@ class Reclaim:
     def _search(
         self, claimant: Demand, outlook: Placer, vacant: Placer, now: float, name: str, *, displace: bool
     ) -> list[Victim] | None:
-        """The fewest victims of the first way that makes a unit fit."""
+        """Return the fewest victims of the first way that makes a unit fit."""
         useful = vacant.room(claimant.requirement) > 0
         everywhere = None if useful.all() else self._lies_on(set(useful.nonzero()[0].tolist()))
         in_order = partial(self.in_order, claimant, now, displace=displace)
@@ -184,7 +184,7 @@ class Reclaim:
     def _member_by_member(
         self, claimant: Demand, outlook: Placer, vacant: Placer, now: float, name: str, *, displace: bool
     ) -> list[Victim] | None:
-        """The fewest of the victims that the members of a gang find one after the other."""
+        """Return the fewest of the victims that the members of a gang find one after the other."""
         chosen: list[Victim] = []
         needed: list[Victim] | None = chosen
         alone = replace(claimant, batch_size=1)
@@ -231,13 +231,13 @@ class Reclaim:
                     yield in_order(among=frozenset(fleet.holders[card]).__contains__, row=row)
 
     def _around(self, near: Iterable[list[Willing]], fleet: Fleet) -> Iterator[Iterator[Victim]]:
-        """Of the victims of each list, one after the other, and those near it."""
+        """Yield the victims of each list, one after the other, with those near it."""
         for willing in near:
             for one in one_of_each(willing, fleet):
                 yield self._affordable(nearest_first(one, willing, fleet))
 
     def _affordable(self, willing: Iterable[Willing]) -> Iterator[Victim]:
-        """Those of these victims that their sessions may lose, one after the other."""
+        """Return those of these victims that their sessions may lose, one after the other."""
         left, losses = dict[str, int](), dict[str, Vector]()
         return (victim for line, victim in willing if self._pay(line, victim, left, losses))
 
@@ -259,7 +259,7 @@ class Reclaim:
         return lambda executor: row_of.get(ledger[executor].node) in rows
 
     def _willing(self, lines: Iterable[Line], now: float) -> list[Willing]:
-        """All victims that a claim may take, in order. How many of a session may go is not looked at."""
+        """Return all possible victims of a claim, in order. How many a session may lose is not checked."""
         found = [(line, victim) for line in lines for victim in line.victims if victim.protected_until <= now]
         found.sort(key=lambda pair: (pair[1].busy, -1 if pair[0].demand is None else pair[0].demand.priority))
         alone = (_alone(executor) for executor in self._lingering if executor.id not in self._gone)
@@ -283,7 +283,7 @@ class Reclaim:
                 left, losses = kept
 
     def _pay(self, line: Line | None, victim: Victim, left: dict[str, int], losses: dict[str, Vector]) -> bool:
-        """Whether a session may lose these as well; notes the loss."""
+        """Return whether a session may lose these as well, and note the loss."""
         if line is None:
             return True
         size = len(victim.members)
@@ -302,7 +302,7 @@ class Reclaim:
             (known.update if sign > 0 else known.difference_update)(member.id for member in victim.members)
 
     def taken(self, executor: str) -> bool:
-        """Whether an executor leaves for a claim of this cycle."""
+        """Return whether an executor leaves for a claim of this cycle."""
         return executor in self._taken
 
     def _promised(self, victim: Victim) -> bool:
@@ -355,9 +355,9 @@ class Reclaim:
     def _lines(
         self, claimant: Demand, *, displace: bool, row: int | None = None, whole: bool = False
     ) -> Iterator[Line]:
-        """The sessions that may lose victims to this claimant, and those of them that lie on the node of `row`.
+        """Yield the sessions that may lose victims to this claimant, with their victims on the node of `row`.
 
-        With `whole` only those all of whose members lie there.
+        With `whole`, only gangs all of whose members are there.
         """
         keeps, here = self._floors if displace else self._keeps, None if row is None else self._by_row.get(row, {})
         for session in self._held if here is None else here:
@@ -404,7 +404,7 @@ class Reclaim:
 
     @cached_property
     def _entitled(self) -> dict[str, int]:
-        """The shares that sessions with executors deserve."""
+        """Return the shares that sessions with executors deserve."""
         return {
             session: self._tree.leaf_share(
                 self._leaves[session], self._deserved.get(session, 0) // self._demands[session].batch_size
@@ -413,7 +413,7 @@ class Reclaim:
         }
 
     def _spares(self, line: Line, size: int, losses: dict[str, Vector]) -> bool:
-        """Whether no guarantee is broken by so many executors on top of those before them; notes the loss."""
+        """Return whether so many more executors break no guarantee, and note the loss."""
         assert line.leaf is not None
         assert line.demand is not None
         units, queue = -(-size // line.demand.batch_size), line.demand.queue
@@ -421,7 +421,7 @@ class Reclaim:
 
 
 def _lingers(executor: ExecutorView) -> bool:
-    """It leaves its session for nobody's sake, and may take its time until somebody waits."""
+    """Return whether an executor leaves its session without a winner, so that it need not hurry yet."""
     return executor.phase is Phase.LEAVING and executor.eviction is None
 
 
@@ -431,7 +431,7 @@ def _alone(executor: ExecutorView) -> Victim:
 
 
 def _in_turn(session: str, executors: list[ExecutorView]) -> list[Victim]:
-    """A session's executors as victims: vacant before busy, newest first, gangs whole."""
+    """Return the executors of a session as victims: vacant before busy, newest first, gangs whole."""
     gangs: dict[str, list[ExecutorView]] = {}
     for executor in executors:
         gangs.setdefault(executor.gang or executor.id, []).append(executor)

@@ -1,7 +1,6 @@
-"""Who may be evicted for a request, what that costs, and what it gives.
+"""Who may be evicted for a request, and the cost.
 
-Times are seconds of the caller's clock. A shield (`Claim.protected_until`) holds absolutely while it lasts; that
-shielded work costs more is for whoever bills it.
+Times are seconds of the clock of the caller. Protection (`Claim.protected_until`) is absolute while it lasts.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _LOCK = next(filter_ for filter_ in CAPACITY.filters if filter_.name == "isolati
 
 
 class Shield(StrEnum):
-    """Why an allocation is no victim for a request, in the order in which it is judged."""
+    """Why an allocation is no victim for a request, in the order of the checks."""
 
     FOREIGN = "owner-not-known"
     EXECUTOR = "executor-of-a-session"
@@ -39,10 +38,10 @@ class Shield(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """How many workers of a (namespace, workload) may still be disrupted; any number of those not named.
+    """The number of workers of a (namespace, workload) that may still be disrupted; any number if it is not named.
 
-    Budgets are kept wherever possible: who would break one is put back first, and a node where none is
-    broken comes before all others. They do not make a request of higher priority wait.
+    Budgets are respected if possible: victims beyond a budget are put back first, and a node without violations comes
+    before all others. They do not make a request of higher priority wait.
     """
 
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -60,11 +59,11 @@ class Budgets:
 
 
 class Cost(NamedTuple):
-    """What a set of victims costs; the smallest is taken, compared from the first field on.
+    """The cost of a set of victims, compared from the first field on.
 
-    Workers beyond their budgets, the highest priority, the sum of the priorities (those below 0 count
-    as 0, so that no set is cheaper for being larger), how many there are, for how many seconds the
-    oldest of the highest priority is bound, and the name of the node.
+    Workers beyond their budgets, the highest priority, the sum of the priorities (those below 0 count as 0, so that no
+    larger set is cheaper), the number of victims, the seconds for which the oldest of the highest priority is bound,
+    and the name of the node.
     """
 
     violations: int
@@ -79,7 +78,7 @@ NO_BUDGETS = Budgets()
 
 
 def budgets_of(fleet: Fleet, min_available: Mapping[tuple[str, str], int]) -> Budgets:
-    """What workloads of which so many workers are to stay bound can lose now; the ledger says how many are."""
+    """Return the budgets of workloads with a minimum of bound workers, by the present ledger."""
     if not min_available:
         return NO_BUDGETS
     bound = Counter(workload_of(a) for a in fleet.ledger.values() if a.claim and a.state is AllocationState.BOUND)
@@ -87,7 +86,7 @@ def budgets_of(fleet: Fleet, min_available: Mapping[tuple[str, str], int]) -> Bu
 
 
 def shield(rules: Rules, request: Request, allocation: Allocation, now: float) -> Shield | None:
-    """Why this allocation may not be evicted for the request; None if it may."""
+    """Return why an allocation may not be evicted for the request; None if it may."""
     claim, own = allocation.claim, request.claim
     if claim is None:
         return Shield.EXECUTOR if allocation.of_session else Shield.FOREIGN
@@ -103,7 +102,7 @@ def shield(rules: Rules, request: Request, allocation: Allocation, now: float) -
 
 
 def cost_of(budgets: Budgets, now: float, node: str, victims: Sequence[Allocation]) -> Cost:
-    """What it costs to evict these, on one node."""
+    """Return the cost of evicting these, on one node."""
     priorities = [claim_of(victim).priority for victim in victims]
     highest = max(priorities, default=0)
     oldest = min((start(victim) for victim in victims if claim_of(victim).priority == highest), default=now)
@@ -127,7 +126,7 @@ def _gives(fleet: Fleet, uuid: str, charge: Charge | None) -> Gives:
 
 
 def claim_of(allocation: Allocation) -> Claim:
-    """Whose it is; of one that may be evicted."""
+    """Return the claim of an evictable allocation."""
     assert allocation.claim is not None, "only requests are victims"
     return allocation.claim
 
@@ -139,6 +138,6 @@ def workload_of(allocation: Allocation) -> tuple[str, str]:
 
 
 def lock_on(fleet: Fleet, request: Request, card: int) -> Rejection | None:
-    """Why the request does not get this dynamic card whoever of its users goes."""
+    """Return why the request does not get this dynamic card even if all its users are evicted; None if it does."""
     dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
     return _LOCK.check(fleet, card, request.requirement) if dynamic else None

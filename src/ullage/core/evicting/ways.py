@@ -1,6 +1,6 @@
-"""Where victims could make room: a quick look at one node before the search for the fewest of them.
+"""Where evictions could make room: a quick check of a node before the search for the fewest victims.
 
-A node or a card is passed over only if no victims there could be enough.
+A node or a card is skipped only if no victims there could suffice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Willing = tuple[Line | None, Victim]
 
 
 def may_do(claimant: Demand, fleet: Fleet, row: int, willing: list[Willing]) -> bool:
-    """Whether a node can have enough if each session gives up as many of these as it may lose; no less than so."""
+    """Return whether a node can have enough room if each session loses as many of these as it may."""
     asked, left = claimant.requirement, dict[str, int]()
     if claimant.batch_size > 1:
         return True  # other nodes have the rest
@@ -111,5 +111,5 @@ def _with_it(victim: Victim, fleet: Fleet) -> set[str]:
 
 
 def shared(fleet: Fleet, row: int) -> bool:
-    """Whether any card of a node is held in parts."""
+    """Return whether any card of a node is held in parts."""
     return any(charge is not None for card in fleet.cards_on(row) for charge in fleet.holders[card].values())

@@ -1,7 +1,7 @@
-"""Which of those who are asked to give way have to: victims without any of whom a unit of the claimant would not fit.
+"""Finds a minimal set of possible victims: without any of them a unit of the claimant would not fit.
 
-Where executors of one requirement never hinder each other, room is counted on columns: a victim changes only that of
-its own nodes. Else a unit is placed on trial.
+If executors of one requirement never hinder each other, room is counted on columns, where a victim changes only its own
+nodes. Otherwise a unit is placed on trial.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Victim(NamedTuple):
 
 
 def fewest(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: str) -> list[Victim] | None:
-    """As few of these as make a unit fit, in their order: no more than needed go, the last stay first.
+    """Return as few of these as make a unit fit, in their order; the last ones are put back first.
 
-    None if it does not fit without all of them. The books are as before.
+    Return None if it does not fit even without all of them. The books stay as they were.
     """
     asked = claimant.requirement
     if not _counted(outlook, asked):
@@ -79,7 +79,7 @@ def room_without(outlook: Placer, claimant: Demand, victims: list[Victim]) -> Co
 
 
 def _counted(outlook: Placer, asked: ResourceRequirement) -> bool:
-    """Whether executors of one requirement never hinder each other."""
+    """Return whether executors of one requirement never hinder each other."""
     return not (asked.cards.isolation is Isolation.PARTITIONED or outlook.fleet.board.held) and (
         asked.whole or asked.gpu_count <= 1
     )
@@ -132,7 +132,7 @@ class _Leaving:
         self._left: dict[int, dict[str, Charge | None]] = {}
 
     def columns(self, more: list[Victim]) -> Leaving:
-        """Those so far, and these after them."""
+        """Return the columns of those so far, followed by these."""
         members = list(map(self._fleet.ledger.__getitem__, [each.id for victim in more for each in victim.members]))
         rows, entries, cards = self._entries(members)
         charges, stay = self._charges(members, entries, cards)
@@ -167,7 +167,7 @@ class _Leaving:
         return rows, entries, np.fromiter(map(fleet.card_of.__getitem__, chain.from_iterable(held)), np.int64)
 
     def _charges(self, members: list[Allocation], entries: Rows, cards: Rows) -> tuple[Rows, Rows]:
-        """What they hold of their cards, and the modes of those who hold them after they and those before are gone."""
+        """Return what they hold of their cards, and the isolation modes left on these once they are gone."""
         fleet = self._fleet
         charges, stay = np.empty((len(cards), kernel.CHARGE_COLUMNS), np.int64), np.zeros(len(cards), np.int64)
         charges[:, kernel.CARD], charges[:, kernel.MODE] = cards, WHOLE
