@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
@@ -62,7 +62,7 @@ def run(nodes: int, cards: int, count: int, strategy: str, *, quota: bool) -> No
     if quota:
         caps = Quota(total_requests=Caps(10**12, 1 << 60), max_requests=Caps(10**9, 1 << 50), max_workers=10**6)
         rules = Rules(strategy=strategy, quotas=Quotas({"team": caps}))
-    allocator = Allocator(Fleet(machines(nodes, cards)), rules)
+    allocator = FleetAllocator(Fleet(machines(nodes, cards)), rules)
     allocator.set_ready()
     waiting = requests(count)
     for request in waiting[:5]:  # the tables of the shapes

@@ -13,7 +13,7 @@ from ullage.core.cycle import schedule
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import entitlement, entitlement_key
 from ullage.core.sharing.plan import Start
-from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView, World
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -44,7 +44,7 @@ def settle(world: World, policy: Policy) -> World:
     for number, action in enumerate(action for action in plan.actions if isinstance(action, Start)):
         place = action.allocation
         world.fleet.charge(Allocation(f"e{number}", place.node, place.requirement, place.gpus))
-        views.append(ExecutorView(f"e{number}", Phase.BUSY, place.requirement, action.session))
+        views.append(ExecutorView(f"e{number}", ExecutorPhase.BUSY, place.requirement, action.session))
     return replace(world, executors=tuple(views))
 
 

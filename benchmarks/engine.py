@@ -20,10 +20,10 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
 from ullage.service.engine_port import (
     BindOrder,
-    Bound,
     Completed,
     EngineEvent,
-    Gone,
+    ExecutorBound,
+    ExecutorGone,
     LaunchOrder,
     Registered,
     TaskOrder,
@@ -60,9 +60,9 @@ class Driver:
                 self.feed(len(event.outcomes))
             case Registered():
                 self.engine.bind(BindOrder("bench", "session"))
-            case Bound():
+            case ExecutorBound():
                 self.ready.set()
-            case Gone():
+            case ExecutorGone():
                 self.ready.set()
             case _:
                 self.returned += len(getattr(event, "claims", ()))

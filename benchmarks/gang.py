@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.gang import Gangs
 from ullage.core.placing.decision import Choice, Refusal
@@ -33,7 +33,7 @@ ALL = ResourceRequirement.from_string("cpu=4,mem=8g,gpu=8")
 SIZES = (1_000, 10_000)
 
 
-def cluster(nodes: int) -> Allocator:
+def cluster(nodes: int) -> FleetAllocator:
     """Racks of nodes, six of ten cards held, a tenth of the nodes empty."""
     rng = random.Random(1)
     fleet = Fleet(
@@ -51,7 +51,7 @@ def cluster(nodes: int) -> Allocator:
             if row % 10 and rng.random() < 2 / 3:
                 held = (fleet.cards[card].uuid,)
                 fleet.charge(Allocation(f"o{card}", node.name, ONE, held, AllocationState.BOUND, (), Claim("low")))
-    allocator = Allocator(fleet)
+    allocator = FleetAllocator(fleet)
     allocator.set_ready()
     return allocator
 
@@ -61,7 +61,7 @@ def gang(key: str, members: int, asked: ResourceRequirement, domain: str | None 
     return [Request(f"{key}-{n}", asked, claim) for n in range(members)]
 
 
-def one_by_one(allocator: Allocator, requests: list[Request]) -> list[tuple[Request, Choice]] | None:
+def one_by_one(allocator: FleetAllocator, requests: list[Request]) -> list[tuple[Request, Choice]] | None:
     """The old way to decide: each member chosen with those before it charged."""
     fleet, found = allocator.fleet, list[tuple[Request, Choice]]()
     mark = fleet.checkpoint()
@@ -77,7 +77,7 @@ def one_by_one(allocator: Allocator, requests: list[Request]) -> list[tuple[Requ
     return found if len(found) == len(requests) else None
 
 
-def old_way(allocator: Allocator, requests: list[Request]) -> None:
+def old_way(allocator: FleetAllocator, requests: list[Request]) -> None:
     """Decided, then every member judged again, assumed and committed."""
     for request, choice in one_by_one(allocator, requests) or ():
         allocator.assume(request, choice.gpus, 0.0)
@@ -106,10 +106,10 @@ def main() -> None:
         for request in near:
             tick.add(request, 0.0)
 
-        def placed(tick: Gangs = tick, allocator: Allocator = allocator) -> None:
+        def placed(tick: Gangs = tick, allocator: FleetAllocator = allocator) -> None:
             assert len(tick.tick(allocator, 0.0)[0].placed) == MEMBERS
 
-        def ended(requests: list[Request], allocator: Allocator = allocator) -> None:
+        def ended(requests: list[Request], allocator: FleetAllocator = allocator) -> None:
             for request in requests:
                 allocator.dealloc(request.uid, 0.0)
 

@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.learning.learned import Learning
 from ullage.core.placing.decision import Refusal
@@ -80,11 +80,11 @@ class _Counting(Learning):
         """No books."""
 
 
-def allocator_of(fleet: Fleet) -> Allocator:
+def allocator_of(fleet: Fleet) -> FleetAllocator:
     """With a quota per namespace that nothing reaches."""
     quota = Quota(total_requests=Caps(10**15, 1 << 60), max_workers=10**9)
     rules = Rules(strategy="best-fit", quotas=Quotas({f"team-{n}": quota for n in range(20)}))
-    allocator = Allocator(fleet, rules, _Counting())
+    allocator = FleetAllocator(fleet, rules, _Counting())
     allocator.set_ready()
     return allocator
 
@@ -138,7 +138,7 @@ def measured(nodes: int, count: int) -> float:
     return mean
 
 
-def refuse(allocator: Allocator) -> None:
+def refuse(allocator: FleetAllocator) -> None:
     """A request that no node has enough cards for, and why."""
     asked = ResourceRequirement.from_string(f"gpu={_CARDS + 1}")
     told = allocator.check_quota_and_filter(Request("too-wide", asked, Claim("team-0")))

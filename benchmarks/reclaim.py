@@ -22,12 +22,12 @@ from ullage.core.cycle import schedule
 from ullage.core.evicting.eviction import preempt_together
 from ullage.core.evicting.preemption import NoPreemption, preempt
 from ullage.core.evicting.reclaim import Reclaim
-from ullage.core.evicting.yielding import Victim
+from ullage.core.evicting.yielding import ExecutorVictim
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.sharing.entitlement import entitlement, place_unit
-from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView, World
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu
@@ -129,7 +129,7 @@ def of_sessions(nodes: int) -> World:
         for card in fleet.uuids(fleet.cards_on(row)):
             session = f"s{rng.randrange(SESSIONS)}"
             fleet.charge(Allocation(card, node.name, asking(1), (card,)))
-            views.append(ExecutorView(card, Phase.BUSY, asking(1), session, bound_at=rng.random() * 1000))
+            views.append(ExecutorView(card, ExecutorPhase.BUSY, asking(1), session, bound_at=rng.random() * 1000))
     held = [sum(view.session == f"s{n}" for view in views) for n in range(SESSIONS)]
     demands = [Demand(f"s{n}", n, asking(1), running=held[n]) for n in range(SESSIONS)]
     batch = nodes // 10
@@ -139,10 +139,10 @@ def of_sessions(nodes: int) -> World:
 
 def tried_again(
     self: Reclaim, claimant: Demand, outlook: Placer, _vacant: Placer, now: float, name: str, **how: bool
-) -> tuple[tuple[Victim, ...], tuple[Allocation, ...]] | None:
+) -> tuple[tuple[ExecutorVictim, ...], tuple[Allocation, ...]] | None:
     """`Reclaim.claim` as it was: the unit is tried after every victim, and again without each of them."""
 
-    def without(gone: list[Victim], *, keep: bool = False) -> tuple[Allocation, ...] | None:
+    def without(gone: list[ExecutorVictim], *, keep: bool = False) -> tuple[Allocation, ...] | None:
         mark = outlook.fleet.checkpoint()
         for victim in gone:
             for member in victim.members:
@@ -151,7 +151,7 @@ def tried_again(
         (outlook.fleet.keep if keep else outlook.fleet.rollback)(mark)
         return placed
 
-    chosen: list[Victim] = []
+    chosen: list[ExecutorVictim] = []
     for victim in self.in_order(claimant, now, displace=how.get("displace", False)):
         chosen.append(victim)
         if without(chosen) is not None:

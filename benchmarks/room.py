@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.consolidation import consolidate
 from ullage.core.evicting.moving import Consolidation
@@ -50,7 +50,7 @@ def main() -> None:
         learn(books, background)
 
 
-def make_room(books: Allocator, text: str, units: int) -> None:
+def make_room(books: FleetAllocator, text: str, units: int) -> None:
     wanted = Request("wide", ResourceRequirement.from_string(text))
     consolidate(books.fleet, books.rules, wanted, 1, now=0.0)  # compiled, and its tables made
     seconds, found = timed(consolidate, books.fleet, books.rules, wanted, units, 0.0)
@@ -58,7 +58,7 @@ def make_room(books: Allocator, text: str, units: int) -> None:
     print(f"  room for {units:3} x {text}: {seconds * 1e3:7.1f} ms ({told})")
 
 
-def learn(books: Allocator, background: Background) -> None:
+def learn(books: FleetAllocator, background: Background) -> None:
     assert background.work is not None
     assert background.take is not None
     seconds, strategy = timed(background.work)
@@ -74,14 +74,14 @@ def learn(books: Allocator, background: Background) -> None:
     print(f"  fragmentation and what fits, nothing changed: {seconds * 1e3:.2f} ms")
 
 
-def broken_up(size: int) -> tuple[Allocator, Background]:
+def broken_up(size: int) -> tuple[FleetAllocator, Background]:
     """Books on which work of all sizes was spread out, and what is to be learned from it."""
     nodes = [
         Node(f"n{k:05}", 96_000, 1 << 39, tuple(Gpu(f"n{k}-{c}", c, model="A100") for c in range(8)))
         for k in range(size)
     ]
     background, rng, held = Background(), random.Random(1), 0
-    books = Allocator(Fleet(nodes), Rules("spread"), Learning(background))
+    books = FleetAllocator(Fleet(nodes), Rules("spread"), Learning(background))
     books.set_ready()
     number = 0
     while held < FILL * size * 8000:

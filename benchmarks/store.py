@@ -14,7 +14,7 @@ from collections import deque
 from concurrent.futures import Future
 from pathlib import Path
 
-from ullage.model.session import Session, SessionSpec
+from ullage.model.session import SessionInfo, SessionSpec
 from ullage.model.task import TaskResult, TaskState
 from ullage.service.store_port import AddResults, AddTasks, PutSession, Record, Store
 from ullage.storage.open import open_store
@@ -40,7 +40,7 @@ def main() -> None:
 def measure(name: str, url: str, size: int, *, busy: bool) -> None:
     store = open_store(url)
     store.load()
-    store.write(PutSession(Session("bench", SessionSpec("function"), 0.0, number=1))).result()
+    store.write(PutSession(SessionInfo("bench", SessionSpec("function"), 0.0, number=1))).result()
     count = TASKS // (8 if busy else 1)
     writes = prepare(size, count)
     spinner = Spinner()

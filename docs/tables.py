@@ -36,7 +36,7 @@ from ullage.model.rejection import Code
 from ullage.model.session import SessionState
 from ullage.model.task import TaskState
 from ullage.server.allocations import AllocationApi
-from ullage.server.api import Api
+from ullage.server.api import ServerApi
 from ullage.server.consolidation import ConsolidationApi
 from ullage.server.errors import status_of
 from ullage.server.gangs import GangApi
@@ -387,7 +387,7 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
 def routes() -> str:
     """Every endpoint under /v1."""
     nothing = cast("Any", None)
-    handlers, requests = Api(nothing, nothing, nothing), AllocationApi(nothing, nothing)
+    handlers, requests = ServerApi(nothing, nothing, nothing), AllocationApi(nothing, nothing)
     service = cast("Any", SimpleNamespace(gangs=None, quotas=None, state=SimpleNamespace(allocator=None)))
     fronts = (
         handlers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ullage.core.binding.rows import Ledger, applied
-from ullage.core.binding.view import Inventory, View
+from ullage.core.binding.view import BindingView, Inventory
 from ullage.model.binding import BindingState, ShareMode
 from ullage.model.compute import (
     AppKey,
@@ -16,7 +16,7 @@ from ullage.model.compute import (
     ComputeNode,
     ComputeRequirement,
     HostedApp,
-    Room,
+    HostRoom,
 )
 from ullage.model.error import VersionChanged
 from ullage.service.bindings_port import ClusterFacts
@@ -24,8 +24,8 @@ from ullage.service.bindings_port import ClusterFacts
 MIB = 2**20
 GIB = 2**30
 ALONE, SLICED, TURNS = ShareMode.EXCLUSIVE, ShareMode.MEMORY_SLICE, ShareMode.TIME_SLICE
-IDLE = Room()
-ROOMY = Room(64_000, 256 * GIB, 1000 * GIB)
+IDLE = HostRoom()
+ROOMY = HostRoom(64_000, 256 * GIB, 1000 * GIB)
 
 
 def a_card(node="n1", device="d1", mib=16_000, share=TURNS, accelerator="nvidia", **facts):
@@ -61,10 +61,10 @@ def a_row(card, app="comfyui", owner="alice", mib=0, share=None, draining=False,
 
 
 def a_view(nodes, rows=(), **facts):
-    return View(Inventory(nodes), rows, **facts)
+    return BindingView(Inventory(nodes), rows, **facts)
 
 
-def overfull(view: View) -> list[CardKey]:
+def overfull(view: BindingView) -> list[CardKey]:
     """Cards on which more is promised than there is, or on which too many are."""
     return [key for key, card in view.cards.items() if _overfull(view, card, view.bound.get(key, ()))]
 

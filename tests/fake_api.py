@@ -426,7 +426,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.fake.applications[name]
 
     def put_applications(self, name: str) -> Any:
-        spec = msgspec.to_builtins(self._json(api.PutApplication))
+        spec = msgspec.to_builtins(self._json(api.PutApplicationBody))
         self.fake.applications[name] = api.ApplicationBody(name=name, built_in=False, **spec)
         return self.fake.applications[name]
 

@@ -21,10 +21,10 @@ from ullage.model.session import SessionSpec
 from ullage.model.task import TaskState
 from ullage.service.engine_port import (
     BindOrder,
-    Bound,
     Completed,
     EngineEvent,
-    Gone,
+    ExecutorBound,
+    ExecutorGone,
     LaunchOrder,
     NodeReported,
     Registered,
@@ -32,7 +32,7 @@ from ullage.service.engine_port import (
     TaskOutcome,
     Unbound,
 )
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.service.state import SessionRecord
 from ullage.service.store_port import Page
 from ullage.storage.open import open_store
@@ -70,7 +70,7 @@ class SimulatedEngine:
     def bind(self, order: BindOrder) -> None:
         self.workers[order.executor].bound = order
         code = self.bind_code.get(order.session, BindCode.OK)
-        self.events.append(Bound(order.executor, code, "" if code is BindCode.OK else "no such model"))
+        self.events.append(ExecutorBound(order.executor, code, "" if code is BindCode.OK else "no such model"))
 
     def hand_out(self, executor: str, tasks: Sequence[TaskOrder]) -> None:
         self.workers[executor].tasks.extend(tasks)
@@ -84,7 +84,7 @@ class SimulatedEngine:
         worker = self.workers.get(executor)
         if worker is not None and not worker.stopped:
             worker.stopped = True
-            self.events.append(Gone(executor, "stopped"))
+            self.events.append(ExecutorGone(executor, "stopped"))
 
     def forget(self, logs: str) -> None:
         self.forgotten.append(logs)
@@ -111,7 +111,7 @@ class SimulatedEngine:
 
     def kill(self, executor: str, reason: str = "killed") -> None:
         self.workers[executor].stopped = True
-        self.events.append(Gone(executor, reason))
+        self.events.append(ExecutorGone(executor, reason))
 
     def _leave_if_done(self, executor: str) -> None:
         worker = self.workers[executor]
@@ -128,7 +128,7 @@ class Lab:
         self.engine = SimulatedEngine(lambda: self.now)
         self.store = open_store("memory://")
         self._woken: deque[Callable[[], None]] = deque()
-        self.service = Service(
+        self.service = UllageService(
             self.store,
             self.engine,
             policy or Policy(),
@@ -165,7 +165,7 @@ class Lab:
                 self._woken.popleft()()
             while self.engine.events:
                 event = self.engine.events.popleft()
-                if isinstance(event, Gone):
+                if isinstance(event, ExecutorGone):
                     self.engine.workers.pop(event.executor, None)
                 self.service.on_engine_event(event)
             if self.service.loop.dirty:
@@ -244,7 +244,7 @@ class Machine(Lab):
         self.store = open_store(self._path)
         self._woken.clear()
         self.engine = SimulatedEngine(lambda: self.now)
-        self.service = Service(
+        self.service = UllageService(
             self.store, self.engine, self.policy, lambda: self.now, self._woken.append, self._fail, queues=self.queues
         )
         for node in self._nodes:
@@ -258,7 +258,7 @@ class Machine(Lab):
         return {order.claim for worker in self.engine.workers.values() for order in worker.tasks}
 
 
-def check_books(service: Service) -> None:
+def check_books(service: UllageService) -> None:
     """Columns equal inventory minus ledger; nothing is over-committed; counts add up."""
     state = service.state
     fleet = state.fleet

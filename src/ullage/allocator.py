@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ullage.core.admitting.gang_state import GangOutcome
-from ullage.core.allocator import Allocator as _Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.capacity import CardRoom
 from ullage.core.books.departed import Freed
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.preemption import NoPreemption, Preemption
 from ullage.core.gang import Gangs
 from ullage.core.learning.learned import Learning
-from ullage.core.placing.adjust import Adjustment, Change
+from ullage.core.placing.adjust import Adjustment, AmountsChange
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
@@ -41,9 +41,9 @@ __all__ = [
     "Adjustment",
     "Allocation",
     "Allocator",
+    "AmountsChange",
     "Caps",
     "CardRoom",
-    "Change",
     "Claim",
     "Freed",
     "GangClaim",
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 
-class Allocator(_Allocator):
+class Allocator(FleetAllocator):
     """Operations on the cards of some machines, ready at once.
 
     `held` are allocations that were found, such as after a restart. `profiles` say what partitions cards have.

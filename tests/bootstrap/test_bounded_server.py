@@ -25,11 +25,11 @@ from tests.strangers import ENDLESS, KIB, MIB, PLENTY, START, Address, pour, rea
 
 from ullage.bootstrap.http.bounds import Bounds
 from ullage.bootstrap.http.connection import BoundedConnection
-from ullage.bootstrap.http.connections import Connections, Phase
+from ullage.bootstrap.http.connections import ConnectionPhase, Connections
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.listener import listen
 from ullage.bootstrap.tls import TlsFiles
-from ullage.client.endpoint import Endpoint
+from ullage.client.endpoint import ServerEndpoint
 from ullage.client.transport import Transport
 from ullage.model.error import InvalidRequest
 from ullage.server.guard import UNAUTHENTICATED
@@ -210,7 +210,7 @@ def test_connections_that_waited_too_long_are_cut_a_few_at_a_time(monkeypatch: p
     for _ in range(40):
         waits_for_ever = Counted()
         assert connections.admit(waits_for_ever)
-        connections.wait(waits_for_ever, Phase.HEAD)
+        connections.wait(waits_for_ever, ConnectionPhase.HEAD)
     assert not connections.sweep()
     now = 1000.0
     assert [(connections.sweep(), Counted.cut_so_far) for _ in range(4)] == [
@@ -292,7 +292,7 @@ def test_a_large_body_arrives_whole_and_the_connection_serves_on() -> None:
 
 def test_a_client_learns_why_its_body_was_refused_however_large_it_is() -> None:
     with serving(replace(BOUNDS, drained_bytes=MIB)) as address:
-        transport = Transport(lambda: Endpoint(f"http://{address.host}:{address.port}"), retry_s=0.0)
+        transport = Transport(lambda: ServerEndpoint(f"http://{address.host}:{address.port}"), retry_s=0.0)
         with pytest.raises(InvalidRequest, match="401: no"):
             transport.request("POST", "/v1/sessions", bytes(32 * MIB))
         transport.close()
@@ -359,12 +359,12 @@ def test_a_caller_that_reads_nothing_of_its_answer_is_cut_when_its_time_is_over(
     caller, other = Open(), Open()
     for each in (caller, other):
         assert connections.admit(each)
-    connections.wait(caller, Phase.STALLED)
+    connections.wait(caller, ConnectionPhase.STALLED)
     now = 29.0
     connections.sweep()
     assert not caller.was_cut
     now = 31.0
-    connections.wait(other, Phase.STALLED)
+    connections.wait(other, ConnectionPhase.STALLED)
     connections.sweep()
     assert (caller.was_cut, other.was_cut, len(connections)) == (True, False, 1)
 

@@ -11,7 +11,7 @@ from ullage.bootstrap.settings import Settings, read_settings
 from ullage.core.strategies.load import Weights
 from ullage.engines.local.sharing import HamiCore, Mps, Unenforced
 from ullage.inventory.facts import CardFacts
-from ullage.kube.client.lease import Terms
+from ullage.kube.client.lease import LeaseTerms
 from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.card_pool import PoolRule
 from ullage.model.compute import OwnerQuota
@@ -375,10 +375,10 @@ def test_a_pool_that_no_card_can_be_in_stops_the_start(tmp_path: Path, text: str
 
 def test_a_leader_stops_well_before_another_one_leads(tmp_path: Path):
     for text, terms in {
-        "": Terms(),
-        "lease_s = 6": Terms(6, 0.8, 4.0),
-        "lease_s = 60": Terms(60, 2.0, 40.0),
-        "lease_s = 9\nlease_renew_s = 3": Terms(9, 3.0, 6.0),
+        "": LeaseTerms(),
+        "lease_s = 6": LeaseTerms(6, 0.8, 4.0),
+        "lease_s = 60": LeaseTerms(60, 2.0, 40.0),
+        "lease_s = 9\nlease_renew_s = 3": LeaseTerms(9, 3.0, 6.0),
     }.items():
         assert terms_of(settings(tmp_path, f"[kube]\n{text}\n").kube) == terms
 

@@ -23,13 +23,13 @@ def test_the_files_of_a_local_server_are_enough(home, hidden_fake):
 def test_what_the_caller_says_goes_before_the_environment(monkeypatch, home):
     monkeypatch.setenv("ULLAGE_ENDPOINT", "https://from-environment")
     monkeypatch.setenv("ULLAGE_TOKEN", "t")
-    assert endpoint.given() == endpoint.Endpoint("https://from-environment", "t")
-    assert endpoint.given("https://from-caller", "u") == endpoint.Endpoint("https://from-caller", "u")
+    assert endpoint.given() == endpoint.ServerEndpoint("https://from-environment", "t")
+    assert endpoint.given("https://from-caller", "u") == endpoint.ServerEndpoint("https://from-caller", "u")
 
 
 def test_the_token_of_the_local_server_is_not_sent_to_another_one(home):
     leave_files(home, "http://127.0.0.1:1")
-    assert endpoint.given("http://elsewhere") == endpoint.Endpoint("http://elsewhere", None)
+    assert endpoint.given("http://elsewhere") == endpoint.ServerEndpoint("http://elsewhere", None)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_token_that_goes_to_another_machine_in_plain_text_is_warned_of(home, u
     ],
 )
 def test_a_token_that_nobody_can_read_on_its_way_is_no_matter(home, url, token):
-    assert endpoint.given(url, token) == endpoint.Endpoint(url, token)
+    assert endpoint.given(url, token) == endpoint.ServerEndpoint(url, token)
 
 
 def test_an_address_of_https_where_a_server_speaks_http_is_named(hidden_fake):
@@ -161,7 +161,7 @@ def test_a_home_with_a_long_path_is_reached(home, hidden_fake, monkeypatch):
 
 def test_https_to_a_server_without_tls_names_the_cause(hidden_fake):
     url = hidden_fake.url.replace("http:", "https:")
-    transport = Transport(lambda: endpoint.Endpoint(url))
+    transport = Transport(lambda: endpoint.ServerEndpoint(url))
     with pytest.raises(InvalidRequest, match="does not speak TLS") as caught:
         transport.request("GET", "/v1/server")
     assert caught.value.code == "tls-failed"

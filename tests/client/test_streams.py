@@ -4,8 +4,8 @@ import pytest
 
 from tests.fake_api import TOKEN
 from ullage.client.api import Api
-from ullage.client.endpoint import Endpoint
-from ullage.client.log import Log, Piece
+from ullage.client.endpoint import ServerEndpoint
+from ullage.client.log import LogPiece, TaskLog
 from ullage.client.stream import Message, read_messages
 from ullage.client.transport import Transport
 from ullage.model.error import NotFound
@@ -14,7 +14,7 @@ from ullage.wire.api import CreateSession, SubmitTasks
 
 @pytest.fixture
 def api(fake):
-    transport = Transport(lambda: Endpoint(fake.url, TOKEN), sleep=lambda _: None)
+    transport = Transport(lambda: ServerEndpoint(fake.url, TOKEN), sleep=lambda _: None)
     yield Api(transport)
     transport.close()
 
@@ -45,18 +45,18 @@ def test_a_message_that_is_cut_off_is_not_given():
 
 def test_a_log_gives_exact_bytes_of_both_streams(fake, api, session):
     fake.logs["command"] = [("stdout", b"\xff\x00\n", "o3e0"), ("stderr", b"oops", "o3e4")]
-    log = Log(api, session, 1, follow=True)
-    assert list(log) == [Piece("stdout", b"\xff\x00\n"), Piece("stderr", b"oops")]
+    log = TaskLog(api, session, 1, follow=True)
+    assert list(log) == [LogPiece("stdout", b"\xff\x00\n"), LogPiece("stderr", b"oops")]
     assert log.ended is not None
     assert log.ended.task == 1
 
 
 def test_a_log_goes_on_where_the_connection_broke(fake, api, session):
     fake.logs["command"] = [("stdout", b"one", "o3e0"), None, None, ("stdout", b"two", "o6e0")]
-    assert [piece.data for piece in Log(api, session, 1, follow=True)] == [b"one", b"two"]
+    assert [piece.data for piece in TaskLog(api, session, 1, follow=True)] == [b"one", b"two"]
     assert fake.last_event_ids == [None, "o3e0", "o3e0"]
 
 
 def test_the_log_of_an_unknown_task_is_not_found(api, session):
     with pytest.raises(NotFound):
-        list(Log(api, session, 9, follow=False))
+        list(TaskLog(api, session, 9, follow=False))

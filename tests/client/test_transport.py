@@ -5,7 +5,7 @@ import pytest
 from tests.fake_api import TOKEN
 from ullage.client.answer import error_of
 from ullage.client.api import Api
-from ullage.client.endpoint import Endpoint
+from ullage.client.endpoint import ServerEndpoint
 from ullage.client.transport import Patience, Transport
 from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.wire.api import CreateSession
@@ -25,7 +25,7 @@ class Pauses:
 
 @pytest.fixture
 def api(fake):
-    transport = Transport(lambda: Endpoint(fake.url, TOKEN), sleep=Pauses())
+    transport = Transport(lambda: ServerEndpoint(fake.url, TOKEN), sleep=Pauses())
     yield Api(transport)
     transport.close()
 
@@ -48,7 +48,7 @@ def test_each_status_has_its_error(fake, api, status, code, kind):
 
 
 def test_a_wrong_token_says_what_to_do(fake):
-    transport = Transport(lambda: Endpoint(fake.url, "wrong"))
+    transport = Transport(lambda: ServerEndpoint(fake.url, "wrong"))
     with pytest.raises(InvalidRequest, match="ULLAGE_TOKEN") as caught:
         Api(transport).server()
     transport.close()
@@ -90,8 +90,8 @@ def test_a_connection_is_kept_and_one_that_broke_is_replaced(fake, api):
 
 
 def test_a_server_that_comes_back_elsewhere_is_found(fake):
-    place = [Endpoint("http://127.0.0.1:1", TOKEN)]
-    pauses = Pauses(pause_2=lambda: place.append(Endpoint(fake.url, TOKEN)))
+    place = [ServerEndpoint("http://127.0.0.1:1", TOKEN)]
+    pauses = Pauses(pause_2=lambda: place.append(ServerEndpoint(fake.url, TOKEN)))
     transport = Transport(lambda: place[-1], sleep=pauses)
     assert Api(transport).server().version == "0.1.0"
     transport.close()
@@ -120,7 +120,7 @@ def test_names_are_quoted_in_paths(fake, api):
 
 
 def test_an_endpoint_does_not_show_its_token():
-    assert "secret" not in repr(Endpoint("http://h", "secret"))
+    assert "secret" not in repr(ServerEndpoint("http://h", "secret"))
 
 
 def test_a_closed_transport_makes_no_connection_again(fake, api):

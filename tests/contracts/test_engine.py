@@ -19,7 +19,7 @@ from ullage.engines.local.engine import LocalEngine
 from ullage.model.alignment import Alignment
 from ullage.model.application import FUNCTION, Application
 from ullage.model.error import AlreadyExists
-from ullage.model.executor import BindCode, Gang
+from ullage.model.executor import BindCode, ExecutorGang
 from ullage.model.idset import format_ids
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
@@ -28,11 +28,11 @@ from ullage.model.topology import ZonePolicy
 from ullage.model.zone_placement import ZonePlacement
 from ullage.service.engine_port import (
     BindOrder,
-    Bound,
     Completed,
     Engine,
     EngineEvent,
-    Gone,
+    ExecutorBound,
+    ExecutorGone,
     LaunchOrder,
     NodeReported,
     Registered,
@@ -143,7 +143,7 @@ def on_cpus(name: str, cpus: tuple[int, ...], policy: ZonePolicy = ZonePolicy.RE
 async def bound(engine: Engine, log: Log, name: str = "e", cpus: tuple[int, ...] = ()) -> None:
     await launched(engine, log, name, cpus)
     engine.bind(BindOrder(name, "s"))
-    await log.until(lambda: any(event.executor == name for event in log.of(Bound)))
+    await log.until(lambda: any(event.executor == name for event in log.of(ExecutorBound)))
 
 
 def test_the_node_is_the_first_thing_reported(play: Play) -> None:
@@ -157,9 +157,9 @@ def test_an_executor_registers_and_is_gone_once_after_a_stop(play: Play) -> None
     async def scenario(engine: Engine, log: Log) -> None:
         await launched(engine, log)
         engine.stop("e", 5.0)
-        assert log.of(Gone) == [], "an order is answered later, not while it is given"
-        gone = await log.first(Gone)
-        assert gone == Gone("e", "stopped")
+        assert log.of(ExecutorGone) == [], "an order is answered later, not while it is given"
+        gone = await log.first(ExecutorGone)
+        assert gone == ExecutorGone("e", "stopped")
         engine.launch(LaunchOrder("e", "here", FUNCTION, Setup(), SMALL))
         await log.first(Registered, 2)
         assert log.events[1:] == [log.of(Registered)[0], gone, log.of(Registered)[1]]
@@ -173,7 +173,7 @@ def test_a_name_in_use_is_refused_and_its_holder_unharmed(play: Play) -> None:
         with pytest.raises(AlreadyExists):
             engine.launch(LaunchOrder("e", "here", FUNCTION, Setup(), SMALL))
         engine.bind(BindOrder("e", "s"))
-        assert (await log.first(Bound)).code is BindCode.OK
+        assert (await log.first(ExecutorBound)).code is BindCode.OK
 
     play(scenario)
 
@@ -229,7 +229,7 @@ def test_executors_that_share_cpus_keep_off_those_of_another_until_it_is_gone(pl
         assert await runs_on(engine, log, "shares", 3) == [CPUS[1:]]
         assert await runs_on(engine, log, "later", 4) == [CPUS[1:]]
         engine.stop("alone", 0.0)
-        await log.first(Gone)
+        await log.first(ExecutorGone)
         assert await runs_on(engine, log, "shares", 5) == [CPUS]
         assert await runs_on(engine, log, "later", 6) == [CPUS]
 
@@ -243,10 +243,10 @@ NO_CPU = 2**15
 def test_who_must_have_its_cpus_alone_does_not_start_without_them(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         engine.launch(on_cpus("e", (NO_CPU,)))
-        gone = await log.first(Gone)
+        gone = await log.first(ExecutorGone)
         assert gone.reason.endswith(f"the kernel does not let it run on all of the CPUs it was placed on: {NO_CPU}")
         engine.launch(on_cpus("f", (CPUS[0], NO_CPU)))
-        gone = await log.first(Gone, 2)
+        gone = await log.first(ExecutorGone, 2)
         assert gone.reason.endswith(f"CPUs it was placed on: {CPUS[0]},{NO_CPU}")
         assert log.of(Registered) == []
 
@@ -286,7 +286,7 @@ def test_tasks_see_their_session_common_data_and_gang(play: Play) -> None:
 
     async def scenario(engine: Engine, log: Log) -> None:
         await launched(engine, log)
-        engine.bind(BindOrder("e", "s-1", b"common", Gang("g", 2, 4)))
+        engine.bind(BindOrder("e", "s-1", b"common", ExecutorGang("g", 2, 4)))
         engine.hand_out("e", [call(5, look, session="s-1")])
         event = await log.first(Completed)
         assert event.outcomes[0].output is not None
@@ -407,7 +407,7 @@ def test_an_executor_leaves_a_session_after_its_tasks_and_enters_another(play: P
             engine.unbind("e")
         await log.first(Unbound, 2)
         kinds = [type(event) for event in log.events[2:]]
-        assert kinds == [Bound, Completed, Unbound] * 2
+        assert kinds == [ExecutorBound, Completed, Unbound] * 2
         outputs = [event.outcomes[0].output for event in log.of(Completed)]
         assert [cloudpickle.loads(output) for output in outputs] == [b"of a", None]
 
@@ -420,8 +420,8 @@ def test_orders_for_an_unknown_executor_are_answered_with_gone(play: Play) -> No
         engine.hand_out("nobody", [call(1, abs, -1)])
         engine.unbind("nobody")
         engine.stop("nobody", 0.0)
-        await log.first(Gone, 4)
-        assert {event.executor for event in log.of(Gone)} == {"nobody"}
+        await log.first(ExecutorGone, 4)
+        assert {event.executor for event in log.of(ExecutorGone)} == {"nobody"}
 
     play(scenario)
 
@@ -430,7 +430,7 @@ def test_a_program_that_is_not_there_is_gone_with_its_name(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         missing = Application("missing", command="/nowhere/worker")
         engine.launch(LaunchOrder("e", "here", missing, Setup(), SMALL))
-        gone = await log.first(Gone)
+        gone = await log.first(ExecutorGone)
         assert "could not be started" in gone.reason
         assert "/nowhere/worker" in gone.reason
         assert log.of(Registered) == []
@@ -444,7 +444,7 @@ def test_a_worker_that_dies_in_a_task_is_gone_after_what_it_had_done(play: Play)
         log.hand_out(engine, call(1, abs, -1), call(2, time.sleep, 0.05), call(3, abs, -1))
         await log.until(lambda: len(log.outcomes()) == 3)
         engine.hand_out("e", [call(4, os._exit, 3)])
-        gone = await log.first(Gone)
+        gone = await log.first(ExecutorGone)
         assert "exit code 3" in gone.reason
         assert log.events[-1] is gone
         assert 1004 not in log.outcomes()
@@ -458,7 +458,7 @@ def test_a_stop_ends_a_running_task(play: Play) -> None:
         engine.hand_out("e", [call(1, time.sleep, 3600), call(2, abs, -1)])
         await log.first(Returned)
         engine.stop("e", 10.0)
-        assert (await log.first(Gone)).executor == "e"
+        assert (await log.first(ExecutorGone)).executor == "e"
         assert log.of(Completed) == []
 
     play(scenario)
@@ -469,10 +469,10 @@ def test_executors_end_independently(play: Play) -> None:
         for name in ("a", "b", "c"):
             await bound(engine, log, name)
         engine.hand_out("b", [call(1, os._exit, 1)])
-        assert (await log.first(Gone)).executor == "b"
+        assert (await log.first(ExecutorGone)).executor == "b"
         engine.hand_out("a", [call(2, abs, -1)])
         engine.hand_out("c", [call(3, abs, -1)])
         await log.until(lambda: len(log.outcomes()) == 2)
-        assert len(log.of(Gone)) == 1
+        assert len(log.of(ExecutorGone)) == 1
 
     play(scenario)

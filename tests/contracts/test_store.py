@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.application import Application
 from ullage.model.claim import Claim, Request
@@ -20,7 +20,7 @@ from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import Resources
-from ullage.model.session import Session, SessionSpec, SessionState, Setup
+from ullage.model.session import SessionInfo, SessionSpec, SessionState, Setup
 from ullage.model.task import TaskResult, TaskState
 from ullage.model.topology import ZonePolicy
 from ullage.model.victim import Gives, Victim
@@ -98,8 +98,8 @@ def reopened(durable: Store, url: str, opened: Opener) -> Callable[[], Store]:
     return again
 
 
-def session(name: str = "s", number: int = 1, **changes: Any) -> Session:
-    return Session(name, SessionSpec("function"), 10.0, number, **changes)
+def session(name: str = "s", number: int = 1, **changes: Any) -> SessionInfo:
+    return SessionInfo(name, SessionSpec("function"), 10.0, number, **changes)
 
 
 def add_tasks(
@@ -163,7 +163,7 @@ def test_values_come_back_as_they_were_written(store: Store) -> None:
     application = Application("app", "run", ("a", "é"), {"K": "v"}, "/w", labels=("l",), task_timeout_s=1.25)
     queue = Queue("q", weight=3, guarantee=Resources(1, 2, 3), limit=Limit(gpu_milli=4000))
     spec = SessionSpec("app", HUGE, "q", common_data=b"\x00\xff", setup=Setup(python="/p", environment={"A": "b"}))
-    full = Session("s", spec, 1.25, 7, SessionState.CLOSED, 2.5, 4)
+    full = SessionInfo("s", spec, 1.25, 7, SessionState.CLOSED, 2.5, 4)
     executor = PutExecutor("e", "n", None, 12, HUGE, ("GPU-1",), 3.5)
     records = PutApplication(application), PutQueue(queue), PutSession(full), executor
     store.write(*records).result()
@@ -183,14 +183,14 @@ def test_values_come_back_as_they_were_written(store: Store) -> None:
 )
 def test_parts_of_cards_come_back_as_they_were_written(store: Store, text: str) -> None:
     asked = ResourceRequirement.from_string(text)
-    store.write(PutSession(Session("s", SessionSpec("app", asked), 1.0, 1))).result()
+    store.write(PutSession(SessionInfo("s", SessionSpec("app", asked), 1.0, 1))).result()
     found = store.load().sessions[0].session.spec.resreq
     assert (found, str(found)) == (asked, str(asked))
 
 
 def test_where_an_allocation_lies_comes_back_as_it_was_written(store: Store) -> None:
     alignment = Alignment(
-        ZonePolicy.SINGLE_ZONE, (ContainerNeeds("c", Stage.INIT, 2, 5, (("gpu", 1),), ((2**21, 7),)),)
+        ZonePolicy.SINGLE_ZONE, (ContainerNeeds("c", AlignmentStage.INIT, 2, 5, (("gpu", 1),), ((2**21, 7),)),)
     )
     placement = ZonePlacement(
         (1, 3),

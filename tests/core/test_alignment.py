@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from tests.core.zones import GIB, kubelet, machine
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.core.verdict.sentences import reject_text
-from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.node import Node
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.timeout(900)
 BEST, RESTRICTED, SINGLE = "best-effort", "restricted", "single-numa-node"
 
 
-def allocator(*nodes: Node, **rules: object) -> Allocator:
-    found = Allocator(Fleet(nodes), Rules(**rules))  # type: ignore[arg-type]
+def allocator(*nodes: Node, **rules: object) -> FleetAllocator:
+    found = FleetAllocator(Fleet(nodes), Rules(**rules))  # type: ignore[arg-type]
     found.set_ready()
     return found
 
@@ -40,7 +40,7 @@ def asked(text: str) -> Request:
 
 def pod(*containers: ContainerNeeds, policy: str | None = None, uid: str = "r") -> Request:
     """A pod of these containers; its own amounts are what they come to at their peak."""
-    apps = [one for one in containers if one.stage is not Stage.INIT]
+    apps = [one for one in containers if one.stage is not AlignmentStage.INIT]
     cards = max(sum(count(one) for one in apps), *(count(one) for one in containers))
     cpus = max(sum(one.cpus for one in apps), *(one.cpus for one in containers))
     alignment = Alignment(None if policy is None else ZonePolicy(policy), containers)
@@ -51,11 +51,13 @@ def count(container: ContainerNeeds) -> int:
     return sum(number for _, number in container.devices)
 
 
-def needs(cards: int = 0, cpus: int = 0, *, name: str = "main", stage: Stage = Stage.APP) -> ContainerNeeds:
+def needs(
+    cards: int = 0, cpus: int = 0, *, name: str = "main", stage: AlignmentStage = AlignmentStage.APP
+) -> ContainerNeeds:
     return ContainerNeeds(name, stage, cpus, devices=(("gpu", cards),) if cards else ())
 
 
-def place(books: Allocator, request: Request) -> Allocation | Code:
+def place(books: FleetAllocator, request: Request) -> Allocation | Code:
     found = books.alloc(request, 0.0)
     return found.code if isinstance(found, Refusal) else found
 
@@ -65,7 +67,7 @@ def indices(found: Allocation | Code) -> list[int] | Code:
     return found if isinstance(found, Code) else sorted(int(uuid.rpartition("g")[2]) for uuid in found.gpus)
 
 
-def hold(books: Allocator, node: str, cards: list[int]) -> None:
+def hold(books: FleetAllocator, node: str, cards: list[int]) -> None:
     """Somebody else has these cards."""
     number = len(books.fleet.ledger)
     uuids = [f"{node}-g{card}" for card in cards]
@@ -73,7 +75,7 @@ def hold(books: Allocator, node: str, cards: list[int]) -> None:
     assert isinstance(taken, Allocation), taken
 
 
-def with_free(free: list[int], policy: str | None = None, **more: object) -> Allocator:
+def with_free(free: list[int], policy: str | None = None, **more: object) -> FleetAllocator:
     """Layout B with just these cards free."""
     node = machine(kubelet=None if policy is None else kubelet(policy), **more)  # type: ignore[arg-type]
     books = allocator(node)
@@ -87,7 +89,7 @@ def answers():
     """For the test without the compiler."""
     for decides in (None, *map(kubelet, (BEST, RESTRICTED, SINGLE))):
         books = allocator(machine(threads=2, memory=(4, 4), kubelet=decides))
-        containers = (needs(2, 3, name="a", stage=Stage.INIT), needs(1, 2, name="b"), needs(1, 5, name="c"))
+        containers = (needs(2, 3, name="a", stage=AlignmentStage.INIT), needs(1, 2, name="b"), needs(1, 5, name="c"))
         for uid, policy in enumerate((None, BEST, SINGLE, RESTRICTED)):
             found = place(books, pod(*containers, policy=policy, uid=str(uid)))
             yield found if isinstance(found, Code) else (found.gpus, found.placement)
@@ -155,7 +157,7 @@ def test_free_cards_on_both_zones_are_narrow_enough_only_where_ullage_binds():  
 def test_the_operator_s_rule_of_the_least_width_decides_and_is_named(rule, of_ullage, of_a_kubelet):
     for owner, name in ((None, of_ullage), (kubelet(RESTRICTED), of_a_kubelet)):
         node = machine(cards=(0, 0, 1, 1), kubelet=owner)
-        books = Allocator(Fleet([node], zone_rules=ZoneRules(rule)))
+        books = FleetAllocator(Fleet([node], zone_rules=ZoneRules(rule)))
         books.set_ready()
         hold(books, "n", [1])
         hold(books, "n", [3])
@@ -218,13 +220,13 @@ def test_containers_one_by_one_and_as_a_pod():  # 42
 
 
 def test_an_init_container_lends_its_cards_to_the_next():  # 43
-    found = place(with_free(list(range(8)), RESTRICTED), pod(needs(4, stage=Stage.INIT), needs(4)))
+    found = place(with_free(list(range(8)), RESTRICTED), pod(needs(4, stage=AlignmentStage.INIT), needs(4)))
     assert indices(found) == [0, 1, 2, 3]
 
 
 def test_an_init_container_that_is_too_large():  # 44
     books = with_free(list(range(8)), RESTRICTED)
-    assert isinstance(place(books, pod(needs(9, stage=Stage.INIT), needs(1))), Code)
+    assert isinstance(place(books, pod(needs(9, stage=AlignmentStage.INIT), needs(1))), Code)
     assert books.fleet.gpu_free.tolist() == [8]
 
 
@@ -338,7 +340,7 @@ def test_a_node_that_cannot_claim_alignment_comes_last_and_is_not_excluded(last)
     assert [found.node for found in place_all(books, "gpu=4,numa=best-effort", 3)] == ["b", "b", "a"]
 
 
-def place_all(books: Allocator, text: str, number: int) -> list[Allocation]:
+def place_all(books: FleetAllocator, text: str, number: int) -> list[Allocation]:
     found = [books.alloc(replace(asked(text), uid=str(uid)), 0.0) for uid in range(number)]
     assert all(isinstance(one, Allocation) for one in found), found
     return found  # type: ignore[return-value]

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.departed import Freed
 from ullage.core.books.fleet import Fleet, Usage
-from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
+from ullage.core.placing.adjust import Adjustment, AmountsChange, ScalingRefusal
 from ullage.core.placing.candidates import find, refusals_on
 from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.rules import WHOLE_BY, Rules
@@ -66,20 +66,20 @@ def ask(uid: str, tflops: float, gib: float, count: int = 1, *, percent: int = 0
     return Request(uid, requirement, Claim(namespace, pod=pod, limit=limit), strategy)
 
 
-def ready(*nodes: Node, rules: Rules | None = None, held: Sequence[Allocation] = ()) -> Allocator:
-    allocator = Allocator(Fleet(nodes, held), rules)
+def ready(*nodes: Node, rules: Rules | None = None, held: Sequence[Allocation] = ()) -> FleetAllocator:
+    allocator = FleetAllocator(Fleet(nodes, held), rules)
     allocator.set_ready()
     return allocator
 
 
-def free(allocator: Allocator, name: str) -> tuple[float, float]:
+def free(allocator: FleetAllocator, name: str) -> tuple[float, float]:
     """What is free on a card beside everybody, assumed ones too."""
     fleet = allocator.fleet
     card = fleet.card_of[name]
     return int(fleet.compute_free[card]) / 1000, int(fleet.vram_free[card]) / GIB
 
 
-def available(allocator: Allocator, name: str) -> tuple[float, float]:
+def available(allocator: FleetAllocator, name: str) -> tuple[float, float]:
     """What is free on a card beside those that are bound or releasing."""
     fleet = allocator.fleet
     compute, vram = free(allocator, name)
@@ -90,7 +90,7 @@ def available(allocator: Allocator, name: str) -> tuple[float, float]:
     return compute, vram
 
 
-def content(allocator: Allocator) -> tuple[object, ...]:
+def content(allocator: FleetAllocator) -> tuple[object, ...]:
     fleet = allocator.fleet
     return (*(getattr(fleet, name).tolist() for name in COLUMNS), dict(fleet.ledger), dict(fleet.usage))
 
@@ -105,7 +105,7 @@ def refused(outcome: object) -> Refusal:
     return outcome
 
 
-def on_cards(allocator: Allocator, uid: str, tflops: float, gib: float, *gpus: str, **cards: object) -> Allocation:
+def on_cards(allocator: FleetAllocator, uid: str, tflops: float, gib: float, *gpus: str, **cards: object) -> Allocation:
     return bound(allocator.bind(ask(uid, tflops, gib, len(gpus), **cards), gpus, 0.0))
 
 
@@ -132,7 +132,7 @@ COMPACT = Rules(strategies={"test-pool": "compact_first"})
 
 
 @pytest.fixture
-def a() -> Allocator:
+def a() -> FleetAllocator:
     return ready(*A_NODES, rules=COMPACT)
 
 
@@ -140,7 +140,7 @@ def test_c1_a_request_takes_its_amounts_of_one_card(a):
     got = bound(a.alloc(ask("r", 50, 8), 1.0))
     assert got.state is AllocationState.BOUND
     (name,) = got.gpus
-    before = Allocator(Fleet(A_NODES))
+    before = FleetAllocator(Fleet(A_NODES))
     assert [free(before, name)[i] - free(a, name)[i] for i in (0, 1)] == [50, 8]
     taken = [sum(free(before, card)[i] - free(a, card)[i] for card in A_CARDS) for i in (0, 1)]
     assert taken == [50, 8]
@@ -282,7 +282,7 @@ def test_what_a_card_will_never_have_is_told_apart_from_what_is_not_free_now(a, 
 def test_growth_that_a_card_will_never_have_is_told_apart_too(a, to, cure, had):
     on_cards(a, "user", 30, 2, "gpu-1")
     on_cards(a, "r", 10, 2, "gpu-1")
-    refusal = refused(a.adjust("r", Change(amounts(to, 2), amounts(to, 2))))
+    refusal = refused(a.adjust("r", AmountsChange(amounts(to, 2), amounts(to, 2))))
     told = [(why.code, why.cure, why.needed, why.had) for why in refusal.rejections]
     assert told == [(code, cure, to * 1000, had) for code in (Code.SCALING_EXCEEDED, Code.GPU_COMPUTE)]
     assert isinstance(refusal, ScalingRefusal)
@@ -293,23 +293,23 @@ def test_growth_that_a_card_will_never_have_is_told_apart_too(a, to, cure, had):
 def test_c15_more_than_the_card_has_is_refused_with_what_would_pass(a, dry_run):
     (name,) = bound(a.alloc(ask("r", 50, 10), 1.0)).gpus
     before = content(a), a.version
-    refusal = a.adjust("r", Change(amounts(300, 30), amounts(300, 30)), dry_run=dry_run)
+    refusal = a.adjust("r", AmountsChange(amounts(300, 30), amounts(300, 30)), dry_run=dry_run)
     assert isinstance(refusal, ScalingRefusal)
     assert refusal.code is Code.SCALING_EXCEEDED
     assert [refusal.remain[0] / 1000, refusal.remain[1] / GIB] == list(free(a, name)) == [50, 6]
     assert refusal.max_request == (100_000, 16 * GIB)
     assert (content(a), a.version) == before
-    assert isinstance(a.adjust("r", Change(Part(*refusal.max_request))), Adjustment)
+    assert isinstance(a.adjust("r", AmountsChange(Part(*refusal.max_request))), Adjustment)
 
 
 def test_c16_growing_and_shrinking_move_what_is_available_by_the_difference(a):
     (name,) = bound(a.alloc(ask("r", 50, 10), 1.0)).gpus
     compute, vram = free(a, name)
-    grown = a.adjust("r", Change(amounts(90, 15), amounts(90, 15)))
+    grown = a.adjust("r", AmountsChange(amounts(90, 15), amounts(90, 15)))
     assert isinstance(grown, Adjustment)
     assert (grown.delta_request, grown.delta_limit) == ((40_000, 5 * GIB),) * 2
     assert free(a, name) == (compute - 40, vram - 5)
-    a.adjust("r", Change(amounts(10, 1), amounts(10, 1)))
+    a.adjust("r", AmountsChange(amounts(10, 1), amounts(10, 1)))
     assert free(a, name) == (compute + 40, vram + 9)
     assert a.fleet.usage["default"] == Usage(10_000, GIB, 10_000, GIB, 1, 100_000)
 
@@ -372,7 +372,7 @@ def test_c25_what_is_simulated_is_always_the_same_and_changes_nothing(a):
 # --- single cards ---
 
 
-def one(tflops: float = 100, gib: float = 24, **facts: object) -> Allocator:
+def one(tflops: float = 100, gib: float = 24, **facts: object) -> FleetAllocator:
     return ready(node("n", gpu("g", tflops, gib, **facts)))
 
 
@@ -422,7 +422,7 @@ def test_c30_an_assumption_past_its_time_is_swept():
     assert set(allocator.fleet.ledger) == {"fresh"}
 
 
-def modes(card: Allocator, isolation: Isolation, policy: IsolationPolicy | None = None) -> list[Code]:
+def modes(card: FleetAllocator, isolation: Isolation, policy: IsolationPolicy | None = None) -> list[Code]:
     outcome = card.check_quota_and_filter(ask("new", 1, 1, isolation=isolation, policy=policy))
     return [] if isinstance(outcome, Candidates) else [outcome.code]
 
@@ -496,7 +496,7 @@ def test_c35_a_percentage_is_of_the_card_to_the_gflops():
 def test_c36_a_percentage_is_adjusted_on_its_card():
     allocator = one(1000, 20)
     bound(allocator.alloc(ask("r", 0, 2, percent=10), 1.0))
-    change = Change(Part(0, 2 * GIB, 200_000), Part(0, 2 * GIB, 200_000))
+    change = AmountsChange(Part(0, 2 * GIB, 200_000), Part(0, 2 * GIB, 200_000))
     outcome = allocator.adjust("r", change)
     assert isinstance(outcome, Adjustment)
     assert outcome.delta_request == (100_000, 0)
@@ -543,7 +543,7 @@ def s() -> Fleet:
 
 
 def s_picks(fleet: Fleet, strategy: Strategy, count: int) -> tuple[str, ...] | None:
-    allocator = Allocator(fleet, Rules(strategies={"test-pool": strategy}))
+    allocator = FleetAllocator(fleet, Rules(strategies={"test-pool": strategy}))
     allocator.set_ready()
     placed = allocator.alloc(ask("r", 1, 1, count), 1.0)
     return placed.gpus if isinstance(placed, Allocation) else None
@@ -564,14 +564,14 @@ def test_cards_by_load(s, strategy, count, cards):
 
 
 def test_c54_a_node_scores_the_sum_of_its_cards(s):
-    allocator = Allocator(s, Rules(strategy=low_load_first(Weights(0.5, 0.5), "sum")))
+    allocator = FleetAllocator(s, Rules(strategy=low_load_first(Weights(0.5, 0.5), "sum")))
     allocator.set_ready()
     assert allocator.simulate(ask("r", 1, 1)).scores.nodes == {"node-1": 169, "node-2": 154, "node-3": 79}
 
 
 def test_a_request_goes_by_its_own_strategy_and_not_by_that_of_its_pool(s):
     rules = Rules(strategies={"test-pool": low_load_first(Weights(0.5, 0.5), "sum")})
-    allocator = Allocator(s, rules)
+    allocator = FleetAllocator(s, rules)
     allocator.set_ready()
     assert bound(allocator.alloc(ask("r", 1, 1, strategy="compact-first"), 1.0)).gpus == ("gpu-1-1",)
 
@@ -651,7 +651,7 @@ def k_ask(uid: str, tflops: float, gib: float, count: int = 1, **more: object) -
 
 
 @pytest.fixture
-def k() -> Allocator:
+def k() -> FleetAllocator:
     allocator = ready(*K_NODES, rules=Rules(strategy=WHOLE_BY))
     bound(allocator.bind(k_ask("worker", 100, 2), ["gpu-1"], 0.0))
     return allocator
@@ -734,7 +734,7 @@ def quota(tflops: float | None, workers: int | None = None, single: float | None
     return Quota(total_requests=caps(tflops), max_workers=workers, max_requests=caps(single))
 
 
-def bind_rules(allocator: Allocator, limit: Quota) -> None:
+def bind_rules(allocator: FleetAllocator, limit: Quota) -> None:
     allocator.rules = replace(allocator.rules, quotas=Quotas({"default": limit}))
 
 
@@ -753,10 +753,10 @@ def test_a_percentage_counts_in_quotas_on_each_card_and_is_moved_by_adjust():
     got = bound(allocator.alloc(ask("r", 0, 1, percent=20), 1.0))
     assert got.gpus == ("small",)
     assert allocator.fleet.usage["default"].compute_request == 20_000
-    outcome = allocator.adjust("r", Change(Part(0, GIB, 500_000)))
+    outcome = allocator.adjust("r", AmountsChange(Part(0, GIB, 500_000)))
     assert isinstance(outcome, Adjustment)
     assert allocator.fleet.usage["default"].compute_request == 50_000
-    assert refused(allocator.adjust("r", Change(Part(0, GIB, 600_000)))).code is Code.QUOTA_TOTAL_COMPUTE_REQUEST
+    assert refused(allocator.adjust("r", AmountsChange(Part(0, GIB, 600_000)))).code is Code.QUOTA_TOTAL_COMPUTE_REQUEST
     assert refused(allocator.assume(ask("s", 0, 1, percent=20), ["big"], 1.0)).code is Code.QUOTA_TOTAL_COMPUTE_REQUEST
 
 
@@ -818,7 +818,7 @@ def test_a_relabelled_card_is_moved_and_not_copied(a):
     assert a.fleet.gpu_free.tolist() == [3, 0]
     assert "gpu-1" not in a.filter(ask("s", 1, 1), list(A_CARDS)).by_node["node-1"]
     a.dealloc("r", 2.0)
-    assert content(a) == content(Allocator(Fleet(nodes)))
+    assert content(a) == content(FleetAllocator(Fleet(nodes)))
 
 
 def test_a_cordoned_card_keeps_who_holds_it_and_takes_nobody_new(a):
@@ -864,7 +864,7 @@ def test_a_card_that_vanished_while_it_is_held_stays_until_it_is_given_back(a):
     assert free(a, "gpu-1") == (90, 14)
     assert a.fleet.usage["default"].compute_request == 20_000
     assert refused(a.bind(ask("s", 1, 1), ["gpu-1"], 1.0)).code is Code.GPU_MISSING
-    assert isinstance(a.adjust("r", Change(amounts(5, 1))), Adjustment)
+    assert isinstance(a.adjust("r", AmountsChange(amounts(5, 1))), Adjustment)
     a.dealloc("r", 2.0)
     a.set_nodes([shrunk, *A_NODES[1:]])
     assert "gpu-1" not in a.fleet.card_of
@@ -886,7 +886,7 @@ def test_what_is_on_a_lost_node_counts_and_cannot_be_adjusted(a):
     on_cards(a, "r", 10, 2, "gpu-1")
     a.set_nodes(A_NODES[1:])
     assert a.fleet.usage["default"].compute_request == 10_000
-    assert refused(a.adjust("r", Change(amounts(5, 1)))).code is Code.NODE_UNKNOWN
+    assert refused(a.adjust("r", AmountsChange(amounts(5, 1)))).code is Code.NODE_UNKNOWN
     a.set_nodes(A_NODES)
     assert free(a, "gpu-1") == (90, 14)
     assert a.dealloc("r", 2.0).gpus == ("gpu-1",)
@@ -908,25 +908,25 @@ def test_a_card_that_shrank_below_its_use_takes_nothing_and_evicts_nobody(a):
     assert free(a, "gpu-1") == (-10, 8)
     assert a.is_bound("r")
     assert refused(a.alloc(ask("s", 1, 1), 2.0)).code is Code.GPU_COMPUTE
-    exceeded = a.adjust("r", Change(amounts(61, 8)))
+    exceeded = a.adjust("r", AmountsChange(amounts(61, 8)))
     assert isinstance(exceeded, ScalingRefusal)
     assert (exceeded.remain, exceeded.max_request[0]) == ((0, 8 * GIB), 60_000)
-    assert isinstance(a.adjust("r", Change(amounts(55, 8))), Adjustment)
+    assert isinstance(a.adjust("r", AmountsChange(amounts(55, 8))), Adjustment)
 
 
 def test_a_whole_card_can_ask_for_less_than_it_did_after_the_card_shrank():
     allocator = one(100, 24)
     on_cards(allocator, "r", 80, 2, "g", isolation=Isolation.SHARED)
     allocator.set_nodes([node("n", gpu("g", 50, 24))])
-    assert refused(allocator.adjust("r", Change(amounts(81, 2)))).code is Code.SCALING_EXCEEDED
-    assert isinstance(allocator.adjust("r", Change(amounts(60, 2))), Adjustment)
+    assert refused(allocator.adjust("r", AmountsChange(amounts(81, 2)))).code is Code.SCALING_EXCEEDED
+    assert isinstance(allocator.adjust("r", AmountsChange(amounts(60, 2))), Adjustment)
 
 
 def test_adjusting_a_whole_card_changes_what_is_asked_and_not_what_is_charged():
     allocator = one(100, 24)
     on_cards(allocator, "r", 10, 2, "g", isolation=Isolation.SHARED)
     bind_rules(allocator, quota(100))
-    outcome = allocator.adjust("r", Change(amounts(30, 4)))
+    outcome = allocator.adjust("r", AmountsChange(amounts(30, 4)))
     assert isinstance(outcome, Adjustment)
     assert outcome.delta_request == (20_000, 2 * GIB)
     assert free(allocator, "g") == (0, 0)
@@ -940,11 +940,11 @@ def test_adjusting_a_partition_leaves_its_charge_and_its_quota():
     others = [allocator.alloc(ask(f"r{i}", 30, 8, isolation=Isolation.PARTITIONED), 1.0) for i in range(6)]
     assert all(isinstance(other, Allocation) for other in others)
     bind_rules(allocator, Quota(total_requests=Caps(allocator.fleet.usage["default"].compute_request)))
-    outcome = allocator.adjust("r", Change(amounts(40, 9), amounts(40, 9)))
+    outcome = allocator.adjust("r", AmountsChange(amounts(40, 9), amounts(40, 9)))
     assert isinstance(outcome, Adjustment)
     assert outcome.delta_request == (10_000, GIB)
     assert allocator.fleet.ledger["r"].charges == got.charges
-    assert refused(allocator.adjust("r", Change(amounts(50, 9)))).code is Code.SCALING_EXCEEDED
+    assert refused(allocator.adjust("r", AmountsChange(amounts(50, 9)))).code is Code.SCALING_EXCEEDED
 
 
 def test_a_pinned_partition_without_amounts_is_counted_and_placed_once():
@@ -969,7 +969,7 @@ def test_an_omitted_limit_becomes_the_larger_of_the_old_one_and_the_request(limi
     allocator = one(100, 24)
     asked = ask("r", 10, 1)
     bound(allocator.alloc(replace(asked, claim=replace(asked.claim, limit=limit)), 1.0))
-    outcome = allocator.adjust("r", Change(request_))
+    outcome = allocator.adjust("r", AmountsChange(request_))
     assert isinstance(outcome, Adjustment)
     assert outcome.allocation.claim is not None
     assert outcome.allocation.claim.limit == after
@@ -978,7 +978,7 @@ def test_an_omitted_limit_becomes_the_larger_of_the_old_one_and_the_request(limi
 def test_the_same_amounts_again_are_no_change(a):
     bound(a.alloc(ask("r", 50, 10), 1.0))
     version = a.version
-    outcome = a.adjust("r", Change(amounts(50, 10), amounts(50, 10)))
+    outcome = a.adjust("r", AmountsChange(amounts(50, 10), amounts(50, 10)))
     assert isinstance(outcome, Adjustment)
     assert (outcome.delta_request, outcome.delta_limit, a.version) == ((0, 0), (0, 0), version)
 
@@ -1059,7 +1059,7 @@ def test_a_simulation_for_the_uid_of_an_executor_is_refused_as_alloc_is(a):
 
 
 def test_nothing_is_decided_before_it_is_ready():
-    allocator = Allocator(Fleet(A_NODES))
+    allocator = FleetAllocator(Fleet(A_NODES))
     for operation, arguments in (("alloc", (1.0,)), ("assume", (["gpu-1"], 1.0)), ("simulate", ())):
         with pytest.raises(Unavailable) as error:
             getattr(allocator, operation)(ask("r", 1, 1), *arguments)
@@ -1086,7 +1086,7 @@ def test_what_is_releasing_is_not_bound_again_by_finding_it(a):
 
 
 def test_new_facts_keep_the_profiles_of_cards():
-    allocator = Allocator(Fleet(A_NODES, profiles=Profiles(())))
+    allocator = FleetAllocator(Fleet(A_NODES, profiles=Profiles(())))
     allocator.set_nodes(A_NODES)
     assert allocator.fleet.profiles == Profiles(())
 

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.departed import Freed
 from ullage.core.books.fleet import Fleet, Usage
-from ullage.core.placing.adjust import Adjustment, Change
+from ullage.core.placing.adjust import Adjustment, AmountsChange
 from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import place
@@ -88,7 +88,7 @@ class History(RuleBasedStateMachine):
     def open_books(self):
         self.now = 0.0
         self.nodes: tuple[Node, ...] = NODES
-        self.allocator = Allocator(Fleet(NODES), Rules(workers_per_node=4))
+        self.allocator = FleetAllocator(Fleet(NODES), Rules(workers_per_node=4))
         self.allocator.set_ready()
         self.seen = {card.uuid: card for node in NODES for card in node.gpus}
         self.shrunk: set[str] = set()
@@ -255,7 +255,7 @@ class History(RuleBasedStateMachine):
     @rule(uid=uids, request=amounts, limit=st.one_of(st.none(), amounts))
     def adjust(self, uid, request, limit):
         try:
-            change = Change(request, limit)
+            change = AmountsChange(request, limit)
         except InvalidRequest:
             return  # its limit is below its request
         held = self.allocator.fleet.ledger.get(uid)
@@ -288,10 +288,10 @@ class History(RuleBasedStateMachine):
     @rule()
     def restart(self):
         """Another allocator that is told the ledger has the same books, and before it has nodes the same usage."""
-        blind = Allocator(Fleet(()))
+        blind = FleetAllocator(Fleet(()))
         blind.reconcile(self.allocator.fleet.ledger.values(), self.now)
         assert blind.fleet.usage == self.allocator.fleet.usage
-        twin = Allocator(Fleet(self.allocator.fleet.nodes), self.allocator.rules)
+        twin = FleetAllocator(Fleet(self.allocator.fleet.nodes), self.allocator.rules)
         twin.reconcile(self.allocator.fleet.ledger.values(), self.now)
         before = self.books()
         twin.set_ready()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.candidates import find, refusals_on
 from ullage.core.placing.decision import Candidates, Choice, Refusal
@@ -537,7 +537,7 @@ def test_the_order_of_nodes_cards_and_users_decides_nothing(world, request_, ran
 @many
 @given(worlds(), requests(), st.randoms(use_true_random=False))
 def test_a_choice_among_given_cards_is_that_of_the_oracle_on_these_cards(world, request_, random):
-    allocator = Allocator(fleet_of(world), world.rules)
+    allocator = FleetAllocator(fleet_of(world), world.rules)
     given_ = [card.uuid for card in allocator.fleet.cards if random.random() < 0.7]
     found = allocator.filter(request_, random.choices(given_, k=2 * len(given_)) if given_ else [])
     named = {uuid for stage in found.stages[:1] for uuid in (*stage.kept, *(why.gpu for why in stage.removed))}
@@ -576,7 +576,7 @@ def admitted(request_: Request) -> bool:
 def test_one_request_after_the_other_goes_where_the_oracle_says(world, shapes, data):
     """Tables follow the books row by row; the oracle looks at everything again."""
     asked = data.draw(st.lists(st.sampled_from(shapes), min_size=4, max_size=10))
-    allocator = Allocator(fleet_of(world), world.rules)
+    allocator = FleetAllocator(fleet_of(world), world.rules)
     allocator.set_ready()
     for n, drawn in enumerate(asked):
         request_ = replace(drawn, uid=f"new-{n}")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.capacity import node_capacity
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.adjust import Adjustment, Change
+from ullage.core.placing.adjust import Adjustment, AmountsChange
 from ullage.core.placing.candidates import find
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
@@ -56,13 +56,13 @@ def asks(
     return Request(uid, ResourceRequirement(0, 0, count, part, selector), Claim(limit=limit))
 
 
-def allocating(*nodes: Node, **rules: object) -> Allocator:
-    allocator = Allocator(Fleet(nodes), Rules(**rules))
+def allocating(*nodes: Node, **rules: object) -> FleetAllocator:
+    allocator = FleetAllocator(Fleet(nodes), Rules(**rules))
     allocator.set_ready()
     return allocator
 
 
-def bound(allocator: Allocator, request: Request) -> Allocation:
+def bound(allocator: FleetAllocator, request: Request) -> Allocation:
     answer = allocator.alloc(request, 0)
     assert isinstance(answer, Allocation)
     return answer
@@ -257,12 +257,12 @@ def test_scaling_is_held_to_it_too_and_down_always_passes():
     allocator = allocating(node(card("a")), oversubscription={"pool": Oversubscription(0, 0, 200)})
     bound(allocator, asks("x", amounts(10, 1), amounts(100, 1)))
     bound(allocator, asks("y", amounts(10, 1), amounts(50, 1)))
-    refused = allocator.adjust("y", Change(amounts(10, 1), amounts(101, 1)))
+    refused = allocator.adjust("y", AmountsChange(amounts(10, 1), amounts(101, 1)))
     assert isinstance(refused, Refusal)
     assert (refused.code, allocator.fleet.ledger["y"].claim.limit) == (Code.OVERSUBSCRIPTION, amounts(50, 1))
-    assert isinstance(allocator.adjust("y", Change(amounts(10, 1), amounts(100, 1))), Adjustment)
+    assert isinstance(allocator.adjust("y", AmountsChange(amounts(10, 1), amounts(100, 1))), Adjustment)
     allocator.rules = replace(allocator.rules, oversubscription={"pool": TIGHT})
-    assert isinstance(allocator.adjust("y", Change(amounts(5, 1), amounts(90, 1))), Adjustment)
+    assert isinstance(allocator.adjust("y", AmountsChange(amounts(5, 1), amounts(90, 1))), Adjustment)
 
 
 # --- against an oracle ---
@@ -354,7 +354,7 @@ def test_limits_never_exceed_virtual_capacity_and_every_way_to_ask_agrees(steps)
             bounded.dealloc(str(number // 2), number)
 
 
-def fits(allocator: Allocator, asked: Request, name: str, uuid: str) -> bool:
+def fits(allocator: FleetAllocator, asked: Request, name: str, uuid: str) -> bool:
     """Whether the oracle lets this card be promised, told by entering it in the ledger by hand."""
     held = Allocation(asked.uid, name, asked.requirement, (uuid,), claim=asked.claim)
     before = promised(allocator.fleet.ledger.values(), GPUS, name)

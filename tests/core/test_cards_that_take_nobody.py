@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation, AllocationState, Charge
@@ -22,8 +22,8 @@ GIB = 2**30
 GOOD = Gpu("good", 1, vram_bytes=40 * GIB, compute_gflops=100_000)
 
 
-def ready(*cards: Gpu) -> Allocator:
-    allocator = Allocator(Fleet([Node("n", 8000, 2**36, cards)]))
+def ready(*cards: Gpu) -> FleetAllocator:
+    allocator = FleetAllocator(Fleet([Node("n", 8000, 2**36, cards)]))
     allocator.set_ready()
     return allocator
 
@@ -32,7 +32,7 @@ def ask(text: str, uid: str = "new") -> Request:
     return Request(uid, ResourceRequirement.from_string(text))
 
 
-def outcome(allocator: Allocator, text: str, uid: str = "new") -> Allocation | Refusal:
+def outcome(allocator: FleetAllocator, text: str, uid: str = "new") -> Allocation | Refusal:
     return allocator.alloc(ask(text, uid), 0.0)
 
 
@@ -104,7 +104,7 @@ def found_on(card: Gpu, uid: str, mode: Isolation) -> Allocation:
     )
 
 
-def mixed() -> Allocator:
+def mixed() -> FleetAllocator:
     allocator = ready(DYNAMIC)
     allocator.reconcile([found_on(DYNAMIC, "soft", Isolation.SOFT), found_on(DYNAMIC, "hard", Isolation.HARD)], 0.0)
     return allocator

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation
@@ -49,19 +49,19 @@ def ask(text: str, uid: str) -> Request:
     return Request(uid, ResourceRequirement.from_string(text), Claim("team"))
 
 
-def ready(*cards: Gpu) -> Allocator:
-    allocator = Allocator(Fleet([a_node(*cards)]))
+def ready(*cards: Gpu) -> FleetAllocator:
+    allocator = FleetAllocator(Fleet([a_node(*cards)]))
     allocator.set_ready()
     return allocator
 
 
-def hold(allocator: Allocator, text: str, uid: str = "held") -> Allocation:
+def hold(allocator: FleetAllocator, text: str, uid: str = "held") -> Allocation:
     outcome = allocator.alloc(ask(text, uid), 0.0)
     assert isinstance(outcome, Allocation), outcome
     return outcome
 
 
-def refused(allocator: Allocator, text: str) -> Refusal:
+def refused(allocator: FleetAllocator, text: str) -> Refusal:
     outcome = allocator.simulate(ask(text, "new")).outcome
     assert isinstance(outcome, Refusal)
     return outcome
@@ -181,7 +181,7 @@ def test_a_restart_that_finds_other_cards_charges_the_same_as_a_change_without_o
     for uid, text in (("a", "gpu=0.5"), ("b", "gpu=0.75"), ("c", "vram=9g"), ("d", "percent=15")):
         hold(before, text, uid)
     nodes = [a_node(a_card("g0", 40 * GIB, 71_000), a_card("g1", 80 * GIB))]
-    after = Allocator(Fleet(nodes))
+    after = FleetAllocator(Fleet(nodes))
     assert after.reconcile(map(way, before.fleet.ledger.values()), 1.0) == ("a", "b", "c", "d")
     assert after.reconcile(map(way, before.fleet.ledger.values()), 1.0) == ()
     before.set_nodes(nodes)
@@ -192,7 +192,7 @@ def test_a_restart_that_finds_other_cards_charges_the_same_as_a_change_without_o
 def test_an_amount_of_which_nobody_remembers_the_card_has_all_of_one_that_says_nothing():
     allocator = ready(a_card("g0", 40 * GIB))
     old = of_old_store(replace(hold(allocator, "vram=8g"), cards=()))
-    after = Allocator(Fleet([a_node(a_card("g0"))]))
+    after = FleetAllocator(Fleet([a_node(a_card("g0"))]))
     after.reconcile([old], 1.0)
     assert after.fleet.vram_free.tolist() == [0]
 
@@ -279,7 +279,7 @@ def _nodes(oracle: Oracle) -> list[Node]:
     return [a_node(*(a_card(uuid, vram, compute) for uuid, (compute, vram) in sorted(oracle.cards.items())))]
 
 
-def _alloc(allocator: Allocator, oracle: Oracle, uid: str, text: str) -> None:
+def _alloc(allocator: FleetAllocator, oracle: Oracle, uid: str, text: str) -> None:
     request = ask(text, uid)
     outcome = allocator.alloc(request, 0.0)
     if isinstance(outcome, Refusal):
@@ -291,7 +291,7 @@ def _alloc(allocator: Allocator, oracle: Oracle, uid: str, text: str) -> None:
             assert total <= 1 + off
 
 
-def _agree(allocator: Allocator, oracle: Oracle) -> None:
+def _agree(allocator: FleetAllocator, oracle: Oracle) -> None:
     """The books hold what the oracle holds, of each card as it is now."""
     fleet = allocator.fleet
     assert {uid: held.gpus for uid, held in fleet.ledger.items()} == {
@@ -310,7 +310,7 @@ def _agree(allocator: Allocator, oracle: Oracle) -> None:
 def test_no_history_of_a_card_promises_more_than_it_has_or_loses_what_is_held(history, first, second):
     oracle = Oracle()
     oracle.cards = {"g0": first, "g1": second}
-    allocator = Allocator(Fleet(_nodes(oracle)))
+    allocator = FleetAllocator(Fleet(_nodes(oracle)))
     allocator.set_ready()
     for step, what, how in history:
         if step == "change":
@@ -324,7 +324,7 @@ def test_no_history_of_a_card_promises_more_than_it_has_or_loses_what_is_held(hi
         else:
             found = [what(held) for held in allocator.fleet.ledger.values()]
             oracle.cards["g0"] = how
-            allocator = Allocator(Fleet(_nodes(oracle)))
+            allocator = FleetAllocator(Fleet(_nodes(oracle)))
             allocator.reconcile(found, 0.0)
             allocator.set_ready()
         _agree(allocator, oracle)

@@ -11,7 +11,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.evicting.consolidation import consolidate
 from ullage.core.evicting.movable import Stays
-from ullage.core.evicting.moving import Consolidation, Cost, NoConsolidation
+from ullage.core.evicting.moving import Consolidation, MoveCost, NoConsolidation
 from ullage.core.evicting.preemption import Budgets
 from ullage.core.kernel.freeing import NEVER, share_out
 from ullage.core.placing.nomination import Nominations
@@ -86,7 +86,7 @@ def two_nodes(**facts):
 
 def test_what_fits_needs_no_moves():
     found = plan(two_nodes().run("a", "n-0", of=PART))
-    assert (found.moves, found.cost, found.least) == ((), Cost(0, 0, 0), True)
+    assert (found.moves, found.cost, found.least) == ((), MoveCost(0, 0, 0), True)
     assert [unit.node for unit in found.units] == ["o"]
 
 
@@ -94,7 +94,7 @@ def test_two_parts_come_together_and_a_node_is_free():
     found = plan(two_nodes().run("a", "n-0", of=PART).run("b", "o-0", of=PART))
     assert moves(found) == [("a", "o", "o-0")]
     assert found.units[0].gpus == ("n-0", "n-1")
-    assert found.cost == Cost(0, 1, 400)
+    assert found.cost == MoveCost(0, 1, 400)
     assert found.age_s == 500.0
 
 
@@ -319,7 +319,7 @@ def brute(fleet, asked, units):
         leaving = [a for a in fleet.ledger.values() if freed & set(a.gpus)]
         if any(a.id not in movable for a in leaving):
             continue
-        cost = Cost(
+        cost = MoveCost(
             max((a.claim.priority for a in leaving), default=0),
             len(leaving),
             sum(fleet.resources(a.requirement).gpu_milli for a in leaving),

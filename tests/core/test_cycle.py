@@ -16,8 +16,8 @@ from ullage.core.explaining.explain import explain
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import place_unit
-from ullage.core.sharing.plan import Evict, Plan, Release, Reuse, Start, Unbind
-from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorView, Phase, World
+from ullage.core.sharing.plan import EvictExecutor, Plan, Release, Reuse, Start, Unbind
+from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorPhase, ExecutorView, World
 from ullage.model.allocation import Allocation
 from ullage.model.node import Node
 from ullage.model.queue import Limit, Queue
@@ -30,7 +30,9 @@ DEFAULT = (Queue("default"),)
 PATIENT = Policy(reclaim_grace_s=None)
 
 
-def work(session: str, *phases: Phase, node: str = "n1", since: float = 0.0, **facts: object) -> list[ExecutorView]:
+def work(
+    session: str, *phases: ExecutorPhase, node: str = "n1", since: float = 0.0, **facts: object
+) -> list[ExecutorView]:
     """Executors `session/0`, `session/1`, ... bound one second after the other, placed on `node` by `world`."""
     requirement = facts.pop("requirement", ONE)
     return [
@@ -38,7 +40,7 @@ def work(session: str, *phases: Phase, node: str = "n1", since: float = 0.0, **f
             f"{session}/{i}@{node}",
             phase,
             requirement,
-            None if phase is Phase.IDLE else session,
+            None if phase is ExecutorPhase.IDLE else session,
             since=since,
             bound_at=since + i,
             **facts,
@@ -66,7 +68,7 @@ def started(plan: Plan) -> Counter[str]:
     return Counter(a.session for a in plan.actions if isinstance(a, Start | Reuse))
 
 
-B, V, I = Phase.BUSY, Phase.VACANT, Phase.IDLE  # noqa: E741 - the letters of the tables
+B, V, I = ExecutorPhase.BUSY, ExecutorPhase.VACANT, ExecutorPhase.IDLE  # noqa: E741 - the letters of the tables
 FOR_CLAIM = Eviction("claim", Cause.SHARE, 100.0)
 CLAIM = Demand("claim", 9, ResourceRequirement.of(cpu=1, memory=1), pending=1, priority=5)
 
@@ -201,16 +203,16 @@ def test_protection_is_for_work_not_for_waiting():
     ("grace", "now", "evicted"), [(30.0, 129.0, 0), (30.0, 130.0, 1), (None, 1e9, 0)], ids=["in time", "due", "never"]
 )
 def test_who_was_asked_to_leave_has_a_grace(grace, now, evicted):
-    leaving = work("b", Phase.LEAVING, since=100.0, eviction=FOR_CLAIM)
+    leaving = work("b", ExecutorPhase.LEAVING, since=100.0, eviction=FOR_CLAIM)
     plan = schedule(
         world([a_node("n1", 1)], [Demand("b", 1, ONE, running=1), CLAIM], leaving), Policy(reclaim_grace_s=grace), now
     )
-    assert sum(isinstance(a, Evict) for a in plan.actions) == evicted
+    assert sum(isinstance(a, EvictExecutor) for a in plan.actions) == evicted
     assert plan.wake_at == (130.0 if grace and now < 130 else None)
 
 
 def test_room_made_for_one_is_not_taken_by_another():
-    executors = [*work("b", Phase.LEAVING, since=100.0, eviction=FOR_CLAIM), *work("c", B)]
+    executors = [*work("b", ExecutorPhase.LEAVING, since=100.0, eviction=FOR_CLAIM), *work("c", B)]
     demands = [CLAIM, Demand("c", 1, ONE, pending=5, running=1)]
     plan = schedule(world([a_node("n1", 3)], demands, executors), PATIENT, 100.0)
     assert started(plan) == Counter(claim=1)
@@ -269,7 +271,7 @@ def test_an_overdue_request_is_served_around():
 
 def test_an_overdue_request_does_not_exceed_a_maximum_with_what_is_leaving():
     demand = Demand("s", 1, ONE, pending=1, running=1, max_instances=1, waiting_since=0.0)
-    leaving = work("s", Phase.LEAVING, eviction=FOR_CLAIM)
+    leaving = work("s", ExecutorPhase.LEAVING, eviction=FOR_CLAIM)
     assert started(schedule(world([a_node("n1", 2)], [demand], leaving), PATIENT, 1.0)) == Counter()
     assert started(schedule(world([a_node("n1", 2)], [demand], leaving), PATIENT, 1000.0)) == Counter()
 
@@ -446,7 +448,9 @@ G = a_node("n1", 4, "8g", gpus=2)
             id="failures",
         ),
         pytest.param([G], Demand("s", 1, ONE), [], Code.NOTHING_PENDING, None, "", id="no tasks"),
-        pytest.param([G], Demand("s", 1, ONE, 1), work("s", Phase.STARTING), Code.STARTING, None, "", id="starting"),
+        pytest.param(
+            [G], Demand("s", 1, ONE, 1), work("s", ExecutorPhase.STARTING), Code.STARTING, None, "", id="starting"
+        ),
         pytest.param([G], Demand("s", 1, ONE, 0, 1), work("s", B), Code.RUNNING, None, ": 1 executor", id="running"),
     ],
 )
@@ -475,7 +479,7 @@ def test_the_share_is_a_fraction_also_when_no_node_takes_work():
 
 def test_a_session_at_its_maximum_while_its_old_gang_leaves_is_told_so():
     demand = Demand("s", 1, ONE, pending=2, running=0, batch_size=2, max_instances=2)
-    gang = [replace(e, gang="g") for e in work("s", Phase.LEAVING, Phase.LEAVING)]
+    gang = [replace(e, gang="g") for e in work("s", ExecutorPhase.LEAVING, ExecutorPhase.LEAVING)]
     assert explain(world([a_node("n1", 4)], [demand], gang), PATIENT, 0.0, "s").code is Code.MAX_INSTANCES
 
 

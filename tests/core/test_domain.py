@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.books import NOW, a_card, a_node
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.gang import GangPhase, Gangs
 from ullage.core.placing.decision import Choice
@@ -148,7 +148,7 @@ def test_a_mixed_gang_stays_within_one_domain():
 
 
 def test_the_gang_says_so_to_all_of_its_members():
-    allocator = Allocator(cluster((2,), (3,)))
+    allocator = FleetAllocator(cluster((2,), (3,)))
     allocator.set_ready()
     gangs = Gangs()
     for request in members(4, within="rack"):

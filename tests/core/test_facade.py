@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.allocator import Allocation, Allocator, Change, Gpu, Node, Part, Refusal, Request
+from ullage.allocator import Allocation, Allocator, AmountsChange, Gpu, Node, Part, Refusal, Request
 from ullage.model.error import InvalidRequest, NotFound
 
 GIB = 2**30
@@ -49,7 +49,7 @@ def test_a_refusal_is_a_sentence_and_its_repr_is_short():
     assert str(refused) == "insufficient-vram: needs 41Gi vram, a-0 has 40Gi"
     assert repr(refused) == "<Refusal insufficient-vram, 2 rejections, curable=False>"
     allocator.alloc(Request.of("pod", "vram=30g"), 0.0)
-    more = allocator.adjust("pod", Change(Part(vram_bytes=41 * GIB)))
+    more = allocator.adjust("pod", AmountsChange(Part(vram_bytes=41 * GIB)))
     assert str(more) == (
         "scaling-exceeded: a card of the allocation has not that much more, needs 41Gi vram, a-0 has 40Gi"
     )

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.gang import BACKOFF_S, MAX_BACKOFF_S, GangOutcome, GangPhase, Gangs, Misfit, by_size, fit_together
 from ullage.core.placing.decision import Refusal
@@ -30,12 +30,12 @@ GIB = 2**30
 SOFT = CardSelector(isolation=Isolation.SOFT)
 
 
-def allocating(*cards_per_node: int, **rules: object) -> Allocator:
+def allocating(*cards_per_node: int, **rules: object) -> FleetAllocator:
     nodes = [
         Node(f"n{k}", 64_000, 2**40, tuple(Gpu(f"n{k}-g{i}", i, "X", "V", 100 * GIB, 100_000) for i in range(cards)))
         for k, cards in enumerate(cards_per_node)
     ]
-    allocator = Allocator(Fleet(nodes), Rules(**rules))
+    allocator = FleetAllocator(Fleet(nodes), Rules(**rules))
     allocator.set_ready()
     return allocator
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -45,7 +45,7 @@ def test_an_inventory_that_cannot_be_is_refused_before_anything_changes(nodes, c
     with pytest.raises(InvalidRequest, match=words) as error:
         Fleet(nodes)
     assert error.value.code == code
-    allocator = Allocator(Fleet([NODE, OTHER]))
+    allocator = FleetAllocator(Fleet([NODE, OTHER]))
     allocator.set_ready()
     held = allocator.alloc(Request("r", ResourceRequirement.from_string("vram=1g,gpu_uuid=g0")), 0.0)
     assert isinstance(held, Allocation)

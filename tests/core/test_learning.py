@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.learning.learned import Learning
 from ullage.core.placing.decision import Choice
@@ -36,7 +36,7 @@ def request(number, strategy=None):
 
 
 def allocator(nodes=12, rules=None, learning=None):
-    made = Allocator(Fleet([node(f"n{k:02}") for k in range(nodes)]), rules, learning)
+    made = FleetAllocator(Fleet([node(f"n{k:02}") for k in range(nodes)]), rules, learning)
     made.set_ready()
     return made
 
@@ -148,7 +148,9 @@ def test_what_was_made_beside_knows_the_changes_since():
     for number in range(ESTIMATED, ESTIMATED + 12):
         books.alloc(request(number), 0.0)
     background.run()
-    at_once = Allocator(books.fleet.copy(), Rules(leftover(books.fleet.copy(), books.learning.workload, live=True)))
+    at_once = FleetAllocator(
+        books.fleet.copy(), Rules(leftover(books.fleet.copy(), books.learning.workload, live=True))
+    )
     at_once.set_ready()
     for number in range(70, 90):
         mine, expected = books.alloc(request(number), 0.0), at_once.alloc(request(number), 0.0)

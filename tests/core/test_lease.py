@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.books.lease import DEVICE_INDICES, NODE_PORTS, Lease, Misfit, NodePorts, cluster_ports, device_indices
+from ullage.core.books.lease import (
+    DEVICE_INDICES,
+    NODE_PORTS,
+    NodePorts,
+    NumberRange,
+    NumberTaken,
+    cluster_ports,
+    device_indices,
+)
 from ullage.model.error import InvalidRequest
 
 
@@ -65,10 +73,10 @@ def test_nodes_have_ports_of_their_own_and_a_pod_gives_all_of_them_back():
 
 
 def test_what_was_recorded_is_lent_and_what_cannot_be_is_told():
-    lease = Lease(1, 4)
+    lease = NumberRange(1, 4)
     a, b, c = ("team", "a"), ("team", "b"), ("team", "c")
     misfits = lease.restore([(b, 2), (a, 2), (c, 9), (a, 2), (a, 3)])
-    assert misfits == (Misfit(a, 3, a), Misfit(b, 2, a), Misfit(c, 9))
+    assert misfits == (NumberTaken(a, 3, a), NumberTaken(b, 2, a), NumberTaken(c, 9))
     assert lease.lent == {a: 2}
     assert [lease.take("team", pod) for pod in "abcde"] == [2, 1, 3, 4, None]
 
@@ -77,7 +85,7 @@ def test_restoring_node_ports_forgets_what_was_before():
     ports = NodePorts()
     ports.take("node", "team", "old")
     assert ports.restore([("node", ("team", "a"), NODE_PORTS[0]), ("node", ("team", "b"), 1)]) == (
-        Misfit(("team", "b"), 1),
+        NumberTaken(("team", "b"), 1),
     )
     assert ports.take("node", "team", "old") == NODE_PORTS[0] + 1
 
@@ -92,12 +100,12 @@ def test_indices_go_on_after_the_largest_recorded_one():
 
 def test_an_empty_range_is_invalid():
     with pytest.raises(InvalidRequest, match="last"):
-        Lease(2, 1)
+        NumberRange(2, 1)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9))), st.booleans())
 def test_no_number_is_lent_twice_and_restoring_what_is_lent_changes_nothing(steps, round_robin):
-    lease, twin = Lease(1, 6, round_robin=round_robin), Lease(1, 6, round_robin=round_robin)
+    lease, twin = NumberRange(1, 6, round_robin=round_robin), NumberRange(1, 6, round_robin=round_robin)
     for take, pod in steps:
         before = set(lease.lent.values())
         if not take:

@@ -15,7 +15,7 @@ from ullage.core.topology.rules import ZoneRules
 from ullage.model.alignment import Alignment, ContainerNeeds
 from ullage.model.allocation import Allocation
 from ullage.model.node import Node
-from ullage.model.provider import SHIPPED, Kind, Provider
+from ullage.model.provider import SHIPPED, Provider, ProviderKind
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.topology import CARD, CPU, MEMORY, Device, Room, ZonePolicy
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.timeout(900)
 
 NIC = "intel.com/sriov"
 OUT = {
-    MEMORY: Provider(MEMORY, Kind.MEMORY, align=False),
-    CPU: Provider(CPU, Kind.CPU, align=False),
-    CARD: Provider(CARD, Kind.DEVICE, align=False),
-    NIC: Provider("intel.com/*", Kind.DEVICE, align=False),
-    "pages": Provider("hugepages-2Mi", Kind.HUGEPAGES, align=False),
+    MEMORY: Provider(MEMORY, ProviderKind.MEMORY, align=False),
+    CPU: Provider(CPU, ProviderKind.CPU, align=False),
+    CARD: Provider(CARD, ProviderKind.DEVICE, align=False),
+    NIC: Provider("intel.com/*", ProviderKind.DEVICE, align=False),
+    "pages": Provider("hugepages-2Mi", ProviderKind.HUGEPAGES, align=False),
 }
 LABELS = {
     MEMORY: "ullage.io/numa-align-memory",
@@ -115,7 +115,7 @@ def test_huge_pages_of_one_size_are_left_out(how):
 def test_the_first_entry_that_fits_counts_and_a_label_goes_before_all():
     node = machine(cards=(), cpus=(4, 4), memory=(0, 16), kubelet=kubelet("single-numa-node", static_memory=True))
     needs = ContainerNeeds("main", cpus=2, memory_bytes=8 * GIB)
-    back = Provider(MEMORY, Kind.MEMORY, align=True)
+    back = Provider(MEMORY, ProviderKind.MEMORY, align=True)
     assert place(node, (back, OUT[MEMORY]), needs).placement.zones == (1,)
     assert place(node, (OUT[MEMORY], back), needs).placement.zones == (0,)
     put_back = replace(node, labels={LABELS[MEMORY]: "true"})
@@ -125,6 +125,6 @@ def test_the_first_entry_that_fits_counts_and_a_label_goes_before_all():
 def test_only_cards_of_the_vendor_that_is_named_are_left_out():
     node = machine(cards=(0, 0, 1, 1))
     gpus = tuple(replace(gpu, vendor="NVIDIA" if gpu.index % 2 else "AMD") for gpu in node.gpus)
-    entry = Provider("nvidia.com/gpu", Kind.DEVICE, align=False, vendors=frozenset({"NVIDIA"}))
+    entry = Provider("nvidia.com/gpu", ProviderKind.DEVICE, align=False, vendors=frozenset({"NVIDIA"}))
     fleet = Fleet([replace(node, gpus=gpus)], zone_rules=ZoneRules(providers=(entry, *SHIPPED)))
     assert [fleet.board.mask_of(0, gpu) for gpu in fleet.cards] == [1, 0, 2, 0]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.placing.adjust import Change
+from ullage.core.placing.adjust import AmountsChange
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.feasibility import runs
 from ullage.core.placing.rules import Rules
@@ -31,13 +31,13 @@ def a_card(index: int) -> Gpu:
     return Gpu(f"g{index}", index, model="A100-SXM4-80GB", vram_bytes=80 * GIB, compute_gflops=100_000)
 
 
-def allocator(**rules: object) -> Allocator:
-    found = Allocator(Fleet([Node("n", 8000, 2**36, tuple(map(a_card, range(4))))]), Rules(**rules))
+def allocator(**rules: object) -> FleetAllocator:
+    found = FleetAllocator(Fleet([Node("n", 8000, 2**36, tuple(map(a_card, range(4))))]), Rules(**rules))
     found.set_ready()
     return found
 
 
-def under_limits(tflops: int, gib: int) -> Allocator:
+def under_limits(tflops: int, gib: int) -> FleetAllocator:
     return allocator(quotas=Quotas({"team": Quota(total_limits=Caps(tflops * 1000, gib * GIB))}))
 
 
@@ -140,7 +140,7 @@ def test_growth_without_room_tells_what_is_free_from_what_is_held():
     books = allocator()
     for uid, text in (("a", "tflops=30,vram=1g,gpu_index=0"), ("b", "tflops=10,vram=1g,gpu_index=0")):
         assert isinstance(books.alloc(ask(uid, text), 0.0), Allocation)
-    refused = books.adjust("b", Change(Part(90_000, GIB)))
+    refused = books.adjust("b", AmountsChange(Part(90_000, GIB)))
     assert isinstance(refused, Refusal)
     assert reject_text(refused.rejections[1]) == (
         "needs 90 TFLOPS compute, g0 has free 60 TFLOPS besides the 10 TFLOPS it holds"
@@ -154,7 +154,7 @@ def test_a_contradiction_is_told_in_the_units_that_people_write():
 
 def test_a_resource_that_is_used_up_is_named():
     card = Gpu("g0", 0, model="Ascend310P3", vendor="ascend", vram_bytes=24 * GIB, compute_gflops=22_000)
-    books = Allocator(Fleet([Node("n", 8000, 2**36, (card,))], profiles=Profiles((_SMALL,))))
+    books = FleetAllocator(Fleet([Node("n", 8000, 2**36, (card,))], profiles=Profiles((_SMALL,))))
     books.set_ready()
     assert isinstance(books.alloc(ask("a", "partition=half"), 0.0), Allocation)
     refused = books.alloc(ask("b", "partition=half"), 0.0)

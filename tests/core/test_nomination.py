@@ -9,11 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, found_with, frozen, placed_with
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.preemption import NoPreemption, Preemption
 from ullage.core.gang import fit_together
-from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
+from ullage.core.placing.adjust import Adjustment, AmountsChange, ScalingRefusal
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.nomination import NO_NOMINATIONS, NOMINATED_TTL_S, Nominations
 from ullage.core.placing.rules import Rules
@@ -155,8 +155,8 @@ def test_a_nomination_for_what_is_gone_stops_nobody_else(entry):
 # --- the allocator ---
 
 
-def ready(*nodes: Node, nominations: Nominations = NO_NOMINATIONS) -> Allocator:
-    allocator = Allocator(Fleet(nodes))
+def ready(*nodes: Node, nominations: Nominations = NO_NOMINATIONS) -> FleetAllocator:
+    allocator = FleetAllocator(Fleet(nodes))
     allocator.nominations = nominations
     allocator.set_ready()
     return allocator
@@ -215,12 +215,12 @@ def test_who_grows_leaves_kept_room_alone_and_who_shrinks_may():
     allocator = ready(a_node("n"))
     allocator.alloc(ask("tflops=15,vram=1g", "small"), NOW)
     allocator.nominate(FIRST)
-    refused = allocator.adjust("small", Change(Part(30_000, GIB)))
+    refused = allocator.adjust("small", AmountsChange(Part(30_000, GIB)))
     assert isinstance(refused, ScalingRefusal)
     assert refused.max_request[0] == 20_000
-    assert isinstance(allocator.adjust("small", Change(Part(20_000, GIB))), Adjustment)
+    assert isinstance(allocator.adjust("small", AmountsChange(Part(20_000, GIB))), Adjustment)
     allocator.nominate(replace(FIRST, charges=(Charge(100_000, 8 * GIB),)))
-    assert isinstance(allocator.adjust("small", Change(Part(10_000, GIB))), Adjustment)
+    assert isinstance(allocator.adjust("small", AmountsChange(Part(10_000, GIB))), Adjustment)
 
 
 def test_members_of_a_gang_are_placed_beside_kept_room():
@@ -278,13 +278,13 @@ def test_a_partition_that_is_assumed_lies_beside_the_kept_one():
     "come_after",
     [
         lambda allocator: allocator.alloc(ask("tflops=5,vram=1g", "late", limit=Part(20_000)), NOW),
-        lambda allocator: allocator.adjust("old", Change(Part(5000, GIB), Part(20_000))),
+        lambda allocator: allocator.adjust("old", AmountsChange(Part(5000, GIB), Part(20_000))),
     ],
     ids=["alloc", "adjust"],
 )
 def test_what_a_nominated_request_may_use_at_most_is_promised_to_nobody_else(come_after):
     exactly = Oversubscription(vram_expand_to_host_mem=0, compute_oversell_ratio=100)
-    allocator = Allocator(Fleet([a_node("n")]), Rules(oversubscription={"": exactly}))
+    allocator = FleetAllocator(Fleet([a_node("n")]), Rules(oversubscription={"": exactly}))
     allocator.set_ready()
     allocator.alloc(ask("tflops=5,vram=1g", "old", limit=Part(5000)), NOW)
     first = ask("tflops=70,vram=1g", "first", priority=11, limit=Part(90_000))

@@ -8,7 +8,7 @@ import pytest
 from tests.books import a_card, a_node
 from tests.core.zones import GIB, kubelet, machine
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.observation import LAG_S, Mismatch, foreign_id
 from ullage.core.gang import Gangs
@@ -29,8 +29,8 @@ B = machine("n")
 KUBELET = machine("n", kubelet=kubelet("best-effort"), memory=(4, 4))
 
 
-def books(*nodes: Node) -> Allocator:
-    found = Allocator(Fleet(nodes or (B,)))
+def books(*nodes: Node) -> FleetAllocator:
+    found = FleetAllocator(Fleet(nodes or (B,)))
     found.set_ready()
     return found
 
@@ -52,13 +52,13 @@ def pod(uid: str = "", name: str = "", gpus: tuple[str, ...] = (), cpus: tuple[i
     return PodHolding("team", name, uid, (Holding("main", cpus, devices + more.pop("devices", ()), **more),))
 
 
-def place(found: Allocator, uid: str, text: str = "gpu=4", pod: str = "") -> Allocation:
+def place(found: FleetAllocator, uid: str, text: str = "gpu=4", pod: str = "") -> Allocation:
     placed = found.alloc(ask(uid, text, pod), 0.0)
     assert isinstance(placed, Allocation)
     return placed
 
 
-def as_rebuilt(found: Allocator) -> None:
+def as_rebuilt(found: FleetAllocator) -> None:
     """The books are what the ledger says."""
     fleet = found.fleet
     again = Fleet(fleet.nodes, fleet.ledger.values())
@@ -398,7 +398,7 @@ def test_a_restart_finds_what_was_seen_even_where_two_have_a_card_by_the_ledger(
     place(found, "a")
     place(found, "b")
     found.observe("n", shows(pod(uid="a", gpus=cards(4, 5, 6, 7)), pod(name="other", gpus=cards(0))), 1.0)
-    again = Allocator(Fleet(()))
+    again = FleetAllocator(Fleet(()))
     again.reconcile(found.fleet.ledger.values(), 2.0)
     again.set_nodes([B])
     again.set_ready()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.core.zones import kubelet, machine
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.observation import LAG_S
 from ullage.core.kernel.columns import CARD_COLUMNS
@@ -43,7 +43,7 @@ class Observed(RuleBasedStateMachine):
         self.nodes = tuple(nodes)
         self.runs: dict[str, dict[str, PodHolding]] = {node.name: {} for node in nodes}
         self.told: dict[str, Use] = {}
-        self.books = Allocator(Fleet(self.nodes))
+        self.books = FleetAllocator(Fleet(self.nodes))
         self.books.set_ready()
 
     def free_of(self, node: Node) -> tuple[list[str], list[int]]:
@@ -144,7 +144,7 @@ class Observed(RuleBasedStateMachine):
     @rule()
     def restart(self):
         """What was stored is all there is."""
-        again = Allocator(Fleet(()))
+        again = FleetAllocator(Fleet(()))
         again.reconcile(self.books.fleet.ledger.values(), self.now)
         again.set_nodes(self.nodes)
         again.set_ready()

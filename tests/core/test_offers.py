@@ -10,7 +10,7 @@ import pytest
 from tests.books import a_card, a_node, ask, capped, found_with
 from tests.core.zones import machine
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.placing.decision import Candidates, Choice
@@ -55,12 +55,12 @@ def some_nodes(draw: random.Random) -> list[Node]:
     return nodes
 
 
-def told(books: Allocator, offered: Offers, row: int) -> NodeRefusal | None:
+def told(books: FleetAllocator, offered: Offers, row: int) -> NodeRefusal | None:
     number = offered.refused.item(row)
     return None if number < 0 else offered.refusals[number]
 
 
-def by_every_rule(books: Allocator, request: Request, found: Candidates) -> Choice:
+def by_every_rule(books: FleetAllocator, request: Request, found: Candidates) -> Choice:
     with reserving(books.fleet, books.nominations.before(books.fleet, request)):
         chosen = books.select(request, found)
     assert isinstance(chosen, Choice)
@@ -71,7 +71,7 @@ def by_every_rule(books: Allocator, request: Request, found: Candidates) -> Choi
 @pytest.mark.parametrize("seed", range(12))
 def test_each_node_says_what_it_says_alone(seed: int):
     draw = random.Random(seed)
-    books = Allocator(Fleet(some_nodes(draw)), draw.choice(RULES))
+    books = FleetAllocator(Fleet(some_nodes(draw)), draw.choice(RULES))
     books.set_ready()
     fits = refuses = 0
     for step in range(40):
@@ -103,7 +103,7 @@ def test_each_node_says_what_it_says_alone(seed: int):
 
 def test_each_card_counts_once_by_what_was_said_of_it_first():
     node = a_node("n", a_card("a0", healthy=False), a_card("b1"), a_card("c2"), a_card("d3"))
-    books = Allocator(Fleet([node]))
+    books = FleetAllocator(Fleet([node]))
     books.set_ready()
     books.bind(ask("tflops=80", uid="held"), ["b1"], 0.0)
     offered = books.offers(ask("gpu=3,tflops=50"))
@@ -114,7 +114,7 @@ def test_each_card_counts_once_by_what_was_said_of_it_first():
 
 
 def test_what_is_kept_for_another_is_told_so_and_only_while_it_is():
-    books = Allocator(Fleet([a_node("n")]))
+    books = FleetAllocator(Fleet([a_node("n")]))
     books.set_ready()
     ahead = ask("gpu=1", uid="ahead", priority=90)
     books.nominate(Nomination(ahead, "n", ("n-0",), 0.0))
@@ -126,7 +126,7 @@ def test_what_is_kept_for_another_is_told_so_and_only_while_it_is():
 
 
 def test_nodes_that_are_not_asked_about_are_not_looked_at():
-    books = Allocator(Fleet([a_node(f"n{number}") for number in range(20)]))
+    books = FleetAllocator(Fleet([a_node(f"n{number}") for number in range(20)]))
     books.set_ready()
     assert isinstance(books.alloc(ask("gpu=1", uid="held"), 0.0), Allocation)
     held = books.fleet.row_of[books.fleet.ledger["held"].node]
@@ -139,7 +139,7 @@ def test_nodes_that_are_not_asked_about_are_not_looked_at():
 def test_whether_it_would_help_if_others_left_is_told_of_each_layout_of_zones(pairs: int):
     nodes = [machine(f"apart{n}", cards=(0, 1), cpus=(4, 4)) for n in range(pairs)]
     nodes += [machine(f"beside{n}", cards=(0, 0), cpus=(4, 4)) for n in range(pairs)]
-    books = Allocator(Fleet(nodes))
+    books = FleetAllocator(Fleet(nodes))
     books.set_ready()
     for node in books.fleet.nodes:
         assert isinstance(books.bind(ask("gpu=2", uid=node.name), [gpu.uuid for gpu in node.gpus], 0.0), Allocation)
@@ -153,7 +153,7 @@ def test_whether_it_would_help_if_others_left_is_told_of_each_layout_of_zones(pa
 def test_the_quota_of_one_namespace_is_no_reason_for_another():
     """Requests of both ask the same, and one is answered before its quota is used up."""
     caps = {"first": Quota(total_requests=Caps(compute_gflops=200_000)), "other": Quota()}
-    books = Allocator(Fleet([a_node("n", a_card("c-0"), a_card("c-1"))]), Rules(quotas=Quotas(caps)))
+    books = FleetAllocator(Fleet([a_node("n", a_card("c-0"), a_card("c-1"))]), Rules(quotas=Quotas(caps)))
     books.set_ready()
     asked = {name: replace(ask("gpu=1"), claim=Claim(name)) for name in caps}
     assert books.offers(asked["first"]).refused.tolist() == [-1]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
@@ -378,7 +378,7 @@ def test_the_books_give_no_place_twice(card, slots, twice):
 @pytest.mark.parametrize(("card", "slots", "twice"), PLACES)
 @pytest.mark.parametrize("nodes", [True, False], ids=["with nodes", "before there are nodes"])
 def test_a_replay_gives_no_place_twice(card, slots, twice, nodes):
-    allocator = Allocator(fleet_of(card) if nodes else Fleet(()))
+    allocator = FleetAllocator(fleet_of(card) if nodes else Fleet(()))
     found = [at(str(n), card, slot) for n, slot in enumerate(slots)]
     if not twice:
         assert len(allocator.reconcile(found, 1.0)) == len(found)
@@ -390,7 +390,7 @@ def test_a_replay_gives_no_place_twice(card, slots, twice, nodes):
 
 
 def test_a_replay_gives_no_card_to_two_that_hold_it_whole():
-    allocator = Allocator(fleet_of(M))
+    allocator = FleetAllocator(fleet_of(M))
     whole = [Allocation(name, "n1", request("gpu=1"), ("m",), claim=Claim()) for name in "ab"]
     with pytest.raises(Conflict, match="a, b"):
         allocator.reconcile(whole, 1.0)
@@ -398,7 +398,7 @@ def test_a_replay_gives_no_card_to_two_that_hold_it_whole():
 
 
 def test_what_is_assumed_keeps_its_place_when_another_is_found_there():
-    allocator = Allocator(fleet_of(M))
+    allocator = FleetAllocator(fleet_of(M))
     assumed = replace(at("a", M, Slot("2g.20gb", 0, 2)), state=AllocationState.ASSUMED)
     allocator.reconcile([assumed], 1.0)
     with pytest.raises(Conflict, match="a, b"):

@@ -11,7 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, crowd, frozen
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet, Usage
 from ullage.core.evicting.preemption import (
     Attempt,
@@ -231,7 +231,7 @@ def test_who_holds_a_card_whole_gives_it_whole():
 
 def test_a_partition_gives_its_slot():
     card = Gpu("n-0", 0, "NVIDIA A100 80GB", "NVIDIA", 80 * GIB, 312_000, isolation=Isolation.PARTITIONED)
-    allocator = Allocator(Fleet([a_node("n", card)]))
+    allocator = FleetAllocator(Fleet([a_node("n", card)]))
     allocator.set_ready()
     for n in range(7):
         asked = ask("gpu=1,tflops=1,vram=1g,isolation=partitioned", f"v{n}", priority=n)
@@ -569,7 +569,7 @@ def test_against_every_subset_of_victims(world):
             assert attempt.up_to is None or not found.cost.violations
     for uid in gone:
         fleet.release(uid)
-    allocator = Allocator(fleet, replace(rules, quotas=Quotas()))
+    allocator = FleetAllocator(fleet, replace(rules, quotas=Quotas()))
     allocator.set_ready()
     assert isinstance(allocator.bind(request, found.choice.gpus, NOW), Allocation)
 

@@ -8,7 +8,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.plan import Keep, Plan, Start
-from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorView, Phase, Promise, World
+from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorPhase, ExecutorView, Promise, World
 from ullage.model.allocation import Allocation
 from ullage.model.request import ResourceRequirement
 
@@ -18,7 +18,7 @@ GRACE_S = 30.0
 
 def leaves(name: str, winner: str, since: float) -> ExecutorView:
     eviction = Eviction(winner, Cause.SHARE, since)
-    return ExecutorView(name, Phase.LEAVING, ONE, "old", eviction=eviction, may_stay=True)
+    return ExecutorView(name, ExecutorPhase.LEAVING, ONE, "old", eviction=eviction, may_stay=True)
 
 
 def decide(cpus: int, executors: tuple[ExecutorView, ...], **promised: int) -> Plan:

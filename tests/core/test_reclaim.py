@@ -14,13 +14,13 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
 from ullage.core.evicting import reclaim, yielding
 from ullage.core.evicting.reclaim import Reclaim
-from ullage.core.evicting.yielding import Victim
+from ullage.core.evicting.yielding import ExecutorVictim
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import Leaves, application_limits, place_unit
 from ullage.core.sharing.plan import Keep, Unbind
 from ullage.core.sharing.shares import ShareTree
-from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorView, Phase, Promise, World
+from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorPhase, ExecutorView, Promise, World
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -55,7 +55,7 @@ def worlds(draw: st.DrawFn, texts: tuple[str, ...] = TEXTS, **card: object) -> W
         for unit in range(draw(st.integers(0, 8))):
             placed = place_unit(placer, demand, f"s{number}/{unit}", batch)
             for rank, allocation in enumerate(placed or ()):
-                phase = draw(st.sampled_from([Phase.BUSY, Phase.BUSY, Phase.VACANT]))
+                phase = draw(st.sampled_from([ExecutorPhase.BUSY, ExecutorPhase.BUSY, ExecutorPhase.VACANT]))
                 gang = f"s{number}/{unit}" if batch > 1 else None
                 until = draw(st.sampled_from([0.0, 0.0, 0.0, NOW + 1]))
                 facts = {"bound_at": float(held + rank), "protected_until": until}
@@ -83,7 +83,7 @@ def test_cards_with_few_holders_are_emptied_first():
     fleet, views = Fleet([Node("n", 8000, 64 * GIB, cards)]), []
     for number, card in enumerate(("g0", "g1", "g2", "g2")):
         fleet.charge(Allocation(f"e{number}", "n", half, (card,), charges=(Charge(500, 0),)))
-        views.append(ExecutorView(f"e{number}", Phase.BUSY, half, "b", bound_at=float(number)))
+        views.append(ExecutorView(f"e{number}", ExecutorPhase.BUSY, half, "b", bound_at=float(number)))
     claimant = Demand("a", 2, ResourceRequirement.from_string("cpu=1,gpu=2"), 1)
     world = World(fleet, (Demand("b", 1, half, 0, 4), claimant), tuple(views))
     plan = schedule(world, Policy(), NOW, deserved={"a": 1, "b": 2})
@@ -109,8 +109,8 @@ def test_members_of_a_gang_find_victims_one_by_one_where_the_newest_do_not_help(
     world = world_of(
         nodes,
         demands,
-        *((ExecutorView(f"e{n}", Phase.BUSY, one, "s", bound_at=float(n)), f"n{n // 2}", ()) for n in range(3)),
-        (ExecutorView("k0", Phase.BUSY, both, "k"), "n1", ("n1-0", "n1-1")),
+        *((ExecutorView(f"e{n}", ExecutorPhase.BUSY, one, "s", bound_at=float(n)), f"n{n // 2}", ()) for n in range(3)),
+        (ExecutorView("k0", ExecutorPhase.BUSY, both, "k"), "n1", ("n1-0", "n1-1")),
     )
     plan = schedule(world, Policy(), NOW, deserved={"s": 1, "k": 1, "gang": 2})
     assert {action.executor for action in plan.actions if isinstance(action, Unbind)} == {"e0", "e1"}
@@ -120,7 +120,9 @@ def test_a_gang_that_lies_on_the_node_goes_where_the_newest_lies_there_in_part()
     """The session may lose one gang, and the newest one frees a half of what is needed there."""
     one = ResourceRequirement.of(cpu=1)
     demands = [Demand("s", 1, one, 0, 4, batch_size=2), Demand("wide", 2, ResourceRequirement.of(cpu=2), 1)]
-    views = [ExecutorView(f"e{n}", Phase.BUSY, one, "s", f"g{n // 2}", bound_at=float(n // 2)) for n in range(4)]
+    views = [
+        ExecutorView(f"e{n}", ExecutorPhase.BUSY, one, "s", f"g{n // 2}", bound_at=float(n // 2)) for n in range(4)
+    ]
     held = [(view, "n1" if view.id == "e3" else "n0", ()) for view in views]
     world = world_of([Node("n0", 3000, GIB), Node("n1", 1000, GIB)], demands, *held)
     plan = schedule(world, Policy(), NOW, deserved={"s": 2, "wide": 1})
@@ -129,7 +131,9 @@ def test_a_gang_that_lies_on_the_node_goes_where_the_newest_lies_there_in_part()
 
 def test_an_executor_never_gives_way_to_its_own_session():
     one = ResourceRequirement.of(cpu=1)
-    leaving = ExecutorView("e0", Phase.LEAVING, one, "a", eviction=Eviction("gone", Cause.SHARE, NOW), may_stay=True)
+    leaving = ExecutorView(
+        "e0", ExecutorPhase.LEAVING, one, "a", eviction=Eviction("gone", Cause.SHARE, NOW), may_stay=True
+    )
     world = world_of([Node("n", 1000, GIB)], [Demand("a", 1, one, 1, leaving=1)], (leaving, "n", ()))
     world = replace(world, promises={"a": Promise((Allocation("p", "n", one),))})
     plan = schedule(world, Policy(), NOW, deserved={"a": 1})
@@ -140,8 +144,8 @@ def test_an_executor_never_gives_way_to_its_own_session():
 def test_executors_without_a_task_leave_only_in_the_place_of_one_that_has_one(works):
     one = ResourceRequirement.of(cpu=1)
     eviction = Eviction("b", Cause.SHARE, NOW)
-    leaving = ExecutorView("e0", Phase.LEAVING, one, "a", eviction=eviction, may_stay=works)
-    vacant = ExecutorView("e1", Phase.VACANT, one, "c", since=NOW, bound_at=NOW)
+    leaving = ExecutorView("e0", ExecutorPhase.LEAVING, one, "a", eviction=eviction, may_stay=works)
+    vacant = ExecutorView("e1", ExecutorPhase.VACANT, one, "c", since=NOW, bound_at=NOW)
     demands = [Demand("a", 1, one, 0, 0, 1), Demand("b", 2, one, 1), Demand("c", 3, one)]
     world = world_of([Node("n", 2000, GIB)], demands, (leaving, "n", ()), (vacant, "n", ()))
     world = replace(world, promises={"b": Promise((Allocation("p", "n", one),))})
@@ -154,7 +158,7 @@ def test_nobody_leaves_a_queue_at_its_limit_for_one_that_has_no_room_then():
     fleet = Fleet([Node("n", 4000, 64 * GIB, ())])
     fleet.charge(Allocation("e0", "n", small))
     fleet.charge(Allocation("e1", "n", small))
-    views = [ExecutorView("e0", Phase.BUSY, small, "b"), ExecutorView("e1", Phase.BUSY, small, "other")]
+    views = [ExecutorView("e0", ExecutorPhase.BUSY, small, "b"), ExecutorView("e1", ExecutorPhase.BUSY, small, "other")]
     demands = (
         Demand("b", 1, small, 0, 1, queue="q"),
         Demand("other", 2, small, 0, 1),
@@ -166,10 +170,10 @@ def test_nobody_leaves_a_queue_at_its_limit_for_one_that_has_no_room_then():
     assert plan.waiting["a"] is Code.QUEUE_LIMIT
 
 
-def the_old_way(search: Reclaim, claimant: Demand, outlook: Placer, vacant: Placer) -> list[Victim] | None:
+def the_old_way(search: Reclaim, claimant: Demand, outlook: Placer, vacant: Placer) -> list[ExecutorVictim] | None:
     """Victims in order until a unit is placed, then without each of them that is not needed."""
 
-    def fits(gone: list[Victim]) -> bool:
+    def fits(gone: list[ExecutorVictim]) -> bool:
         mark = outlook.fleet.checkpoint()
         for victim in gone:
             for member in victim.members:
@@ -179,7 +183,7 @@ def the_old_way(search: Reclaim, claimant: Demand, outlook: Placer, vacant: Plac
         return placed is not None
 
     useful, rows = vacant.room(claimant.requirement) > 0, outlook.fleet.row_of
-    chosen: list[Victim] = []
+    chosen: list[ExecutorVictim] = []
     for victim in search.in_order(claimant, NOW, displace=True):
         nodes = [outlook.fleet.ledger[member.id].node for member in victim.members]
         if any(useful[rows[node]] for node in nodes):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
 from ullage.core.kernel import tiers
@@ -15,7 +15,7 @@ from ullage.core.placing.draft import fit_together
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
-from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView, World
 from ullage.core.strategies.workload import whole_workload
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
@@ -57,7 +57,7 @@ def machines():
 
 def allocations(seed, at_step):
     """What a random history of one allocator answers; `at_step` is called before each of its steps."""
-    draw, books, told = random.Random(seed), Allocator(Fleet(machines()), Rules()), []
+    draw, books, told = random.Random(seed), FleetAllocator(Fleet(machines()), Rules()), []
     books.set_ready()
     fragments = Fragments(books.fleet, whole_workload(ASKED[1:3]))
     for step in range(STEPS):
@@ -94,7 +94,7 @@ def cycles(seed, at_step):
         asked = draw.choice(ASKED)
         placed = placer.place(f"s{step % 3}/{step}", asked)
         if isinstance(placed, Allocation):
-            views.append(ExecutorView(placed.id, Phase.BUSY, asked, f"s{step % 3}"))
+            views.append(ExecutorView(placed.id, ExecutorPhase.BUSY, asked, f"s{step % 3}"))
             told.append(placed)
         demands = tuple(
             Demand(f"s{n}", n, draw.choice(ASKED), pending=draw.randrange(4), priority=draw.randrange(3))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ullage.core.admitting.wake import CardLook, Pending, look, woken_by_card, woken_by_node, woken_by_quota
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
@@ -48,8 +48,8 @@ def seen(gpu: Gpu, *held: tuple[int, int]) -> CardLook | None:
     return look(allocator.fleet, gpu.uuid)
 
 
-def allocating(books: Fleet, rules: Rules | None = None) -> Allocator:
-    allocator = Allocator(books, rules)
+def allocating(books: Fleet, rules: Rules | None = None) -> FleetAllocator:
+    allocator = FleetAllocator(books, rules)
     allocator.set_ready()
     return allocator
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.zones import kubelet, machine
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
-from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.holding import Holding, PodHolding, Use
@@ -47,8 +47,8 @@ def counted(node: Node) -> Node:
     return replace(node, gpus=gpus, topology=replace(topology, zones=zones, cpus=(), reserved_cpus=frozenset()))
 
 
-def books(node: Node) -> Allocator:
-    found = Allocator(Fleet([node]))
+def books(node: Node) -> FleetAllocator:
+    found = FleetAllocator(Fleet([node]))
     found.set_ready()
     return found
 
@@ -147,8 +147,8 @@ def test_ids_that_the_node_shows_leave_the_zones_as_they_were_decided():
 
 def test_an_init_container_and_the_one_after_it_use_the_same_room():
     node = counted(machine(kubelet=ONE_ZONE))
-    init = ContainerNeeds("init", Stage.INIT, cpus=8, devices=(("gpu", 4),))
-    app = ContainerNeeds("app", Stage.APP, cpus=8, devices=(("gpu", 4),))
+    init = ContainerNeeds("init", AlignmentStage.INIT, cpus=8, devices=(("gpu", 4),))
+    app = ContainerNeeds("app", AlignmentStage.APP, cpus=8, devices=(("gpu", 4),))
     found = books(node)
     placed = found.alloc(ask("a", "gpu=4,cpu=8", init, app), 0.0)
     assert placed.placement.amounts == ((0, "cpu", 8), (0, "gpu", 4))

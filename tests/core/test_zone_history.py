@@ -14,13 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.core.zone_oracle import Books
 from tests.core.zones import kubelet, machine
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.moving import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.gang import Gangs
 from ullage.core.kernel.board import FREE, ID
-from ullage.core.placing.adjust import Adjustment, Change
+from ullage.core.placing.adjust import Adjustment, AmountsChange
 from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request
@@ -56,8 +56,8 @@ def shuffled(node: Node, chance: random.Random) -> Node:
     return replace(node, gpus=tuple(chance.sample(node.gpus, len(node.gpus))), topology=topology)
 
 
-def ready(nodes: tuple[Node, ...]) -> Allocator:
-    books = Allocator(Fleet(nodes))
+def ready(nodes: tuple[Node, ...]) -> FleetAllocator:
+    books = FleetAllocator(Fleet(nodes))
     books.set_ready()
     return books
 
@@ -78,7 +78,7 @@ class ZoneHistory(RuleBasedStateMachine):
     def told_again(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         return tuple(shuffled(node, self.chance) for node in reversed(nodes))
 
-    def same(self, operation: Callable[[Allocator], Any]) -> Any:
+    def same(self, operation: Callable[[FleetAllocator], Any]) -> Any:
         """Do it to both; they answer the same, and raise the same."""
         self.now += 1.0
         answers = []
@@ -147,7 +147,7 @@ class ZoneHistory(RuleBasedStateMachine):
         if any(member.uid in self.both[0].fleet.ledger for member in members):
             return
 
-        def tick(books: Allocator) -> object:
+        def tick(books: FleetAllocator) -> object:
             gangs = Gangs()
             for member in members:
                 gangs.add(member, self.now)
@@ -177,7 +177,7 @@ class ZoneHistory(RuleBasedStateMachine):
     @rule(uid=uids, share=st.sampled_from([100_000, 250_000, 600_000]))
     def adjust(self, uid, share):
         before = self.both[0].fleet.ledger.get(uid)
-        after = self.same(lambda books: books.adjust(uid, Change(Part(share, 0, 0), None)))
+        after = self.same(lambda books: books.adjust(uid, AmountsChange(Part(share, 0, 0), None)))
         if isinstance(after, Adjustment) and before is not None:
             assert self.both[0].fleet.ledger[uid].placement == before.placement
 

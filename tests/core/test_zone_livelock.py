@@ -16,7 +16,7 @@ from typing import Protocol
 import pytest
 from tests.core.zones import machine
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -56,7 +56,7 @@ class Aligned:
     """Ullage."""
 
     def __init__(self, nodes: int) -> None:
-        self.books = Allocator(Fleet(machine(f"n{node}") for node in range(nodes)))
+        self.books = FleetAllocator(Fleet(machine(f"n{node}") for node in range(nodes)))
         self.books.set_ready()
 
     def start(self, job: Job) -> bool:

@@ -29,7 +29,7 @@ from ullage.core.kernel.masks import width_of
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.verdict.shape import shape_of
-from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -96,7 +96,7 @@ def some_kubelet(chance: random.Random) -> Kubelet:
     )
 
 
-def some_container(chance: random.Random, stage: Stage) -> ContainerNeeds:
+def some_container(chance: random.Random, stage: AlignmentStage) -> ContainerNeeds:
     devices = [(CARD, chance.choice((0, 0, 1, 1, 2, 4)))] + [(NIC, 1)] * (chance.random() < 0.2)
     return ContainerNeeds(
         f"c{chance.random()}",
@@ -109,8 +109,8 @@ def some_container(chance: random.Random, stage: Stage) -> ContainerNeeds:
 
 def some_pod(chance: random.Random, policy: ZonePolicy | None, most: int) -> ResourceRequirement:
     """Containers in the order in which they start; the request is what they need at their peak."""
-    first = [chance.choice((Stage.INIT, Stage.SIDECAR)) for _ in range(chance.randint(0, most - 1))]
-    stages = [*first, *([Stage.APP] * chance.randint(1, 2 if most > 1 else 1))]
+    first = [chance.choice((AlignmentStage.INIT, AlignmentStage.SIDECAR)) for _ in range(chance.randint(0, most - 1))]
+    stages = [*first, *([AlignmentStage.APP] * chance.randint(1, 2 if most > 1 else 1))]
     containers = tuple(some_container(chance, stage) for stage in stages)
     peak = effective(containers)
     return ResourceRequirement(

@@ -16,7 +16,7 @@ from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.sharing.world import Demand, World
 from ullage.core.verdict.sentences import reject_text
-from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.node import Node
@@ -155,7 +155,7 @@ def test_what_no_freed_capacity_cures(node, code):
 
 def refused(node: Node, *containers: ContainerNeeds, taken: tuple[int, ...] = ()) -> str:
     """Return the reason why a pod with these containers is not placed on a node of which some cards are taken."""
-    cards = sum(dict(each.devices).get("gpu", 0) for each in containers if each.stage is not Stage.INIT)
+    cards = sum(dict(each.devices).get("gpu", 0) for each in containers if each.stage is not AlignmentStage.INIT)
     cards = max([cards, *(dict(each.devices).get("gpu", 0) for each in containers)])
     asked = ResourceRequirement(gpu_count=cards, alignment=Alignment(ZonePolicy.SINGLE_ZONE, containers=containers))
     rejection = find(fleet_with(node, list(taken)), Rules(), Request("r", asked)).stages[-1].removed[0]
@@ -203,7 +203,7 @@ def test_a_later_container_is_named_with_what_the_earlier_ones_leave():
 
 def test_an_init_container_is_the_reason():
     node = machine(kubelet=BOUND)
-    said = refused(node, ContainerNeeds("setup", Stage.INIT, devices=(("gpu", 5),)), cards_and("main"))
+    said = refused(node, ContainerNeeds("setup", AlignmentStage.INIT, devices=(("gpu", 5),)), cards_and("main"))
     assert said == "its container setup needs 5 cards; n has 4 of 4 free on zone 0, 4 of 4 on zone 1"
 
 

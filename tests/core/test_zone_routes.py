@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.core.zones import kubelet, machine
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.cycle import schedule
@@ -23,7 +23,7 @@ from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import place, select
 from ullage.core.sharing.plan import Start, Unbind
-from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView, World
 from ullage.model.alignment import Alignment, ContainerNeeds
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request
@@ -39,8 +39,8 @@ pytestmark = pytest.mark.timeout(900)
 SINGLE = "numa=single-numa-node"
 
 
-def allocator(*nodes: Node, **rules: object) -> Allocator:
-    found = Allocator(Fleet(nodes), Rules(**rules))  # type: ignore[arg-type]
+def allocator(*nodes: Node, **rules: object) -> FleetAllocator:
+    found = FleetAllocator(Fleet(nodes), Rules(**rules))  # type: ignore[arg-type]
     found.set_ready()
     return found
 
@@ -49,13 +49,13 @@ def asked(text: str, uid: str = "r", **claim: object) -> Request:
     return Request(uid, ResourceRequirement.from_string(text), Claim(**claim))  # type: ignore[arg-type]
 
 
-def alloc(books: Allocator, text: str, uid: str, **claim: object) -> Allocation:
+def alloc(books: FleetAllocator, text: str, uid: str, **claim: object) -> Allocation:
     found = books.alloc(asked(text, uid, **claim), 0.0)
     assert isinstance(found, Allocation), found
     return found
 
 
-def hold(books: Allocator, *gpus: str, uid: str | None = None, text: str = "", **claim: object) -> Allocation:
+def hold(books: FleetAllocator, *gpus: str, uid: str | None = None, text: str = "", **claim: object) -> Allocation:
     """Somebody has these cards, and what else the text says."""
     uid = uid or f"on {' '.join(gpus)}"
     found = books.bind(asked(f"gpu={len(gpus)}{text}", uid, **claim), gpus, 0.0)
@@ -63,7 +63,7 @@ def hold(books: Allocator, *gpus: str, uid: str | None = None, text: str = "", *
     return found
 
 
-def assert_books_are_true(books: Allocator) -> None:
+def assert_books_are_true(books: FleetAllocator) -> None:
     """No CPU is held twice, and all that is free is what the ledger leaves."""
     fleet = books.fleet
     held = [(a.node, cpu) for a in fleet.ledger.values() if a.placement for cpu in a.placement.cpus]
@@ -163,7 +163,7 @@ def test_members_of_different_sizes_get_what_was_drafted_for_them():
 # --- others give way ---
 
 
-def fewest_victims(books: Allocator, request: Request) -> int | None:
+def fewest_victims(books: FleetAllocator, request: Request) -> int | None:
     """The size of the smallest set on one node without whom the request fits, by trying them all."""
     fleet, found = books.fleet, []
     for node in fleet.nodes:
@@ -182,7 +182,7 @@ def fewest_victims(books: Allocator, request: Request) -> int | None:
     return min(found, default=None)
 
 
-def assert_no_part_would_do(books: Allocator, request: Request, found: Preemption) -> None:
+def assert_no_part_would_do(books: FleetAllocator, request: Request, found: Preemption) -> None:
     """All of the victims are needed."""
     fleet, row = books.fleet, books.fleet.row_of[found.choice.node]
     for stays in found.uids:
@@ -312,7 +312,7 @@ def test_a_session_reclaims_one_zone():
     placer = Placer(fleet, Policy())
     for number in range(8):
         assert placer.place(f"low/{number}", one) is not None
-        views.append(ExecutorView(f"low/{number}", Phase.BUSY, one, "low", bound_at=(number * 3) % 8))
+        views.append(ExecutorView(f"low/{number}", ExecutorPhase.BUSY, one, "low", bound_at=(number * 3) % 8))
     low = Demand("low", 0, one, running=8)
     high = Demand("high", 1, ResourceRequirement.from_string(f"cpu=2,gpu=2,{SINGLE}"), pending=2, priority=5)
     plan = schedule(World(fleet, (low, high), tuple(views), (Queue("default"),)), Policy(reclaim_grace_s=None), 100.0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ullage.core.topology.hints import Hint, Merged
-from ullage.model.alignment import ContainerNeeds, Stage
+from ullage.model.alignment import AlignmentStage, ContainerNeeds
 from ullage.model.node import Node
 from ullage.model.topology import CARD, CPU, MEMORY, Kubelet, Scope, Topology, ZonePolicy
 
@@ -120,15 +120,15 @@ class Held:
         """All that it has of a resource, used or left over."""
         return self.units.get(resource, set()) | self.spare.get(resource, set())
 
-    def end(self, stage: Stage, taken: dict[str, set[object]], memory: dict[int, int]) -> None:
+    def end(self, stage: AlignmentStage, taken: dict[str, set[object]], memory: dict[int, int]) -> None:
         """A container has taken so much: an init container gives it back to its pod, another one keeps it."""
-        to = self.spare if stage is Stage.INIT else self.units
+        to = self.spare if stage is AlignmentStage.INIT else self.units
         for resource, names in taken.items():
             self.spare[resource] = self.spare.get(resource, set()) - names
             to.setdefault(resource, set()).update(names)
         beside = {zone: self.memory.get(zone, 0) + amount for zone, amount in memory.items()}
         self.peak |= {zone: max(self.peak.get(zone, 0), amount) for zone, amount in beside.items()}
-        if stage is not Stage.INIT:
+        if stage is not AlignmentStage.INIT:
             self.memory |= beside
 
 
@@ -146,7 +146,7 @@ def effective(containers: Sequence[ContainerNeeds]) -> dict[str, int]:
         for resource, amount in amounts_of(container).items():
             beside = together.get(resource, 0) + amount
             peak[resource] = max(peak.get(resource, 0), beside)
-            if container.stage is not Stage.INIT:
+            if container.stage is not AlignmentStage.INIT:
                 together[resource] = beside
     return peak
 

@@ -22,10 +22,10 @@ from ullage.model.session import Setup
 from ullage.model.zone_placement import ZonePlacement
 from ullage.service.engine_port import (
     BindOrder,
-    Bound,
     Completed,
     EngineEvent,
-    Gone,
+    ExecutorBound,
+    ExecutorGone,
     LaunchOrder,
     Registered,
     TaskOrder,
@@ -80,10 +80,12 @@ class Recorder:
     async def enter(self, name: str = "e", application: Application = FUNCTION, **rest: Any) -> None:
         """Launch and bind."""
         self.launch(name, application, **rest)
-        await self.until(lambda: bool(self.of(Gone)) or any(event.executor == name for event in self.of(Registered)))
-        assert not self.of(Gone), self.of(Gone)
+        await self.until(
+            lambda: bool(self.of(ExecutorGone)) or any(event.executor == name for event in self.of(Registered))
+        )
+        assert not self.of(ExecutorGone), self.of(ExecutorGone)
         self.engine.bind(BindOrder(name, "s"))
-        await self.until(lambda: any(event.executor == name for event in self.of(Bound)))
+        await self.until(lambda: any(event.executor == name for event in self.of(ExecutorBound)))
 
     def give(self, task: int, function: Callable[..., object], *arguments: object, name: str = "e") -> None:
         self.engine.hand_out(name, [TaskOrder("s", task, task, pickled(function, arguments))])

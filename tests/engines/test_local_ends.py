@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from tests.engines.recorder import Recorder, alive, eventually, marked, opened
-from ullage.service.engine_port import Completed, Gone, Registered
+from ullage.service.engine_port import Completed, ExecutorGone, Registered
 
 
 def scatter(directory: str) -> None:
@@ -75,7 +75,7 @@ def test_no_descendant_survives_its_executor(tmp_path: Path, notes: Path, how: s
                 recorder.engine.stop("e", 0.2)
             else:
                 os.kill(pids[0], signal.SIGKILL if how == "kill" else signal.SIGTERM)
-            gone = await recorder.first(Gone)
+            gone = await recorder.first(ExecutorGone)
             assert not any(map(alive, pids)), "gone was reported too early"
             expected = {"stop": "stopped", "kill": "the worker was killed by SIGKILL", "exit": "ended with exit code 0"}
             assert expected[how] in gone.reason
@@ -93,10 +93,10 @@ def test_the_end_of_one_executor_leaves_the_descendants_of_others(tmp_path: Path
             helper = await recorder.run(2, start_helper, name="other")
             await scatter_in(recorder, notes)
             recorder.engine.stop("e", 0.0)
-            await recorder.first(Gone)
+            await recorder.first(ExecutorGone)
             assert alive(helper)
             recorder.engine.stop("other", 0.0)
-            await recorder.first(Gone, 2)
+            await recorder.first(ExecutorGone, 2)
             assert not alive(helper)
 
     asyncio.run(main())
@@ -108,7 +108,7 @@ def test_executors_of_the_same_name_belong_to_their_engine(tmp_path: Path) -> No
             await one.enter()
             await two.enter()
             one.engine.stop("e", 10.0)
-            await one.first(Gone)
+            await one.first(ExecutorGone)
             assert await two.run(1, abs, -1) == 1
 
     asyncio.run(main())
@@ -177,7 +177,7 @@ def test_a_killed_warden_is_replaced_and_its_executors_are_gone(tmp_path: Path, 
             first = recorder.engine.warden_pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
-            gone = await recorder.first(Gone)
+            gone = await recorder.first(ExecutorGone)
             assert "warden process was killed" in gone.reason
             assert not any(map(alive, found_by_sweep(pids)))
             recorder.launch("next")
@@ -233,10 +233,10 @@ def test_what_is_handed_to_a_worker_that_was_just_killed_is_dropped(tmp_path: Pa
             await recorder.enter()
             os.kill(recorder.of(Registered)[0].pid, signal.SIGKILL)
             task = 0
-            while not recorder.of(Gone):  # also between the end of its connection and the news of its own
+            while not recorder.of(ExecutorGone):  # also between the end of its connection and the news of its own
                 recorder.give(task := task + 1, abs, -1)
                 await asyncio.sleep(0)
-            assert "killed" in recorder.of(Gone)[0].reason
+            assert "killed" in recorder.of(ExecutorGone)[0].reason
 
     uvloop.run(main())  # as the server: a closed transport of uvloop takes no write, asyncio's own does
 
@@ -251,7 +251,7 @@ def test_orders_for_a_warden_that_was_just_killed_are_dropped(tmp_path: Path) ->
             while recorder.engine.warden_pid == pid:
                 recorder.engine.stop("e", 0.0)
                 await asyncio.sleep(0)
-            await recorder.first(Gone)
+            await recorder.first(ExecutorGone)
 
     uvloop.run(main())
 
@@ -270,7 +270,7 @@ def test_a_stop_lets_a_task_clean_up(tmp_path: Path) -> None:
             recorder.give(1, work, str(tmp_path))
             await eventually((tmp_path / "begun").exists)
             recorder.engine.stop("e", 30.0)
-            await recorder.first(Gone)
+            await recorder.first(ExecutorGone)
             assert (tmp_path / "cleaned").exists()
             assert recorder.of(Completed) == []
 
@@ -290,7 +290,7 @@ def test_a_task_that_ignores_the_stop_is_killed_after_the_grace(tmp_path: Path) 
             await eventually((tmp_path / "begun").exists)
             recorder.engine.stop("e", 3600.0)
             recorder.engine.stop("e", 0.2)  # a shorter grace counts
-            assert (await recorder.first(Gone)).reason == "stopped"
+            assert (await recorder.first(ExecutorGone)).reason == "stopped"
 
     asyncio.run(main())
 
@@ -301,8 +301,8 @@ def test_a_stop_right_after_the_launch(tmp_path: Path) -> None:
             for number in range(8):
                 recorder.launch(f"e{number}")
                 recorder.engine.stop(f"e{number}", 10.0)
-            await recorder.first(Gone, 8)
-            assert {event.reason for event in recorder.of(Gone)} == {"stopped"}
+            await recorder.first(ExecutorGone, 8)
+            assert {event.reason for event in recorder.of(ExecutorGone)} == {"stopped"}
 
     asyncio.run(main())
 
@@ -315,7 +315,7 @@ def test_close_ends_all_workers(tmp_path: Path) -> None:
             recorder.give(1, time.sleep, 3600, name="b")
             marker: str = recorder.engine._home.marker
             assert len(marked(marker)) == 3
-        assert len(recorder.of(Gone)) == 3
+        assert len(recorder.of(ExecutorGone)) == 3
         assert marked(marker) == []
         return marker
 

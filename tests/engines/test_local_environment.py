@@ -18,7 +18,7 @@ from ullage.model.application import FUNCTION, Application
 from ullage.model.gpu import Gpu
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
-from ullage.service.engine_port import BindOrder, Bound, Gone, LaunchOrder, Registered
+from ullage.service.engine_port import BindOrder, ExecutorBound, ExecutorGone, LaunchOrder, Registered
 
 REAL = (Gpu("GPU-bbb", 1), Gpu("GPU-aaa", 0))
 DECLARED = (Gpu("declared-3", 3), Gpu("declared-1", 1))
@@ -124,8 +124,8 @@ def test_another_interpreter_gets_this_package_and_nothing_else_of_ours(tmp_path
     async def main() -> str:
         async with opened(tmp_path / "data") as recorder:
             recorder.launch(setup=Setup(python=str(other), environment={"PYTHONPATH": "/users/own"}))
-            await recorder.until(lambda: bool([*recorder.of(Registered), *recorder.of(Gone)]))
-            return recorder.of(Gone)[0].reason if recorder.of(Gone) else ""
+            await recorder.until(lambda: bool([*recorder.of(Registered), *recorder.of(ExecutorGone)]))
+            return recorder.of(ExecutorGone)[0].reason if recorder.of(ExecutorGone) else ""
 
     reason = asyncio.run(main())
     assert reason == "" or "No module named 'msgspec'" in reason
@@ -162,7 +162,7 @@ def test_the_working_directory_is_private_and_goes_with_the_executor(tmp_path: P
             assert directory.stat().st_mode & 0o777 == 0o700
             await recorder.run(2, lambda: Path("left").write_text("behind"))
             recorder.engine.stop("e", 1.0)
-            await recorder.first(Gone)
+            await recorder.first(ExecutorGone)
             assert not directory.exists()
         assert list((tmp_path / "data/work").iterdir()) == []
 
@@ -210,11 +210,11 @@ def test_a_worker_of_ones_own_is_served_by_the_same_loop(tmp_path: Path) -> None
             recorder.launch("e", application)
             await recorder.first(Registered)
             recorder.engine.bind(BindOrder("e", "s", b"refuse"))
-            refused = await recorder.first(Bound)
+            refused = await recorder.first(ExecutorBound)
             assert refused.code == 12
             assert refused.message.startswith("RuntimeError: not today\n")
             recorder.engine.bind(BindOrder("e", "s", b"fine"))
-            assert (await recorder.first(Bound, 2)).code == 0
+            assert (await recorder.first(ExecutorBound, 2)).code == 0
             recorder.give(1, abs)
             output = (await recorder.outcome(1)).output
             assert output is not None

@@ -15,7 +15,7 @@ import pytest
 from tests.engines.recorder import NODE, Recorder, eventually, opened
 from ullage.engines.local.ended_logs import EndedLogs
 from ullage.engines.local.engine import LocalEngine
-from ullage.service.engine_port import Gone, Registered
+from ullage.service.engine_port import ExecutorGone, Registered
 
 
 def remove_the_working_directory() -> None:
@@ -67,7 +67,7 @@ def test_an_executor_ends_whatever_its_task_did_to_its_files(tmp_path: Path, pra
             recorder.give(1, prank)
             await recorder.outcome(1)
             recorder.give(2, os._exit, 3)
-            assert "exit code 3" in (await recorder.first(Gone)).reason
+            assert "exit code 3" in (await recorder.first(ExecutorGone)).reason
             recorder.launch("next")
             await recorder.first(Registered, 2)
         async with opened(tmp_path / "data"):
@@ -114,7 +114,7 @@ def test_a_worker_prints_into_pipes_and_its_last_words_are_whole(tmp_path: Path)
         async with opened(tmp_path / "data") as recorder:
             await recorder.enter()
             recorder.give(1, say_much_and_end)
-            assert (await recorder.first(Gone)).reason.endswith("its last words:\nlast words")
+            assert (await recorder.first(ExecutorGone)).reason.endswith("its last words:\nlast words")
 
     asyncio.run(main())
     assert (tmp_path / "data/logs/executors/e.err").stat().st_size == 60_012
@@ -134,7 +134,7 @@ def test_an_executor_that_always_prints_hinders_no_other(tmp_path: Path) -> None
             recorder.launch("quiet")
             await recorder.first(Registered, 2)
             recorder.engine.stop("loud", 0.2)
-            assert await recorder.first(Gone) == Gone("loud", "stopped")
+            assert await recorder.first(ExecutorGone) == ExecutorGone("loud", "stopped")
 
     asyncio.run(main())
 

@@ -15,7 +15,7 @@ from tests.engines.recorder import opened
 from ullage.engines.local.cgroup import Cell, Confinement, Legacy, Unified, Watching, detect, leftovers, quota_us
 from ullage.model.application import COMMAND
 from ullage.model.request import ResourceRequirement
-from ullage.service.engine_port import Completed, Gone, TaskOrder
+from ullage.service.engine_port import Completed, ExecutorGone, TaskOrder
 
 LIMIT = ResourceRequirement.of(cpu=1, memory="128m")
 SPACE = 1 << 30
@@ -47,7 +47,7 @@ def test_a_worker_above_its_memory_is_ended_with_the_reason(tmp_path: Path, conf
                 recorder.give(2, swallow, SPACE)
             else:
                 recorder.give(2, swallow_and_hold, SPACE)
-            gone = await recorder.first(Gone)
+            gone = await recorder.first(ExecutorGone)
             assert gone.reason == "the worker exceeded its memory limit of 128Mi"
 
     asyncio.run(main())
@@ -73,7 +73,7 @@ class TestTheKernelsLimits:
                 outcome = await recorder.outcome(1)
                 assert outcome.code == 137
                 assert outcome.message.endswith("killed by SIGKILL: it exceeded its memory limit of 128Mi")
-                assert recorder.of(Gone) == []
+                assert recorder.of(ExecutorGone) == []
 
         asyncio.run(main())
 
@@ -98,7 +98,7 @@ class TestTheKernelsLimits:
                     confinement.roots
                 )
                 recorder.engine.stop("e", 1.0)
-                await recorder.first(Gone)
+                await recorder.first(ExecutorGone)
                 assert leftovers(list(confinement.roots)) == []
             assert not any(root.exists() for root in confinement.roots)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.engines.recorder import opened, pickled
 from ullage.model.error import InvalidRequest
-from ullage.service.engine_port import BindOrder, Bound, Completed, Registered, Returned, TaskOrder
+from ullage.service.engine_port import BindOrder, Completed, ExecutorBound, Registered, Returned, TaskOrder
 
 LARGE = 50 * 1024 * 1024
 
@@ -36,7 +36,7 @@ def test_large_common_data(tmp_path: Path) -> None:
             recorder.launch()
             await recorder.first(Registered)
             recorder.engine.bind(BindOrder("e", "s", bytes(LARGE)))
-            await recorder.first(Bound)
+            await recorder.first(ExecutorBound)
             assert await recorder.run(1, common) == LARGE
 
     asyncio.run(main())

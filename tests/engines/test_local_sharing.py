@@ -20,7 +20,7 @@ from ullage.model.part import Isolation
 from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
-from ullage.service.engine_port import Gone, LaunchOrder
+from ullage.service.engine_port import ExecutorGone, LaunchOrder
 
 GIB = 1 << 30
 CARD = Gpu("GPU-a", 3, vram_bytes=40 * GIB, compute_gflops=19_500)
@@ -213,6 +213,6 @@ def test_a_worker_that_was_to_be_isolated_and_cannot_be_does_not_start(tmp_path:
         async with opened(tmp_path / "data") as recorder:
             hard = Charge(9_750, 20 * GIB, Isolation.HARD)
             recorder.engine.launch(order((CARD, hard)))
-            return (await recorder.first(Gone)).reason
+            return (await recorder.first(ExecutorGone)).reason
 
     assert "isolation=hard was asked" in asyncio.run(main())

@@ -13,14 +13,14 @@ import pytest
 from tests.engines.recorder import alive, eventually, opened
 from ullage.model.application import Application
 from ullage.model.error import Unavailable
-from ullage.service.engine_port import Gone, Registered
+from ullage.service.engine_port import ExecutorGone, Registered
 from ullage.wire import frames
 
 
 async def gone_reason(directory: Path, application: Application, *, hello_s: float = 30.0) -> str:
     async with opened(directory, hello_s=hello_s) as recorder:
         recorder.launch("e", application)
-        gone = await recorder.first(Gone)
+        gone = await recorder.first(ExecutorGone)
         assert recorder.of(Registered) == []
         return gone.reason
 
@@ -176,7 +176,7 @@ def test_a_worker_that_closes_its_connection_is_ended(tmp_path: Path) -> None:
             await recorder.enter()
             pid = recorder.of(Registered)[0].pid
             recorder.give(1, hang_up)
-            await recorder.first(Gone)
+            await recorder.first(ExecutorGone)
             await eventually(lambda: not alive(pid))
 
     asyncio.run(main())

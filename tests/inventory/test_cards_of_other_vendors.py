@@ -10,12 +10,12 @@ from recorded import write
 from recorded_topology import AMD, ASCEND, EIGHT, NVIDIA, bus_of, device, own_bridge, two_sockets, zones
 from tests.kube.pod_resources import PodResourcesServer, container, devices, listed, pod
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.rules import Rules
 from ullage.inventory.pci import list_addresses, read_devices
 from ullage.inventory.pci_cards import find_cards
-from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.nodes import node_of
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -82,7 +82,7 @@ def wanting(name, resource, cards):
 
 
 def books_of(node, use):
-    books = Allocator(Fleet([node]), Rules())
+    books = FleetAllocator(Fleet([node]), Rules())
     books.set_ready()
     books.observe("n1", use, 0.0)
     return books

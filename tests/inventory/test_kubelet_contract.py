@@ -21,7 +21,7 @@ from fake_kubelet import GIB, GPU, NIC, FakeKubelet, Grant, Hardware, Refused
 from fake_nvml import FakeNvml
 from recorded_topology import EIGHT, two_sockets, v100
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
@@ -88,13 +88,13 @@ def the_node(root, library: FakeNvml, config: dict, chance: random.Random | None
     return replace(found, gpus=tuple(cards), topology=topology, reserved=record.reserved)
 
 
-def books_of(node: Node) -> Allocator:
-    books = Allocator(Fleet([node]), Rules())
+def books_of(node: Node) -> FleetAllocator:
+    books = FleetAllocator(Fleet([node]), Rules())
     books.set_ready()
     return books
 
 
-def planned(books: Allocator, pod: dict) -> tuple[object, ...] | None:
+def planned(books: FleetAllocator, pod: dict) -> tuple[object, ...] | None:
     """Zones, CPUs, cards and other devices of a pod; None if it may not go there."""
     composed = compose_request(pod)
     found = books.alloc(Request(composed.uid, composed.requirement, composed.claim), 0.0)

@@ -15,7 +15,7 @@ from ullage.kube.client.changes import Bind, Change
 from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import PODS
-from ullage.kube.client.lease import Candidate, Terms
+from ullage.kube.client.lease import Candidate, LeaseTerms
 from ullage.model.error import UllageError
 from ullage.wire.extender import BindArgs
 
@@ -38,7 +38,7 @@ async def bind(kubeconfig: Path, pod: str, hold: bool) -> None:
     """Bind it to the node n1, in the first term."""
     async with connect(kubeconfig) as client:
         api = (Holding if hold else HttpKubeApi)(client)
-        front = make_front(api, Candidate(api, "ullage", "default", Terms(5, 0.2, 4.0)), Rules())
+        front = make_front(api, Candidate(api, "ullage", "default", LeaseTerms(5, 0.2, 4.0)), Rules())
         trying = asyncio.create_task(front.run())
         await until(lambda: not front.extender.unready, "it leads", 500)
         say(f"leads {front.candidate.epoch}")

@@ -11,7 +11,7 @@ import msgspec
 from tests.kube.patches import merge
 from tests.kube.rules import Refused, Rules
 from tests.kube.store import Store
-from ullage.kube.client.api import ALL, Page, Selection
+from ullage.kube.client.api import ALL, ListPage, Selection
 from ullage.kube.client.changes import Bind, Change, Create, Patch, Replace, call_of
 from ullage.kube.client.errors import Throttled, Unreachable, refusal
 from ullage.kube.client.kinds import EVENTS, Kind
@@ -64,9 +64,9 @@ class FaultyApi:
 
     async def pages(
         self, kind: Kind[Any], select: Selection = ALL, limit: int = 500
-    ) -> AsyncGenerator[Page[Any], None]:
+    ) -> AsyncGenerator[ListPage[Any], None]:
         items = tuple(kind.read(json.dumps(item).encode()) for item in self.server.all(kind.plural))
-        yield Page(items, str(self.server.rules.store.revision))
+        yield ListPage(items, str(self.server.rules.store.revision))
 
     async def watch(self, kind: Kind[Any], since: str, select: Selection = ALL) -> AsyncGenerator[Any, None]:
         raise Unreachable("no watches here")

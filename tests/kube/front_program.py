@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ullage.bootstrap.kube import serve_kube
-from ullage.kube.client.lease import Terms
+from ullage.kube.client.lease import LeaseTerms
 
 if __name__ == "__main__":
-    sys.exit(serve_kube(Path(sys.argv[1].removeprefix("--config=")), {}, terms=Terms(8, 0.5, 6.0)))
+    sys.exit(serve_kube(Path(sys.argv[1].removeprefix("--config=")), {}, terms=LeaseTerms(8, 0.5, 6.0)))

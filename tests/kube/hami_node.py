@@ -13,7 +13,7 @@ from ullage.kube.client.api import KubeApi, Selection
 from ullage.kube.client.changes import Bind, Create, Delete, Patch, PatchType
 from ullage.kube.client.informer import Added, Changed, Informer, News
 from ullage.kube.client.kinds import NODES, PODS
-from ullage.kube.client.objects import Node, Pod
+from ullage.kube.client.objects import KubeNode, Pod
 from ullage.model.error import Conflict, NotFound
 
 GPU = "nvidia.com/gpu"
@@ -167,7 +167,7 @@ class HamiNodes:
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
 
-    def _hear(self, news: News[Node]) -> None:
+    def _hear(self, news: News[KubeNode]) -> None:
         if not isinstance(news, Added | Changed) or REGISTER not in (news.new.metadata.annotations or {}):
             return
         if news.new.metadata.name not in self._known:

@@ -10,7 +10,7 @@ from ullage.kube.client.connection import connect
 from ullage.kube.client.errors import Unreachable, VersionConflict
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES
-from ullage.kube.client.lease import Candidate, NotLeading, Terms
+from ullage.kube.client.lease import Candidate, LeaseTerms, NotLeading
 
 
 def say(line: str) -> None:
@@ -22,7 +22,7 @@ async def lead(kubeconfig: Path, name: str) -> None:
     """Write until the term is over, each time on the version that was read."""
     async with connect(kubeconfig) as client:
         api = HttpKubeApi(client)
-        candidate = Candidate(api, "leader", "default", Terms(5, 0.2, 4.0))
+        candidate = Candidate(api, "leader", "default", LeaseTerms(5, 0.2, 4.0))
         trying = asyncio.create_task(candidate.run())
         while not trying.done():
             epoch = await candidate.elected()

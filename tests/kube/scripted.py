@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
-from ullage.kube.client.api import ALL, EventType, Page, Selection, WatchEvent
+from ullage.kube.client.api import ALL, EventType, ListPage, Selection, WatchEvent
 from ullage.kube.client.changes import Change
 from ullage.kube.client.kinds import NODES, Kind
-from ullage.kube.client.objects import Node
+from ullage.kube.client.objects import KubeNode
 
 
-def node(name: str, version: int, uid: str = "", **labels: str) -> Node:
+def node(name: str, version: int, uid: str = "", **labels: str) -> KubeNode:
     metadata = {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": str(version), "labels": labels}
     return NODES.read(msgspec.json.encode({"metadata": metadata}))
 
 
-def event(kind: str, item: Node) -> WatchEvent[Node]:
+def event(kind: str, item: KubeNode) -> WatchEvent[KubeNode]:
     return WatchEvent(EventType(kind), item.metadata.resource_version, item)
 
 
@@ -36,13 +36,13 @@ class ScriptedApi:
 
     async def pages(
         self, kind: Kind[Any], select: Selection = ALL, limit: int = 500
-    ) -> AsyncGenerator[Page[Any], None]:
+    ) -> AsyncGenerator[ListPage[Any], None]:
         self.listed += 1
         version, *parts = self.lists.pop(0)
         for part in parts:
             if isinstance(part, Exception):
                 raise part
-            yield Page(tuple(part), str(version))
+            yield ListPage(tuple(part), str(version))
 
     async def watch(
         self, kind: Kind[Any], since: str, select: Selection = ALL

@@ -17,7 +17,7 @@ from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Delete, Patch, PatchType
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import NODES, PODS, RESOURCE_CLAIMS
-from ullage.kube.client.objects import Node, Pod
+from ullage.kube.client.objects import KubeNode, Pod
 from ullage.model.error import UllageError
 
 GPU = "nvidia.com/gpu"
@@ -147,14 +147,14 @@ class SmallScheduler:
         self._tries[uid] += 1
         self._not_before[uid] = asyncio.get_running_loop().time() + pause
 
-    def _has_room(self, node: Node, pod: Document) -> bool:
+    def _has_room(self, node: KubeNode, pod: Document) -> bool:
         return (
             self._may_use_claims(node, pod)
             and _takes_pods(node)
             and not self._lacking(node, pod, list(self._on[node.metadata.name].values()))
         )
 
-    def _may_use_claims(self, node: Node, pod: Document) -> bool:
+    def _may_use_claims(self, node: KubeNode, pod: Document) -> bool:
         namespace = pod["metadata"]["namespace"]
         for each in pod["spec"].get("resourceClaims", ()):
             claim = self._claims.objects.get((namespace, each["resourceClaimName"]))
@@ -166,7 +166,7 @@ class SmallScheduler:
                 return False
         return True
 
-    def _lacking(self, node: Node, pod: Document, there: list[Document]) -> int:
+    def _lacking(self, node: KubeNode, pod: Document, there: list[Document]) -> int:
         """Whole cards that a pod lacks in addition to those that exist."""
         has = int((node.status.allocatable or {}).get(GPU, "0"))
         return max(0, sum(map(_cards, there)) + _cards(pod) - has) if _cards(pod) else 0
@@ -205,7 +205,7 @@ class SmallScheduler:
         except (UllageError, KeyError):
             return  # it is looked at again
 
-    def _victims(self, node: Node, pod: Document) -> list[Document]:
+    def _victims(self, node: KubeNode, pod: Document) -> list[Document]:
         """Those who would have to leave a node for whole cards: of the lowest priority, the youngest first."""
         there = list(self._on[node.metadata.name].values())
         lower = [other for other in there if _priority(other) < _priority(pod)]
@@ -224,7 +224,7 @@ class SmallScheduler:
         return answer.json()
 
 
-def _takes_pods(node: Node) -> bool:
+def _takes_pods(node: KubeNode) -> bool:
     return node.ready and not node.spec.unschedulable and not node.spec.taints
 
 

@@ -16,7 +16,7 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
 from ullage.model.error import InvalidRequest, UllageError, Unavailable
 from ullage.wire.admission import read_review
-from ullage.wire.json_patch import Operation
+from ullage.wire.json_patch import PatchOperation
 from ullage.wire.pod.gate import open_gate, set_reason
 
 pytestmark = pytest.mark.anyio
@@ -73,7 +73,7 @@ async def test_the_gate_that_our_webhook_closes_is_one_that_we_open(cluster: Clu
         pod = PODS.read(await cluster.api.write(Create(PODS, body, cluster.namespace)))
     assert [gate.name for gate in pod.spec.scheduling_gates or ()] == ["ullage.io/queue"]
 
-    async def write(changes: list[Operation]) -> Pod:
+    async def write(changes: list[PatchOperation]) -> Pod:
         patch = Patch(PODS, "p", msgspec.to_builtins(changes), cluster.namespace, PatchType.JSON)
         return PODS.read(await cluster.api.write(patch))
 

@@ -12,7 +12,7 @@ from tests.kube.conftest import SHORT
 from tests.kube.control_plane import ControlPlane
 from ullage.kube.client.changes import Bind, Create, Delete, Patch, PatchType
 from ullage.kube.client.connection import connect
-from ullage.kube.client.errors import Forbidden
+from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NAMESPACES, PODS, Kind
 from ullage.kube.client.objects import Object
@@ -61,15 +61,15 @@ async def test_only_changes_of_what_bind_wrote_are_asked_about(real: ControlPlan
         asked = len(hook.asked)
         for subresource in ("", "status"):
             for name in ("gpu_ids", "allocation", "numa_placement"):
-                with pytest.raises(Forbidden, match="not yours"):
+                with pytest.raises(ApiForbidden, match="not yours"):
                     await change(subresource, **{name: "forged"})
         forged = {"metadata": {"annotations": {"hami.io/vgpu-devices-to-allocate": "forged"}}}
-        with pytest.raises(Forbidden, match="not yours"):
+        with pytest.raises(ApiForbidden, match="not yours"):
             await api.write(Patch(PODS, "p", forged, NAMESPACE, PatchType.MERGE, ""))
         assert len(hook.asked) == asked + 7
         bind = Bind(NAMESPACE, "p", pod.metadata.uid, "n1", {"ullage.io/gpu-ids": "GPU-1"})
         await api.write(bind)
-        with pytest.raises(Forbidden):
+        with pytest.raises(ApiForbidden):
             await change(gpu_ids=None)
         await change("status", other="1")
         await api.write(Delete(PODS, "p", NAMESPACE, grace_s=0))

@@ -10,7 +10,7 @@ from tests.kube import bodies
 from tests.kube.conftest import Cluster
 from ullage.kube.client.api import EventType, Selection, WatchEvent
 from ullage.kube.client.changes import Bind, Change, Create, Delete, Evict, Patch, PatchType, Replace
-from ullage.kube.client.errors import BudgetExhausted, Gone, VersionConflict
+from ullage.kube.client.errors import ApiGone, BudgetExhausted, VersionConflict
 from ullage.kube.client.kinds import GPU_BINDINGS, LEASES, NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, Kind
 from ullage.kube.client.objects import Object, Pod
 from ullage.model.error import AlreadyExists, InvalidRequest, NotFound
@@ -246,7 +246,7 @@ async def test_a_watch_is_ended_by_the_server(cluster: Cluster) -> None:
 
 async def test_a_version_that_is_no_longer_known_is_gone(cluster: Cluster) -> None:
     cluster.forget()
-    with pytest.raises(Gone):
+    with pytest.raises(ApiGone):
         await told(cluster, "1", 1)
 
 

@@ -39,7 +39,7 @@ from ullage.kube.client.kinds import CONFIG_MAPS, GPU_BINDINGS
 from ullage.kube.client.lease import Candidate, NotLeading
 from ullage.model.compute import OwnerQuota
 from ullage.model.error import Unavailable
-from ullage.service.bindings_snapshot import Caller, Named
+from ullage.service.bindings_snapshot import Caller, NamedApp
 from ullage.wire.extender import ExtenderArgs
 from ullage.wire.gpubinding import binding_name
 
@@ -305,7 +305,10 @@ async def test_29_who_does_not_lead_answers_nothing_and_writes_nothing(server: A
         follower = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(bindings=BindingTerms()))
         async with at_work(follower, lambda it: it.bindings.store.synced and it.mirror.ready):
             await follower.bindings.upkeep.look()
-            for use in (follower.bindings.use.look(), follower.bindings.use.suspend(Caller("alice"), Named("comfyui"))):
+            for use in (
+                follower.bindings.use.look(),
+                follower.bindings.use.suspend(Caller("alice"), NamedApp("comfyui")),
+            ):
                 with pytest.raises(NotLeading):
                     await use
             with pytest.raises(Unavailable):
@@ -333,7 +336,7 @@ async def test_the_ledger_is_not_rebuilt_before_all_projections_are_synced(serve
     leading = asyncio.create_task(front.candidate.run())
     try:
         await front.candidate.elected()
-        for use in (front.bindings.use.look(), front.bindings.use.suspend(Caller("alice"), Named("comfyui"))):
+        for use in (front.bindings.use.look(), front.bindings.use.suspend(Caller("alice"), NamedApp("comfyui"))):
             with pytest.raises(Unavailable, match="not been read"):
                 await use
         assert server.do(lambda: server.store.get(("configmaps", "default", "ullage-bindings"))) is None

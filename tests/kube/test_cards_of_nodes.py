@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.kube.cards import RegisteredCards
-from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.nodes import CardSources, node_of
 from ullage.model.allocation import Allocation
 from ullage.model.card_figures import SHIPPED_FIGURES, Figure
@@ -96,7 +96,7 @@ def test_shared_cards_and_slices_are_not_taken_for_whole_ones(product: str) -> N
 def test_nobody_is_promised_limits_or_slices_that_nothing_on_the_node_keeps(register: str, text: str) -> None:
     labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}
     node = node_of(a_node(register, labels, nvidia_com__gpu="1", pods="10"), CardSources([RegisteredCards()]))
-    allocator = Allocator(Fleet([replace(node, state=NodeState.READY)]))
+    allocator = FleetAllocator(Fleet([replace(node, state=NodeState.READY)]))
     allocator.set_ready()
 
     def asked(uid: str, text: str) -> Refusal | Allocation:

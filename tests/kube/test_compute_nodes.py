@@ -9,7 +9,7 @@ from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS
 from tests.wire.topology.hostile import shaped
 from ullage.kube.bindings.nodes import compute_node
 from ullage.kube.client.kinds import NODES, Unreadable
-from ullage.model.compute import ComputeCard, Room
+from ullage.model.compute import ComputeCard, HostRoom
 from ullage.wire.hami.node import CORDON, REGISTER, cordoned, read_cordon, read_register
 
 CARDS = [
@@ -56,7 +56,7 @@ def read(**facts):
 
 def test_a_node_has_its_cards_and_amounts():
     node, problems = read()
-    assert (node.capacity, node.ready, problems) == (Room(8000, 32 * GIB, 100 * GIB), True, ())
+    assert (node.capacity, node.ready, problems) == (HostRoom(8000, 32 * GIB, 100 * GIB), True, ())
     assert node.cards[1] == ComputeCard("n1", "GPU-1", "nvidia", 16_000 * MIB, TURNS, "RTX", 1, 1)
 
 
@@ -89,7 +89,7 @@ def test_what_takes_nothing_new_says_so():
 
 def test_what_cannot_be_read_is_a_problem_and_the_rest_stands():
     node, problems = read(annotations={REGISTER: "[{"}, amounts={"cpu": "8", "memory": "x", "ephemeral-storage": "-"})
-    assert (node.cards, node.capacity) == ((), Room(8000))
+    assert (node.cards, node.capacity) == ((), HostRoom(8000))
     assert [problem.item for problem in problems] == ["n1", "n1"]
     assert "memory" in problems[0].reason
     assert "ephemeral-storage" in problems[1].reason

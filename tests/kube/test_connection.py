@@ -14,7 +14,7 @@ from tests.kube.conftest import SHORT
 from tests.kube.control_plane import kubeconfig
 from ullage.kube.client.changes import Create
 from ullage.kube.client.connection import connect
-from ullage.kube.client.errors import Forbidden, Unreachable
+from ullage.kube.client.errors import ApiForbidden, Unreachable
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES
 from ullage.model.error import InvalidRequest
@@ -28,7 +28,7 @@ async def test_a_token_that_was_renewed_is_read_again(tmp_path: Path, server: Ap
     place.write_text(json.dumps(kubeconfig(server.url, {}, {"tokenFile": str(tmp_path / "token")})))
     async with connect(place) as client:
         api = HttpKubeApi(client, SHORT)
-        with pytest.raises(Forbidden):
+        with pytest.raises(ApiForbidden):
             await api.get(NODES, "n1")
         (tmp_path / "token").write_text(f"{TOKEN}\n")
         await api.write(Create(NODES, bodies.node("n1")))

@@ -9,7 +9,7 @@ from tests.kube.conftest import SHORT
 from tests.kube.control_plane import REQUIRED, ControlPlane, binary
 from ullage.kube.client.changes import Create
 from ullage.kube.client.connection import connect
-from ullage.kube.client.errors import Forbidden
+from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES
 
@@ -41,7 +41,7 @@ def test_assets_come_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
 async def test_a_user_without_a_role_may_do_nothing(real: ControlPlane) -> None:
     async with connect(real.user("stranger", "nobody")) as client:
         api = HttpKubeApi(client, SHORT)
-        with pytest.raises(Forbidden, match='User "stranger" cannot list resource "nodes"'):
+        with pytest.raises(ApiForbidden, match='User "stranger" cannot list resource "nodes"'):
             [page async for page in api.pages(NODES)]
-        with pytest.raises(Forbidden):
+        with pytest.raises(ApiForbidden):
             await api.write(Create(NODES, bodies.node("n1")))

@@ -37,7 +37,7 @@ from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Bind, Change, Create, Delete, Patch, PatchType
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES, PODS
-from ullage.kube.client.lease import Candidate, Terms
+from ullage.kube.client.lease import Candidate, LeaseTerms
 from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins, PluginTerms
 from ullage.kube.followed import Followed
@@ -463,7 +463,7 @@ class Mortal:
 @asynccontextmanager
 async def short_lived(api: KubeApi) -> AsyncIterator[Front]:
     """A front that lets go of nothing when it ends. Its term does not end while it runs, and soon afterwards."""
-    terms = Terms(lease_s=1, renew_s=0.1, give_up_s=0.8)
+    terms = LeaseTerms(lease_s=1, renew_s=0.1, give_up_s=0.8)
     candidate = Candidate(api, "ullage", "default", terms, clock=lambda: 0.0)
     front = make_front(api, candidate, Rules(), FrontSettings(readers=READERS))
     async with at_work(front, lets_go=False):

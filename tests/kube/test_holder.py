@@ -11,7 +11,7 @@ from tests.kube import bodies
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.test_lease import PLACE, Time, time
 from ullage.kube.client.changes import Create, Delete, Patch, PatchType
-from ullage.kube.client.holder import CONTAINER, HOLDER, NAMESPACE, POD, UID, Place, here, place_of, started_at
+from ullage.kube.client.holder import CONTAINER, HOLDER, NAMESPACE, POD, UID, ProcessPlace, here, place_of, started_at
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import LEASES, PODS
 from ullage.kube.client.lease import Candidate
@@ -137,6 +137,6 @@ def test_a_process_says_where_it_runs() -> None:
     place = here("me", told)
     assert place.identity == "me"
     assert (place.namespace, place.pod, place.uid, place.container) == ("n", "p", "u", "c")
-    assert isinstance(place, Place)
+    assert isinstance(place, ProcessPlace)
     assert place.kernel
     assert place.started > 0

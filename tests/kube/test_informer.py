@@ -16,10 +16,10 @@ from tests.kube.audience import Audience, running
 from tests.kube.conftest import SHORT, until, write_kubeconfig
 from tests.kube.proxy import Proxy
 from tests.kube.scripted import ScriptedApi, event, node
-from ullage.kube.client.api import ALL, EventType, Page, Selection, WatchEvent
+from ullage.kube.client.api import ALL, EventType, ListPage, Selection, WatchEvent
 from ullage.kube.client.connection import connect
 from ullage.kube.client.errors import Unreachable
-from ullage.kube.client.http import HttpKubeApi, Patience
+from ullage.kube.client.http import HttpKubeApi, KubePatience
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NODES, PODS
 
@@ -163,7 +163,7 @@ async def test_bookmarks_keep_an_idle_watch_young(server: ApiServer, api: HttpKu
 async def test_a_connection_lost_without_a_word_is_left(server: ApiServer, tmp_path: Path) -> None:
     create(server, "a")
     async with Proxy(server.port) as proxy, connect(write_kubeconfig(tmp_path, proxy.url)) as client:
-        informer = Informer(HttpKubeApi(client, Patience(silence_s=0.5)), NODES)
+        informer = Informer(HttpKubeApi(client, KubePatience(silence_s=0.5)), NODES)
         audience = Audience(informer)
         async with running(informer):
             await informer.wait_synced()
@@ -281,7 +281,7 @@ class Overtaken(ScriptedApi):
         super().__init__([["1", []], ["1", []]], [])
         self.told, self.goes_on = asyncio.Event(), asyncio.Event()
 
-    async def pages(self, kind: Any, select: Any = ALL, limit: int = 500) -> AsyncGenerator[Page[Any], None]:
+    async def pages(self, kind: Any, select: Any = ALL, limit: int = 500) -> AsyncGenerator[ListPage[Any], None]:
         if self.listed:
             await self.told.wait()
         async for page in super().pages(kind, select, limit):
@@ -327,10 +327,10 @@ async def test_a_list_has_what_a_write_of_ours_made_unless_it_was_on_its_way(dur
     await informer.catch_up()
 
     class Slow(ScriptedApi):
-        async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[Page[Any], None]:
+        async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[ListPage[Any], None]:
             if during:
                 informer.learn(before, after)
-            yield Page((before if during else later,), "3")
+            yield ListPage((before if during else later,), "3")
 
     if not during:
         informer.learn(before, after)
@@ -401,14 +401,14 @@ async def test_of_two_lists_on_their_way_the_one_that_began_first_does_not_come_
     class Slow(ScriptedApi):
         """Its first list takes long."""
 
-        async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[Page[Any], None]:
+        async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[ListPage[Any], None]:
             self.listed += 1
             if self.listed > 1:
-                yield Page((node("a", 2),), "2")
+                yield ListPage((node("a", 2),), "2")
                 return
             begun.set()
             await goes_on.wait()
-            yield Page((node("a", 1), node("gone", 1)), "1")
+            yield ListPage((node("a", 1), node("gone", 1)), "1")
 
     informer = Informer(cast("Any", Slow([], [])), NODES)
     audience = Audience(informer)
@@ -431,9 +431,9 @@ async def test_an_object_has_ended_when_a_watch_or_a_list_shows_it_and_not_where
     class Older(ScriptedApi):
         """A list of before an object that is heard of while it is on its way."""
 
-        async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[Page[Any], None]:
+        async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[ListPage[Any], None]:
             informer._put_reported(node("e", 5))
-            yield Page((node("c", 1, uid="uid-another"), node("d", 3)), "4")
+            yield ListPage((node("c", 1, uid="uid-another"), node("d", 3)), "4")
 
     informer._api = cast("Any", Older([], []))
     await informer.catch_up()

@@ -7,7 +7,7 @@ import pytest
 from tests.kube.audience import Audience, running
 from tests.kube.scripted import ScriptedApi, event, node
 from ullage.kube.client.api import EventType, WatchEvent
-from ullage.kube.client.errors import Gone, Throttled, Unreachable
+from ullage.kube.client.errors import ApiGone, Throttled, Unreachable
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NODES, Unreadable
 
@@ -64,9 +64,9 @@ async def test_versions_are_compared_for_equality_only() -> None:
 
 
 async def test_a_list_that_breaks_off_is_no_list() -> None:
-    broken = [5, [node("a", 1)], Gone("the next page is gone")]
+    broken = [5, [node("a", 1)], ApiGone("the next page is gone")]
     whole = [9, [node("a", 1), node("b", 8)]]
-    api = ScriptedApi([[1, [node("a", 1), node("b", 1)]], broken, whole], [[Gone("too old")]])
+    api = ScriptedApi([[1, [node("a", 1), node("b", 1)]], broken, whole], [[ApiGone("too old")]])
     audience, pauses = await follow(api)
     assert audience.told == [("Added", "a"), ("Added", "b"), ("Changed", "b")]
     assert api.listed == 3
@@ -74,7 +74,7 @@ async def test_a_list_that_breaks_off_is_no_list() -> None:
     assert len(pauses) == 2
 
 
-@pytest.mark.parametrize("doubt", [Gone("too old"), Unreadable("what is this")])
+@pytest.mark.parametrize("doubt", [ApiGone("too old"), Unreadable("what is this")])
 async def test_after_any_uncertainty_there_is_another_list(doubt: Exception) -> None:
     bookmark: WatchEvent[object] = WatchEvent(EventType.BOOKMARK, "50", None)
     api = ScriptedApi([[1, [node("a", 1), node("b", 1)]], [60, [node("b", 1)]]], [[bookmark, doubt]])

@@ -12,7 +12,7 @@ from ullage.kube.client.changes import Create, Delete
 from ullage.kube.client.errors import Unreachable
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import LEASES, PODS
-from ullage.kube.client.lease import Candidate, NotLeading, Terms, clock_s
+from ullage.kube.client.lease import Candidate, LeaseTerms, NotLeading, clock_s
 from ullage.kube.client.objects import Lease
 from ullage.model.error import NotFound
 
@@ -248,7 +248,7 @@ async def test_it_tries_every_two_seconds(server: ApiServer, api: HttpKubeApi, t
 
 
 async def test_no_write_outlives_its_term(server: ApiServer, api: HttpKubeApi) -> None:
-    candidate = Candidate(api, *PLACE, Terms(4, 0.1, 3.0))
+    candidate = Candidate(api, *PLACE, LeaseTerms(4, 0.1, 3.0))
     await candidate.attempt()
     epoch = candidate.epoch
     assert epoch is not None
@@ -268,4 +268,4 @@ def test_the_clock_counts_while_the_machine_sleeps() -> None:
 @pytest.mark.parametrize("terms", [(15, 2, 15), (15, 10, 10), (15, 0, 10), (1, 2, 10)])
 def test_terms_under_which_two_could_lead_are_refused(terms: tuple[int, float, float]) -> None:
     with pytest.raises(ValueError, match="is needed"):
-        Terms(*terms)
+        LeaseTerms(*terms)

@@ -17,7 +17,7 @@ from tests.kube.test_front import cards_of, put, running
 from tests.kube.test_webhook import admitted, answered, asking
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.pools import CARDS_OF_POOLS, CardPools
 from ullage.kube.webhook.admission import nowhere
 from ullage.kube.webhook.webhook import Webhook

@@ -16,7 +16,7 @@ from tests.kube.test_front import a_node, a_pod
 from ullage.bootstrap.kube_front import make_front
 from ullage.core.placing.rules import Rules
 from ullage.kube.client.changes import Bind, Change, Patch
-from ullage.kube.client.errors import Forbidden, Unreachable
+from ullage.kube.client.errors import ApiForbidden, Unreachable
 from ullage.kube.client.kinds import LEASES
 from ullage.kube.client.lease import Candidate
 from ullage.kube.takeover import Takeover
@@ -270,7 +270,7 @@ class Guarded(FaultyApi):
 
     async def write(self, change: Change) -> bytes:
         if isinstance(change, Patch):
-            raise Forbidden("pods are not to be changed")
+            raise ApiForbidden("pods are not to be changed")
         return await super().write(change)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.model.affinity import Expression, Operator
-from ullage.model.binding import Binding, BindingState, Mismatch, ShareMode, Tenant, matched, supported_modes
+from ullage.model.binding import Binding, BindingMismatch, BindingState, ShareMode, Tenant, matched, supported_modes
 
 GIB = 2**30
 ALICE = Tenant("comfyui", "alice", "user-alice", {"tier": "gpu"})
@@ -29,21 +29,21 @@ def test_two_owners_of_one_application_get_their_own_cards():
     ("one", "tenant", "why"),
     [
         (binding(), ALICE, None),
-        (binding(), Tenant("comfyui", "", "user-alice"), Mismatch.OWNER),
-        (binding(), BOB, Mismatch.OWNER),
-        (binding(), Tenant("comfyui", "alice", "elsewhere"), Mismatch.NAMESPACE),
-        (binding(), Tenant("other", "alice", "user-alice"), Mismatch.APPLICATION),
-        (binding(app=""), Tenant("", "alice", "user-alice"), Mismatch.APPLICATION),
+        (binding(), Tenant("comfyui", "", "user-alice"), BindingMismatch.OWNER),
+        (binding(), BOB, BindingMismatch.OWNER),
+        (binding(), Tenant("comfyui", "alice", "elsewhere"), BindingMismatch.NAMESPACE),
+        (binding(), Tenant("other", "alice", "user-alice"), BindingMismatch.APPLICATION),
+        (binding(app=""), Tenant("", "alice", "user-alice"), BindingMismatch.APPLICATION),
         (LEGACY, ALICE, None),
         (LEGACY, BOB, None),
         (LEGACY, Tenant("comfyui"), None),
         (binding(namespace="", legacy=True), Tenant("comfyui", "alice", "anywhere"), None),
-        (binding(namespace="", legacy=True), BOB, Mismatch.OWNER),
-        (binding(owner=""), ALICE, Mismatch.OWNER),
-        (binding(namespace=""), ALICE, Mismatch.NAMESPACE),
-        (binding(uuid=""), ALICE, Mismatch.INVALID),
-        (binding().invalid("it says nothing"), ALICE, Mismatch.INVALID),
-        (binding(selector=None), ALICE, Mismatch.SELECTOR),
+        (binding(namespace="", legacy=True), BOB, BindingMismatch.OWNER),
+        (binding(owner=""), ALICE, BindingMismatch.OWNER),
+        (binding(namespace=""), ALICE, BindingMismatch.NAMESPACE),
+        (binding(uuid=""), ALICE, BindingMismatch.INVALID),
+        (binding().invalid("it says nothing"), ALICE, BindingMismatch.INVALID),
+        (binding(selector=None), ALICE, BindingMismatch.SELECTOR),
     ],
 )
 def test_all_of_the_identity_counts(one, tenant, why):
@@ -51,8 +51,8 @@ def test_all_of_the_identity_counts(one, tenant, why):
 
 
 def test_strictly_nothing_that_is_empty_is_anybodys():
-    assert LEGACY.against(ALICE, strict=True) is Mismatch.WILDCARD
-    assert binding(namespace="", legacy=True).against(ALICE, strict=True) is Mismatch.WILDCARD
+    assert LEGACY.against(ALICE, strict=True) is BindingMismatch.WILDCARD
+    assert binding(namespace="", legacy=True).against(ALICE, strict=True) is BindingMismatch.WILDCARD
     assert binding().against(ALICE, strict=True) is None
     assert matched([LEGACY], ALICE, strict=True).bindings == ()
 
@@ -87,7 +87,7 @@ def test_no_card_is_promised_beyond_what_it_has():
     assert capped.on(8 * GIB) is capped
     assert binding().on(0).state is BindingState.BOUND
     beyond = capped.on(8 * GIB - 1)
-    assert beyond.against(ALICE) is Mismatch.INVALID
+    assert beyond.against(ALICE) is BindingMismatch.INVALID
     assert "8Gi is more than the card has" in beyond.reason
 
 

@@ -8,13 +8,13 @@ import pytest
 from tests.lab import a_node
 
 from ullage.model.error import Conflict
-from ullage.model.executor import BindCode, ExecutorState, Operation, apply
+from ullage.model.executor import BindCode, ExecutorOperation, ExecutorState, apply
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
 from ullage.model.resources import Resources
 from ullage.model.task import TaskState
 
-S, O = ExecutorState, Operation  # noqa: E741 - the columns of the table
+S, O = ExecutorState, ExecutorOperation  # noqa: E741 - the columns of the table
 
 TABLE = {
     S.VOID: {O.REGISTER: S.IDLE},
@@ -42,7 +42,7 @@ TABLE = {
 
 @pytest.mark.parametrize(
     ("state", "operation", "after"),
-    [pytest.param(s, o, TABLE[s].get(o), id=f"{s} {o}") for s, o in product(ExecutorState, Operation)],
+    [pytest.param(s, o, TABLE[s].get(o), id=f"{s} {o}") for s, o in product(ExecutorState, ExecutorOperation)],
 )
 def test_an_executor(state, operation, after):
     if after is None:

@@ -12,7 +12,7 @@ from ullage.model.name import check_name
 from ullage.model.queue import Limit, Queue, check_weight, parse_limit, parse_queue
 from ullage.model.request import DEFAULT_REQUIREMENT
 from ullage.model.resources import Resources
-from ullage.model.session import Session, SessionSpec, SessionState, Setup
+from ullage.model.session import SessionInfo, SessionSpec, SessionState, Setup
 
 GIB = 2**30
 a_spec = partial(SessionSpec, "function")
@@ -36,7 +36,7 @@ def test_a_name_passes(name):
     assert check_name("application", name) == name
     assert Application(name, command="/bin/x").name == name
     assert Queue(name).name == name
-    assert Session(name, a_spec(), 0.0, 1).id == name
+    assert SessionInfo(name, a_spec(), 0.0, 1).id == name
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_name_is_refused_everywhere(name):
         ("application", lambda: SessionSpec(name)),
         ("queue", lambda: Queue(name)),
         ("queue", lambda: a_spec(queue=name)),
-        ("session", lambda: Session(name, a_spec(), 0.0, 1)),
+        ("session", lambda: SessionInfo(name, a_spec(), 0.0, 1)),
     ):
         with pytest.raises(InvalidRequest) as refusal:
             build()
@@ -148,9 +148,9 @@ def test_a_relative_path_in_the_setup_is_refused(name):
 
 
 def test_a_closed_session_refuses_work():
-    session = Session("s", a_spec(), 0.0, 1)
+    session = SessionInfo("s", a_spec(), 0.0, 1)
     session.require_open()
-    closed = Session("s", a_spec(), 0.0, 1, SessionState.CLOSED)
+    closed = SessionInfo("s", a_spec(), 0.0, 1, SessionState.CLOSED)
     with pytest.raises(Conflict, match="s is closed") as refusal:
         closed.require_open()
     assert refusal.value.code == "session-closed"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from ullage.server.api import Api
+from ullage.server.api import ServerApi
 
 
 class Reader:
@@ -49,7 +49,7 @@ def a_request() -> Request:
 def test_the_event_loop_turns_while_a_page_is_read(route: str) -> None:
     service = Reader()
     store = SimpleNamespace(events=service.read)
-    api = Api(SimpleNamespace(tasks=service, state=service, store=store, events=service), None, lambda: None)
+    api = ServerApi(SimpleNamespace(tasks=service, state=service, store=store, events=service), None, lambda: None)
 
     async def ask() -> None:
         asyncio.get_running_loop().call_soon(service.turned.set)

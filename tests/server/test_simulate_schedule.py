@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.wire.pod.pods import containers, needs, pod
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
@@ -44,7 +44,7 @@ def a_fleet():
 
 
 def an_allocator(**rules):
-    allocator = Allocator(a_fleet(), Rules(**rules))
+    allocator = FleetAllocator(a_fleet(), Rules(**rules))
     allocator.set_ready()
     return allocator
 
@@ -229,7 +229,7 @@ def test_a_quota_that_some_cards_pass_refuses_only_the_others():
 
 
 def test_no_cards_at_all_is_a_refusal_too():
-    allocator = Allocator(Fleet([Node("n", 1000, GI)]))
+    allocator = FleetAllocator(Fleet([Node("n", 1000, GI)]))
     allocator.set_ready()
     answer = simulated(allocator, gpupool="", tflops_request="1")
     assert (answer["error"]["code"], answer["quota"]["allowed"]) == ("no-candidate", True)
@@ -288,7 +288,7 @@ def test_pods_of_another_domain_are_read_under_it():
 
 def test_an_allocator_that_is_not_ready_cannot_answer():
     with pytest.raises(Unavailable):
-        simulate_schedule(Allocator(a_fleet()), pod(tflops_request="1"))
+        simulate_schedule(FleetAllocator(a_fleet()), pod(tflops_request="1"))
 
 
 # --- who holds what ---

@@ -24,7 +24,7 @@ from tests.service.request_watch import Outcome, RequestWatch
 
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.gang import GangPhase
-from ullage.core.placing.adjust import Change
+from ullage.core.placing.adjust import AmountsChange
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import UllageError
@@ -298,7 +298,7 @@ class RequestDay(Day):
         known = self.rng.choice(sorted(bound, key=lambda allocation: allocation.id))
         charge, factor = known.charges[0], self.rng.choice((0.5, 1.5, 2.0))
         with suppress(UllageError):
-            change = Change(Part(int(charge.compute * factor), int(charge.vram * factor)))
+            change = AmountsChange(Part(int(charge.compute * factor), int(charge.vram * factor)))
             self.service.allocations.adjust(known.id, change, False, nothing)
 
     def _disturb_requests(self) -> None:

@@ -23,7 +23,7 @@ from ullage.core.placing.candidates import find
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.feasibility import summable
 from ullage.core.placing.reserving import reserving
-from ullage.core.sharing.world import Phase
+from ullage.core.sharing.world import ExecutorPhase
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.event import Event
@@ -310,7 +310,9 @@ class RequestWatch:
         """Release all who leave for somebody."""
         state = self._day.service.state
         victims = {victim.uid for each in state.allocator.nominations.entries for victim in each.victims}
-        executors = {each.id for each in state.executors.values() if each.phase is Phase.ENDING or each.eviction}
+        executors = {
+            each.id for each in state.executors.values() if each.phase is ExecutorPhase.ENDING or each.eviction
+        }
         for uid, held in list(fleet.ledger.items()):
             if uid in executors or (uid in victims and held.state is AllocationState.RELEASING):
                 fleet.release(uid)

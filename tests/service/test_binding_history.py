@@ -11,7 +11,7 @@ from ullage.model.compute import AppState, Pick
 from ullage.model.compute_answer import FailedCheck
 from ullage.model.error import UllageError, Unavailable
 from ullage.service.bindings import Bindings
-from ullage.service.bindings_snapshot import Caller, Named
+from ullage.service.bindings_snapshot import Caller, NamedApp
 
 CARDS = (
     a_card("n1", "d1", 8000, ALONE),
@@ -36,7 +36,7 @@ class Histories(RuleBasedStateMachine):
 
     def do(self, what, app, *args):
         try:
-            return asyncio.run(getattr(Bindings(self.port), what)(Caller(app[1]), Named(app[0]), *args))
+            return asyncio.run(getattr(Bindings(self.port), what)(Caller(app[1]), NamedApp(app[0]), *args))
         except UllageError as error:
             return error
 

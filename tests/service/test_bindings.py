@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from tests.bindings import ALONE, GIB, MIB, SLICED, MemoryBindings, a_card, a_node, a_row, an_app, ask
 
-from ullage.core.binding.rows import Change
+from ullage.core.binding.rows import LedgerChange
 from ullage.model.compute import CPU, AppKey, AppState, CardKey, Pick
-from ullage.model.compute_answer import CheckType, Demand, FailedCheck, InstallStatus, SwitchStatus
+from ullage.model.compute_answer import AppDemand, CheckType, FailedCheck, InstallStatus, SwitchStatus
 from ullage.model.error import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable, VersionChanged
 from ullage.service.bindings import Bindings, Terms
-from ullage.service.bindings_snapshot import Caller, Named
+from ullage.service.bindings_snapshot import Caller, NamedApp
 
 ALICE, BOB, ADMIN = Caller("alice"), Caller("bob"), Caller("root", is_admin=True)
-COMFY = Named("comfyui")
+COMFY = NamedApp("comfyui")
 CARD = a_card(share=SLICED)
 STOPPED = an_app(state=AppState.STOPPED)
 
@@ -109,7 +109,7 @@ def test_a_failed_commit_changes_nothing_and_starts_nobody():
 
 def test_59_of_two_at_once_for_the_last_memory_one_wins_and_the_other_is_told():
     port = hold(cards=(CARD,))
-    rival = Change(put=(a_row(CARD, "other", "bob", mib=12_000),))
+    rival = LedgerChange(put=(a_row(CARD, "other", "bob", mib=12_000),))
     port.rivals.append(rival)
     found = run(port, "resume", ALICE, COMFY, pick())
     assert (found.type, found.validation.code) == (CheckType.UNAVAILABLE, "device-vram-insufficient:d1")
@@ -118,7 +118,7 @@ def test_59_of_two_at_once_for_the_last_memory_one_wins_and_the_other_is_told():
 
 def test_who_never_comes_first_is_told_to_come_back():
     port = hold()
-    port.rivals += [Change() for _ in range(20)]
+    port.rivals += [LedgerChange() for _ in range(20)]
     with pytest.raises(Unavailable, match="try again"):
         run(port, "resume", ALICE, COMFY, pick())
 
@@ -158,7 +158,7 @@ def test_a_version_that_is_not_the_latest_is_refused():
     assert run(port, "resume", ALICE, COMFY, pick(), Terms(version=0))
     with pytest.raises(VersionChanged):
         run(port, "resume", ALICE, COMFY, pick("d2"), Terms(version=0))
-    port.rivals.append(Change())
+    port.rivals.append(LedgerChange())
     with pytest.raises(VersionChanged):
         run(port, "resume", ALICE, COMFY, pick("d2"), Terms(version=1))
     assert devices(port) == [("d1", False)]
@@ -181,13 +181,13 @@ def test_cards_are_free_when_nobody_runs_any_more():
     run(port, "resume", ALICE, COMFY, pick(mib=16_000))
     run(port, "suspend", ALICE, COMFY)
     port.have(an_app("other", "bob", state=AppState.STOPPED))
-    refused = run(port, "resume", BOB, Named("other"), pick())
+    refused = run(port, "resume", BOB, NamedApp("other"), pick())
     assert refused.validation.code == "device-vram-insufficient:d1"
     assert not run(port, "settle")
     port.ended()
     assert run(port, "settle")
     assert port.state.rows == ()
-    assert len(run(port, "resume", BOB, Named("other"), pick())) == 1
+    assert len(run(port, "resume", BOB, NamedApp("other"), pick())) == 1
 
 
 def test_who_could_not_be_told_to_stop_is_told_by_settle():
@@ -214,7 +214,7 @@ def test_who_is_back_on_another_card_is_not_told_to_stop():
 def test_an_application_that_is_gone_is_uninstalled_all_the_same():
     port = hold(an_app("other")).bind(a_row(CARD, mib=1))
     run(port, "uninstall", ALICE, COMFY)
-    run(port, "uninstall", ALICE, Named("never"))
+    run(port, "uninstall", ALICE, NamedApp("never"))
     assert port.state.rows == ()
 
 
@@ -258,8 +258,8 @@ def test_names_are_of_an_owner_and_only_an_administrator_asks_for_others():
     run(port, "suspend", BOB, COMFY)
     assert [(row.app.owner, row.draining) for row in port.state.rows] == [("alice", False), ("bob", True)]
     with pytest.raises(Forbidden):
-        run(port, "suspend", BOB, Named("comfyui", "alice"))
-    run(port, "suspend", ADMIN, Named("comfyui", "alice"))
+        run(port, "suspend", BOB, NamedApp("comfyui", "alice"))
+    run(port, "suspend", ADMIN, NamedApp("comfyui", "alice"))
     assert run(port, "rows", ALICE, COMFY) == ()
     with pytest.raises(NotFound):
         run(port, "rows", Caller("carol"), COMFY)
@@ -279,18 +279,18 @@ def test_one_name_in_two_namespaces_has_to_be_told():
     port = hold(app, replace(app, key=app.key._replace(namespace="elsewhere")))
     with pytest.raises(Conflict, match="elsewhere"):
         run(port, "rows", ALICE, COMFY)
-    assert run(port, "rows", ALICE, Named("comfyui", "", "elsewhere")) == ()
+    assert run(port, "rows", ALICE, NamedApp("comfyui", "", "elsewhere")) == ()
 
 
 def test_demands_of_who_is_there_already_leave_out_its_own_rows():
     port = hold(an_app(), cards=(CARD,)).bind(a_row(CARD, mib=16_000))
-    assert run(port, "preflight", ALICE, [Demand("a", AppKey("comfyui", "alice"), ask())]).installable
-    assert not run(port, "preflight", ALICE, [Demand("a", AppKey("other", "alice"), ask())]).installable
+    assert run(port, "preflight", ALICE, [AppDemand("a", AppKey("comfyui", "alice"), ask())]).installable
+    assert not run(port, "preflight", ALICE, [AppDemand("a", AppKey("other", "alice"), ask())]).installable
 
 
 def test_demands_of_others_are_an_administrators():
     port = hold()
-    demands = [Demand("a", an_app().key, ask())]
+    demands = [AppDemand("a", an_app().key, ask())]
     assert run(port, "preflight", ALICE, demands).installable
     assert run(port, "preflight", ADMIN, demands).installable
     with pytest.raises(Forbidden):
@@ -345,7 +345,7 @@ def test_54_the_same_card_twice_is_no_restart():
         run(port, "reassign", ALICE, COMFY, [("d1", 8000 * MIB)], [])
     assert port.told == [("restart", an_app().key)]
     run(port, "reassign", ALICE, COMFY, [], ["d2", "never"])
-    run(port, "reassign", ALICE, Named("never"), [], ["d1"])
+    run(port, "reassign", ALICE, NamedApp("never"), [], ["d1"])
     assert len(port.told) == 1
 
 

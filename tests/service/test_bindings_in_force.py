@@ -11,9 +11,9 @@ from ullage.model.compute import AppKey, AppState, CardUser, OwnerQuota, Pick
 from ullage.model.compute_answer import CheckType, SwitchStatus
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
-from ullage.service.bindings_snapshot import Caller, Named
+from ullage.service.bindings_snapshot import Caller, NamedApp
 
-ALICE, ADMIN, COMFY = Caller("alice"), Caller("root", is_admin=True), Named("comfyui")
+ALICE, ADMIN, COMFY = Caller("alice"), Caller("root", is_admin=True), NamedApp("comfyui")
 CARD = a_card(share=SLICED)
 STOPPED = an_app(state=AppState.STOPPED)
 OTHER = AppKey("other", "bob", "default")

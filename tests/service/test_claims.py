@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ullage.core.books.fleet import OtherUsage
 from ullage.core.placing.rules import Rules
-from ullage.core.verdict.device_search import Pick
+from ullage.core.verdict.device_search import DevicePick
 from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.card_driver import CardDriver
@@ -526,8 +526,8 @@ def test_what_goes_while_it_is_looked_at_is_seen():
     refused = world.claims.hold(placed)
     assert refused is not None
     assert world.holders == {"q": ("c-1",)}
-    of_two_nodes = Pick(1, "r", card("a", 0)), Pick(1, "r", card("c", 0))  # nobody chooses that
-    first = Pick(0, "r", card("a", 1))
+    of_two_nodes = DevicePick(1, "r", card("a", 0)), DevicePick(1, "r", card("c", 0))  # nobody chooses that
+    first = DevicePick(0, "r", card("a", 1))
     with pytest.raises(UllageError):
         world.claims.hold(ClaimPlacement("a", (claim("v"), claim("w", of(2))), (first, *of_two_nodes)))
     assert world.holders == {"q": ("c-1",)}

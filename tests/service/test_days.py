@@ -10,11 +10,11 @@ from tests.service.days.day import run_days
 from tests.service.test_executor_lives import slow
 
 from ullage.core.placing.policy import Policy
-from ullage.core.sharing.plan import Evict
-from ullage.core.sharing.world import Phase
+from ullage.core.sharing.plan import EvictExecutor
+from ullage.core.sharing.world import ExecutorPhase
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
-from ullage.service.engine_port import Gone, Unbound
+from ullage.service.engine_port import ExecutorGone, Unbound
 
 
 @pytest.mark.parametrize("seed", [1, 3, 11, 16])
@@ -82,7 +82,7 @@ def test_who_waited_long_keeps_what_it_got_for_the_protected_time():
         for number in range(5):
             lab.session(f"later{number}", "cpu=1,gpu=2", tasks=3, priority=2)
             lab.pass_time(9)
-            assert executor.phase is Phase.BUSY
+            assert executor.phase is ExecutorPhase.BUSY
 
 
 def test_tasks_on_executors_that_give_way_count_as_demand_of_their_session():
@@ -91,7 +91,7 @@ def test_tasks_on_executors_that_give_way_count_as_demand_of_their_session():
         lab.session("a", tasks=4)
         lab.session("b", tasks=4)
         assert (lab.deserved("a"), lab.deserved("b")) == (2, 2)
-        reports = slow(lab, Gone)
+        reports = slow(lab, ExecutorGone)
         lab.pass_time(30)
         assert (lab.deserved("a"), lab.deserved("b")) == (2, 2)
         reports.let_through(lab)
@@ -169,13 +169,13 @@ def test_an_eviction_passes_to_the_session_that_takes_over_the_room():
     with Lab(a_node(cpu=2), policy=Policy(reclaim_grace_s=30)) as lab:
         lab.session("a", tasks=2)
         lab.session("b", tasks=1)
-        (leaver,) = (each for each in lab.executors if each.phase is Phase.LEAVING)
+        (leaver,) = (each for each in lab.executors if each.phase is ExecutorPhase.LEAVING)
         since = leaver.eviction.since
         lab.pass_time(10)
         lab.session("c", tasks=2, priority=5)
         assert (leaver.eviction.winner, leaver.eviction.since) == ("c", since)
         assert {event["claimant"] for event in events(lab, "executor.reclaimed")} == {"b", "c"}
-        reports = slow(lab, Gone)
+        reports = slow(lab, ExecutorGone)
         lab.pass_time(20)
         assert {event["claimant"] for event in events(lab, "executor.evicted")} == {"c"}
         assert lab.service.state.promises["c"].paid
@@ -217,7 +217,7 @@ def test_an_executor_that_dies_while_it_gives_way_pays_the_promise():
     with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=30)) as lab:
         lab.session("a", tasks=4)
         lab.session("b", "cpu=2", tasks=1)
-        first, _ = (each for each in lab.executors if each.phase is Phase.LEAVING)
+        first, _ = (each for each in lab.executors if each.phase is ExecutorPhase.LEAVING)
         lab.engine.kill(first.id)
         lab.pump()
         assert lab.service.state.promises["b"].paid
@@ -232,14 +232,14 @@ def test_a_later_winner_does_not_take_the_room_that_an_earlier_one_waits_for():
     with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=30)) as lab:
         lab.session("a", tasks=4)
         lab.session("wide", "cpu=2", tasks=1)
-        first, second = (each for each in lab.executors if each.phase is Phase.LEAVING)
+        first, second = (each for each in lab.executors if each.phase is ExecutorPhase.LEAVING)
         lab.session("late", tasks=1)
         assert list(lab.service.state.promises) == ["wide", "late"]
         assert [each.eviction.winner for each in lab.executors if each.eviction].count("late") == 1
-        lab.service.executors.evict(Evict(first.id, first.eviction))
+        lab.service.executors.evict(EvictExecutor(first.id, first.eviction))
         lab.pump()
         assert (lab.held("wide"), lab.held("late")) == (0, 0)
-        lab.service.executors.evict(Evict(second.id, second.eviction))
+        lab.service.executors.evict(EvictExecutor(second.id, second.eviction))
         lab.pump()
         assert (lab.held("wide"), lab.held("late")) == (1, 0)
         lab.pass_time(30)
@@ -252,7 +252,7 @@ def test_an_executor_without_a_task_leaves_in_the_place_of_one_that_works():
         lab.session("a", tasks=2)
         lab.session("c", tasks=2)
         lab.session("b", tasks=1)
-        assert [each.session for each in lab.executors if each.phase is Phase.LEAVING] == ["c"]
+        assert [each.session for each in lab.executors if each.phase is ExecutorPhase.LEAVING] == ["c"]
         lab.finish("a")
         assert (lab.held("b"), lab.counts("c")["running"]) == (1, 2)
         lab.pass_time(31)
@@ -266,13 +266,13 @@ def test_the_executor_whose_task_ends_first_leaves_in_the_place_of_its_sibling(g
         lab.session("a", tasks=8, task_timeout_s=1e6)  # one task at a time
         lab.session("b", tasks=2)
         for number in (1, 2):
-            others = (each for each in lab.executors if each.session == "a" and each.phase is Phase.BUSY)
+            others = (each for each in lab.executors if each.session == "a" and each.phase is ExecutorPhase.BUSY)
             lab.engine.finish(next(others).id)
             lab.pump()
             assert (lab.held("a"), lab.held("b")) == (2, number)
         assert lab.counts("a")["running"] == 2
         assert lab.counts("a")["succeed"] == 2
-        assert not [each for each in lab.executors if each.phase is Phase.LEAVING]
+        assert not [each for each in lab.executors if each.phase is ExecutorPhase.LEAVING]
 
 
 def test_a_sibling_is_fed_while_its_room_is_protected():
@@ -286,7 +286,7 @@ def test_a_sibling_is_fed_while_its_room_is_protected():
         for executor in won:
             lab.engine.finish(executor.id)
             lab.pump()
-            assert executor.phase is Phase.BUSY
+            assert executor.phase is ExecutorPhase.BUSY
         assert (lab.held("a"), lab.held("b")) == (2, 0)
 
 
@@ -296,10 +296,14 @@ def test_work_does_not_start_in_room_that_a_winner_waits_for_in_exchange_for_lat
         lab.session("a", tasks=4)
         lab.session("large", "cpu=4", tasks=1)
         lab.session("wide", "cpu=2", tasks=1, priority=5)
-        first, _ = (each for each in lab.executors if each.phase is Phase.LEAVING)
+        first, _ = (each for each in lab.executors if each.phase is ExecutorPhase.LEAVING)
         lab.pass_time(20)
         lab.session("late", tasks=2, priority=5)
-        assert sorted(each.session for each in lab.executors if each.phase is Phase.LEAVING) == ["a", "a", "large"]
+        assert sorted(each.session for each in lab.executors if each.phase is ExecutorPhase.LEAVING) == [
+            "a",
+            "a",
+            "large",
+        ]
         lab.engine.finish(first.id)
         lab.pump()
         lab.session("small", tasks=1)

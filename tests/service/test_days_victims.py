@@ -9,19 +9,19 @@ from tests.service.test_executor_lives import slow
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
 from ullage.core.placing.policy import Policy
-from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView, World
 from ullage.model.allocation import Allocation
 from ullage.model.executor import BindCode
 from ullage.model.queue import Limit, Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec
-from ullage.service.engine_port import Gone, NodeReported
+from ullage.service.engine_port import ExecutorGone, NodeReported
 
 ONE = ResourceRequirement.of(cpu=1)
 
 
 def leaving(lab: Lab) -> list[str]:
-    return sorted(each.session for each in lab.executors if each.phase is Phase.LEAVING)
+    return sorted(each.session for each in lab.executors if each.phase is ExecutorPhase.LEAVING)
 
 
 def test_a_gang_finds_its_victims_on_the_one_node_that_can_hold_it():
@@ -69,13 +69,13 @@ def test_a_member_without_a_task_does_not_wait_for_those_of_its_gang_that_are_en
     """Told to give way to one that deserves nothing, it would stay in the next cycle, and so on."""
     with Lab(a_node(cpu=2), policy=Policy(reclaim_grace_s=30)) as lab:
         lab.session("a", tasks=2, batch_size=2)
-        slow(lab, Gone)
+        slow(lab, ExecutorGone)
         first, second = lab.executors
         lab.engine.finish(first.id)
         lab.pump()
         lab.service.sessions.cancel("a", lambda: None)
         lab.pump()
-        assert (first.phase, second.phase) == (Phase.VACANT, Phase.ENDING)
+        assert (first.phase, second.phase) == (ExecutorPhase.VACANT, ExecutorPhase.ENDING)
         lab.session("b", tasks=2)
         assert lab.held("b") == 1
 
@@ -101,7 +101,7 @@ def test_nobody_who_deserves_nothing_hurries_one_that_leaves_its_session_anyway(
     fleet = Fleet([a_node(cpu=1)])
     fleet.charge(Allocation("e", "n1", ONE))
     late = Demand("late", 1, ONE, pending=1, waiting_since=0.0)
-    world = World(fleet, (late,), (ExecutorView("e", Phase.LEAVING, ONE, "a"),))
+    world = World(fleet, (late,), (ExecutorView("e", ExecutorPhase.LEAVING, ONE, "a"),))
     plan = schedule(world, Policy(reserve_after_s=60), 100.0, deserved={"late": 0})
     assert plan.actions == ()
     assert plan.reserved["late"]

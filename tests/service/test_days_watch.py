@@ -14,7 +14,7 @@ from tests.service.test_executor_lives import slow
 from ullage.core.placing.policy import Policy
 from ullage.model.queue import Limit, Queue
 from ullage.model.resources import Resources
-from ullage.service.engine_port import Bound, Gone, Registered, Unbound
+from ullage.service.engine_port import ExecutorBound, ExecutorGone, Registered, Unbound
 
 NOBODY_LEAVES = Policy(min_runtime_s=1e9)
 SAFE, SMALL = Queue("safe", guarantee=Resources(cpu_milli=2000)), Queue("small", limit=Limit(cpu_milli=2000))
@@ -92,7 +92,7 @@ def test_a_session_that_was_cancelled_meanwhile_lost_nothing_for_a_winner_that_d
         lab.session("a", tasks=4)
         lab.session("b", tasks=2)
         watch.look()
-        reports = slow(lab, Gone)
+        reports = slow(lab, ExecutorGone)
         lab.service.sessions.cancel("a", lambda: None)
         lab.session("c", min_instances=4, priority=5)
         assert "b" not in lab.service.state.promises
@@ -172,7 +172,7 @@ def test_in_the_place_of_a_lost_executor_the_protection_may_be_over_before_the_s
         lab.pass_time(3)
         watch.look()
         lab.pass_time(59)
-        reports = slow(lab, Bound)
+        reports = slow(lab, ExecutorBound)
         lost = next(iter(lab.service.state.session("b").executors))
         watch.killed(lost)
         lab.engine.kill(lost)

@@ -15,7 +15,15 @@ from ullage.model.executor import BindCode, ExecutorState
 from ullage.model.node import NodeState
 from ullage.model.rejection import Code
 from ullage.model.session import RETRY_LIMIT, SessionSpec, Setup
-from ullage.service.engine_port import Bound, Completed, EngineEvent, Gone, NodeLost, Registered, Unbound
+from ullage.service.engine_port import (
+    Completed,
+    EngineEvent,
+    ExecutorBound,
+    ExecutorGone,
+    NodeLost,
+    Registered,
+    Unbound,
+)
 from ullage.service.store_port import Page
 
 
@@ -80,7 +88,7 @@ def test_a_failed_bind_is_told_with_executor_node_and_code_and_the_session_stays
         assert executor.id not in lab.service.state.executors
 
 
-@pytest.mark.parametrize("kind", [Registered, Bound], ids=["before it registered", "before it was bound"])
+@pytest.mark.parametrize("kind", [Registered, ExecutorBound], ids=["before it registered", "before it was bound"])
 def test_an_executor_that_dies(kind):
     with Lab(a_node(cpu=1)) as lab:
         slow(lab, kind)
@@ -123,7 +131,7 @@ def test_a_session_at_its_retry_limit_gets_no_idle_executor_that_matches():
 def test_cleared_failures_let_a_session_start_again_and_a_good_bind_clears_them():
     with Lab(a_node(cpu=1)) as lab:
         lab.engine.bind_code["s"] = BindCode.ENTER_FAILED
-        reports = slow(lab, Gone)
+        reports = slow(lab, ExecutorGone)
         lab.session("s", tasks=1)
         assert lab.service.state.session("s").session.bind_failures == 1
         lab.engine.bind_code.clear()
@@ -138,7 +146,7 @@ def test_reports_of_unknown_executors_are_ignored_and_a_stray_worker_is_stopped(
         stopped = []
         lab.engine.stop = lambda executor, grace_s: stopped.append(executor)
         before = lab.counts("s")
-        for event in (Registered("x", 1), Bound("x"), Unbound("x"), Completed("x", ()), Gone("x", "?")):
+        for event in (Registered("x", 1), ExecutorBound("x"), Unbound("x"), Completed("x", ()), ExecutorGone("x", "?")):
             lab.service.on_engine_event(event)
         lab.pump()
         assert lab.counts("s") == before
@@ -147,7 +155,7 @@ def test_reports_of_unknown_executors_are_ignored_and_a_stray_worker_is_stopped(
 
 def test_a_bind_that_ends_after_its_session_was_closed_is_undone():
     with Lab(a_node(cpu=1)) as lab:
-        reports = slow(lab, Bound)
+        reports = slow(lab, ExecutorBound)
         lab.session("s", min_instances=1)
         lab.service.sessions.close("s", nothing)
         lab.pump()
@@ -163,7 +171,7 @@ def test_a_full_life_charges_and_frees_the_books():
         reports = slow(lab, Registered)
         lab.session("s", tasks=1)
         assert (only(lab).state, free.tolist()) == (ExecutorState.VOID, [0])
-        reports.kind = Bound
+        reports.kind = ExecutorBound
         reports.let_through(lab)
         assert only(lab).state is ExecutorState.BINDING
         reports.kind = Unbound
@@ -172,7 +180,7 @@ def test_a_full_life_charges_and_frees_the_books():
         lab.finish("s")
         lab.pass_time(60)
         assert only(lab).state is ExecutorState.UNBINDING
-        reports.kind = Gone
+        reports.kind = ExecutorGone
         reports.let_through(lab)
         assert (only(lab).state, free.tolist()) == (ExecutorState.IDLE, [0])
         lab.pass_time(60)
@@ -432,7 +440,7 @@ def test_a_released_node_takes_its_executors_with_it():
 
 def test_no_task_of_a_batch_starts_before_all_members_are_bound():
     with Lab(a_node("n1", 2), a_node("n2", 2)) as lab:
-        reports = slow(lab, Bound)
+        reports = slow(lab, ExecutorBound)
         lab.session("s", tasks=4, batch_size=4)
         assert len(lab.executors) == 4
         reports.let_through(lab, 3)
@@ -459,7 +467,7 @@ def test_a_late_result_of_a_batch_that_was_sent_back_is_dropped():
     with Lab(a_node(cpu=2)) as lab:
         lab.session("s", tasks=2, batch_size=2)
         first, second = (e.id for e in lab.executors)
-        reports = slow(lab, Gone)
+        reports = slow(lab, ExecutorGone)
         lab.engine.kill(first)
         reports.let_through(lab)
         lab.engine.finish(second)
@@ -482,7 +490,7 @@ def test_a_gang_serves_the_next_batch_too():
 
 def test_a_gang_that_does_not_come_together_in_time_is_released():
     with Lab(a_node(cpu=2)) as lab:
-        slow(lab, Bound)
+        slow(lab, ExecutorBound)
         lab.session("s", tasks=2, batch_size=2)
         lab.pass_time(119)
         assert len(lab.executors) == 2
@@ -493,7 +501,7 @@ def test_a_gang_that_does_not_come_together_in_time_is_released():
 
 def test_a_gang_that_was_released_is_tried_again_after_the_backoff():
     with Lab(a_node(cpu=2)) as lab:
-        slow(lab, Bound)
+        slow(lab, ExecutorBound)
         lab.session("s", tasks=2, batch_size=2)
         lab.pass_time(120)
         lab.pass_time(10)
@@ -503,7 +511,7 @@ def test_a_gang_that_was_released_is_tried_again_after_the_backoff():
 
 def test_a_gang_in_its_backoff_is_not_said_to_have_failed_too_often():
     with Lab(a_node(cpu=2)) as lab:
-        slow(lab, Bound)
+        slow(lab, ExecutorBound)
         lab.session("s", tasks=2, batch_size=2)
         lab.pass_time(120)
         assert lab.service.why("s").code is not Code.BIND_FAILURES
@@ -511,7 +519,7 @@ def test_a_gang_in_its_backoff_is_not_said_to_have_failed_too_often():
 
 def test_a_batch_of_which_one_member_fails_to_bind_starts_again_whole():
     with Lab(a_node(cpu=2)) as lab:
-        reports = slow(lab, Bound)
+        reports = slow(lab, ExecutorBound)
         lab.session("s", tasks=2, batch_size=2)
         reports.kept[1] = replace(reports.kept[1], code=BindCode.ENTER_FAILED)
         reports.kind = type(None)
@@ -606,7 +614,7 @@ def test_a_finished_member_that_dies_while_its_batch_is_being_stopped_changes_no
     with Lab(a_node(cpu=2)) as lab:
         lab.session("s", tasks=2, batch_size=2)
         lab.finish("s")
-        reports = slow(lab, Gone)
+        reports = slow(lab, ExecutorGone)
         lab.service.tasks.cancel("s", 2)
         lab.engine.kill(next(e.id for e in lab.executors if not e.tasks))
         lab.pump()
@@ -631,7 +639,9 @@ def test_a_gang_of_which_one_member_never_binds_gives_up(rank):
         def bind(order):
             engine.workers[order.executor].bound = order
             fails = order.gang.rank == rank
-            engine.events.append(Bound(order.executor, BindCode.ENTER_FAILED if fails else BindCode.OK, "no model"))
+            engine.events.append(
+                ExecutorBound(order.executor, BindCode.ENTER_FAILED if fails else BindCode.OK, "no model")
+            )
 
         engine.bind = bind
         lab.session("s", tasks=2, batch_size=2)

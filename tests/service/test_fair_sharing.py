@@ -9,7 +9,7 @@ from tests.service.test_executor_lives import slow
 from ullage.core.placing.policy import Policy
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
-from ullage.service.engine_port import Gone
+from ullage.service.engine_port import ExecutorGone
 
 
 def test_one_busy_session_among_four_open_ones_gets_the_whole_machine():
@@ -250,7 +250,7 @@ def test_a_limit_is_shared_fairly_among_those_under_it(limited, tasks):
 def test_tasks_that_are_being_stopped_ask_for_nothing():
     with Lab(a_node(cpu=4)) as lab:
         lab.session("s", tasks=2, batch_size=2, priority=3)
-        reports = slow(lab, Gone)
+        reports = slow(lab, ExecutorGone)
         lab.service.tasks.cancel("s", 1)
         lab.pump()
         lab.session("b", tasks=2)

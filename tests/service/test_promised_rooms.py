@@ -11,7 +11,7 @@ from ullage.core.gang import GangPhase
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
-from ullage.core.sharing.plan import Evict
+from ullage.core.sharing.plan import EvictExecutor
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu
@@ -20,7 +20,7 @@ from ullage.model.nomination import Nomination
 from ullage.model.quota import Quota
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.service.engine_port import Gone
+from ullage.service.engine_port import ExecutorGone
 
 GIB = 1 << 30
 
@@ -226,7 +226,7 @@ def wide_session(lab: Lab) -> None:
     lab.session("wide", "cpu=1,gpu=2", tasks=1, priority=5)
     assert lab.service.state.promises["wide"].places
     first = min(executor.id for executor in lab.executors)
-    lab.service.executors.evict(Evict(first, lab.service.state.executors[first].eviction))
+    lab.service.executors.evict(EvictExecutor(first, lab.service.state.executors[first].eviction))
     lab.pump()
     assert lab.held("wide") == 0
 
@@ -264,7 +264,7 @@ def test_room_that_is_promised_to_a_session_no_more_is_a_requests_again():
 def test_what_an_idle_executor_holds_of_a_promised_place_is_not_charged_twice():
     with Lab(a_node(cpu=5, gpus=1)) as lab:
         lab.session("a", "cpu=2", tasks=1, close_when_done=True)
-        reports = slow(lab, Gone)
+        reports = slow(lab, ExecutorGone)
         lab.finish("a")
         lab.session("b", "cpu=4", tasks=1)
         assert lab.service.state.promises["b"].places

@@ -10,11 +10,11 @@ from tests.service.test_executor_lives import slow
 from tests.service.test_restart import asked, nothing, phase
 
 from ullage.core.gang import BACKOFF_S, GangPhase
-from ullage.core.sharing.world import Phase
+from ullage.core.sharing.world import ExecutorPhase
 from ullage.model.claim import GangClaim
 from ullage.model.node import Node
 from ullage.model.rejection import Code
-from ullage.service.engine_port import Bound, Gone, NodeReported
+from ullage.service.engine_port import ExecutorBound, ExecutorGone, NodeReported
 from ullage.service.executors import GANG_BACKOFF_S, GANG_TIMEOUT_S
 from ullage.service.nodes import DRAIN_S
 from ullage.service.store_port import Page
@@ -116,7 +116,7 @@ def test_a_deleted_session_leaves_no_wait(machine):
 
 def test_a_batch_that_did_not_come_together_backs_off_to_the_end_over_a_restart(machine):
     lab = machine(a_node(cpu=2))
-    slow(lab, Bound)
+    slow(lab, ExecutorBound)
     lab.session("s", tasks=2, batch_size=2)
     lab.pass_time(GANG_TIMEOUT_S)
     lab.pass_time(GANG_BACKOFF_S - 1)
@@ -129,7 +129,7 @@ def test_a_batch_that_did_not_come_together_backs_off_to_the_end_over_a_restart(
 
 def test_a_back_off_is_no_longer_than_usual_when_the_clock_was_ahead(machine):
     lab = machine(a_node(cpu=2))
-    slow(lab, Bound)
+    slow(lab, ExecutorBound)
     lab.session("s", tasks=2, batch_size=2)
     lab.pass_time(GANG_TIMEOUT_S)
     lab.now = 500
@@ -236,7 +236,7 @@ def won(machine: Build, kind: type | None = None) -> Machine:
 
 
 def test_who_others_left_for_starts_after_a_restart_before_it_could_start(machine):
-    lab = won(machine, Gone)
+    lab = won(machine, ExecutorGone)
     assert holding(lab, "a", "b", "c") == (0, 0, 0)
     assert lab.service.state.promises["b"].paid
     lab.restart()
@@ -244,8 +244,8 @@ def test_who_others_left_for_starts_after_a_restart_before_it_could_start(machin
 
 
 def test_who_others_left_for_starts_after_a_restart_while_it_starts(machine):
-    lab = won(machine, Bound)
-    assert [executor.phase for executor in lab.executors if executor.session == "b"] == [Phase.STARTING]
+    lab = won(machine, ExecutorBound)
+    assert [executor.phase for executor in lab.executors if executor.session == "b"] == [ExecutorPhase.STARTING]
     lab.restart()
     assert holding(lab, "a", "b", "c") == (0, 1, 1)
 
@@ -256,7 +256,7 @@ def test_who_others_left_for_keeps_its_room_over_a_restart_in_the_protected_time
     lab.restart()
     assert holding(lab, "a", "b", "c") == (0, 1, 1)
     lab.pass_time(lab.policy.protected_s - 1)
-    assert [executor.phase for executor in lab.executors if executor.session == "b"] == [Phase.BUSY]
+    assert [executor.phase for executor in lab.executors if executor.session == "b"] == [ExecutorPhase.BUSY]
     lab.pass_time(1)
     lab.pass_time(30)
     assert holding(lab, "b", "c") == (0, 2)
@@ -288,7 +288,7 @@ def test_a_batch_keeps_all_of_its_room_over_a_restart(machine):
 
 
 def test_a_promise_waits_for_the_node_of_its_place(machine):
-    lab = won(machine, Gone)
+    lab = won(machine, ExecutorGone)
     lab._nodes = (a_node("n2", cpu=0, gpus=1),)
     lab.restart()
     assert lab.service.state.promises["b"].paid
@@ -298,7 +298,7 @@ def test_a_promise_waits_for_the_node_of_its_place(machine):
 
 
 def test_a_promise_of_a_place_that_never_reports_ends_when_its_session_starts_elsewhere(machine):
-    lab = won(machine, Gone)
+    lab = won(machine, ExecutorGone)
     lab._nodes = (a_node("n2", cpu=8),)
     lab.restart()
     assert holding(lab, "a", "b", "c") == (2, 1, 2)
@@ -351,7 +351,7 @@ def test_a_batch_starts_at_once_where_one_node_has_room_for_all_of_it(machine):
 
 
 def test_a_promise_of_a_session_that_was_cancelled_is_kept_for_nobody(machine):
-    lab = won(machine, Gone)
+    lab = won(machine, ExecutorGone)
     lab.service.sessions.cancel("b", nothing)
     lab.pump()
     lab.restart()

@@ -15,7 +15,7 @@ from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, SessionState, Setup
 from ullage.model.task import LOST, LOST_LIMIT, TIMED_OUT
-from ullage.service.engine_port import Completed, EngineEvent, Gone, Returned, TaskOutcome
+from ullage.service.engine_port import Completed, EngineEvent, ExecutorGone, Returned, TaskOutcome
 from ullage.service.store_port import Page
 
 
@@ -323,7 +323,7 @@ def test_tasks_behind_a_cancelled_one_go_back_unblamed():
 def test_a_cancelled_task_that_fails_while_it_is_stopped_is_not_retried():
     with Lab(a_node(cpu=1)) as lab:
         lab.session("s", tasks=1, retries=1)
-        reports = hold(lab, Gone)
+        reports = hold(lab, ExecutorGone)
         lab.service.tasks.cancel("s", 1)
         lab.engine.finish(at_work(lab)[1] if at_work(lab) else next(iter(lab.engine.workers)), code=1)
         lab.pump()
@@ -334,7 +334,7 @@ def test_a_cancelled_task_that_fails_while_it_is_stopped_is_not_retried():
 def test_a_cancelled_session_closes_also_if_a_task_with_retries_fails_meanwhile():
     with Lab(a_node(cpu=1)) as lab:
         lab.session("s", tasks=1, retries=1)
-        reports = hold(lab, Gone)
+        reports = hold(lab, ExecutorGone)
         cancel_session(lab)
         lab.engine.finish(next(iter(lab.engine.workers)), code=1)
         lab.pump()
@@ -349,7 +349,7 @@ def test_a_cancelled_session_closes_also_if_a_worker_gives_tasks_back_meanwhile(
         lab.submit("s", 10)
         ((executor, worker),) = lab.engine.workers.items()
         behind = tuple(order.claim for order in list(worker.tasks)[1:])
-        reports = hold(lab, Gone)
+        reports = hold(lab, ExecutorGone)
         cancel_session(lab)
         lab.engine.events.append(Returned(executor, behind))
         lab.pump()
@@ -414,7 +414,7 @@ def test_cancelling_a_session_ends_all_its_tasks_and_closes_it():
 def test_a_session_being_cancelled_takes_no_tasks():
     with Lab(a_node(cpu=1)) as lab:
         lab.session("s", tasks=1)
-        reports = hold(lab, Gone)
+        reports = hold(lab, ExecutorGone)
         cancel_session(lab)
         with pytest.raises(Conflict, match="being cancelled"):
             lab.submit("s", 1)

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.service.vanished_cards import Holder, VanishedCards
+from ullage.service.vanished_cards import PodCards, VanishedCards
 
-POD = Holder("u", "n", ("g1[0-1]",))
+POD = PodCards("u", "n", ("g1[0-1]",))
 
 
 def test_a_card_is_waited_for_and_then_its_pod_leaves():
@@ -34,8 +34,8 @@ def test_a_silent_node_and_a_card_on_another_node_cost_nothing():
 
 def test_those_who_cannot_leave_keep_nobody_from_it():
     cards = VanishedCards(0, grace_s=0, most=2)
-    stuck = [Holder(f"a{number}", "n", (f"g{number}",)) for number in range(5)]
-    last = Holder("z", "n", ("g9",))
+    stuck = [PodCards(f"a{number}", "n", (f"g{number}",)) for number in range(5)]
+    last = PodCards("z", "n", ("g9",))
     told = [cards.look(turn, [*stuck, last], (), ("n",)).leaving for turn in range(6)]
     assert told[:3] == [("a0", "a1"), ("a2", "a3"), ("a4", "z")]
     assert told[3:] == told[:3], "and everybody is told again in turn"
@@ -44,7 +44,7 @@ def test_those_who_cannot_leave_keep_nobody_from_it():
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(0, 8))
 def test_never_more_than_a_few_and_none_before_its_time(there, pods):
     cards, missed = VanishedCards(30, grace_s=60, most=3), {}
-    holders = [Holder(f"u{number}", "n", (f"g{number}",)) for number in range(pods)]
+    holders = [PodCards(f"u{number}", "n", (f"g{number}",)) for number in range(pods)]
     for turn, present in enumerate(there):
         now = 30 * turn
         known = {f"g{number}" for number in range(pods)} if present else set()

@@ -16,7 +16,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.resources import Resources
 from ullage.sim.churn import SAMPLES, run_churn
 from ullage.sim.placing import Placing
-from ullage.sim.trace import Kind, Task, Trace
+from ullage.sim.trace import Trace, TraceKind, TraceTask
 from ullage.sim.waiting import Group, Turn, Waiting
 
 
@@ -25,14 +25,14 @@ def node(name, cards=2, cpu=64):
 
 
 def task(name, gpu, arrival, duration, **more):
-    return Task(name, ResourceRequirement.of(1, gpu=gpu), arrival, duration, **more)
+    return TraceTask(name, ResourceRequirement.of(1, gpu=gpu), arrival, duration, **more)
 
 
 def random_trace(seed):
     draw = random.Random(seed)
     texts = ["cpu=1,gpu=1", "cpu=2,gpu=0.5", "cpu=1,gpu=2", "cpu=4", "cpu=1,gpu=0.3"]
     tasks = tuple(
-        Task(
+        TraceTask(
             f"t{n}",
             ResourceRequirement.from_string(draw.choice(texts)),
             draw.randrange(60),
@@ -106,7 +106,7 @@ def test_units_start_together_or_not_at_all():
 def test_what_never_fits_is_counted_and_keeps_nobody():
     tasks = (task("a", 8, 0, 10), task("b", 1, 0, 10))
     run = run_churn(Trace("t", (node("n"),), tasks), "best-fit", 1)
-    assert (run.started, run.never, run.waits.worst_s) == (1, {k: int(k is Kind.WIDE) for k in Kind}, 0)
+    assert (run.started, run.never, run.waits.worst_s) == (1, {k: int(k is TraceKind.WIDE) for k in TraceKind}, 0)
 
 
 def test_whose_turn_it_is():
@@ -131,8 +131,8 @@ def test_dominant_resource_fairness_gives_the_papers_answer():
     """9 cores and 18 GB: A asks <1 core, 4 GB>, B <3 cores, 1 GB>: A runs 3 tasks and B 2."""
     machine = Node("n", 9000, 18 << 30, (Gpu("g", 0),))
     asks = {"a": ResourceRequirement.of(1, "4g"), "b": ResourceRequirement.of(3, "1g")}
-    first = Task("filler", ResourceRequirement.of(9, "18g"), 0, 5, queue="c")
-    tasks = (first, *(Task(f"{q}{n}", asks[q], 1, 100, queue=q) for q in "ab" for n in range(6)))
+    first = TraceTask("filler", ResourceRequirement.of(9, "18g"), 0, 5, queue="c")
+    tasks = (first, *(TraceTask(f"{q}{n}", asks[q], 1, 100, queue=q) for q in "ab" for n in range(6)))
     run = run_churn(Trace("drf", (machine,), tasks), "best-fit", 1, Turn.DRF)
     # 3 of A and 2 of B start at 5, the next three and two at 105, and two of B at 205
     assert run.waits.mean_s == pytest.approx((5 * 4 + 5 * 104 + 2 * 204) / 13)
@@ -205,6 +205,6 @@ def test_only_what_may_have_got_room_is_tried_again():
 
 
 def test_a_task_without_a_duration_is_refused():
-    trace = Trace("t", (node("n"),), (Task("endless", ResourceRequirement.of(1)),))
+    trace = Trace("t", (node("n"),), (TraceTask("endless", ResourceRequirement.of(1)),))
     with pytest.raises(InvalidRequest, match="endless of t has no duration"):
         run_churn(trace, "best-fit", 1)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ullage.sim.fairness import Job, WaitingQueues, fairness_of, finish_time_rho, jain, mean_jct
+from ullage.sim.fairness import FairnessJob, WaitingQueues, fairness_of, finish_time_rho, jain, mean_jct
 
 
 def slow_rho(jobs):
@@ -23,19 +23,23 @@ def test_rho_is_its_definition(seed):
     jobs = []
     for _ in range(50):
         arrival, duration = draw.uniform(0, 100), draw.uniform(1, 20)
-        jobs.append(Job(arrival, duration, arrival + duration + draw.choice((0, draw.uniform(0, 50))), draw.random()))
+        jobs.append(
+            FairnessJob(arrival, duration, arrival + duration + draw.choice((0, draw.uniform(0, 50))), draw.random())
+        )
     assert finish_time_rho(jobs).tolist() == pytest.approx(slow_rho(jobs))
 
 
 def test_rho_of_jobs_done_by_hand():
-    alone = Job(0, 10, 10, 1.0)
+    alone = FairnessJob(0, 10, 10, 1.0)
     assert finish_time_rho([alone]).tolist() == [1.0]
     # Two jobs that each need everything: on half of it each would take 20 s.
-    first, second = Job(0, 10, 10, 1.0), Job(0, 10, 20, 1.0)
+    first, second = FairnessJob(0, 10, 10, 1.0), FairnessJob(0, 10, 20, 1.0)
     assert finish_time_rho([first, second]).tolist() == pytest.approx([10 / 20, 20 / (10 * 1.5)])
     # Small jobs lose nothing on a part of the cluster: each second of waiting is unfair.
-    assert finish_time_rho([Job(0, 10, 10, 0.1), Job(0, 10, 15, 0.1)]).tolist() == pytest.approx([1.0, 1.5])
-    assert finish_time_rho([Job(0, 0, 0, 0.5)]).tolist() == [1.0]
+    assert finish_time_rho([FairnessJob(0, 10, 10, 0.1), FairnessJob(0, 10, 15, 0.1)]).tolist() == pytest.approx(
+        [1.0, 1.5]
+    )
+    assert finish_time_rho([FairnessJob(0, 0, 0, 0.5)]).tolist() == [1.0]
 
 
 def test_jains_index():
@@ -60,7 +64,7 @@ def test_everything_is_fair_where_nothing_happened():
 
 
 def test_unfair_is_the_part_of_jobs_that_lost():
-    jobs = [Job(0, 10, 10, 0.1), Job(0, 10, 15, 0.1)]
+    jobs = [FairnessJob(0, 10, 10, 0.1), FairnessJob(0, 10, 15, 0.1)]
     fair = fairness_of(jobs, WaitingQueues())
     assert (fair.worst_rho, fair.p90_rho, fair.mean_rho, fair.unfair) == pytest.approx((1.5, 1.45, 1.25, 0.5))
     assert mean_jct(jobs) == 12.5

@@ -14,7 +14,7 @@ from ullage.sim.arrivals import inflate, shuffled
 from ullage.sim.formats import read_nodes, read_tasks
 from ullage.sim.inflation import run_inflation
 from ullage.sim.placing import NOT_PLACED, Placing
-from ullage.sim.trace import Kind, Task, Trace, kind_of
+from ullage.sim.trace import Trace, TraceKind, TraceTask, kind_of
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def test_the_curves_are_those_of_placing_one_task_after_the_other(trace, policy,
         here = [held for load, held, _, _ in story if round(load) == percent]
         expected = np.mean(here) if here else expected
         assert run.allocation[percent] == pytest.approx(expected)
-        for kind in Kind:
+        for kind in TraceKind:
             failed = sum(load <= percent and not placed and kind == of for load, _, of, placed in story)
             assert run.failed[kind][percent] == failed
-    assert run.arrived == {kind: sum(of == kind for _, _, of, _ in story) for kind in Kind}
+    assert run.arrived == {kind: sum(of == kind for _, _, of, _ in story) for kind in TraceKind}
     assert sum(failed[-1] for failed in run.failed.values()) > 0, "the load goes beyond what there is"
 
 
@@ -130,9 +130,9 @@ def test_what_is_released_can_be_placed_again():
 @pytest.mark.parametrize(
     ("nodes", "task", "told"),
     [
-        ((Node("n", 1000, 1 << 30),), Task("t", ResourceRequirement.of(1, gpu=1)), "no node of tiny has a card"),
-        ((Node("n", 1000, 0, (Gpu("g", 0),)),), Task("t", ResourceRequirement.of(1)), "asks for a card"),
-        ((Node("n", 1000, 0, (Gpu("g", 0),)),), Task("t", ResourceRequirement.of(1, gpu=1), units=2), "--churn"),
+        ((Node("n", 1000, 1 << 30),), TraceTask("t", ResourceRequirement.of(1, gpu=1)), "no node of tiny has a card"),
+        ((Node("n", 1000, 0, (Gpu("g", 0),)),), TraceTask("t", ResourceRequirement.of(1)), "asks for a card"),
+        ((Node("n", 1000, 0, (Gpu("g", 0),)),), TraceTask("t", ResourceRequirement.of(1, gpu=1), units=2), "--churn"),
     ],
 )
 def test_a_trace_that_cannot_be_inflated_is_refused(nodes, task, told):

@@ -84,15 +84,15 @@ def test_queues_of_a_file_belong_to_the_trace_and_to_the_key_of_its_runs(tmp_pat
     lines = [f'"cpu=1,gpu=1",{n},1000,{queue}' for n, queue in enumerate("aabb")]
     tasks.write_text("\n".join(["request,arrival_s,duration_s,queue", *lines]))
     queues.write_text("queue,parent,weight,priority\nteam,,3,\na,team,,\nb,,,7\n")
-    trace = cells.Source(nodes, tasks, queues=queues).load()
+    trace = cells.TraceSource(nodes, tasks, queues=queues).load()
     assert [(queue.name, queue.parent, queue.weight) for queue in trace.queues] == [
         ("team", "root", 3),
         ("a", "team", 1),
         ("b", "root", 1),
     ]
     assert [task.priority for task in trace.tasks] == [0, 0, 7, 7]
-    plain = cells.Cell(cells.Source(nodes, tasks), "best-fit", 1, Turn.DRF)
-    assert plain.key() != replace(plain, source=cells.Source(nodes, tasks, queues=queues)).key()
+    plain = cells.ReplayCell(cells.TraceSource(nodes, tasks), "best-fit", 1, Turn.DRF)
+    assert plain.key() != replace(plain, source=cells.TraceSource(nodes, tasks, queues=queues)).key()
 
 
 def test_a_killed_replay_goes_on_where_it_was(files, tmp_path, capsys):
@@ -157,20 +157,20 @@ def test_ctrl_c_ends_all_and_keeps_what_is_finished(files, tmp_path):
 
 def test_a_cell_is_known_by_what_is_in_the_files_and_by_its_settings(tmp_path):
     nodes, tasks = openb_nodes(tmp_path / "n.csv"), openb_pods(tmp_path / "p.csv")
-    source = cells.Source(nodes, tasks)
-    cell = cells.Cell(source, "best-fit", 1)
+    source = cells.TraceSource(nodes, tasks)
+    cell = cells.ReplayCell(source, "best-fit", 1)
     keys = {
         cell.key(),
-        cells.Cell(source, "spread", 1).key(),
-        cells.Cell(source, "best-fit", 2).key(),
-        cells.Cell(source, "best-fit", 1, cells.Turn.FIFO).key(),
-        cells.Cell(cells.Source(nodes, tasks, 5), "best-fit", 1).key(),
+        cells.ReplayCell(source, "spread", 1).key(),
+        cells.ReplayCell(source, "best-fit", 2).key(),
+        cells.ReplayCell(source, "best-fit", 1, cells.Turn.FIFO).key(),
+        cells.ReplayCell(cells.TraceSource(nodes, tasks, 5), "best-fit", 1).key(),
     }
     assert len(keys) == 5
     (tmp_path / "copy").mkdir()
     copy = tmp_path / "copy" / "p.csv"
     copy.write_bytes(tasks.read_bytes())
-    assert cells.Cell(cells.Source(nodes, copy), "best-fit", 1).key() == cell.key()
+    assert cells.ReplayCell(cells.TraceSource(nodes, copy), "best-fit", 1).key() == cell.key()
     cells._digest.cache_clear()
     openb_pods(tasks, seed=2)
     assert cell.key() not in keys

@@ -6,7 +6,7 @@ from tests.sim.traces import OPENB_NODES, OPENB_PODS, openb_nodes, write_csv
 from ullage.model.error import InvalidRequest
 from ullage.model.request import ResourceRequirement
 from ullage.sim.formats import read_nodes, read_queues, read_tasks
-from ullage.sim.trace import Kind, kind_of
+from ullage.sim.trace import TraceKind, kind_of
 
 GIB = 1 << 30
 
@@ -33,7 +33,12 @@ def test_an_openb_pod_asks_what_its_line_says(tmp_path):
         ResourceRequirement.of(4, "1g", 8),
     ]
     assert [task.duration_s for task in tasks] == [95, None, 15, 1]
-    assert [kind_of(task.requirement) for task in tasks] == [Kind.CPU_ONLY, Kind.SHARE, Kind.ONE, Kind.WIDE]
+    assert [kind_of(task.requirement) for task in tasks] == [
+        TraceKind.CPU_ONLY,
+        TraceKind.SHARE,
+        TraceKind.ONE,
+        TraceKind.WIDE,
+    ]
 
 
 def test_a_node_of_the_spot_fleet_has_its_cards_and_never_lacks_memory(tmp_path):

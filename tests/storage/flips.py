@@ -12,7 +12,7 @@ from pathlib import Path
 from ullage.model.error import Unavailable
 from ullage.model.event import Event
 from ullage.model.quota import Quota
-from ullage.model.session import Session, SessionSpec
+from ullage.model.session import SessionInfo, SessionSpec
 from ullage.model.task import TaskResult, TaskState
 from ullage.service.store_port import AddEvent, AddResults, AddTasks, DropSession, Page, PutQuota, PutSession, Store
 from ullage.storage.open import open_store
@@ -26,7 +26,7 @@ def build(folder: Path) -> Path:
     store = open_store(str(path))
     store.load()
     for number in (1, 2):
-        store.write(PutSession(Session(f"s{number}", SessionSpec("function"), 1.0, number))).result()
+        store.write(PutSession(SessionInfo(f"s{number}", SessionSpec("function"), 1.0, number))).result()
     write_tasks(store, range(1, 200))
     store.close()
     store = open_store(str(path))

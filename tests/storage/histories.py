@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from ullage.model.error import Unavailable
 from ullage.model.quota import Quota
-from ullage.model.session import Session, SessionSpec
+from ullage.model.session import SessionInfo, SessionSpec
 from ullage.model.task import TaskResult, TaskState
 from ullage.service.store_port import AddResults, AddTasks, DropSession, PutQuota, PutSession, Record, Snapshot
 from ullage.storage import database, witness
@@ -75,7 +75,7 @@ class Model:
     def _begin(self) -> Record:
         name = f"s{self.written}"
         self.open[name], self.ended[name] = {}, 0
-        return PutSession(Session(name, SessionSpec("function"), 1.0, self.written))
+        return PutSession(SessionInfo(name, SessionSpec("function"), 1.0, self.written))
 
     def _end(self, name: str) -> Record:
         task = min(self.open[name])

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ullage.model.error import Unavailable
-from ullage.model.session import Session, SessionSpec
+from ullage.model.session import SessionInfo, SessionSpec
 from ullage.service.store_port import AddTasks, PutSession, Record, Snapshot
 from ullage.storage.open import open_store
 
-SESSION = PutSession(Session("s", SessionSpec("function"), 1.0, 1))
+SESSION = PutSession(SessionInfo("s", SessionSpec("function"), 1.0, 1))
 
 
 def add_one(number: int, input_: bytes = b"x") -> AddTasks:

@@ -219,7 +219,7 @@ def test_a_log_that_ends_with_a_commit_is_not_called_torn(path: Path, caplog: py
 CHILD = """
 import sys
 from ullage.model.quota import Quota
-from ullage.model.session import Session, SessionSpec
+from ullage.model.session import SessionInfo, SessionSpec
 from ullage.model.task import TaskResult, TaskState
 from ullage.service.store_port import AddTasks, PutSession
 from ullage.storage import witness
@@ -227,7 +227,7 @@ from ullage.storage.open import open_store
 
 store = open_store(sys.argv[1])
 store.load()
-store.write(PutSession(Session("s", SessionSpec("function"), 1.0, 1))).result()
+store.write(PutSession(SessionInfo("s", SessionSpec("function"), 1.0, 1))).result()
 for number in range(1, 1001):
     first = 4 * number - 3
     halves = [AddTasks("s", task, f"k{task}", task, (b"a", b"b"), 1.0) for task in (first, first + 2)]

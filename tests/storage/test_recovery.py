@@ -14,7 +14,7 @@ from tests.storage.flips import FILES, content, copied
 from tests.storage.stored import refusal
 from ullage.model.error import Unavailable
 from ullage.model.quota import Quota
-from ullage.model.session import Session, SessionSpec
+from ullage.model.session import SessionInfo, SessionSpec
 from ullage.service.store_port import AddTasks, PutQuota, PutSession
 from ullage.storage.open import open_store
 from ullage.storage.recover import recover
@@ -50,7 +50,7 @@ def test_recovery_of_a_lost_page_keeps_what_is_whole_and_names_what_is_not(tmp_p
     store.load()
     store.write(PutQuota("team", Quota(max_workers=3))).result()
     for number, name in enumerate(("whole", "broken"), 1):
-        session = PutSession(Session(name, SessionSpec("function"), 1.0, number))
+        session = PutSession(SessionInfo(name, SessionSpec("function"), 1.0, number))
         inputs = (name.encode() * 100_000,)
         store.write(session, AddTasks(name, 1, "k", 1, inputs, 1.0)).result()
     store.close()

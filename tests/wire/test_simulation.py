@@ -82,9 +82,9 @@ def test_a_stage_that_was_not_reached_had_no_cards():
 
 @pytest.mark.parametrize(("free", "room"), [(5, (5, True)), (4, (4, False)), (-3, (0, False))])
 def test_room_is_never_below_nothing(free, room):
-    found = simulation.Room.of(5, free, 9)
+    found = simulation.SimulatedRoom.of(5, free, 9)
     assert (found.free, found.enough) == room
-    assert simulation.Room.of(0, free, 9).enough
+    assert simulation.SimulatedRoom.of(0, free, 9).enough
 
 
 def test_a_quota_that_refuses_has_numbers():

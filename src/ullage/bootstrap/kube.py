@@ -37,8 +37,8 @@ from ullage.kube.cards import RegisteredCards
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.api import Selection
 from ullage.kube.client.connection import connect
-from ullage.kube.client.http import HttpKubeApi, Patience
-from ullage.kube.client.lease import TERMS, Candidate, Terms
+from ullage.kube.client.http import HttpKubeApi, KubePatience
+from ullage.kube.client.lease import TERMS, Candidate, LeaseTerms
 from ullage.kube.device_plugins import PluginTerms
 from ullage.kube.front import Front
 from ullage.kube.metrics import FrontMetrics
@@ -71,7 +71,7 @@ CALLS_AT_ONCE = 64
 """Requests from unknown callers that another server handles at once; these mostly wait."""
 
 
-def serve_kube(config: Path | None, given: Mapping[str, object], *, terms: Terms | None = None) -> int:
+def serve_kube(config: Path | None, given: Mapping[str, object], *, terms: LeaseTerms | None = None) -> int:
     """Run until a signal ends it; return the exit code. `given` overrides `[kube]` in the file.
 
     Raises:
@@ -108,7 +108,7 @@ class KubeProcess:
         section: KubeSection,
         rules: Rules,
         queues: PodQueues = PodQueues(),
-        terms: Terms = TERMS,
+        terms: LeaseTerms = TERMS,
         *,
         look_again_s: float = LOOK_AGAIN_S,
     ) -> None:
@@ -123,7 +123,7 @@ class KubeProcess:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end.set)
         async with connect(kubeconfig, section.context) as client:
-            api = HttpKubeApi(client, Patience(answer_s=section.timeout_s))
+            api = HttpKubeApi(client, KubePatience(answer_s=section.timeout_s))
             candidate = Candidate(api, section.lease, section.namespace, self._terms)
             front = make_front(api, candidate, self._rules, _front_settings(section, self._queues), on_error=_log_error)
             with LoopApart() as apart:
@@ -313,9 +313,9 @@ def _rules(settings: Settings, section: KubeSection) -> Rules:
     return rules if section.strategy is None else replace(rules, strategy=section.strategy)
 
 
-def terms_of(section: KubeSection) -> Terms:
+def terms_of(section: KubeSection) -> LeaseTerms:
     """Return the terms of the Lease: a leader stops deciding well before another one leads."""
-    return Terms(section.lease_s, section.renew_s, section.lease_s * 2 / 3)
+    return LeaseTerms(section.lease_s, section.renew_s, section.lease_s * 2 / 3)
 
 
 def _tls(cert: str | None, key: str | None, client_ca: str | None = None) -> TlsFiles | None:

@@ -30,7 +30,7 @@ from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
 from ullage.kube.ready_term import ReadyTerm
-from ullage.kube.resource_quotas import NamespaceQuotas
+from ullage.kube.resource_quotas import ResourceQuotas
 from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
 from ullage.kube.unconfirmed import UnconfirmedBinds
@@ -153,11 +153,11 @@ def make_front(
     )
 
 
-def _quotas(context: KubeContext) -> NamespaceQuotas | None:
+def _quotas(context: KubeContext) -> ResourceQuotas | None:
     found = context.followed.quotas
     if found is None:
         return None
-    return NamespaceQuotas(context.cluster, found, context.read_pod.settings.hami, context.on_error)
+    return ResourceQuotas(context.cluster, found, context.read_pod.settings.hami, context.on_error)
 
 
 def _bindings(

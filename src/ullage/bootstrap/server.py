@@ -42,7 +42,7 @@ from ullage.model.event import Event
 from ullage.server.app import make_app
 from ullage.server.guard import page_key
 from ullage.service.engine_port import EngineEvent
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.storage.failpoint import FailingStore
 from ullage.storage.open import open_store
 from ullage.web.pages import pages
@@ -132,7 +132,7 @@ class _Server:
         clock = _steady_clock()
         engine = LocalEngine(self._home, machine.node, server_id=secrets.token_hex(8), sharing=self._sharing)
         try:
-            service = Service(
+            service = UllageService(
                 store,
                 engine,
                 self._settings.rules(),
@@ -176,7 +176,9 @@ class _Server:
         self._topology_note = note
         return machine
 
-    async def _serve(self, service: Service, engine: LocalEngine, machine: Machine, listener: socket.socket) -> None:
+    async def _serve(
+        self, service: UllageService, engine: LocalEngine, machine: Machine, listener: socket.socket
+    ) -> None:
         host, port = listener.getsockname()[:2]
         url = f"http://{host}:{port}"
         token = own_token(self._home / "token")
@@ -215,7 +217,7 @@ class _Server:
             front.should_exit = True
             await running
 
-    async def _look_again(self, service: Service) -> None:
+    async def _look_again(self, service: UllageService) -> None:
         """Facts of a machine change: cards fail, cgroup limits move."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
@@ -254,7 +256,7 @@ class _InThread:
 class _Reports:
     """Passes the engine's reports on; an error in one may leave memory half changed, so it ends the process."""
 
-    def __init__(self, service: Service, fail: Callable[[BaseException], None]) -> None:
+    def __init__(self, service: UllageService, fail: Callable[[BaseException], None]) -> None:
         self._service = service
         self._fail = fail
 
@@ -268,7 +270,9 @@ class _Reports:
 class _Ticker:
     """Runs the turns of the service: at once after a relevant change, else when it is due."""
 
-    def __init__(self, service: Service, clock: Callable[[], float], fail: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, service: UllageService, clock: Callable[[], float], fail: Callable[[BaseException], None]
+    ) -> None:
         self._service = service
         self._clock = clock
         self._fail = fail

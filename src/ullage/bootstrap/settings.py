@@ -26,7 +26,7 @@ from ullage.model.profile import Profile, Profiles
 from ullage.model.profile_table import load_profiles
 from ullage.model.profiles import SHIPPED
 from ullage.model.provider import SHIPPED as SHIPPED_ALIGNED
-from ullage.model.provider import Kind, Provider, check_labels
+from ullage.model.provider import Provider, ProviderKind, check_labels
 from ullage.model.quantity import parse_bytes
 from ullage.model.queue import ROOT, Queue, parse_queue
 from ullage.model.request import ResourceRequirement
@@ -357,7 +357,7 @@ def _in_words(match: re.Match[str]) -> str:
 
 
 def _providers(sections: Iterable[ProviderSection]) -> Iterator[Provider]:
-    seen: set[tuple[str, Kind]] = set()
+    seen: set[tuple[str, ProviderKind]] = set()
     for section in sections:
         entry = read_provider(section.resource, section.kind, section.align, "topology.provider")
         if (entry.resource, entry.kind) in seen:

@@ -11,7 +11,7 @@ from ullage.cli.output import Column, add_output, print_row
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import add_limit, as_typed, parse_part
 from ullage.cli.size import show_size
-from ullage.client.answer import Refused
+from ullage.client.answer import RefusedAnswer
 from ullage.model.resources import show_milli
 from ullage.wire.allocation import AdjustAllocation, AdjustmentBody, AmountsBody
 
@@ -47,7 +47,7 @@ def _adjust(arguments: argparse.Namespace) -> int:
     dry = arguments.dry_run
     try:
         adjusted = _ask(arguments)
-    except Refused as refused:
+    except RefusedAnswer as refused:
         code = report_refusal(refused.refusal, arguments.output)
         return NO if dry else code
     if dry and arguments.output != "json":

@@ -14,7 +14,7 @@ from ullage.cli.refusal import report_refusal
 from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
 from ullage.cli.several import for_each
 from ullage.client.allocations import Allocations
-from ullage.client.answer import Refused
+from ullage.client.answer import RefusedAnswer
 from ullage.client.local import reach
 from ullage.model.error import NotFound
 from ullage.model.request import ResourceRequirement
@@ -101,7 +101,7 @@ def _alloc(arguments: argparse.Namespace) -> int:
     try:
         with as_typed(REQUEST_OPTIONS):
             answer = api.preempt(spec) if arguments.preempt else api.create(spec)
-    except Refused as refused:
+    except RefusedAnswer as refused:
         return report_refusal(refused.refusal, arguments.output)
     if isinstance(answer, NominationBody):
         print_leaving(answer, arguments.output)

@@ -11,7 +11,7 @@ import msgspec
 from ullage.cli.output import Column, add_output, print_list, print_one
 from ullage.client.local import reach
 from ullage.model.error import InvalidRequest, invalid
-from ullage.wire.api import PutApplication
+from ullage.wire.api import PutApplicationBody
 from ullage.wire.not_a_number import refuse_not_a_number
 from ullage.wire.unknown_field import with_known_fields
 
@@ -68,7 +68,7 @@ def _unregister(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read_application(path: Path) -> tuple[str, PutApplication]:
+def read_application(path: Path) -> tuple[str, PutApplicationBody]:
     """Return the application in a TOML or JSON file.
 
     Raises:
@@ -85,9 +85,9 @@ def read_application(path: Path) -> tuple[str, PutApplication]:
         raise invalid("file", str(path), 'give the application a name, as in name = "echo"')
     refuse_not_a_number(fields)
     try:
-        return name, msgspec.convert(fields, type=PutApplication)
+        return name, msgspec.convert(fields, type=PutApplicationBody)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{path}: {with_known_fields(error, PutApplication)}", field="file") from None
+        raise InvalidRequest(f"{path}: {with_known_fields(error, PutApplicationBody)}", field="file") from None
 
 
 def _decode(path: Path) -> Any:

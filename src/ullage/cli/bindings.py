@@ -16,7 +16,7 @@ from ullage.client.transport import Transport
 from ullage.model.compute_answer import CheckType
 from ullage.model.error import Conflict, InvalidRequest, invalid
 from ullage.model.quantity import format_bytes, parse_bytes
-from ullage.wire.compute_resources import AllocationBody, DeviceBody, Envelope, NodeBody
+from ullage.wire.compute_resources import ComputeAllocationBody, ComputeDeviceBody, ComputeNodeBody, Envelope
 
 _ROOT = "/app-service/v1"
 _CARDS = (
@@ -87,14 +87,14 @@ def parse_choice(text: str) -> dict[str, Any]:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    nodes = _ask("GET", f"{_ROOT}/compute-resources", list[NodeBody])
-    cards: list[DeviceBody] = [card for node in nodes for card in node.devices]
+    nodes = _ask("GET", f"{_ROOT}/compute-resources", list[ComputeNodeBody])
+    cards: list[ComputeDeviceBody] = [card for node in nodes for card in node.devices]
     print_list(cards, _CARDS, arguments.output)
     return 0
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    rows = _ask("POST", _app(arguments, "resume"), list[AllocationBody], _choice(arguments.compute_binding))
+    rows = _ask("POST", _app(arguments, "resume"), list[ComputeAllocationBody], _choice(arguments.compute_binding))
     print_list(rows, _ROWS, arguments.output)
     return 0
 
@@ -102,12 +102,12 @@ def _resume(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     path = _app(arguments, "compute-resources/bindings/validate")
     answer = _ask("POST", path, dict[str, Any], _choice(arguments.compute_binding))
-    print_list(msgspec.convert(answer["allocations"], list[AllocationBody]), _ROWS, arguments.output)
+    print_list(msgspec.convert(answer["allocations"], list[ComputeAllocationBody]), _ROWS, arguments.output)
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    rows = _ask("GET", _app(arguments, "compute-resources/bindings"), list[AllocationBody])
+    rows = _ask("GET", _app(arguments, "compute-resources/bindings"), list[ComputeAllocationBody])
     print_list(rows, _ROWS, arguments.output)
     return 0
 
@@ -153,5 +153,5 @@ def _ask(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
 _OK = 200
 
 
-def _whose(row: AllocationBody) -> str:
+def _whose(row: ComputeAllocationBody) -> str:
     return f"{row.app_name} of {row.owner}{' (leaves)' if row.state else ''}"

@@ -10,7 +10,7 @@ from ullage.cli.output import Column, add_output, print_json, print_list
 from ullage.cli.parts import show_cards
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import as_typed
-from ullage.client.answer import Refused
+from ullage.client.answer import RefusedAnswer
 from ullage.model.counted import counted
 from ullage.model.rejection import Code, Cure
 from ullage.model.request import ResourceRequirement
@@ -71,7 +71,7 @@ def _defrag(arguments: argparse.Namespace) -> int:
     try:
         with as_typed(_OPTIONS):
             plan = reach_allocations().make_room(asked)
-    except Refused as refused:
+    except RefusedAnswer as refused:
         return report_refusal(refused.refusal, arguments.output)
     if arguments.output == "json":
         print_json(plan)

@@ -42,7 +42,7 @@ BACKLOG = 24
 """Tasks each tenant keeps waiting or running."""
 
 
-class Tenant(NamedTuple):
+class DemoTenant(NamedTuple):
     """Who asks for what, and when it arrives (seconds after the start)."""
 
     name: str
@@ -51,9 +51,9 @@ class Tenant(NamedTuple):
 
 
 CAST = (
-    Tenant("memory-hungry", "cpu=1,mem=4g", 0.0),
-    Tenant("cpu-hungry", "cpu=3,mem=1g", 4.0),
-    Tenant("gpu-hungry", "cpu=1,mem=1g,gpu=1", 8.0),
+    DemoTenant("memory-hungry", "cpu=1,mem=4g", 0.0),
+    DemoTenant("cpu-hungry", "cpu=3,mem=1g", 4.0),
+    DemoTenant("gpu-hungry", "cpu=1,mem=1g,gpu=1", 8.0),
 )
 
 
@@ -139,7 +139,7 @@ def _greet(client: Client, note: str) -> None:
 class _Guest:
     """A tenant with a thread that keeps it supplied with work."""
 
-    def __init__(self, client: Client, tenant: Tenant) -> None:
+    def __init__(self, client: Client, tenant: DemoTenant) -> None:
         self.tenant = tenant
         self._client = client
         self._left = threading.Event()

@@ -9,7 +9,7 @@ from ullage.cli.moment import parse_duration
 from ullage.cli.output import Column, add_output, print_json, print_list
 from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
 from ullage.wire.allocation import CreateAllocation
-from ullage.wire.gang import GangBody, PutGang
+from ullage.wire.gang import GangBody, PutGangBody
 
 _MEMBERS = (
     Column("UID", lambda m: m.uid),
@@ -62,7 +62,7 @@ def configure_gang(parser: argparse.ArgumentParser) -> None:
 
 def _submit(arguments: argparse.Namespace) -> int:
     each = asked(arguments)
-    gang = PutGang(
+    gang = PutGangBody(
         members=[CreateAllocation(uid=uid, **each) for uid in arguments.uids],
         required=arguments.required,
         timeout_s=0.0 if arguments.timeout is None else parse_duration(arguments.timeout, "--timeout"),

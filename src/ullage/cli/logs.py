@@ -9,7 +9,7 @@ from ullage.cli.exits import FAILED, complain
 from ullage.cli.program import TASK
 from ullage.cli.target import parse_task
 from ullage.client.local import reach
-from ullage.client.log import Log
+from ullage.client.log import TaskLog
 from ullage.model.task import TIMED_OUT, TaskState
 from ullage.wire.api import TaskBody
 
@@ -29,7 +29,7 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_logs)
 
 
-def print_log(log: Log) -> None:
+def print_log(log: TaskLog) -> None:
     """Copy the two streams to this process's own."""
     streams = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
     for piece in log:
@@ -53,7 +53,7 @@ def exit_code(task: TaskBody) -> int:
 
 def _logs(arguments: argparse.Namespace) -> int:
     session, task = parse_task(arguments.target, TASK)
-    log = Log(reach(start=False), session, task, follow=arguments.follow, on_note=complain)
+    log = TaskLog(reach(start=False), session, task, follow=arguments.follow, on_note=complain)
     print_log(log)
     if not arguments.follow or log.ended is None:
         return 0

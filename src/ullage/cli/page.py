@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ullage.client.endpoint import Endpoint, given, local
+from ullage.client.endpoint import ServerEndpoint, given, local
 from ullage.client.local import require_answer
 from ullage.model.error import InvalidRequest, Unavailable
 
@@ -14,7 +14,7 @@ def configure_page(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_page)
 
 
-def link_of(there: Endpoint) -> str:
+def link_of(there: ServerEndpoint) -> str:
     """Return the link that opens the live page of a server; it holds the token.
 
     Raises:

@@ -10,7 +10,7 @@ from ullage.cli.output import Column, add_output, print_list, print_row
 from ullage.cli.request import as_typed, parse_part
 from ullage.cli.size import show_size
 from ullage.model.error import InvalidRequest
-from ullage.wire.allocation import PutQuota, QuotaSingle, QuotaTotal
+from ullage.wire.allocation import PutQuotaBody, QuotaSingle, QuotaTotal
 
 _QUOTAS = (
     Column("NAMESPACE", lambda q: q.namespace),
@@ -86,7 +86,7 @@ def _set(arguments: argparse.Namespace) -> int:
         raise InvalidRequest(f"a quota says something: give one of {options}; `ullage quotas delete` removes one")
     total = {field: given.pop(name) for name, field in _OF_ALL.items() if name in given}
     alert = {_ALERT: given.pop(_ALERT)} if _ALERT in given else {}
-    quota = PutQuota(total=QuotaTotal(**total), single=QuotaSingle(**given), **alert)
+    quota = PutQuotaBody(total=QuotaTotal(**total), single=QuotaSingle(**given), **alert)
     with as_typed({_sent(name): _option(name) for name in (*_AMOUNTS, *_COUNTS)}):
         body = reach_allocations().put_quota(arguments.namespace, quota)
     print_row(body, _QUOTAS, arguments.output)

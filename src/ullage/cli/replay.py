@@ -66,7 +66,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace) -> Replay:
-    from ullage.sim.cells import Source  # noqa: PLC0415  heavy, and needed only here
+    from ullage.sim.cells import TraceSource  # noqa: PLC0415  heavy, and needed only here
     from ullage.sim.replay import Replay, parse_seeds  # noqa: PLC0415  heavy, and needed only here
     from ullage.sim.waiting import Turn  # noqa: PLC0415  heavy, and needed only here
 
@@ -84,9 +84,9 @@ def _asked(arguments: argparse.Namespace) -> Replay:
     published = {"allocation": arguments.published, "fragmentation": arguments.published_frag}
     return Replay(
         (
-            tuple(Source(arguments.nodes, tasks, arguments.first, arguments.queues) for tasks in arguments.tasks)
+            tuple(TraceSource(arguments.nodes, tasks, arguments.first, arguments.queues) for tasks in arguments.tasks)
             if journal is None
-            else (Source(None, _exported(journal, arguments.out)),)
+            else (TraceSource(None, _exported(journal, arguments.out)),)
         ),
         tuple(dict.fromkeys(arguments.policy)),
         parse_seeds(arguments.seeds),

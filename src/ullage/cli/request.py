@@ -17,7 +17,7 @@ REQUEST_OPTIONS = {field: f"--{field}" for field in ("limit", "namespace", "stra
 _AMOUNTS = ("tflops", "percent", "vram")
 
 
-class Asked(TypedDict):
+class RequestFields(TypedDict):
     """The fields that every request for cards has."""
 
     resreq: str
@@ -54,14 +54,14 @@ def add_limit(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
-def asked(arguments: argparse.Namespace) -> Asked:
+def asked(arguments: argparse.Namespace) -> RequestFields:
     """Return what the options of `add_request` say.
 
     Raises:
         InvalidRequest: the request or its limit is malformed.
 
     """
-    return Asked(
+    return RequestFields(
         resreq=str(ResourceRequirement.from_string(arguments.resreq)),
         limit=None if arguments.limit is None else parse_part("--limit", arguments.limit),
         namespace=arguments.namespace,

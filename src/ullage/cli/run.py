@@ -18,7 +18,7 @@ from ullage.cli.moment import parse_duration
 from ullage.cli.standard_input import has_input, read_input
 from ullage.client.api import Api
 from ullage.client.local import reach
-from ullage.client.log import Log
+from ullage.client.log import TaskLog
 from ullage.client.placeable import refuse_unplaceable
 from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.model.queue import DEFAULT_QUEUE
@@ -91,7 +91,7 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
     ended = threading.Event()
     watcher = threading.Thread(target=_explain_waits, args=(api, session, ended), daemon=True)
     watcher.start()
-    log = Log(api, session, program.TASK, follow=True, on_note=complain)
+    log = TaskLog(api, session, program.TASK, follow=True, on_note=complain)
     try:
         print_log(log)
     except BaseException:

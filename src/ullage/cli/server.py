@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ullage.cli.exits import Exit
 from ullage.cli.loading import loading
 from ullage.client.api import Api
-from ullage.client.endpoint import LOG_FILE, Endpoint, given, home, local, make_home
+from ullage.client.endpoint import LOG_FILE, ServerEndpoint, given, home, local, make_home
 from ullage.client.local import INSTALL, answers, missing_packages
 from ullage.client.spec import working_directory
 from ullage.client.transport import Patience, Transport
@@ -78,7 +78,7 @@ def _up(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _already_running(there: Endpoint, arguments: argparse.Namespace) -> int:
+def _already_running(there: ServerEndpoint, arguments: argparse.Namespace) -> int:
     if options := [*_options(arguments), *(["--foreground"] if arguments.foreground else [])]:
         raise Conflict(
             f"a server is running at {there.url} and does not take {' '.join(options)}; `ullage down` ends it",
@@ -106,7 +106,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     return serve(home(), arguments.config, arguments.host, arguments.port, arguments.gpus)
 
 
-def _start(arguments: argparse.Namespace) -> Endpoint:
+def _start(arguments: argparse.Namespace) -> ServerEndpoint:
     """Start the server as a process of its own, and wait until it answers."""
     import subprocess  # noqa: PLC0415  # needed only here
 
@@ -130,7 +130,7 @@ def _start(arguments: argparse.Namespace) -> Endpoint:
     return there
 
 
-def _wait_until_it_answers(child: subprocess.Popen[bytes], log: _Log) -> Endpoint:
+def _wait_until_it_answers(child: subprocess.Popen[bytes], log: _Log) -> ServerEndpoint:
     """Return where it answers. One that has ended has said why in its log: its words and exit code are ours."""
     gives_up_at, slow_at = time.monotonic() + _START_S, time.monotonic() + _SLOW_S
     while True:
@@ -237,7 +237,7 @@ def _wait_for_end(watched: int) -> None:
         raise _still_there()
 
 
-def _wait_for_silence(there: Endpoint) -> None:
+def _wait_for_silence(there: ServerEndpoint) -> None:
     patience = Patience(_STOP_S)
     while answers(there):
         patience.wait(_still_there())

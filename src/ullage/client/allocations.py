@@ -16,13 +16,13 @@ from ullage.wire.allocation import (
     FreedBody,
     PlanBody,
     PlanRequest,
-    PutQuota,
+    PutQuotaBody,
     QuotaBody,
     ReleaseAllocation,
 )
 from ullage.wire.api import View
 from ullage.wire.consolidation import MakeRoom, RoomPlan
-from ullage.wire.gang import GangBody, PutGang
+from ullage.wire.gang import GangBody, PutGangBody
 from ullage.wire.preemption import NOMINATED, NominationBody
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class Allocations:
         """Return which requests would move to free whole cards; without `dry_run` ask their owners to leave."""
         return self._call("POST", "/v1/room", RoomPlan, asked)
 
-    def put_gang(self, key: str, gang: PutGang) -> GangBody:
+    def put_gang(self, key: str, gang: PutGangBody) -> GangBody:
         """Ask for several requests together; members that are known already are answered, not repeated."""
         return self._call("PUT", _gang_path(key), GangBody, gang)
 
@@ -115,7 +115,7 @@ class Allocations:
         """Return the quota of a namespace and how it stands."""
         return self._call("GET", _quota_path(namespace), QuotaBody)
 
-    def put_quota(self, namespace: str, quota: PutQuota) -> QuotaBody:
+    def put_quota(self, namespace: str, quota: PutQuotaBody) -> QuotaBody:
         """Create or replace the quota of a namespace."""
         return self._call("PUT", _quota_path(namespace), QuotaBody, quota)
 

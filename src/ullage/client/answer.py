@@ -26,7 +26,7 @@ _SHOWN = 200
 """Characters of an answer that is no `ErrorBody` which a message repeats."""
 
 
-class Refused(Conflict):
+class RefusedAnswer(Conflict):
     """A request for cards got nothing, or no more than it has; `refusal` says why and what could help."""
 
     def __init__(self, refusal: RefusalBody) -> None:
@@ -58,12 +58,12 @@ def may_be_repeated(status: int) -> bool:
     return status in _BUSY
 
 
-def _refused(body: bytes) -> Refused | None:
+def _refused(body: bytes) -> RefusedAnswer | None:
     """Return what says more than an `ErrorBody` does; None for any other conflict."""
     from ullage.wire.allocation import RefusalBody  # noqa: PLC0415  # only refusals need it
 
     try:
-        return Refused(msgspec.json.decode(body, type=RefusalBody))
+        return RefusedAnswer(msgspec.json.decode(body, type=RefusalBody))
     except msgspec.MsgspecError:
         return None
 

@@ -23,8 +23,8 @@ from ullage.wire.api import (
     GpuBody,
     NodeBody,
     Overview,
-    PutApplication,
-    PutQueue,
+    PutApplicationBody,
+    PutQueueBody,
     QueueBody,
     Results,
     ServerBody,
@@ -82,7 +82,7 @@ class Api:
         """Return one application."""
         return self._call("GET", f"/v1/applications/{_part(name)}", ApplicationBody)
 
-    def put_application(self, name: str, spec: PutApplication) -> ApplicationBody:
+    def put_application(self, name: str, spec: PutApplicationBody) -> ApplicationBody:
         """Register an application, or replace its whole specification."""
         return self._call("PUT", f"/v1/applications/{_part(name)}", ApplicationBody, spec)
 
@@ -94,7 +94,7 @@ class Api:
         """Return all queues."""
         return self._call("GET", "/v1/queues", list[QueueBody])
 
-    def put_queue(self, name: str, spec: PutQueue) -> QueueBody:
+    def put_queue(self, name: str, spec: PutQueueBody) -> QueueBody:
         """Make a queue, or replace its whole specification."""
         return self._call("PUT", f"/v1/queues/{_part(name)}", QueueBody, spec)
 

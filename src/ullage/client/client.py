@@ -25,7 +25,7 @@ from ullage.wire.api import (
     GpuBody,
     NodeBody,
     Overview,
-    PutApplication,
+    PutApplicationBody,
     QueueBody,
     ServerBody,
     SessionBody,
@@ -142,7 +142,7 @@ class Client:
         """Return all applications."""
         return self._api.applications()
 
-    def register_application(self, name: str, spec: PutApplication) -> ApplicationBody:
+    def register_application(self, name: str, spec: PutApplicationBody) -> ApplicationBody:
         """Register an application, or replace the whole specification of one."""
         return self._api.put_application(name, spec)
 

@@ -27,7 +27,7 @@ _THIS_MACHINE = re.compile(r"localhost|.+\.localhost|127(\.\d{1,3}){3}|::1")
 """Names and addresses that no packet leaves this machine for."""
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class ServerEndpoint(msgspec.Struct, frozen=True):
     """A server's address. `pid` is its process and `home` the directory of its socket, known only of a local one."""
 
     url: str
@@ -77,7 +77,7 @@ def make_home(directory: Path) -> None:
         ) from None
 
 
-def given(url: str | None = None, token: str | None = None) -> Endpoint | None:
+def given(url: str | None = None, token: str | None = None) -> ServerEndpoint | None:
     """Return the server that the caller or the environment names, if one of them does.
 
     A token that would go to another machine over plain http is warned of, once in a process.
@@ -104,7 +104,7 @@ def given(url: str | None = None, token: str | None = None) -> Endpoint | None:
     if token and extra.scheme == "http" and not _THIS_MACHINE.fullmatch(extra.hostname or ""):
         text = f"the token goes to {url} in plain text, where others on the way can read it; use https, or a tunnel"
         warnings.warn(text, stacklevel=2)
-    return Endpoint(url, token)
+    return ServerEndpoint(url, token)
 
 
 def _check_host(url: str, parts: SplitResult) -> None:
@@ -117,7 +117,7 @@ def _check_host(url: str, parts: SplitResult) -> None:
         raise invalid("endpoint", url, "write a host, and a port from 1 to 65535, as in http://127.0.0.1:8080")
 
 
-def local(token: str | None = None) -> Endpoint | None:
+def local(token: str | None = None) -> ServerEndpoint | None:
     """Return the local server according to its files; None if the process that wrote them is gone.
 
     Raises:
@@ -140,4 +140,4 @@ def local(token: str | None = None) -> Endpoint | None:
             token = (directory / "token").read_text().strip() or None
         except OSError:  # another user's server: it will ask for a token, which says more than a missing file
             token = None
-    return Endpoint(file.url, token, file.pid, str(directory))
+    return ServerEndpoint(file.url, token, file.pid, str(directory))

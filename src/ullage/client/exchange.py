@@ -10,7 +10,7 @@ from typing import Any
 
 from ullage.client.api import PAGE, Api
 from ullage.client.future import TaskFuture
-from ullage.client.outstanding import Call, Outstanding
+from ullage.client.outstanding import Outstanding, OutstandingCall
 from ullage.model.error import Conflict
 from ullage.model.rejection import Code
 from ullage.model.task import TaskState
@@ -45,7 +45,7 @@ class Exchange:
         self._starting = threading.Lock()
         self._warned = ""
 
-    def add(self, call: Call) -> None:
+    def add(self, call: OutstandingCall) -> None:
         """Send a call; its future ends when its task does.
 
         Raises:

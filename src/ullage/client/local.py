@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 
 from ullage.client.api import Api
-from ullage.client.endpoint import Endpoint, given, local
+from ullage.client.endpoint import ServerEndpoint, given, local
 from ullage.client.transport import RETRY_S, Transport
 from ullage.model.error import UllageError, Unavailable
 
@@ -29,7 +29,7 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
     if named is None and start and not answers(local(token)):
         start_server()
 
-    def locate() -> Endpoint | None:
+    def locate() -> ServerEndpoint | None:
         return local(token) if named is None else named
 
     there = locate()
@@ -39,7 +39,7 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
     return Api(Transport(locate, retry_s))
 
 
-def answers(endpoint: Endpoint | None) -> bool:
+def answers(endpoint: ServerEndpoint | None) -> bool:
     """Return whether a server is there and ready."""
     if endpoint is None:
         return False
@@ -50,7 +50,7 @@ def answers(endpoint: Endpoint | None) -> bool:
     return True
 
 
-def require_answer(endpoint: Endpoint) -> None:
+def require_answer(endpoint: ServerEndpoint) -> None:
     """Return if a server is there and ready.
 
     Raises:

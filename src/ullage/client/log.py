@@ -14,14 +14,14 @@ from ullage.model.error import Unavailable
 from ullage.wire.api import TaskBody
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """Some bytes of one of the two streams."""
 
     stream: str
     data: bytes
 
 
-class Log:
+class TaskLog:
     """The log of one task; after iteration `ended` is the task as it was then.
 
     `on_note` takes what the server says about the log, such as how many bytes of it are not kept any more.
@@ -37,7 +37,7 @@ class Log:
         self._on_note = on_note
         self.ended: TaskBody | None = None
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[LogPiece]:
         """Pieces as they come, each once; to the end of the task with `follow`.
 
         Raises:
@@ -58,7 +58,7 @@ class Log:
                     if message.event == "note":
                         self._on_note(message.data)
                     if message.event in ("stdout", "stderr"):
-                        yield Piece(message.event, base64.b64decode(message.data))
+                        yield LogPiece(message.event, base64.b64decode(message.data))
             except Unavailable as error:
                 lost = error
             patience.wait(lost)

@@ -24,7 +24,7 @@ UNSENT_BYTES = 64 << 20
 """Bytes of input that wait to be sent before `add` makes its caller wait."""
 
 
-class Call(NamedTuple):
+class OutstandingCall(NamedTuple):
     """One task to be: `shared` is the data it has in common with its neighbours."""
 
     shared: bytes | None
@@ -43,9 +43,9 @@ class Outstanding:
         self._at_server = threading.Condition(lock)
         self._answered = threading.Condition(lock)
         self._none_left = threading.Condition(lock)
-        self._unsent: deque[Call] = deque()
+        self._unsent: deque[OutstandingCall] = deque()
         self._unsent_bytes = 0
-        self._in_flight: Sequence[Call] = ()
+        self._in_flight: Sequence[OutstandingCall] = ()
         self._sent: dict[int, TaskFuture[Any]] = {}
         self._early: dict[int, Result] = {}
         self._count = 0
@@ -54,7 +54,7 @@ class Outstanding:
 
     # --- callers ---
 
-    def add(self, call: Call) -> None:
+    def add(self, call: OutstandingCall) -> None:
         """Queue a call; waits while too much is unsent.
 
         Raises:
@@ -139,7 +139,7 @@ class Outstanding:
 
     # --- the sender ---
 
-    def take(self) -> Sequence[Call] | None:
+    def take(self) -> Sequence[OutstandingCall] | None:
         """Return the next batch, as soon as there is a call; None when stopped. Answer with `sent` or `refused`."""
         with self._lock:
             self._sender_waits = True
@@ -147,7 +147,7 @@ class Outstanding:
             self._sender_waits = False
             if not self._unsent:
                 return None
-            batch: list[Call] = []
+            batch: list[OutstandingCall] = []
             size, shared = 0, self._unsent[0].shared
             while self._unsent and len(batch) < BATCH_TASKS and size < BATCH_BYTES:
                 if self._unsent[0].shared != shared:
@@ -214,7 +214,7 @@ class Outstanding:
     def _is_under_way(self, future: TaskFuture[Any]) -> bool:
         return any(call.future is future for call in (*self._in_flight, *self._unsent))
 
-    def _abandon(self, batch: Sequence[Call], settled: int) -> None:
+    def _abandon(self, batch: Sequence[OutstandingCall], settled: int) -> None:
         for call in batch:
             call.future.become_cancelled()  # those that have ended stay as they are
         self._settled(len(batch) - settled)

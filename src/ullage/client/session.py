@@ -14,8 +14,8 @@ from ullage.client.api import Api
 from ullage.client.chunk import Chunk, cut
 from ullage.client.exchange import Exchange, list_tasks
 from ullage.client.future import Decode, TaskFuture, decode_bytes, decode_value
-from ullage.client.log import Log
-from ullage.client.outstanding import Call
+from ullage.client.log import TaskLog
+from ullage.client.outstanding import OutstandingCall
 from ullage.client.pickling import PickledFunctions, check_callable, check_size, dump_call
 from ullage.client.results import Deadline, as_they_end, in_order, with_progress
 from ullage.client.spec import check_bytes
@@ -155,9 +155,9 @@ class Session:
         """All tasks of the session, fetched page by page."""
         return list_tasks(self._api, self.id)
 
-    def log(self, task: int, *, follow: bool = False) -> Log:
+    def log(self, task: int, *, follow: bool = False) -> TaskLog:
         """Return what a task of a program prints; with `follow` until it ends."""
-        return Log(self._api, self.id, task, follow=follow)
+        return TaskLog(self._api, self.id, task, follow=follow)
 
     def update(
         self,
@@ -216,7 +216,7 @@ class Session:
     def _add(self, shared: bytes | None, data: bytes, decode: Decode) -> TaskFuture[Any]:
         check_size(len(shared or b"") + len(data))
         future: TaskFuture[Any] = TaskFuture(decode, self._exchange)
-        self._exchange.add(Call(shared, data, future))
+        self._exchange.add(OutstandingCall(shared, data, future))
         return future
 
     def _submit_chunks(self, function: Callable[..., T], chunks: Iterator[list[tuple[Any, ...]]]) -> list[Any]:

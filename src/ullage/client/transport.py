@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from ullage.client import local_socket
 from ullage.client.answer import JSON, MSGPACK, error_of, may_be_repeated
-from ullage.client.endpoint import Endpoint
+from ullage.client.endpoint import ServerEndpoint
 from ullage.model.error import Conflict, DiskFull, Forbidden, InvalidRequest, UllageError, Unavailable
 
 ANSWER_S = 60.0
@@ -66,7 +66,7 @@ class Transport:
 
     def __init__(
         self,
-        locate: Callable[[], Endpoint | None],
+        locate: Callable[[], ServerEndpoint | None],
         retry_s: float = RETRY_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -220,19 +220,19 @@ class Transport:
             raise _as_unavailable(refusal)
         raise refusal
 
-    def _connection(self, timeout_s: float) -> tuple[http.client.HTTPConnection, Endpoint]:
+    def _connection(self, timeout_s: float) -> tuple[http.client.HTTPConnection, ServerEndpoint]:
         """Return the calling thread's connection, made if need be."""
         self.require_open()
         connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
         if connection is not None and connection.sock is not None:
             connection.sock.settimeout(timeout_s)
-            endpoint: Endpoint = self._own.endpoint
+            endpoint: ServerEndpoint = self._own.endpoint
             return connection, endpoint
         connection, endpoint = self._connect(timeout_s)
         self._own.connection, self._own.endpoint = connection, endpoint
         return connection, endpoint
 
-    def _connect(self, timeout_s: float) -> tuple[http.client.HTTPConnection, Endpoint]:
+    def _connect(self, timeout_s: float) -> tuple[http.client.HTTPConnection, ServerEndpoint]:
         """Return a new connection, which `close` finds."""
         endpoint = self._locate()
         if endpoint is None:
@@ -294,7 +294,7 @@ class _LocalConnection(http.client.HTTPConnection):
             raise Forbidden(f"{text}: the token is not sent to it", code="not-the-owner", field="endpoint")
 
 
-def _new_connection(endpoint: Endpoint, timeout_s: float) -> http.client.HTTPConnection:
+def _new_connection(endpoint: ServerEndpoint, timeout_s: float) -> http.client.HTTPConnection:
     if endpoint.home is not None:
         return _LocalConnection(endpoint.home, timeout_s)
     parts = urlsplit(endpoint.url)
@@ -302,11 +302,11 @@ def _new_connection(endpoint: Endpoint, timeout_s: float) -> http.client.HTTPCon
     return kind(parts.hostname or "", parts.port, timeout=timeout_s)
 
 
-def _with_token(headers: dict[str, str], endpoint: Endpoint) -> dict[str, str]:
+def _with_token(headers: dict[str, str], endpoint: ServerEndpoint) -> dict[str, str]:
     return headers if endpoint.token is None else {**headers, "Authorization": f"Bearer {endpoint.token}"}
 
 
-def _tls_text(endpoint: Endpoint, error: ssl.SSLError) -> str:
+def _tls_text(endpoint: ServerEndpoint, error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate of {endpoint.url} is not trusted: {error.verify_message}"
     plain = "http" + endpoint.url.removeprefix("https")

@@ -34,7 +34,7 @@ from ullage.core.evicting.preemption import (
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets, budgets_of
 from ullage.core.holdings import Holdings
 from ullage.core.learning.learned import Learning
-from ullage.core.placing.adjust import Adjustment, Change, change_of
+from ullage.core.placing.adjust import Adjustment, AmountsChange, change_of
 from ullage.core.placing.candidates import find, refusals_on
 from ullage.core.placing.decision import Candidates, Choice, Refusal, Scores
 from ullage.core.placing.nomination import Ahead
@@ -63,7 +63,7 @@ class Decision:
     terms: Mapping[str, float] = field(default_factory=dict)
 
 
-class Allocator(Holdings):
+class FleetAllocator(Holdings):
     """Operations on one fleet; `learning` counts each uid that asks, once, for the strategy `leftover`."""
 
     def __init__(self, fleet: Fleet, rules: Rules | None = None, learning: Learning | None = None) -> None:
@@ -370,7 +370,7 @@ class Allocator(Holdings):
 
     # --- changes ---
 
-    def adjust(self, uid: str, change: Change, *, dry_run: bool = False) -> Adjustment | Refusal:
+    def adjust(self, uid: str, change: AmountsChange, *, dry_run: bool = False) -> Adjustment | Refusal:
         """Change what a bound allocation takes of each of its cards, all of them or none.
 
         Raises:

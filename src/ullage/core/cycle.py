@@ -28,9 +28,9 @@ from math import inf
 from ullage.core.evicting.idle import Idle
 from ullage.core.evicting.leavers import Leavers
 from ullage.core.evicting.letting_go import superfluous
-from ullage.core.evicting.limits import Limits
+from ullage.core.evicting.limits import LimitClaims
 from ullage.core.evicting.reclaim import Reclaim
-from ullage.core.evicting.yielding import Victim
+from ullage.core.evicting.yielding import ExecutorVictim
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import (
@@ -83,7 +83,7 @@ class _Cycle:
             self._empty.fleet.total, world.queues, self._leaves.values(), policy.order, application_limits(world)
         )
         self._reclaim = Reclaim(world, self._tree, self._leaves, deserved)
-        self._limits = Limits(world, self._reclaim, self._tree, self._leaves, vacant=self._empty, now=now)
+        self._limits = LimitClaims(world, self._reclaim, self._tree, self._leaves, vacant=self._empty, now=now)
         self._full: dict[tuple[ResourceRequirement, int], Code] = {}
         self._actions: list[Action] = []
         self._waiting: dict[str, Code] = {}
@@ -334,11 +334,13 @@ class _Cycle:
             self._yielding.update(member.id for victim in open_ for member in victim.members)
         return None
 
-    def _claim_later(self, demand: Demand) -> tuple[tuple[Victim, ...], tuple[Allocation, ...]] | None:
+    def _claim_later(self, demand: Demand) -> tuple[tuple[ExecutorVictim, ...], tuple[Allocation, ...]] | None:
         """Hold the room of those who could give way were they not protected; they stay."""
         return self._reclaim.claim(demand, self._open_outlook(), self._empty, inf, self._name(demand), displace=True)
 
-    def _hold_for_later(self, demand: Demand, victims: Iterable[Victim], placed: tuple[Allocation, ...]) -> None:
+    def _hold_for_later(
+        self, demand: Demand, victims: Iterable[ExecutorVictim], placed: tuple[Allocation, ...]
+    ) -> None:
         """Hold what is free of a place; what its present holders have, nobody else counts on either."""
         self._note_held(demand, placed)
         for member in (member for victim in victims for member in victim.members):
@@ -454,7 +456,7 @@ class _Cycle:
             self._promise(demand, placed)
         return placed is not None
 
-    def _dismiss(self, victims: Iterable[Victim], claimant: Demand, cause: Cause) -> None:
+    def _dismiss(self, victims: Iterable[ExecutorVictim], claimant: Demand, cause: Cause) -> None:
         """Take victims from their sessions."""
         victims = tuple(victims)
         self._reclaim.take(victims)
@@ -463,7 +465,7 @@ class _Cycle:
                 self._tree.take(self._leaves[victim.session], victim.units(self._demands[victim.session]))
         self._tell(victims, claimant, cause)
 
-    def _tell(self, victims: Iterable[Victim], claimant: Demand, cause: Cause) -> None:
+    def _tell(self, victims: Iterable[ExecutorVictim], claimant: Demand, cause: Cause) -> None:
         """Say who goes; the books know already."""
         eviction = Eviction(claimant.session, cause, self._time)
         for member in (member for victim in victims for member in victim.members):

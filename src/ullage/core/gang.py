@@ -21,13 +21,13 @@ from ullage.core.admitting.gang_state import (
     BACKOFF_S,
     MAX_BACKOFF_S,
     Answer,
-    Gang,
     GangOutcome,
     GangPhase,
     GangStanding,
+    GangState,
 )
 from ullage.core.admitting.wake import Tried
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.eviction import preempt_together
 from ullage.core.evicting.victims import budgets_of
@@ -47,7 +47,7 @@ class Gangs:
     """All gangs that have members; the cards they hold are in the ledger of the allocator, not here."""
 
     def __init__(self) -> None:
-        self._gangs: dict[str, Gang] = {}
+        self._gangs: dict[str, GangState] = {}
         self._key_of: dict[str, str] = {}
 
     # --- members ---
@@ -67,7 +67,7 @@ class Gangs:
         key = self._key_of.setdefault(request.uid, claim.key)
         if key != claim.key:
             raise Conflict(f"{request.uid} is a member of gang {key}; remove it there first", code="already-in-gang")
-        gang = self._gangs.setdefault(key, Gang(key, now if born is None else born))
+        gang = self._gangs.setdefault(key, GangState(key, now if born is None else born))
         if request.uid not in gang.members:
             gang.members[request.uid] = request
             gang.since = now if gang.since is None and gang.retry_at is None else gang.since
@@ -103,7 +103,7 @@ class Gangs:
         gang = self._gangs.get(key)
         return gang.phase if gang is not None and gang.members else None
 
-    def explain(self, uid: str, allocator: Allocator) -> Answer | None:
+    def explain(self, uid: str, allocator: FleetAllocator) -> Answer | None:
         """`answer`; where not even one member finds room, with what stands in the way of this one alone."""
         answer = self.answer(uid)
         whole = (Code.GANG_ROOM, Code.GANG_DOMAIN)
@@ -140,7 +140,7 @@ class Gangs:
 
     # --- steps ---
 
-    def tick(self, allocator: Allocator, now: float, *, commit: bool = True) -> tuple[GangOutcome, ...]:
+    def tick(self, allocator: FleetAllocator, now: float, *, commit: bool = True) -> tuple[GangOutcome, ...]:
         """Bring all gangs up to `now`, the oldest first; those that changed.
 
         Without `commit` what is placed stays assumed until `commit` is called, and times out like a wait.
@@ -163,14 +163,14 @@ class Gangs:
         self._gangs = {key: gang for key, gang in self._gangs.items() if gang.members}
         return tuple(outcome for outcome in outcomes if outcome is not None)
 
-    def commit(self, key: str, allocator: Allocator, now: float) -> tuple[Allocation, ...]:
+    def commit(self, key: str, allocator: FleetAllocator, now: float) -> tuple[Allocation, ...]:
         """Bind all that a gang has reserved; what that is, nothing if the next tick will give it back."""
         gang = self._gangs.get(key)
         if gang is None or gang.leaving or (gang.expires_at is not None and now >= gang.expires_at):
             return ()
         return tuple(_Step(gang, allocator, now, self._held(allocator.fleet, gang), commit=True).bind().values())
 
-    def _held(self, fleet: Fleet, gang: Gang) -> dict[str, Allocation]:
+    def _held(self, fleet: Fleet, gang: GangState) -> dict[str, Allocation]:
         """What a gang has in the ledger: of members, and of who was one before the members were told."""
         known = (uid for uid in gang.members if uid in fleet.ledger)
         others = (uid for uid in sorted(fleet.gangs.get(gang.key, ())) if self._key_of.get(uid) is None)
@@ -194,7 +194,7 @@ def _advance(step: _Step, before: object, forgotten: tuple[str, ...]) -> GangOut
     return GangOutcome(gang.key, gang.phase, dict(gang.answers), made, *given)
 
 
-def _forget(allocator: Allocator, uids: Collection[str], now: float) -> tuple[str, ...]:
+def _forget(allocator: FleetAllocator, uids: Collection[str], now: float) -> tuple[str, ...]:
     return tuple(uid for uid in sorted(uids) if allocator.forget(uid, now) is not None)
 
 
@@ -202,8 +202,8 @@ def _forget(allocator: Allocator, uids: Collection[str], now: float) -> tuple[st
 class _Step:
     """One gang at one moment; `held` is what it has in the ledger, by uid. With `commit` it is bound at once."""
 
-    gang: Gang
-    allocator: Allocator
+    gang: GangState
+    allocator: FleetAllocator
     now: float
     held: dict[str, Allocation]
     commit: bool

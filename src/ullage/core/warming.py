@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
 from ullage.core.evicting import clearing, yielding
@@ -22,7 +22,7 @@ from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.sharing import shares
-from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView, World
 from ullage.core.strategies.leftover import leftover
 from ullage.core.strategies.workload import Workload, whole_workload
 from ullage.core.verdict.equivalence import MANY
@@ -77,7 +77,7 @@ def _machines() -> list[Node]:
 
 def _rehearse_requests() -> None:
     """A card of each machine is taken; moves, a refused gang and its victims follow, and all is given back."""
-    books = Allocator(Fleet(_machines()), Rules())
+    books = FleetAllocator(Fleet(_machines()), Rules())
     books.set_ready()
     gang = [Request(f"member/{number}", _WIDE, Claim(priority=1)) for number in range(2)]
     for node in books.fleet.nodes:
@@ -105,7 +105,7 @@ def _rehearse_sessions() -> None:
     for number in range(2 * _MACHINES):
         placed = placer.place(f"low/{number}", _ALIGNED)
         assert placed is not None
-        views.append(ExecutorView(placed.id, Phase.BUSY, _ALIGNED, "low"))
+        views.append(ExecutorView(placed.id, ExecutorPhase.BUSY, _ALIGNED, "low"))
     demands = Demand("low", 0, _ALIGNED, running=2 * _MACHINES), Demand("high", 1, _WIDE, pending=1, priority=5)
     plan = schedule(World(fleet, demands, tuple(views), (Queue("default"),)), Policy(reclaim_grace_s=None), 0.0)
     assert plan.actions

@@ -19,7 +19,7 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CgroupLimits:
     """The smallest limits found; None where none is set. Version 1 writes "no limit" as a huge number of bytes."""
 
     cpu_milli: int | None = None
@@ -36,13 +36,13 @@ class _Mount:
     """Empty for version 2, whose single hierarchy has no controller in its name."""
 
 
-def read_limits(root: Path) -> Limits:
+def read_limits(root: Path) -> CgroupLimits:
     """Return the limits of the process whose /proc/self is under `root`; an unreadable file does not limit."""
     groups = tuple(_own_groups(root))
     cpu = [quota for group in groups for quota in (_quota_v2(group), _quota_v1(group)) if quota is not None]
     names = ("memory.max", "memory.limit_in_bytes")
     memory = [limit for group in groups for limit in (_number(_text(group / name)) for name in names) if limit]
-    return Limits(min(cpu, default=None), min(memory, default=None))
+    return CgroupLimits(min(cpu, default=None), min(memory, default=None))
 
 
 def _own_groups(root: Path) -> Iterator[Path]:

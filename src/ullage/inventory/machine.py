@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ullage.inventory.cgroup import Limits, read_limits
+from ullage.inventory.cgroup import CgroupLimits, read_limits
 from ullage.inventory.facts import CardFacts, absent, with_facts
 from ullage.inventory.files import read_text
 from ullage.inventory.gpus import Override, detect
@@ -136,7 +136,7 @@ def _host_name(root: Path) -> str:
     return clean_name(read_text(root / "proc/sys/kernel/hostname") or socket.gethostname())
 
 
-def _cpu_milli(cpus: int, limits: Limits) -> int:
+def _cpu_milli(cpus: int, limits: CgroupLimits) -> int:
     """Return thousandths of a cpu: the cpus of the affinity mask, or the quota if that is less."""
     usable = cpus * MILLI
     return usable if limits.cpu_milli is None else min(usable, limits.cpu_milli)
@@ -158,7 +158,7 @@ def _usable_cpus(root: Path) -> frozenset[int]:
     return usable or frozenset(os.sched_getaffinity(0))
 
 
-def _memory_bytes(root: Path, limits: Limits) -> int:
+def _memory_bytes(root: Path, limits: CgroupLimits) -> int:
     installed = read_total(root / "proc/meminfo")
     if installed is None:
         raise Unavailable("cannot read MemTotal in /proc/meminfo; set node.memory", code="memory-unreadable")

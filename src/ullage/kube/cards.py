@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.wire.hami.node import CORDON, HANDSHAKE, REGISTER, cordoned, read_cordon, read_handshake, read_register

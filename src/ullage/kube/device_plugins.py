@@ -21,7 +21,7 @@ from ullage.kube.client.errors import VersionConflict, is_refusal
 from ullage.kube.client.informer import Changed, News
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.client.lease import TERMS
-from ullage.kube.client.objects import Node, Pod
+from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
 from ullage.model.allocation import Allocation
@@ -137,7 +137,7 @@ class DevicePlugins:
                 raise _locked(node, why)
             await self._pause(_AGAIN_S)
 
-    async def _put(self, epoch: int, node: Node, text: str) -> str:
+    async def _put(self, epoch: int, node: KubeNode, text: str) -> str:
         """Write the lock if the node has not changed since it was read."""
         metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {LOCK: text}}
         await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": metadata}))
@@ -216,14 +216,14 @@ class DevicePlugins:
                 if self._is_silent(node):
                     await self._ask(node)
 
-    def _is_silent(self, node: Node) -> bool:
+    def _is_silent(self, node: KubeNode) -> bool:
         """Return whether the node has registered cards of which the kubelet offers none."""
         offered = node.status.allocatable or {}
         return REGISTER in (node.metadata.annotations or {}) and all(
             offered.get(words.count, "0") == "0" for words in self._words
         )
 
-    async def _ask(self, node: Node) -> None:
+    async def _ask(self, node: KubeNode) -> None:
         said = read_handshake((node.metadata.annotations or {}).get(HANDSHAKE, ""))
         if said.asking:
             if said.overdue(self._now(), ANSWER_S):
@@ -236,7 +236,7 @@ class DevicePlugins:
                 await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": asking}))
 
 
-def _lock_on(node: Node) -> NodeLock | None:
+def _lock_on(node: KubeNode) -> NodeLock | None:
     text = (node.metadata.annotations or {}).get(LOCK)
     return None if text is None else read_lock(text)
 

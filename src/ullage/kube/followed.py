@@ -9,14 +9,14 @@ from typing import Any, Self
 from ullage.kube.client.api import ALL, KubeApi, Selection
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, POD_DISRUPTION_BUDGETS, PODS, RESOURCE_QUOTAS
-from ullage.kube.client.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, ResourceQuota
+from ullage.kube.client.objects import KubeNode, Namespace, Object, Pod, PodDisruptionBudget, ResourceQuota
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
     """The informers; None for a kind that is not watched."""
 
-    nodes: Informer[Node]
+    nodes: Informer[KubeNode]
     pods: Informer[Pod]
     namespaces: Informer[Namespace]
     budgets: Informer[PodDisruptionBudget]

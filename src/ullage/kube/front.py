@@ -11,7 +11,7 @@ from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.lease import Candidate
-from ullage.kube.client.objects import Namespace, Node, Pod
+from ullage.kube.client.objects import KubeNode, Namespace, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.events import EventRecorder
@@ -23,7 +23,7 @@ from ullage.kube.preemption import Preemptor
 from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
-from ullage.kube.resource_quotas import NamespaceQuotas
+from ullage.kube.resource_quotas import ResourceQuotas
 from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
 from ullage.kube.unconfirmed import UnconfirmedBinds
@@ -64,7 +64,7 @@ class Front:
     groups: PodGroups
     hypernodes: HyperNodes
     leader_label: LeaderLabel
-    quotas: NamespaceQuotas | None = None
+    quotas: ResourceQuotas | None = None
     claims: FrontClaims | None = None
     bindings: FrontBindings | None = None
     preemptor: Preemptor | None = None
@@ -91,7 +91,7 @@ class Front:
         return self.context.read_pod
 
     @property
-    def nodes(self) -> Informer[Node]:
+    def nodes(self) -> Informer[KubeNode]:
         """The nodes that count."""
         return self.followed.nodes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from ullage.kube.client.informer import Added, Changed, News, Removed
-from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.client.objects import Object
 from ullage.kube.context import KubeContext
 from ullage.kube.nodes import CardSources, node_of

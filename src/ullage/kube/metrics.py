@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from ullage.core.books.fleet import Fleet
 from ullage.kube.front import Front
-from ullage.kube.resource_quotas import NamespaceQuotas
+from ullage.kube.resource_quotas import ResourceQuotas
 from ullage.model.allocation import Allocation
 from ullage.model.binding import BindingState
 from ullage.model.gpu import Gpu
@@ -150,7 +150,7 @@ class QueueCollector(Collector):
 class QuotaCollector(Collector):
     """ResourceQuotas of namespaces and their usage in HAMi's units: MiB, and percent of cards."""
 
-    def __init__(self, quotas: NamespaceQuotas) -> None:
+    def __init__(self, quotas: ResourceQuotas) -> None:
         self._quotas = quotas
 
     def collect(self) -> Iterator[Metric]:

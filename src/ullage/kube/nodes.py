@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.pools import NO_POOLS, CardPools
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.error import InvalidRequest

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.model.card_pool import PoolRule
 from ullage.model.error import InvalidAnnotation, invalid_annotation
 from ullage.model.gpu import Gpu

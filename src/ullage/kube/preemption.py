@@ -21,7 +21,7 @@ from ullage.kube.client.errors import Unreachable, VersionConflict
 from ullage.kube.client.informer import Changed, News, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import NotLeading
-from ullage.kube.client.objects import Node, Pod
+from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.disruption import budgets_of
 from ullage.kube.events import PodEvent, Reason
@@ -374,7 +374,7 @@ class Preemptor:
         else:
             self._follow_scheduler(pod)
 
-    def _on_node(self, news: News[Node]) -> None:
+    def _on_node(self, news: News[KubeNode]) -> None:
         match news:
             case Removed(last):
                 self._changed.pop(last.metadata.name, None)
@@ -397,6 +397,6 @@ def _nominated_on(pod: Pod) -> str:
     return node if isinstance(node, str) else ""
 
 
-def _kind_of(node: Node) -> tuple[object, object]:
+def _kind_of(node: KubeNode) -> tuple[object, object]:
     """Return the taints and labels of a node, which decide which pods it accepts."""
     return node.document.get("spec"), node.metadata.labels

@@ -10,7 +10,7 @@ from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.objects import ResourceQuota
 from ullage.kube.context import OnError
 from ullage.service.cluster import Cluster
-from ullage.wire.hami.resource_quota import Figures, figures_of, quota_of, readable
+from ullage.wire.hami.resource_quota import NamespaceFigures, figures_of, quota_of, readable
 from ullage.wire.hami.words import Words
 
 
@@ -22,7 +22,7 @@ class _Amounts:
     fault: str = ""
 
 
-class NamespaceQuotas:
+class ResourceQuotas:
     """Follows an informer of ResourceQuotas. A quota with scopes applies to some pods only and is ignored.
 
     An unreadable amount is reported and named in refusals, and the last readable amount stays in force. If there was
@@ -36,7 +36,7 @@ class NamespaceQuotas:
         self._hard: dict[str, dict[str, _Amounts]] = {}
         quotas.subscribe(self._on_quota)
 
-    def figures(self) -> Iterator[tuple[str, Figures]]:
+    def figures(self) -> Iterator[tuple[str, NamespaceFigures]]:
         """Yield the usage and limits of each namespace with a quota, in the resource names of the first vendor."""
         books = self._cluster.allocator
         for namespace, quota in sorted(books.rules.quotas.quotas.items()):

@@ -12,7 +12,7 @@ from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
 from ullage.model.error import NotFound, UllageError
 from ullage.model.node import NodeState
-from ullage.service.vanished_cards import Holder, VanishedCards
+from ullage.service.vanished_cards import PodCards, VanishedCards
 from ullage.wire.pod.keys import listed
 
 ROUND_S = 30.0
@@ -66,11 +66,11 @@ class Sweep:
         else:
             self._record(pod, "its card has not come back: the pod is evicted")
 
-    def _holders(self) -> Iterator[Holder]:
+    def _holders(self) -> Iterator[PodCards]:
         for pod in self._pods.objects.values():
             cards = (pod.metadata.annotations or {}).get(self._key, "")
             if cards and pod.spec.node_name and not pod.finished and not pod.terminating:
-                yield Holder(pod.metadata.uid, pod.spec.node_name, listed(cards))
+                yield PodCards(pod.metadata.uid, pod.spec.node_name, listed(cards))
 
     def _record(self, pod: Pod, message: str) -> None:
         namespace, name = pod.key

@@ -53,7 +53,7 @@ class Pair:
         return f"{CARD}{SEPARATOR}{self.resource}={self.level}"
 
 
-class Stage(StrEnum):
+class AlignmentStage(StrEnum):
     """When a container of a pod runs: init containers one by one before the others, sidecars from their start on."""
 
     INIT = "init"
@@ -74,7 +74,7 @@ class ContainerNeeds:
     """
 
     name: str = ""
-    stage: Stage = Stage.APP
+    stage: AlignmentStage = AlignmentStage.APP
     cpus: int = 0
     memory_bytes: int = 0
     devices: tuple[tuple[str, int], ...] = ()

@@ -48,7 +48,7 @@ class BindingState(StrEnum):
     INVALID = "Invalid"
 
 
-class Mismatch(StrEnum):
+class BindingMismatch(StrEnum):
     """Why a binding does not match a pod; the first that applies decides."""
 
     INVALID = "binding-invalid"
@@ -91,18 +91,18 @@ class Binding:
     state: BindingState = BindingState.BOUND
     reason: str = ""
 
-    def against(self, tenant: Tenant, *, strict: bool = False) -> Mismatch | None:
+    def against(self, tenant: Tenant, *, strict: bool = False) -> BindingMismatch | None:
         """Return why it does not match a pod; None if it does.
 
         With `strict` an empty field matches nothing.
         """
         others = {
-            Mismatch.INVALID: self.state is BindingState.INVALID or not self.uuid,
-            Mismatch.APPLICATION: not self.app or self.app != tenant.app,
-            Mismatch.WILDCARD: strict and not (self.owner and self.namespace),
-            Mismatch.OWNER: self.owner != tenant.owner and not (self.legacy and not self.owner),
-            Mismatch.NAMESPACE: self.namespace != tenant.namespace and not (self.legacy and not self.namespace),
-            Mismatch.SELECTOR: not self._selects(tenant),
+            BindingMismatch.INVALID: self.state is BindingState.INVALID or not self.uuid,
+            BindingMismatch.APPLICATION: not self.app or self.app != tenant.app,
+            BindingMismatch.WILDCARD: strict and not (self.owner and self.namespace),
+            BindingMismatch.OWNER: self.owner != tenant.owner and not (self.legacy and not self.owner),
+            BindingMismatch.NAMESPACE: self.namespace != tenant.namespace and not (self.legacy and not self.namespace),
+            BindingMismatch.SELECTOR: not self._selects(tenant),
         }
         return next((why for why, so in others.items() if so), None)
 

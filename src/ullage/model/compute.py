@@ -29,16 +29,16 @@ class AppKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class HostRoom:
     """Amounts of a node other than those of cards."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     disk_bytes: int = 0
 
-    def __add__(self, other: Room) -> Room:
+    def __add__(self, other: HostRoom) -> HostRoom:
         """Return the sum."""
-        return Room(
+        return HostRoom(
             self.cpu_milli + other.cpu_milli,
             self.memory_bytes + other.memory_bytes,
             self.disk_bytes + other.disk_bytes,
@@ -100,9 +100,9 @@ class ComputeNode:
 
     name: str
     cards: tuple[ComputeCard, ...] = ()
-    capacity: Room = Room()
-    used: Room = Room()
-    requested: Room = Room()
+    capacity: HostRoom = HostRoom()
+    used: HostRoom = HostRoom()
+    requested: HostRoom = HostRoom()
     ready: bool = True
 
     @property
@@ -139,18 +139,18 @@ class ComputeRequirement:
         return max(self.gpu_limit_bytes, self.gpu_bytes)
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> AvailabilityScope:
         """Where its cards may be."""
         if self.accelerator == NVIDIA and self.several_nodes:
-            return Scope.NODES
-        return Scope.CARDS if self.accelerator == NVIDIA and self.several_cards else Scope.CARD
+            return AvailabilityScope.NODES
+        return AvailabilityScope.CARDS if self.accelerator == NVIDIA and self.several_cards else AvailabilityScope.CARD
 
-    def room(self, *, install: bool = False) -> Room:
+    def room(self, *, install: bool = False) -> HostRoom:
         """Return what it takes of a node; disk counts only during installation."""
-        return Room(self.cpu_milli, self.memory_bytes, self.disk_bytes if install else 0)
+        return HostRoom(self.cpu_milli, self.memory_bytes, self.disk_bytes if install else 0)
 
 
-class Scope(StrEnum):
+class AvailabilityScope(StrEnum):
     """Where the cards of an application may be."""
 
     CARD = "card"

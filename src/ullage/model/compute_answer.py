@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeRequirement, Pick, Scope
+from ullage.model.compute import AppKey, AvailabilityScope, BoundCard, CardKey, ComputeCard, ComputeRequirement, Pick
 
 
 class FitLevel(StrEnum):
@@ -63,7 +63,7 @@ class NodePressure:
 
 
 @dataclass(frozen=True, slots=True)
-class CardRoom:
+class ComputeCardRoom:
     """The room of a card for an application; `fit` is None if the card alone is not enough."""
 
     card: ComputeCard
@@ -80,7 +80,7 @@ class NodeRoom:
     node: str
     accelerator: str
     status: NodeStatus
-    cards: tuple[CardRoom, ...]
+    cards: tuple[ComputeCardRoom, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Availability:
     reason: NoRoom | None
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> AvailabilityScope:
         """Where its cards may be."""
         return self.requirement.scope
 
@@ -127,7 +127,7 @@ class Shortage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class AppDemand:
     """An application to be installed."""
 
     id: str

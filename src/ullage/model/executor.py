@@ -25,7 +25,7 @@ class ExecutorState(StrEnum):
     RELEASED = "released"
 
 
-class Operation(StrEnum):
+class ExecutorOperation(StrEnum):
     """The operations on an executor."""
 
     REGISTER = "register"
@@ -50,8 +50,8 @@ class BindCode(IntEnum):
     UNKNOWN = 19
 
 
-_S, _O = ExecutorState, Operation
-TRANSITIONS: dict[tuple[ExecutorState, Operation], ExecutorState] = {
+_S, _O = ExecutorState, ExecutorOperation
+TRANSITIONS: dict[tuple[ExecutorState, ExecutorOperation], ExecutorState] = {
     (_S.VOID, _O.REGISTER): _S.IDLE,
     (_S.IDLE, _O.BIND): _S.BINDING,
     (_S.IDLE, _O.RELEASE): _S.RELEASING,
@@ -72,7 +72,7 @@ TRANSITIONS: dict[tuple[ExecutorState, Operation], ExecutorState] = {
 }
 
 
-def apply(state: ExecutorState, operation: Operation, session: str | None = None) -> ExecutorState:
+def apply(state: ExecutorState, operation: ExecutorOperation, session: str | None = None) -> ExecutorState:
     """Return the state after `operation`.
 
     Raises:
@@ -82,13 +82,13 @@ def apply(state: ExecutorState, operation: Operation, session: str | None = None
     after = TRANSITIONS.get((state, operation))
     if after is None:
         raise Conflict(f"an executor that is {state} refuses {operation}", code="wrong-state")
-    if operation is Operation.BIND_COMPLETED and session is None:
+    if operation is ExecutorOperation.BIND_COMPLETED and session is None:
         raise Conflict("a bind cannot complete without a session", code="wrong-state")
     return after
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class ExecutorGang:
     """Membership of an executor in a batch that starts together: `rank` 0..size-1."""
 
     id: str

@@ -17,7 +17,7 @@ REST = "*"
 """At the end of a name: matches any rest."""
 
 
-class Kind(StrEnum):
+class ProviderKind(StrEnum):
     """The kind of a resource: devices, CPUs, or bytes of memory or of huge pages."""
 
     DEVICE = "device"
@@ -34,11 +34,11 @@ class Provider:
     """
 
     resource: str
-    kind: Kind = Kind.DEVICE
+    kind: ProviderKind = ProviderKind.DEVICE
     align: bool = True
     vendors: frozenset[str] = frozenset()
 
-    def fits(self, kind: Kind, name: str, vendor: str | None = None) -> bool:
+    def fits(self, kind: ProviderKind, name: str, vendor: str | None = None) -> bool:
         """Return whether the entry matches a resource; `vendor` is that of a card."""
         if kind is not self.kind:
             return False
@@ -50,9 +50,9 @@ class Provider:
 SHIPPED = (
     Provider(CARD),
     Provider(REST),  # SR-IOV adapters and all other devices that report zones, as in the kubelet
-    Provider(CPU, Kind.CPU),
-    Provider(MEMORY, Kind.MEMORY),
-    Provider(REST, Kind.HUGEPAGES),
+    Provider(CPU, ProviderKind.CPU),
+    Provider(MEMORY, ProviderKind.MEMORY),
+    Provider(REST, ProviderKind.HUGEPAGES),
 )
 """The default providers."""
 
@@ -62,9 +62,9 @@ def pages_of(size: int | str) -> str:
     return HUGEPAGES + (size if isinstance(size, str) else format_bytes(size))
 
 
-def label_of(kind: Kind, name: str) -> str:
+def label_of(kind: ProviderKind, name: str) -> str:
     """Return the label of a node that says whether a resource is aligned there."""
-    return ALIGN_LABEL + (name.replace("/", "_") if kind is Kind.DEVICE else kind.value)
+    return ALIGN_LABEL + (name.replace("/", "_") if kind is ProviderKind.DEVICE else kind.value)
 
 
 def check_labels(labels: Mapping[str, str], field: str) -> None:

@@ -136,7 +136,7 @@ class SessionSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionInfo:
     """A session as stored; the service keeps the counts of its tasks separately.
 
     `cancelled` says that it takes no more tasks and closes once those it has have ended.

@@ -15,7 +15,7 @@ from ullage.core.books.departed import Freed
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.preemption import NoPreemption
 from ullage.core.explaining.zone_warning import weaker_predictions, width_trap
-from ullage.core.placing.adjust import Adjustment, Change, ScalingRefusal
+from ullage.core.placing.adjust import Adjustment, AmountsChange, ScalingRefusal
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.sentences import MEANINGS, first_text
@@ -37,8 +37,8 @@ from ullage.server.rejections import rejection_body
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, Endpoint
 from ullage.server.searches import TRIES, Searches
-from ullage.service.allocations import Allocations, Outcome
-from ullage.service.service import Service
+from ullage.service.allocations import AllocationRequests, Outcome
+from ullage.service.service import UllageService
 from ullage.wire import allocation as wire
 from ullage.wire.preemption import NominationBody
 
@@ -67,12 +67,12 @@ async def on_refused(_: HttpRequest, error: Exception) -> Response:
 class AllocationApi:
     """Handlers over one service."""
 
-    def __init__(self, service: Service, searches: Searches) -> None:
+    def __init__(self, service: UllageService, searches: Searches) -> None:
         self._service = service
         self._searches = searches
 
     @property
-    def _allocations(self) -> Allocations:
+    def _allocations(self) -> AllocationRequests:
         return self._service.allocations
 
     @property
@@ -199,7 +199,7 @@ class AllocationApi:
 
     async def adjust(self, request: HttpRequest) -> wire.AdjustmentBody:
         body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)
-        change = Change(amounts_of("request", body.request), amounts_or_none("limit", body.limit))
+        change = AmountsChange(amounts_of("request", body.request), amounts_or_none("limit", body.limit))
         check_vram(change.request)
         outcome = await durable(self._allocations.adjust, _uid(request), change, body.dry_run)
         if isinstance(outcome, Refusal):

@@ -9,11 +9,11 @@ from math import ceil
 
 import msgspec
 
-from ullage.core.books.fleet import Fleet, Holding
+from ullage.core.books.fleet import CardHolding, Fleet
 from ullage.core.explaining.explain import Reasons, reject
 from ullage.core.explaining.summary import summary
 from ullage.core.explaining.zone_warning import weaker_predictions
-from ullage.core.learning.fragmentation import NOTHING, Idle, fits_now, fragments_of
+from ullage.core.learning.fragmentation import NOTHING, IdleCards, fits_now, fragments_of
 from ullage.core.placing.placement import Placer
 from ullage.core.sharing.shares import dominant_share
 from ullage.core.sharing.world import WORKING
@@ -30,7 +30,7 @@ from ullage.model.resources import MILLI, Resources
 from ullage.model.task import TaskResult, TaskState
 from ullage.server.placements import placement_body
 from ullage.server.session_warnings import session_warnings
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import TaskView
 from ullage.wire import api
@@ -43,7 +43,7 @@ _BUILT_IN = frozenset(application.name for application in BUILT_IN)
 class Answers:
     """Reads the service's state; changes nothing."""
 
-    def __init__(self, service: Service, server: api.ServerBody, notes: dict[str, str]) -> None:
+    def __init__(self, service: UllageService, server: api.ServerBody, notes: dict[str, str]) -> None:
         self._service = service
         self._server = server
         self._notes = notes
@@ -239,7 +239,7 @@ class Answers:
     def queues(self) -> list[api.QueueBody]:
         """Return the share tree, parents before children; a queue counts what the queues below it hold."""
         state = self._service.state
-        held: dict[str, Holding] = {}
+        held: dict[str, CardHolding] = {}
         members: dict[str, list[SessionRecord]] = {}
         for record in state.sessions.values():
             if not record.open:
@@ -247,16 +247,16 @@ class Answers:
             amount = state.fleet.holding(record.session.spec.resreq, len(record.executors))
             queue: Queue | None = state.queues.get(record.session.spec.queue)
             while queue is not None:
-                held[queue.name] = held.get(queue.name, Holding()).plus(amount)
+                held[queue.name] = held.get(queue.name, CardHolding()).plus(amount)
                 members.setdefault(queue.name, []).append(record)
                 queue = state.queues.get(queue.parent)
         total = state.fleet.total
         return [
-            self._queue(queue, held.get(queue.name, Holding()), members.get(queue.name, []), total)
+            self._queue(queue, held.get(queue.name, CardHolding()), members.get(queue.name, []), total)
             for queue in sorted(state.queues.values(), key=lambda queue: queue.name)
         ]
 
-    def _queue(self, queue: Queue, held: Holding, members: list[SessionRecord], total: Resources) -> api.QueueBody:
+    def _queue(self, queue: Queue, held: CardHolding, members: list[SessionRecord], total: Resources) -> api.QueueBody:
         return api.QueueBody(
             name=queue.name,
             parent=queue.parent,
@@ -339,7 +339,7 @@ class Answers:
         found = fragments_of(fleet, learning.workload or NOTHING)
         known = learning.workload is not None and not learning.missing
 
-        def milli(idle: Idle) -> int | None:
+        def milli(idle: IdleCards) -> int | None:
             return round(idle.fragments_milli) if known else None
 
         total = found.total()

@@ -17,7 +17,7 @@ from ullage.server.answers import Answers, application_body, event_body, result_
 from ullage.server.durable import durable
 from ullage.server.parameters import count_of, session_of, task_of
 from ullage.server.routes import Endpoint
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.service.store_port import Page
 from ullage.service.tasks import STOP_GRACE_S
 from ullage.wire import api
@@ -32,10 +32,10 @@ CANCEL_WAIT_S = 2 * STOP_GRACE_S
 MAX_PAGE = 10_000
 
 
-class Api:
+class ServerApi:
     """Handlers over one service. `shut_down` ends the server."""
 
-    def __init__(self, service: Service, answers: Answers, shut_down: Callable[[], None]) -> None:
+    def __init__(self, service: UllageService, answers: Answers, shut_down: Callable[[], None]) -> None:
         self._service = service
         self._answers = answers
         self._shut_down = shut_down
@@ -55,12 +55,12 @@ class Api:
                 self.put_application,
                 "register or replace an application",
                 api.ApplicationBody,
-                api.PutApplication,
+                api.PutApplicationBody,
             ),
             Endpoint("DELETE", "/v1/applications/{name}", self.drop_application, "unregister an application"),
             Endpoint("GET", "/v1/queues", self.queues, "the share tree", list[api.QueueBody]),
             Endpoint(
-                "PUT", "/v1/queues/{name}", self.put_queue, "create or replace a queue", api.QueueBody, api.PutQueue
+                "PUT", "/v1/queues/{name}", self.put_queue, "create or replace a queue", api.QueueBody, api.PutQueueBody
             ),
             Endpoint("DELETE", "/v1/queues/{name}", self.drop_queue, "remove a queue that nobody uses"),
             Endpoint("GET", "/v1/nodes", self.nodes, "machines", list[api.NodeBody]),
@@ -139,7 +139,7 @@ class Api:
         return application_body(self._service.state.application(_name(request)))
 
     async def put_application(self, request: Request) -> api.ApplicationBody:
-        body = await bodies.read_body(request, api.PutApplication, BODY_LIMIT)
+        body = await bodies.read_body(request, api.PutApplicationBody, BODY_LIMIT)
         application = bodies.application(_name(request), body)
         await durable(self._service.catalog.put_application, application)
         return application_body(application)
@@ -151,7 +151,7 @@ class Api:
         return self._answers.queues()
 
     async def put_queue(self, request: Request) -> api.QueueBody:
-        body = await bodies.read_body(request, api.PutQueue, BODY_LIMIT)
+        body = await bodies.read_body(request, api.PutQueueBody, BODY_LIMIT)
         queue = bodies.queue(_name(request), body)
         await durable(self._service.catalog.put_queue, queue)
         return next(answer for answer in self._answers.queues() if answer.name == queue.name)

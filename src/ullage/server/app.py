@@ -20,7 +20,7 @@ from ullage.model.error import UllageError
 from ullage.server import metrics
 from ullage.server.allocations import AllocationApi, Refused, on_refused
 from ullage.server.answers import Answers
-from ullage.server.api import Api
+from ullage.server.api import ServerApi
 from ullage.server.consolidation import ConsolidationApi
 from ullage.server.errors import on_error, on_fault, on_no_route
 from ullage.server.gangs import GangApi
@@ -31,12 +31,12 @@ from ullage.server.room import RoomGuard
 from ullage.server.routes import openapi
 from ullage.server.searches import Searches
 from ullage.server.streams import Streams
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.wire.api import ServerBody
 
 
 def make_app(
-    service: Service,
+    service: UllageService,
     server: ServerBody,
     notes: dict[str, str],
     token: str,
@@ -50,7 +50,7 @@ def make_app(
     `hosts` are the host names it accepts, `pages` the web front end.
     """
     answers = Answers(service, server, notes)
-    handlers = Api(service, answers, shut_down)
+    handlers = ServerApi(service, answers, shut_down)
     searches = Searches()
     requests = AllocationApi(service, searches)
     endpoints = [

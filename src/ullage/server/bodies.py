@@ -111,7 +111,7 @@ def _from_map(value: api.ResourceMap) -> ResourceRequirement:
     return ResourceRequirement.from_value({key: amount for key, amount in given.items() if amount is not None})
 
 
-def application(name: str, body: api.PutApplication) -> Application:
+def application(name: str, body: api.PutApplicationBody) -> Application:
     """Return an application from its whole specification."""
     fields = {field: getattr(body, field) for field in body.__struct_fields__}
     enabled = fields.pop("enabled")
@@ -120,6 +120,6 @@ def application(name: str, body: api.PutApplication) -> Application:
     return Application(name=name, state=state, **fields)
 
 
-def queue(name: str, body: api.PutQueue) -> Queue:
+def queue(name: str, body: api.PutQueueBody) -> Queue:
     """Return a queue from its whole specification."""
     return parse_queue(name, body.parent, body.weight, body.guarantee, body.limit)

@@ -15,7 +15,7 @@ from ullage.server.durable import durable
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, Endpoint
 from ullage.server.searches import TRIES, Searches
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.wire import consolidation as wire
 from ullage.wire.allocation import UNNAMED
 
@@ -26,7 +26,7 @@ _LEAVING = 202
 class ConsolidationApi:
     """Handlers over one service."""
 
-    def __init__(self, service: Service, searches: Searches) -> None:
+    def __init__(self, service: UllageService, searches: Searches) -> None:
         self._service = service
         self._searches = searches
 

@@ -16,14 +16,14 @@ from ullage.server.allocations import BODY_LIMIT, AllocationApi, refusal_body, s
 from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
 from ullage.service.gangs import GangStatus
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.wire import gang as wire
 
 
 class GangApi:
     """Handlers over one service; members are read and shown like allocations."""
 
-    def __init__(self, service: Service, allocations: AllocationApi) -> None:
+    def __init__(self, service: UllageService, allocations: AllocationApi) -> None:
         self._gangs = service.gangs
         self._allocations = allocations
 
@@ -31,13 +31,13 @@ class GangApi:
         """Return all routes of gangs."""
         g = "/v1/gangs/{key}"
         return [
-            Endpoint("PUT", g, self.put, "ask for several requests together", wire.GangBody, wire.PutGang),
+            Endpoint("PUT", g, self.put, "ask for several requests together", wire.GangBody, wire.PutGangBody),
             Endpoint("GET", g, self.get, "how a gang stands", wire.GangBody),
             Endpoint("DELETE", g, self.drop, "end a gang and free its cards"),
         ]
 
     async def put(self, request: HttpRequest) -> wire.GangBody:
-        body = await bodies.read_body(request, wire.PutGang, BODY_LIMIT)
+        body = await bodies.read_body(request, wire.PutGangBody, BODY_LIMIT)
         key = _key(request)
         return self._body(await durable(self._gangs.put, key, self._requests(key, body)))
 
@@ -47,7 +47,7 @@ class GangApi:
     async def drop(self, request: HttpRequest) -> None:
         await durable(self._gangs.drop, _key(request))
 
-    def _requests(self, key: str, body: wire.PutGang) -> list[Request]:
+    def _requests(self, key: str, body: wire.PutGangBody) -> list[Request]:
         uids = {member.uid for member in body.members}
         if not body.members or len(uids) != len(body.members):
             raise invalid("members", sorted(uids), "name at least one request, each with a uid of its own")

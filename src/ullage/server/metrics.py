@@ -17,7 +17,7 @@ from ullage.model.allocation import AllocationState
 from ullage.model.resources import DIMENSIONS
 from ullage.model.task import TaskState
 from ullage.server.answers import Answers
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.wire import api
 
 EVENT_COUNTERS = (
@@ -41,7 +41,7 @@ UNITS = ("cpu_milli", "memory_bytes", "gpu_milli")
 class ServiceCollector(Collector):
     """The service as metric families."""
 
-    def __init__(self, service: Service, answers: Answers) -> None:
+    def __init__(self, service: UllageService, answers: Answers) -> None:
         self._service = service
         self._answers = answers
 
@@ -169,7 +169,7 @@ def _gpus(gpus: Sequence[api.GpuBody]) -> Iterator[Metric]:
     yield held
 
 
-async def page(service: Service, answers: Answers) -> bytes:
+async def page(service: UllageService, answers: Answers) -> bytes:
     """Return the page for Prometheus."""
     families, nodes, gpus = [*ServiceCollector(service, answers).of_service()], answers.nodes(), answers.gpus()
     return await asyncio.to_thread(_written, families, nodes, gpus)

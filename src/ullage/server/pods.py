@@ -10,7 +10,7 @@ from ullage.server.bodies import read_raw
 from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
 from ullage.server.simulation import allocation_report, simulate_schedule
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.wire.allocation import FreedBody
 from ullage.wire.allocation_report import AllocationReport
 from ullage.wire.pod import DOMAIN
@@ -20,7 +20,7 @@ from ullage.wire.simulation import SimulateSchedule
 class PodApi:
     """Handlers over one service. `domain` is that of the pods' annotations, unless a query names another."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: UllageService) -> None:
         self._service = service
 
     def endpoints(self) -> list[Endpoint]:

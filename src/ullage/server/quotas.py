@@ -17,7 +17,7 @@ from ullage.server import bodies
 from ullage.server.allocations import BODY_LIMIT, amounts_of, amounts_or_none, part_map
 from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.wire import allocation as wire
 
 _SHOWN = RESOURCES[:-1]
@@ -27,7 +27,7 @@ _SHOWN = RESOURCES[:-1]
 class QuotaApi:
     """Handlers over one service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: UllageService) -> None:
         self._quotas = service.quotas
 
     def endpoints(self) -> list[Endpoint]:
@@ -36,7 +36,9 @@ class QuotaApi:
         return [
             Endpoint("GET", q, self.all, "quotas and how they stand", list[wire.QuotaBody]),
             Endpoint("GET", f"{q}/{{namespace}}", self.get, "one quota", wire.QuotaBody),
-            Endpoint("PUT", f"{q}/{{namespace}}", self.put, "create or replace a quota", wire.QuotaBody, wire.PutQuota),
+            Endpoint(
+                "PUT", f"{q}/{{namespace}}", self.put, "create or replace a quota", wire.QuotaBody, wire.PutQuotaBody
+            ),
             Endpoint("DELETE", f"{q}/{{namespace}}", self.drop, "remove a quota"),
         ]
 
@@ -47,7 +49,7 @@ class QuotaApi:
         return self._body(_namespace(request))
 
     async def put(self, request: HttpRequest) -> wire.QuotaBody:
-        body = await bodies.read_body(request, wire.PutQuota, BODY_LIMIT)
+        body = await bodies.read_body(request, wire.PutQuotaBody, BODY_LIMIT)
         namespace, quota = _namespace(request), _quota(body)
         await durable(self._quotas.put, namespace, quota)
         return self._body(namespace)
@@ -69,7 +71,7 @@ def _caps(field: str, part: wire.PartMap) -> Caps:
     )
 
 
-def _quota(body: wire.PutQuota) -> Quota:
+def _quota(body: wire.PutQuotaBody) -> Quota:
     total, single = body.total, body.single
     try:
         return Quota(

@@ -11,7 +11,7 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ullage.server.errors import error_response
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 
 CANCEL_S = 1.0
 """Seconds that cancelling may take on a full disk before the response."""
@@ -23,7 +23,7 @@ _HARMLESS = ("/v1/shutdown", "/v1/plan", "/simulate-schedule")
 class RoomGuard:
     """ASGI middleware over one service."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: UllageService) -> None:
         self._app = app
         self._service = service
         self._waiting: set[asyncio.Task[None]] = set()

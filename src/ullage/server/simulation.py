@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ullage.core.allocator import Allocator, Decision
+from ullage.core.allocator import Decision, FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.zone_warning import weaker_predictions
 from ullage.core.placing.candidates import check_quota
@@ -41,7 +41,7 @@ _NOT_CREATED = "simulated"
 
 
 def simulate_schedule(
-    allocator: Allocator,
+    allocator: FleetAllocator,
     pod: Document | bytes,
     *,
     domain: str = DOMAIN,
@@ -71,7 +71,7 @@ def simulate_schedule(
     return _Simulation(allocator, request, decision).answer((*composed.warnings, *_admission(composed)))
 
 
-def allocation_report(allocator: Allocator) -> AllocationReport:
+def allocation_report(allocator: FleetAllocator) -> AllocationReport:
     """Return all cards and all their holders, executors too; `state` says whether an allocation is assumed."""
     fleet = allocator.fleet
     cards = {gpu.uuid: gpu for gpu in fleet.cards}
@@ -112,7 +112,7 @@ def _card(fleet: Fleet, card: int) -> CardEntry:
 class _Simulation:
     """One decision in full detail."""
 
-    def __init__(self, allocator: Allocator, request: Request, decision: Decision) -> None:
+    def __init__(self, allocator: FleetAllocator, request: Request, decision: Decision) -> None:
         self._allocator = allocator
         self._fleet = allocator.fleet
         self._request = request
@@ -206,8 +206,8 @@ class _Simulation:
         return {
             node.name: wire.NodeVerdict(
                 schedulable=node.schedulable,
-                cpu_milli=wire.Room.of(asked.cpu_milli, int(fleet.cpu_free[row]), int(fleet.cpu_total[row])),
-                memory_bytes=wire.Room.of(
+                cpu_milli=wire.SimulatedRoom.of(asked.cpu_milli, int(fleet.cpu_free[row]), int(fleet.cpu_total[row])),
+                memory_bytes=wire.SimulatedRoom.of(
                     asked.memory_bytes, int(fleet.memory_free[row]), int(fleet.memory_total[row])
                 ),
                 workers=fleet.workers(row),

@@ -17,11 +17,11 @@ from ullage.model.error import NotFound, invalid
 from ullage.model.quantity import format_bytes
 from ullage.model.task import TaskState
 from ullage.server.answers import Answers
-from ullage.server.api import Api
+from ullage.server.api import ServerApi
 from ullage.server.parameters import session_of, task_of
 from ullage.server.routes import Endpoint
 from ullage.service.news import News
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.service.state import SessionRecord
 from ullage.wire.output_log import LIMIT, LogReader, NotALog
 
@@ -44,7 +44,7 @@ _TERMINAL = frozenset(state.value for state in TaskState if state.terminal)
 class Streams:
     """Handlers of streams. `task_logs` is where the engine writes the output of tasks."""
 
-    def __init__(self, service: Service, answers: Answers, handlers: Api, task_logs: Path) -> None:
+    def __init__(self, service: UllageService, answers: Answers, handlers: ServerApi, task_logs: Path) -> None:
         self._service = service
         self._answers = answers
         self._api = handlers

@@ -13,7 +13,7 @@ from ullage.core.allocator import Decision
 from ullage.core.books.capacity import NodeCapacity, node_capacity
 from ullage.core.books.departed import Freed
 from ullage.core.holdings import ASSUMED_TTL_S
-from ullage.core.placing.adjust import Adjustment, Change
+from ullage.core.placing.adjust import Adjustment, AmountsChange
 from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
@@ -28,7 +28,7 @@ from ullage.service.store_port import DropAllocation, PutAllocation, Record, Sna
 Outcome = Allocation | Refusal
 
 
-class Allocations:
+class AllocationRequests:
     """Use cases of requests for cards. `left` is called with each that ended, so that no gang requests it again.
 
     `refused` counts refusals by their code and `adjusted` changes by their direction, since the start.
@@ -89,7 +89,7 @@ class Allocations:
         Without names a repeated uid is answered with what it holds, whatever is asked now.
 
         Raises:
-            InvalidRequest, NotFound, Conflict: as `Allocator.assume`.
+            InvalidRequest, NotFound, Conflict: as `FleetAllocator.assume`.
 
         """
         if gpus is None:
@@ -107,7 +107,7 @@ class Allocations:
         """`assume` and `commit` in one durable step.
 
         Raises:
-            InvalidRequest, NotFound, Conflict: as `Allocator.assume`.
+            InvalidRequest, NotFound, Conflict: as `FleetAllocator.assume`.
 
         """
         before = self._allocator.held(request.uid)
@@ -164,7 +164,7 @@ class Allocations:
         self._changed(True)
         return allocation
 
-    def adjust(self, uid: str, change: Change, dry_run: bool, done: Callback) -> Adjustment | Refusal:
+    def adjust(self, uid: str, change: AmountsChange, dry_run: bool, done: Callback) -> Adjustment | Refusal:
         """Change how much a bound allocation takes of its cards.
 
         Raises:

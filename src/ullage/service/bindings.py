@@ -19,15 +19,15 @@ from ullage.core.binding.assignment import reassigned
 from ullage.core.binding.availability import availability
 from ullage.core.binding.migration import Migration, migrated
 from ullage.core.binding.preflight import preflight
-from ullage.core.binding.rows import Answered, Change, bound, drained, released, rows_of, taken_back
+from ullage.core.binding.rows import Answered, LedgerChange, bound, drained, released, rows_of, taken_back
 from ullage.core.binding.stale import Stale, stale
 from ullage.core.binding.switching import STOPPED, share_of, switched
 from ullage.core.binding.validation import validate
 from ullage.model.compute import AppKey, AppState, BoundCard, CardKey, HostedApp, Pick
 from ullage.model.compute_answer import (
+    AppDemand,
     Availability,
     CheckType,
-    Demand,
     FailedCheck,
     Preflight,
     SwitchReport,
@@ -36,7 +36,7 @@ from ullage.model.compute_answer import (
 )
 from ullage.model.error import Conflict, Forbidden, UllageError, Unavailable, VersionChanged
 from ullage.service.bindings_port import BindingPort
-from ullage.service.bindings_snapshot import BindingsSnapshot, Caller, Named, check_owner
+from ullage.service.bindings_snapshot import BindingsSnapshot, Caller, NamedApp, check_owner
 
 _TRIES = 8
 """Maximum number of decisions for one operation, while other writers come first."""
@@ -75,17 +75,17 @@ class Bindings:
         ledger = await self._port.ledger()
         return BindingsSnapshot(await self._port.cluster(), ledger)
 
-    async def rows(self, caller: Caller, named: Named) -> tuple[BoundCard, ...]:
+    async def rows(self, caller: Caller, named: NamedApp) -> tuple[BoundCard, ...]:
         """Return the rows of an application that are in force; raises as `BindingsSnapshot.app`."""
         snapshot = await self.look()
         return snapshot.ledger.of(snapshot.app(caller, named).key)
 
-    async def validate(self, caller: Caller, named: Named, picks: Sequence[Pick]) -> Validated | FailedCheck:
+    async def validate(self, caller: Caller, named: NamedApp, picks: Sequence[Pick]) -> Validated | FailedCheck:
         """Judge a choice of cards as `resume` would; nothing is changed."""
         snapshot = await self.look()
         return _judged(snapshot, snapshot.judged(caller, named), picks)
 
-    async def preflight(self, caller: Caller, demands: Sequence[Demand]) -> Preflight:
+    async def preflight(self, caller: Caller, demands: Sequence[AppDemand]) -> Preflight:
         """Return whether these demands could be installed one after the other.
 
         Raises:
@@ -102,15 +102,15 @@ class Bindings:
     # --- applications ---
 
     async def resume(
-        self, caller: Caller, named: Named, picks: Sequence[Pick], terms: Terms = Terms()
+        self, caller: Caller, named: NamedApp, picks: Sequence[Pick], terms: Terms = Terms()
     ) -> tuple[BoundCard, ...] | FailedCheck:
         """Bind an application to the chosen cards and start it. If it cannot start, its rows are removed again."""
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | FailedCheck, Change]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | FailedCheck, LedgerChange]:
             app = snapshot.judged(caller, named)
             found = _judged(snapshot, app, picks)
             if isinstance(found, FailedCheck):
-                return found, Change()
+                return found, LedgerChange()
             chosen = picks if found.availability else ()
             return app, bound(snapshot.view, snapshot.ledger, app, chosen, snapshot.cluster.held)
 
@@ -118,25 +118,25 @@ class Bindings:
         return await self._started(plan, caller, named, terms, asked)
 
     async def install(
-        self, caller: Caller, named: Named, accelerator: str = "", picks: Sequence[Pick] = (), terms: Terms = Terms()
+        self, caller: Caller, named: NamedApp, accelerator: str = "", picks: Sequence[Pick] = (), terms: Terms = Terms()
     ) -> tuple[BoundCard, ...] | FailedCheck:
         """Install an application for this accelerator, or the only one possible, on these cards or the best."""
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | FailedCheck, Change]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | FailedCheck, LedgerChange]:
             app = snapshot.judged(caller, named)
             found = installation.chosen(snapshot.view.without(app.key), app, accelerator, picks)
             if isinstance(found, FailedCheck):
-                return found, Change()
+                return found, LedgerChange()
             app, cards = found
             return app, bound(snapshot.view, snapshot.ledger, app, cards, snapshot.cluster.held)
 
         asked = f"{caller.name}: install {named} {accelerator} {sorted(map(repr, picks))}"
         return await self._started(plan, caller, named, terms, asked)
 
-    async def suspend(self, caller: Caller, named: Named, terms: Terms = Terms()) -> None:
+    async def suspend(self, caller: Caller, named: NamedApp, terms: Terms = Terms()) -> None:
         """Stop an application and release its cards. A repeat changes nothing."""
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[None, Change]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[None, LedgerChange]:
             app = snapshot.app(caller, named)
             return None, released(snapshot.ledger.of(app.key), snapshot.cluster.held)
 
@@ -145,10 +145,10 @@ class Bindings:
         for key in _leaving(snapshot, snapshot.keys(caller, named)):
             await self._port.stop(key)
 
-    async def uninstall(self, caller: Caller, named: Named, terms: Terms = Terms()) -> None:
+    async def uninstall(self, caller: Caller, named: NamedApp, terms: Terms = Terms()) -> None:
         """Release the cards of an application, whether or not it still exists. Its controller removes it."""
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[None, Change]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[None, LedgerChange]:
             keys = snapshot.keys(caller, named)
             return None, released((row for key in keys for row in snapshot.ledger.of(key)), snapshot.cluster.held)
 
@@ -156,9 +156,9 @@ class Bindings:
 
     async def _started(
         self,
-        plan: Callable[[BindingsSnapshot], tuple[HostedApp | FailedCheck, Change]],
+        plan: Callable[[BindingsSnapshot], tuple[HostedApp | FailedCheck, LedgerChange]],
         caller: Caller,
-        named: Named,
+        named: NamedApp,
         terms: Terms,
         asked: str,
     ) -> tuple[BoundCard, ...] | FailedCheck:
@@ -184,10 +184,10 @@ class Bindings:
         requirement = app.requirement
         await self._port.start(app.key, requirement.accelerator if requirement else "")
 
-    async def _take_back(self, change: Change, terms: Terms) -> None:
+    async def _take_back(self, change: LedgerChange, terms: Terms) -> None:
         """Undo a binding whose application was not started; a repeat is then done again."""
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[None, Change]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[None, LedgerChange]:
             undone = taken_back(snapshot.view, snapshot.ledger, change, snapshot.cluster.held)
             return None, replace(undone, unanswered=terms.key)
 
@@ -209,7 +209,7 @@ class Bindings:
         """
         _check_admin(caller, "switch how a card is shared")
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[SwitchReport, Change]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[SwitchReport, LedgerChange]:
             card = snapshot.card(key)
             own = {row.id for row in snapshot.ledger.rows}
             foreign = [row for row in snapshot.view.on(card) if row.id not in own]
@@ -231,7 +231,7 @@ class Bindings:
         return report
 
     async def reassign(
-        self, caller: Caller, named: Named, assign: Sequence[tuple[str, int]], unassign: Iterable[str]
+        self, caller: Caller, named: NamedApp, assign: Sequence[tuple[str, int]], unassign: Iterable[str]
     ) -> None:
         """Bind cards to an application and unbind others, in one change. If anything changed, the application restarts.
 
@@ -246,9 +246,9 @@ class Bindings:
         """
         gone = tuple(unassign)
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | None, Change]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | None, LedgerChange]:
             if not assign and not snapshot.keys(caller, named):
-                return None, Change()
+                return None, LedgerChange()
             app = snapshot.judged(caller, named) if assign else snapshot.app(caller, named)
             picks = [Pick(*snapshot.card_of(device).key, memory) for device, memory in assign]
             off = [key for key in snapshot.view.cards if key.device in gone]
@@ -266,7 +266,7 @@ class Bindings:
         Return whether a row was removed.
         """
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[BindingsSnapshot, Change]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[BindingsSnapshot, LedgerChange]:
             return snapshot, drained(snapshot.ledger, snapshot.cluster.held)
 
         snapshot, change = await self._changed(plan, Terms(), "")
@@ -288,9 +288,9 @@ class Bindings:
         """
         _check_admin(caller, "migrate bindings")
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[Migration, Change]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[Migration, LedgerChange]:
             found = migrated(snapshot.own, snapshot.ledger, snapshot.cluster.bindings, snapshot.cluster.apps)
-            return found, Change() if dry_run else found.change
+            return found, LedgerChange() if dry_run else found.change
 
         found, _ = await self._changed(plan, Terms(), "", caller)
         assert found is not None
@@ -307,11 +307,11 @@ class Bindings:
         """
         _check_admin(caller, "delete what is stale")
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[tuple[Stale, ...], Change]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[tuple[Stale, ...], LedgerChange]:
             found = stale(snapshot.own, snapshot.ledger, snapshot.cluster.bindings, snapshot.apps)
             names = {each.name for each in found}
             rows = [row for row in snapshot.ledger.rows if row.id in names]
-            return found, Change() if dry_run else released(rows, snapshot.cluster.held)
+            return found, LedgerChange() if dry_run else released(rows, snapshot.cluster.held)
 
         found, _ = await self._changed(plan, Terms(), "")
         assert found is not None
@@ -319,7 +319,7 @@ class Bindings:
             await self._port.discard([each.name for each in found])
         return found
 
-    def _signed(self, change: Change, snapshot: BindingsSnapshot, by: Caller) -> Change:
+    def _signed(self, change: LedgerChange, snapshot: BindingsSnapshot, by: Caller) -> LedgerChange:
         """Return the change with the author and the time of its new rows."""
         known, now = {row.id for row in snapshot.ledger.rows}, self._now()
         rows = (row if row.id in known else replace(row, by=by.name, at=now) for row in change.put)
@@ -332,8 +332,12 @@ class Bindings:
                 await self._port.stop(key)
 
     async def _changed(
-        self, plan: Callable[[BindingsSnapshot], tuple[T, Change]], terms: Terms, asked: str, by: Caller | None = None
-    ) -> tuple[T | None, Change]:
+        self,
+        plan: Callable[[BindingsSnapshot], tuple[T, LedgerChange]],
+        terms: Terms,
+        asked: str,
+        by: Caller | None = None,
+    ) -> tuple[T | None, LedgerChange]:
         """Decide and commit. A repeat under a key decides nothing: then there is no outcome. `by` is who asks.
 
         Raises:
@@ -349,7 +353,7 @@ class Bindings:
             if known is not None:
                 if known.asked != asked:
                     raise Conflict(f"the key {terms.key!r} was used for something else", code="key-reused")
-                return None, Change()
+                return None, LedgerChange()
             if terms.version not in (None, snapshot.ledger.version):
                 raise VersionChanged(f"the bindings have version {snapshot.ledger.version}, not {terms.version}")
             outcome, change = plan(snapshot)

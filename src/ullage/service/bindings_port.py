@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ullage.core.binding.rows import Change, Ledger
+from ullage.core.binding.rows import Ledger, LedgerChange
 from ullage.core.binding.view import TENANTS
 from ullage.model.binding import Binding
-from ullage.model.compute import AppKey, CardUser, ComputeNode, HostedApp, OwnerQuota, Room
+from ullage.model.compute import AppKey, CardUser, ComputeNode, HostedApp, HostRoom, OwnerQuota
 from ullage.model.compute_answer import Problem
 
 
@@ -29,7 +29,7 @@ class ClusterFacts:
     bindings: tuple[Binding, ...] = ()
     problems: tuple[Problem, ...] = ()
     quotas: Mapping[str, OwnerQuota] = field(default_factory=dict)
-    owner_use: Mapping[str, Room] = field(default_factory=dict)
+    owner_use: Mapping[str, HostRoom] = field(default_factory=dict)
     tenants: int = TENANTS
     users: tuple[CardUser, ...] = ()
     strict: bool = False
@@ -44,7 +44,7 @@ class BindingPort(Protocol):
     async def ledger(self) -> Ledger:
         """Return the last committed ledger."""
 
-    async def commit(self, change: Change, expected: int) -> None:
+    async def commit(self, change: LedgerChange, expected: int) -> None:
         """Make all of a change durable, if the ledger still has the expected version; else nothing of it.
 
         Raises:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ullage.core.binding.force import in_force
 from ullage.core.binding.rows import Ledger
-from ullage.core.binding.view import Inventory, View
+from ullage.core.binding.view import BindingView, Inventory
 from ullage.model.binding import supported_modes
 from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
 from ullage.model.compute_answer import Problem
@@ -25,7 +25,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedApp:
     """An application as callers name it; without an owner it is the caller's, without a namespace the only one."""
 
     name: str
@@ -41,24 +41,24 @@ class BindingsSnapshot:
     ledger: Ledger
 
     @cached_property
-    def view(self) -> View:
+    def view(self) -> BindingView:
         """What decisions are based on: rows and foreign bindings in force, and what pods hold without a binding."""
         return in_force(self.own, self.cluster.bindings, self.cluster.users, strict=self.cluster.strict)
 
     @cached_property
-    def own(self) -> View:
+    def own(self) -> BindingView:
         """The same without foreign bindings. The ledger says how cards are shared, else their nodes do."""
         cluster = self.cluster
         names = {key.node for key in self.ledger.shares}
         inventory = Inventory(tuple(self._switched(node) if node.name in names else node for node in cluster.nodes))
-        return View(inventory, self.ledger.rows, cluster.tenants, cluster.quotas, cluster.owner_use)
+        return BindingView(inventory, self.ledger.rows, cluster.tenants, cluster.quotas, cluster.owner_use)
 
     @cached_property
     def apps(self) -> dict[AppKey, HostedApp]:
         """The applications that exist."""
         return {app.key: app for app in self.cluster.apps}
 
-    def keys(self, caller: Caller, named: Named) -> list[AppKey]:
+    def keys(self, caller: Caller, named: NamedApp) -> list[AppKey]:
         """Return the matching applications: those that exist, and those that only have rows yet.
 
         Raises:
@@ -75,7 +75,7 @@ class BindingsSnapshot:
             if (key.name, key.owner) == (named.name, owner) and (spaces is None or key.namespace in spaces)
         ]
 
-    def app(self, caller: Caller, named: Named) -> HostedApp:
+    def app(self, caller: Caller, named: NamedApp) -> HostedApp:
         """Return the only matching application.
 
         Raises:
@@ -92,14 +92,14 @@ class BindingsSnapshot:
             raise Conflict(f"{named.name!r} is there in {spaces}; say the namespace", code="ambiguous", field="name")
         return self.apps.get(keys[0]) or HostedApp(keys[0], state="")
 
-    def hosted(self, caller: Caller, named: Named) -> HostedApp:
+    def hosted(self, caller: Caller, named: NamedApp) -> HostedApp:
         """Return the only matching application. One that only has rows is not found."""
         app = self.app(caller, named)
         if app.key not in self.apps:
             raise NotFound(f"{named.name!r} of {app.key.owner!r} is not installed any more", field="name")
         return app
 
-    def judged(self, caller: Caller, named: Named) -> HostedApp:
+    def judged(self, caller: Caller, named: NamedApp) -> HostedApp:
         """Return the only matching application, as its cards are to be decided.
 
         Raises:

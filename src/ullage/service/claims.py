@@ -16,8 +16,8 @@ from ullage.core.kernel.columns import CHANGED
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.verdict.device_search import (
     MAX_STEPS,
+    DevicePick,
     Offer,
-    Pick,
     SearchExhausted,
     Steps,
     groups,
@@ -94,9 +94,9 @@ class ClaimPlacement:
 
     node: str
     claims: tuple[DeviceClaim, ...]
-    picks: tuple[Pick, ...]
+    picks: tuple[DevicePick, ...]
 
-    def picks_of(self, claim: int) -> tuple[Pick, ...]:
+    def picks_of(self, claim: int) -> tuple[DevicePick, ...]:
         """Return the devices for one claim, by its position in `claims`."""
         return tuple(pick for pick in self.picks if pick.claim == claim)
 
@@ -311,7 +311,9 @@ class Claims:
         needs = (Code.CPU, pod.cpu_milli, fleet.cpu_free[row]), (Code.MEMORY, pod.memory_bytes, fleet.memory_free[row])
         return next((code.value for code, asked, free in needs if asked > max(0, free)), None)
 
-    def _on(self, pod: ClaimingPod, waiting: Sequence[DeviceClaim], node: str, steps: Steps) -> tuple[Pick, ...] | str:
+    def _on(
+        self, pod: ClaimingPod, waiting: Sequence[DeviceClaim], node: str, steps: Steps
+    ) -> tuple[DevicePick, ...] | str:
         """Return the devices on a node, or why there are none."""
         offer = self._offer(node, pod.cards)
         missing = [w.device_class for w in _alternatives(waiting) if w.device_class not in self._classes]
@@ -336,9 +338,9 @@ class Claims:
         waiting: Sequence[DeviceClaim],
         node: str,
         offer: Offer,
-        found: tuple[Pick, ...],
+        found: tuple[DevicePick, ...],
         steps: Steps,
-    ) -> tuple[Pick, ...] | str:
+    ) -> tuple[DevicePick, ...] | str:
         """Return the devices that were found, with the cards that the books prefer where that is possible.
 
         The books choose among all cards that suit. If their choice breaks a constraint, they choose among cards that
@@ -381,9 +383,9 @@ class Claims:
         waiting: Sequence[DeviceClaim],
         node: str,
         offer: Offer,
-        found: tuple[Pick, ...],
+        found: tuple[DevicePick, ...],
         steps: Steps,
-    ) -> tuple[Pick, ...] | str:
+    ) -> tuple[DevicePick, ...] | str:
         """These devices, or others that leave the pod the cards that it asks for itself."""
         if pod.request is None or self._leaves_room(pod.request, node, found):
             return found
@@ -394,7 +396,7 @@ class Claims:
         fits = other is not None and self._leaves_room(pod.request, node, other)
         return other if other is not None and fits else "no-room-for-both"
 
-    def _leaves_room(self, request: Request, node: str, picks: Iterable[Pick]) -> bool:
+    def _leaves_room(self, request: Request, node: str, picks: Iterable[DevicePick]) -> bool:
         """Return whether a request still finds its cards on a node when these devices are taken."""
         books = self._cluster.allocator
         taken = {self.devices.card_under(pick.device) for pick in picks if not pick.admin} - {None}
@@ -458,7 +460,7 @@ class Claims:
         found = self._cluster.assume(Request(claim.uid, asked, self.devices.owner(claim)), cards)
         return found if isinstance(found, Refusal) else None
 
-    def _whole_cards(self, picks: Iterable[Pick]) -> tuple[str, ...]:
+    def _whole_cards(self, picks: Iterable[DevicePick]) -> tuple[str, ...]:
         found = (self.devices.card(pick.device) for pick in picks if not pick.admin)
         return tuple(uuid for uuid in found if uuid is not None)
 

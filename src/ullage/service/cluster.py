@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Column, Fleet, OtherUsage
 from ullage.core.books.observation import Observation, foreign_id
 from ullage.core.evicting.preemption import Preemption
@@ -80,7 +80,9 @@ class Cluster:
         profiles: Profiles = SHIPPED,
         zone_rules: ZoneRules = AS_USUAL,
     ) -> None:
-        self.allocator = Allocator(Fleet((), profiles=profiles, zone_rules=zone_rules), replace(rules, any_pool=True))
+        self.allocator = FleetAllocator(
+            Fleet((), profiles=profiles, zone_rules=zone_rules), replace(rules, any_pool=True)
+        )
         self._clock, self._now = clock, now
         self._expected: dict[str, float] = {}
         self._owed: dict[str, Nomination] = {}
@@ -98,14 +100,14 @@ class Cluster:
     # --- what is true ---
 
     def set_nodes(self, nodes: Iterable[Node]) -> tuple[Allocation, ...]:
-        """The nodes there are now, as `Allocator.set_nodes`."""
+        """The nodes there are now, as `FleetAllocator.set_nodes`."""
         return self.allocator.set_nodes(nodes)
 
     def recover(self, allocations: Iterable[Allocation]) -> tuple[str, ...]:
         """All that the API tells to be held, whatever was held here before; from now on it decides.
 
         Raises:
-            NotFound, Conflict: as `Allocator.reconcile`.
+            NotFound, Conflict: as `FleetAllocator.reconcile`.
 
         """
         changed = self.allocator.reconcile(allocations, self._now())
@@ -113,7 +115,7 @@ class Cluster:
         return changed
 
     def found(self, *allocations: Allocation) -> dict[str, Conflict]:
-        """The API tells that these are held; by uid what one of them contradicts, see `Allocator.adopt`.
+        """The API tells that these are held; by uid what one of them contradicts, see `FleetAllocator.adopt`.
 
         Raises:
             Conflict: an id is that of what is foreign on a node; nothing is changed then.
@@ -393,7 +395,7 @@ class Cluster:
         """Reserve these cards for a request, until `confirm`, `undo` or `found`.
 
         Raises:
-            As `Allocator.assume`.
+            As `FleetAllocator.assume`.
 
         """
         return self.allocator.assume(request, gpus, self._now())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.slices import Slices, at_once
 from ullage.core.evicting.consolidation import consolidating
 from ullage.core.evicting.moving import Consolidation, Move, NoConsolidation
@@ -30,7 +30,7 @@ class Consolidations:
 
     def __init__(
         self,
-        allocator: Allocator,
+        allocator: FleetAllocator,
         nominated: NominatedRequests,
         journal: Journal,
         events: Events,
@@ -48,7 +48,7 @@ class Consolidations:
         """Return who would move so that `units` requests like this one fit. Nothing changes.
 
         Raises:
-            InvalidRequest, NotFound, Unavailable: as `Allocator.move_question`.
+            InvalidRequest, NotFound, Unavailable: as `FleetAllocator.move_question`.
 
         """
         question = self._allocator.move_question(request, units, self._clock(), up_to)
@@ -58,7 +58,7 @@ class Consolidations:
         """Return the answer of `plan` in slices, on a copy of the present books.
 
         Raises:
-            InvalidRequest, NotFound, Unavailable: as `Allocator.move_question`.
+            InvalidRequest, NotFound, Unavailable: as `FleetAllocator.move_question`.
 
         """
         question = self._allocator.move_question(request, units, self._clock(), up_to)
@@ -82,7 +82,7 @@ class Consolidations:
         """Plan, and carry the plan out at once.
 
         Raises:
-            InvalidRequest, NotFound, Unavailable: as `Allocator.move_question`. Conflict: a uid holds cards, or
+            InvalidRequest, NotFound, Unavailable: as `FleetAllocator.move_question`. Conflict: a uid holds cards, or
             room is kept for it.
 
         """
@@ -95,7 +95,7 @@ class Consolidations:
         """Carry out a plan that was made before, if the books still allow it.
 
         Raises:
-            NotFound, Unavailable: as `Allocator.move_question`. Conflict: a uid holds cards, or room is kept for it.
+            NotFound, Unavailable: as `FleetAllocator.move_question`. Conflict: a uid is taken.
             PlanChanged: the plan does not hold any more; nothing is done.
 
         """

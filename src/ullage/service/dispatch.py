@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ullage.model.executor import Operation, apply
+from ullage.model.executor import ExecutorOperation, apply
 from ullage.model.task import TaskState
 from ullage.service.engine_port import Engine, TaskOrder
 from ullage.service.journal import Journal
@@ -77,7 +77,7 @@ class Dispatcher:
                     self._hand_out(record, executor, [task])
 
     def _hand_out(self, record: SessionRecord, executor: ExecutorRecord, tasks: list[TaskRecord]) -> None:
-        executor.state = apply(executor.state, Operation.LAUNCH_TASK)
+        executor.state = apply(executor.state, ExecutorOperation.LAUNCH_TASK)
         now, orders = self._clock(), []
         for task in tasks:
             task.claim, task.executor, task.handed_out_at = self._state.next_claim(), executor.id, now

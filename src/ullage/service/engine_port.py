@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ullage.model.allocation import Charge
 from ullage.model.application import Application
-from ullage.model.executor import BindCode, Gang
+from ullage.model.executor import BindCode, ExecutorGang
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
@@ -28,7 +28,7 @@ class LaunchOrder:
 
     `charges` says what it was granted of each of them, in the same order; without any they are its alone.
     The CPUs of its `placement` are its alone too, and all its processes stay on them. If the kernel does not let
-    them run there, the executor is `Gone` where its policy requires alignment; elsewhere `Registered` says so.
+    them run there, the executor is `ExecutorGone` where its policy requires alignment; elsewhere `Registered` says so.
     """
 
     executor: str
@@ -51,7 +51,7 @@ class BindOrder:
     executor: str
     session: str
     common_data: bytes | None = None
-    gang: Gang | None = None
+    gang: ExecutorGang | None = None
     logs: str = ""
 
 
@@ -73,19 +73,19 @@ class Engine(Protocol):
     """Runs executors. Every order is answered later by an event, also when it fails."""
 
     def launch(self, order: LaunchOrder) -> None:
-        """Start a worker: `Registered` follows, or `Gone`."""
+        """Start a worker: `Registered` follows, or `ExecutorGone`."""
 
     def bind(self, order: BindOrder) -> None:
-        """Enter a session: `Bound` follows, or `Gone`."""
+        """Enter a session: `ExecutorBound` follows, or `ExecutorGone`."""
 
     def hand_out(self, executor: str, tasks: Sequence[TaskOrder]) -> None:
-        """Run tasks one after the other: each comes back in `Completed` or `Returned`, or `Gone` ends all."""
+        """Run tasks one after the other: each comes back in `Completed` or `Returned`, or `ExecutorGone` ends all."""
 
     def unbind(self, executor: str) -> None:
-        """Leave the session once handed-out tasks are done: `Unbound` follows, or `Gone`."""
+        """Leave the session once handed-out tasks are done: `Unbound` follows, or `ExecutorGone`."""
 
     def stop(self, executor: str, grace_s: float) -> None:
-        """End the worker and all it started, after `grace_s` by force: `Gone` follows once none is left."""
+        """End the worker and all it started, after `grace_s` by force: `ExecutorGone` follows once none is left."""
 
     def forget(self, logs: str) -> None:
         """Remove the files under the name `logs` of a bind order, whose session is deleted. No event follows."""
@@ -118,7 +118,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ExecutorBound:
     """A bind ended; `code` other than OK means the session was not entered."""
 
     executor: str
@@ -162,14 +162,14 @@ class Unbound:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class ExecutorGone:
     """The worker and all it started have ended; `reason` says why, for people."""
 
     executor: str
     reason: str
 
 
-EngineEvent = NodeReported | NodeLost | Registered | Bound | Completed | Returned | Unbound | Gone
+EngineEvent = NodeReported | NodeLost | Registered | ExecutorBound | Completed | Returned | Unbound | ExecutorGone
 
 
 class EngineListener(Protocol):

@@ -13,17 +13,17 @@ from math import inf
 from typing import Any
 
 from ullage.core.placing.policy import Policy
-from ullage.core.sharing.plan import Evict, Keep, Release, Reuse, Start, Unbind
+from ullage.core.sharing.plan import EvictExecutor, Keep, Release, Reuse, Start, Unbind
 from ullage.core.sharing.world import EVICTIONS, Eviction
 from ullage.model.event import EVICTED, RECLAIMED
-from ullage.model.executor import BindCode, ExecutorState, Gang, Operation, apply
+from ullage.model.executor import BindCode, ExecutorGang, ExecutorOperation, ExecutorState, apply
 from ullage.service.dispatch import Dispatcher
 from ullage.service.engine_port import (
     BindOrder,
-    Bound,
     Completed,
     Engine,
-    Gone,
+    ExecutorBound,
+    ExecutorGone,
     LaunchOrder,
     Registered,
     Returned,
@@ -73,7 +73,7 @@ class Executors:
 
     # --- decisions ---
 
-    def start(self, action: Start, gang: Gang | None) -> None:
+    def start(self, action: Start, gang: ExecutorGang | None) -> None:
         """Create an executor at the planned place."""
         record = self._state.session(action.session)
         application = self._state.applications[record.session.spec.application]
@@ -118,7 +118,7 @@ class Executors:
             )
         )
 
-    def reuse(self, action: Reuse, gang: Gang | None) -> None:
+    def reuse(self, action: Reuse, gang: ExecutorGang | None) -> None:
         """Give an idle executor to a session."""
         executor, record = self._state.executors[action.executor], self._state.session(action.session)
         executor.session, executor.gang, executor.served = record.id, gang, False
@@ -193,7 +193,7 @@ class Executors:
             executor.eviction = eviction
             return
         leaves_already = executor.state is ExecutorState.UNBINDING
-        executor.state = apply(executor.state, Operation.UNBIND)
+        executor.state = apply(executor.state, ExecutorOperation.UNBIND)
         if eviction is None:
             executor.since = self._clock()
         if not leaves_already:
@@ -202,10 +202,10 @@ class Executors:
     def release(self, action: Release) -> None:
         """End an idle executor."""
         executor = self._state.executors[action.executor]
-        executor.state = apply(executor.state, Operation.RELEASE)
+        executor.state = apply(executor.state, ExecutorOperation.RELEASE)
         self._engine.stop(executor.id, STOP_GRACE_S)
 
-    def evict(self, action: Evict) -> None:
+    def evict(self, action: EvictExecutor) -> None:
         """End an executor that is still busy after its grace period."""
         executor = self._state.executors[action.executor]
         executor.stopping = True
@@ -254,7 +254,7 @@ class Executors:
         """Give up the executors of a lost node. They are ended if they are seen again."""
         for executor in [executor for executor in self._state.executors.values() if executor.node == node]:
             executor.lost = True  # with its node: no fault of its session
-            self.gone(Gone(executor.id, f"node {node} was lost"))
+            self.gone(ExecutorGone(executor.id, f"node {node} was lost"))
             self._engine.stop(executor.id, 0.0)
 
     def expect_end(self) -> None:
@@ -272,7 +272,7 @@ class Executors:
             return
         if executor.state is not ExecutorState.VOID:
             return
-        executor.state = apply(executor.state, Operation.REGISTER)
+        executor.state = apply(executor.state, ExecutorOperation.REGISTER)
         executor.pid, executor.note, executor.since = event.pid, event.note, self._clock()
         if event.note:
             self._events.add("executor.misplaced", executor.session, message=event.note, executor=executor.id)
@@ -283,7 +283,7 @@ class Executors:
             return
         self._bind(executor, record)
 
-    def bound(self, event: Bound) -> None:
+    def bound(self, event: ExecutorBound) -> None:
         """Handle the end of a bind: the executor can take tasks, or the session has one more failure."""
         executor = self._state.executors.get(event.executor)
         if executor is None or executor.state is not ExecutorState.BINDING:
@@ -291,7 +291,7 @@ class Executors:
         if event.code is not BindCode.OK:
             self._bind_failed(executor, event)
             return
-        executor.state = apply(executor.state, Operation.BIND_COMPLETED, executor.session)
+        executor.state = apply(executor.state, ExecutorOperation.BIND_COMPLETED, executor.session)
         executor.since = executor.bound_at = self._clock()
         executor.protected_until = self._protected_until(executor)
         record = self._state.session(executor.session or "")
@@ -320,7 +320,7 @@ class Executors:
         executor = self._state.executors.get(event.executor)
         if executor is None or executor.state is not ExecutorState.UNBINDING:
             return
-        executor.state = apply(executor.state, Operation.UNBIND_COMPLETED)
+        executor.state = apply(executor.state, ExecutorOperation.UNBIND_COMPLETED)
         broken = self._tasks.give_back(executor, tuple(executor.tasks))
         self._carry_on(executor, broken, "a task of the batch was not started")
         self._detach(executor)
@@ -328,7 +328,7 @@ class Executors:
             self.release(Release(executor.id))
         self._changed(True)
 
-    def gone(self, event: Gone) -> None:
+    def gone(self, event: ExecutorGone) -> None:
         """Handle the end of a process and all that it started: free its room, and retry its tasks."""
         executor = self._state.executors.pop(event.executor, None)
         if executor is None:
@@ -397,7 +397,7 @@ class Executors:
         members = [other for other in record.executors.values() if gang and other.gang and other.gang.id == gang.id]
         return gang is None or sum(member.state is ExecutorState.BOUND for member in members) == gang.size
 
-    def _break_up(self, record: SessionRecord, gang: Gang, reason: str) -> None:
+    def _break_up(self, record: SessionRecord, gang: ExecutorGang, reason: str) -> None:
         """One member is gone or late: the batch goes back as a whole and its executors end."""
         members = [member for member in record.executors.values() if member.gang and member.gang.id == gang.id]
         if any(not member.stopping for member in members):
@@ -412,15 +412,15 @@ class Executors:
     # --- steps ---
 
     def _bind(self, executor: ExecutorRecord, record: SessionRecord) -> None:
-        executor.state = apply(executor.state, Operation.BIND)
+        executor.state = apply(executor.state, ExecutorOperation.BIND)
         executor.since = self._clock()
         executor.shared_sent.clear()
         session = record.session
         self._engine.bind(BindOrder(executor.id, record.id, session.spec.common_data, executor.gang, session.logs))
 
-    def _bind_failed(self, executor: ExecutorRecord, event: Bound) -> None:
+    def _bind_failed(self, executor: ExecutorRecord, event: ExecutorBound) -> None:
         record = self._state.session(executor.session or "")
-        executor.state = apply(executor.state, Operation.BIND_FAILED)
+        executor.state = apply(executor.state, ExecutorOperation.BIND_FAILED)
         executor.spoilt = True
         self._promise_again(executor)
         gang = executor.gang

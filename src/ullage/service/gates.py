@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ullage.core.admitting.turns import Board, Turns, Unit, in_order, next_turns
+from ullage.core.admitting.turns import AdmissionBoard, Turns, Unit, in_order, next_turns
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import place_run
@@ -366,10 +366,10 @@ class Gates:
             (pod.queue, pod.promise) for uid, pod in self._pods.items() if pod.promise is not None and uid not in ledger
         ]
 
-    def _board(self, promised: Sequence[tuple[str, Nomination]]) -> Board:
+    def _board(self, promised: Sequence[tuple[str, Nomination]]) -> AdmissionBoard:
         books = self._cluster.allocator
         own = (*(each.request.uid for _, each in promised), *self._reserved)
-        return Board(
+        return AdmissionBoard(
             books.fleet,
             books.rules,
             self._queues,

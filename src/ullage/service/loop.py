@@ -14,10 +14,10 @@ from ullage.core.explaining.explain import Reasons, explain
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.reserving import reserving_requests
 from ullage.core.sharing.entitlement import entitlement, entitlement_key
-from ullage.core.sharing.plan import Evict, Keep, Plan, Release, Reuse, Start, Unbind
+from ullage.core.sharing.plan import EvictExecutor, Keep, Plan, Release, Reuse, Start, Unbind
 from ullage.core.sharing.world import WORKING, Promise, World
 from ullage.core.verdict.sentences import CURES
-from ullage.model.executor import Gang
+from ullage.model.executor import ExecutorGang
 from ullage.model.rejection import Code, Cure
 from ullage.service.executors import Executors
 from ullage.service.journal import Journal
@@ -127,17 +127,17 @@ class Loop:
                 self._executors.keep(action)
             elif isinstance(action, Release):
                 self._executors.release(action)
-            elif isinstance(action, Evict):
+            elif isinstance(action, EvictExecutor):
                 self._executors.evict(action)
 
-    def _gang_of(self, action: Start | Reuse, gangs: dict[int, str]) -> Gang | None:
+    def _gang_of(self, action: Start | Reuse, gangs: dict[int, str]) -> ExecutorGang | None:
         if action.gang is None:
             return None
         if action.gang not in gangs:
             self._gangs += 1
             gangs[action.gang] = f"g{self._state.epoch}-{self._gangs}"
         size = self._state.session(action.session).session.spec.batch_size
-        return Gang(gangs[action.gang], action.rank, size)
+        return ExecutorGang(gangs[action.gang], action.rank, size)
 
     def overdue_at(self) -> float | None:
         """When the next session that waits for room will have waited too long."""

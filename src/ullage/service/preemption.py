@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.slices import Slices
 from ullage.core.evicting.preemption import NoPreemption, Preemption, PreemptionAnswer
 from ullage.core.evicting.victims import Budgets, budgets_of
@@ -17,7 +17,7 @@ from ullage.model.claim import Request
 from ullage.model.error import InvalidRequest, NotFound, PlanChanged
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code
-from ullage.service.allocations import Allocations, Outcome
+from ullage.service.allocations import AllocationRequests, Outcome
 from ullage.service.events import Events
 from ullage.service.journal import Callback, Journal
 from ullage.service.nominations import NominatedRequests
@@ -29,8 +29,8 @@ class Preemptions:
 
     def __init__(
         self,
-        allocator: Allocator,
-        allocations: Allocations,
+        allocator: FleetAllocator,
+        allocations: AllocationRequests,
         nominated: NominatedRequests,
         journal: Journal,
         events: Events,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.model.claim import Request
 from ullage.model.event import Event
 from ullage.model.request import ResourceRequirement
@@ -17,7 +17,7 @@ RECENT = 10_000
 """Events that are read again."""
 
 
-def relearn(allocator: Allocator, snapshot: Snapshot, store: Store) -> None:
+def relearn(allocator: FleetAllocator, snapshot: Snapshot, store: Store) -> None:
     """Count what holds cards, then what arrived lately; and recall who left."""
     for allocation in (held for held in snapshot.allocations if held.claim is not None):
         _see(allocator, allocation.id, allocation.requirement)
@@ -26,7 +26,7 @@ def relearn(allocator: Allocator, snapshot: Snapshot, store: Store) -> None:
     allocator.recall_departed(_departed(events))
 
 
-def _see(allocator: Allocator, uid: str, asked: ResourceRequirement) -> None:
+def _see(allocator: FleetAllocator, uid: str, asked: ResourceRequirement) -> None:
     """Count what was asked for; what it goes by is in use, before it is asked for again."""
     request = Request(uid, asked)
     allocator.rules.strategy_of(request).on(allocator.fleet)
@@ -45,7 +45,7 @@ def _departed(events: Iterable[Event]) -> dict[str, float]:
     return gone
 
 
-def _learn(allocator: Allocator, events: Iterable[Event]) -> None:
+def _learn(allocator: FleetAllocator, events: Iterable[Event]) -> None:
     """Count each request once, and a session when it is opened and for every executor after its first."""
     asked: dict[str, ResourceRequirement] = {}
     first: set[str] = set()

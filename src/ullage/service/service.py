@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.explain import Reasons
 from ullage.core.learning.learned import Later, Learning, at_once
@@ -23,16 +23,16 @@ from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
 from ullage.model.topology import ZonePolicy
-from ullage.service.allocations import Allocations
+from ullage.service.allocations import AllocationRequests
 from ullage.service.catalog import Catalog
 from ullage.service.consolidation import Consolidations
 from ullage.service.dispatch import Dispatcher
 from ullage.service.engine_port import (
-    Bound,
     Completed,
     Engine,
     EngineEvent,
-    Gone,
+    ExecutorBound,
+    ExecutorGone,
     NodeLost,
     NodeReported,
     Registered,
@@ -59,7 +59,7 @@ from ullage.service.tasks import Tasks
 from ullage.service.waits import Waits
 
 
-class Service:
+class UllageService:
     """All use cases. `wake` runs a callback on this thread; `on_failure` must end the process.
 
     `later` is for what is learned from what arrives (see `core/learning/learned.py`). `numa` is how fronts align what
@@ -84,7 +84,7 @@ class Service:
     ) -> None:
         self.learning = Learning(later)
         self.state = State(
-            allocator=Allocator(Fleet((), profiles=profiles, zone_rules=zone_rules), requests, self.learning)
+            allocator=FleetAllocator(Fleet((), profiles=profiles, zone_rules=zone_rules), requests, self.learning)
         )
         self.news = News()
         self._clock = clock
@@ -123,7 +123,7 @@ class Service:
         self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.give_up, self._changed)
         nominated = NominatedRequests(self.state, journal, self.events, self._changed)
         self.gangs = GangRequests(self.state, journal, self.events, clock, self._changed, nominated)
-        self.allocations = Allocations(
+        self.allocations = AllocationRequests(
             self.state, journal, self.events, clock, self._changed, nominated, self.gangs.leave
         )
         self.preemptions = Preemptions(
@@ -151,13 +151,13 @@ class Service:
             self.executors.completed(event)
         elif isinstance(event, Registered):
             self.executors.registered(event)
-        elif isinstance(event, Bound):
+        elif isinstance(event, ExecutorBound):
             self.executors.bound(event)
         elif isinstance(event, Returned):
             self.executors.returned(event)
         elif isinstance(event, Unbound):
             self.executors.unbound(event)
-        elif isinstance(event, Gone):
+        elif isinstance(event, ExecutorGone):
             self.executors.gone(event)
         elif isinstance(event, NodeReported):
             self.nodes.reported(event.node)

@@ -10,7 +10,7 @@ from ullage.model.application import ApplicationState
 from ullage.model.counted import counted
 from ullage.model.error import AlreadyExists, Conflict, NotFound, invalid
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
-from ullage.model.session import Session, SessionSpec, SessionState, check_memory
+from ullage.model.session import SessionInfo, SessionSpec, SessionState, check_memory
 from ullage.model.task import TaskState
 from ullage.service.engine_port import Engine
 from ullage.service.events import Events
@@ -70,7 +70,7 @@ class Sessions:
         elif session_id in self._state.sessions:
             raise AlreadyExists(f"session {session_id} exists already; choose another id or open it", field="id")
         self._state.session_number += 1
-        session = Session(session_id, spec, self._clock(), self._state.session_number)
+        session = SessionInfo(session_id, spec, self._clock(), self._state.session_number)
         record = self._state.sessions[session_id] = SessionRecord(session, foreseen=spec.batch_size)
         for _ in range(spec.batch_size):
             self._state.allocator.learning.see(spec.resreq)

@@ -13,20 +13,20 @@ from itertools import chain, islice
 from math import inf
 from typing import Any
 
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.nomination import Promised
 from ullage.core.sharing.promise import places_of
-from ullage.core.sharing.world import Demand, Eviction, ExecutorView, Phase, Promise
+from ullage.core.sharing.world import Demand, Eviction, ExecutorPhase, ExecutorView, Promise
 from ullage.model.allocation import Allocation
 from ullage.model.application import Application
 from ullage.model.error import NotFound
-from ullage.model.executor import ExecutorState, Gang
+from ullage.model.executor import ExecutorGang, ExecutorState
 from ullage.model.node import Node
 from ullage.model.queue import Queue
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.model.session import RETRY_LIMIT, Session, SessionState
+from ullage.model.session import RETRY_LIMIT, SessionInfo, SessionState
 from ullage.model.task import SHARED_KEPT, Ending, TaskResult, TaskState
 from ullage.model.zone_placement import ZonePlacement
 from ullage.service.store_port import PutNode
@@ -111,7 +111,7 @@ class SessionRecord:
     executor may start after a failure, 0 if there was none.
     """
 
-    session: Session
+    session: SessionInfo
     tasks: dict[int, TaskRecord] = field(default_factory=dict)
     line: list[int] = field(default_factory=list)
     counts: dict[TaskState, int] = field(default_factory=lambda: dict.fromkeys(TaskState, 0))
@@ -179,7 +179,7 @@ class SessionRecord:
     @property
     def at_work(self) -> int:
         """Running tasks that need their executor; not those being stopped, or on one that leaves."""
-        return self._tasks_on(executor for executor in self.executors.values() if executor.phase is Phase.BUSY)
+        return self._tasks_on(executor for executor in self.executors.values() if executor.phase is ExecutorPhase.BUSY)
 
     @property
     def on_leave(self) -> int:
@@ -245,7 +245,7 @@ class ExecutorRecord:
     created_at: float
     state: ExecutorState = ExecutorState.VOID
     session: str | None = None
-    gang: Gang | None = None
+    gang: ExecutorGang | None = None
     tasks: dict[int, TaskRecord] = field(default_factory=dict)
     since: float = 0.0
     bound_at: float = 0.0
@@ -265,28 +265,30 @@ class ExecutorRecord:
     shared_sent: deque[int] = field(default_factory=lambda: deque(maxlen=SHARED_KEPT))
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> ExecutorPhase:
         """Its phase for the cycle."""
         if self.stopping or self.spoilt or self.state is ExecutorState.RELEASING:
-            return Phase.ENDING
+            return ExecutorPhase.ENDING
         if self.state is ExecutorState.BOUND:
             if self.eviction is not None:
-                return Phase.LEAVING
-            return Phase.BUSY if self.tasks else Phase.VACANT
+                return ExecutorPhase.LEAVING
+            return ExecutorPhase.BUSY if self.tasks else ExecutorPhase.VACANT
         if self.state is ExecutorState.UNBINDING or (self.state is ExecutorState.VOID and self.session is None):
-            return Phase.LEAVING
-        return Phase.IDLE if self.session is None else Phase.STARTING
+            return ExecutorPhase.LEAVING
+        return ExecutorPhase.IDLE if self.session is None else ExecutorPhase.STARTING
 
     @property
     def comes_free(self) -> bool:
         """Whether its room may be promised: it is idle, ends, or is being evicted."""
         phase = self.phase
-        return phase in (Phase.IDLE, Phase.ENDING) or (phase is Phase.LEAVING and self.eviction is not None)
+        return phase in (ExecutorPhase.IDLE, ExecutorPhase.ENDING) or (
+            phase is ExecutorPhase.LEAVING and self.eviction is not None
+        )
 
     @property
     def takes_tasks(self) -> bool:
         """Whether it gets tasks."""
-        return self.phase in (Phase.BUSY, Phase.VACANT) and not self.yielding
+        return self.phase in (ExecutorPhase.BUSY, ExecutorPhase.VACANT) and not self.yielding
 
     def view(self) -> ExecutorView:
         """Return its frozen value for the cycle."""
@@ -317,7 +319,7 @@ class State:
     executors: dict[str, ExecutorRecord] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     marks: dict[str, PutNode] = field(default_factory=dict)
-    allocator: Allocator = field(default_factory=lambda: Allocator(Fleet(())))
+    allocator: FleetAllocator = field(default_factory=lambda: FleetAllocator(Fleet(())))
     promises: dict[str, Promise] = field(default_factory=dict)
     epoch: int = 0
     claims: int = 0
@@ -411,7 +413,7 @@ class State:
         )
 
 
-def setup_key(session: Session) -> str:
+def setup_key(session: SessionInfo) -> str:
     """Equal keys: workers of these sessions are interchangeable within one application."""
     setup = session.spec.setup
     parts = (setup.python, setup.working_directory, sorted(setup.environment.items()))

@@ -22,7 +22,7 @@ from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.quota import Quota
 from ullage.model.request import ResourceRequirement
-from ullage.model.session import Session
+from ullage.model.session import SessionInfo
 from ullage.model.task import TaskResult
 
 
@@ -72,7 +72,7 @@ class PutNode:
 class PutSession:
     """Insert or replace a session."""
 
-    session: Session
+    session: SessionInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +299,7 @@ class StoredSubmission:
 class StoredSession:
     """A session with what a restart needs to go on."""
 
-    session: Session
+    session: SessionInfo
     counts: dict[str, int]
     last_sequence: int
     tasks: tuple[StoredTask, ...]

@@ -20,7 +20,7 @@ MOST = 5
 _SLICE = re.compile(r"\[[^\]]*\]$")
 
 
-class Holder(NamedTuple):
+class PodCards(NamedTuple):
     """A pod that is not terminating: its uid, its node, and the cards that it was given."""
 
     uid: str
@@ -46,7 +46,7 @@ class VanishedCards:
         self._named: Counter[str] = Counter()
 
     def look(
-        self, now: float, holders: Iterable[Holder], cards: Collection[str], speaking: Collection[str]
+        self, now: float, holders: Iterable[PodCards], cards: Collection[str], speaking: Collection[str]
     ) -> Vanished:
         """Run one round at `now` (seconds). `cards` exist on some node; `speaking` are the nodes that report theirs."""
         self._began = now if self._began is None else self._began

@@ -30,7 +30,7 @@ Result = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TraceSource:
     """The files of a trace, or with `nodes` None the events of a server; `first` keeps the earliest tasks only."""
 
     nodes: Path | None
@@ -63,10 +63,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ReplayCell:
     """What to run. Without `turn` it is the inflation experiment, else churn with this turn."""
 
-    source: Source
+    source: TraceSource
     policy: str
     seed: int
     turn: Turn | None = None
@@ -102,7 +102,7 @@ class Cell:
 
 
 @lru_cache(maxsize=2)
-def _load(source: Source) -> Trace:
+def _load(source: TraceSource) -> Trace:
     """Return all cells, those of one trace together, so that each process reads it about once."""
     return source.load()
 
@@ -130,7 +130,7 @@ class Cells:
         self._folder = folder / "cells"
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, cell: Cell) -> Result | None:
+    def get(self, cell: ReplayCell) -> Result | None:
         """Return a cell that was finished before."""
         try:
             found: Result = json.loads(self._file(cell.key()).read_bytes())
@@ -150,7 +150,7 @@ class Cells:
 
 
 def run_cells(
-    cells: Sequence[Cell],
+    cells: Sequence[ReplayCell],
     folder: Path,
     processes: int,
     finished: Callable[[Result, bool], None],
@@ -166,7 +166,7 @@ def run_cells(
 
     """
     kept = Cells(folder)
-    results: dict[Cell, Result] = {}
+    results: dict[ReplayCell, Result] = {}
     for cell in cells:
         found = kept.get(cell)
         if found is not None:
@@ -180,7 +180,9 @@ def run_cells(
     return [results[cell] for cell in cells]
 
 
-def _run(cells: Sequence[Cell], processes: int, prepare: Callable[[], object]) -> Iterator[tuple[Cell, Result]]:
+def _run(
+    cells: Sequence[ReplayCell], processes: int, prepare: Callable[[], object]
+) -> Iterator[tuple[ReplayCell, Result]]:
     if processes <= 1:
         yield from ((cell, cell.run()) for cell in cells)
         return
@@ -188,7 +190,7 @@ def _run(cells: Sequence[Cell], processes: int, prepare: Callable[[], object]) -
     try:
         before = pthread_sigmask(SIG_BLOCK, {SIGINT})  # the processes inherit this: Ctrl-C is for this one to hear
         try:
-            running: dict[Future[Result], Cell] = {pool.submit(Cell.run, cell): cell for cell in cells}
+            running: dict[Future[Result], ReplayCell] = {pool.submit(ReplayCell.run, cell): cell for cell in cells}
         finally:
             pthread_sigmask(SIG_SETMASK, before)
         for future in as_completed(running):

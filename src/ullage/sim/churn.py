@@ -13,11 +13,11 @@ from ullage.core.sharing.shares import dominant_share
 from ullage.core.strategies.workload import Workload, typical_workload
 from ullage.model.error import InvalidRequest
 from ullage.sim.arrivals import shuffled
-from ullage.sim.fairness import Fairness, Job, WaitingQueues, fairness_of, mean_jct
+from ullage.sim.fairness import Fairness, FairnessJob, WaitingQueues, fairness_of, mean_jct
 from ullage.sim.inflation import capacity_milli
 from ullage.sim.placing import Placing
 from ullage.sim.rows import CODE
-from ullage.sim.trace import Kind, Trace, kind_of
+from ullage.sim.trace import Trace, TraceKind, kind_of
 from ullage.sim.waiting import Group, Turn, Waiting
 
 SAMPLES = 200
@@ -25,7 +25,7 @@ SAMPLES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class ChurnWaits:
     """Seconds from arrival to start, over tasks that started."""
 
     mean_s: float
@@ -50,7 +50,7 @@ class Churned:
     fragmentation: list[float]
     mean_allocation: float
     mean_fragmentation: float
-    waits: Waits
+    waits: ChurnWaits
     mean_jct_s: float
     fairness: Fairness
     started: int
@@ -190,7 +190,7 @@ class _Churn:
     def _result(self) -> Churned:
         shares = {group: dominant_share(amount, self._total) for group, amount in self._amounts.items()}
         jobs = [
-            Job(self._arrivals[n], finish - self._started[n], finish, shares[self._groups[n]])
+            FairnessJob(self._arrivals[n], finish - self._started[n], finish, shares[self._groups[n]])
             for n, finish in self._finished.items()
         ]
         left = (self._tasks[n] for n in self._waiting.left())
@@ -206,13 +206,13 @@ class _Churn:
             mean_jct(jobs),
             fairness_of(jobs, self._queues),
             len(self._started),
-            {kind: never[kind] for kind in Kind},
+            {kind: never[kind] for kind in TraceKind},
             self._now,
         )
 
 
-def waits_of(waits_s: list[float]) -> Waits:
+def waits_of(waits_s: list[float]) -> ChurnWaits:
     """Return the distribution of waiting times; zeros if nothing started."""
     found = np.array(waits_s or [0.0])
     p50, p95, p99 = np.percentile(found, (50, 95, 99)).tolist()
-    return Waits(float(found.mean()), p50, p95, p99, float(found.max()))
+    return ChurnWaits(float(found.mean()), p50, p95, p99, float(found.max()))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 Column = npt.NDArray[np.float64]
 
 
-class Job(NamedTuple):
+class FairnessJob(NamedTuple):
     """A job that ended: times in seconds, `share` the dominant share of the whole that it held."""
 
     arrival_s: float
@@ -37,7 +37,7 @@ class Fairness:
     gap: float
 
 
-def finish_time_rho(jobs: Sequence[Job]) -> Column:
+def finish_time_rho(jobs: Sequence[FairnessJob]) -> Column:
     """Finish-time fairness per job: its time from arrival to finish over that on its own part of the cluster.
 
     That part is one of N, where N is the mean number of jobs in the system while it was there; a job of a
@@ -93,12 +93,12 @@ class WaitingQueues:
         return self._gap / self._time if self._time else 0.0
 
 
-def mean_jct(jobs: Sequence[Job]) -> float:
+def mean_jct(jobs: Sequence[FairnessJob]) -> float:
     """Mean seconds from arrival to end; 0 without jobs."""
     return sum(job.finish_s - job.arrival_s for job in jobs) / len(jobs) if jobs else 0.0
 
 
-def fairness_of(jobs: Sequence[Job], queues: WaitingQueues) -> Fairness:
+def fairness_of(jobs: Sequence[FairnessJob], queues: WaitingQueues) -> Fairness:
     """Return all measures together."""
     rho = finish_time_rho(jobs)
     if not len(rho):

@@ -17,7 +17,7 @@ from ullage.model.queue import MAX_WEIGHT, ROOT, Queue
 from ullage.model.request import MAX_CARDS
 from ullage.sim import openb, philly, spot
 from ullage.sim.rows import CODE, Row, columns_of, invalid_trace, read_rows
-from ullage.sim.trace import UNLIMITED, Task
+from ullage.sim.trace import UNLIMITED, TraceTask
 
 T = TypeVar("T")
 Readers = Mapping[tuple[str, ...], Callable[[Row], T]]
@@ -48,7 +48,7 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
     return tuple(nodes.values())
 
 
-def read_tasks(path: Path) -> tuple[Task, ...]:
+def read_tasks(path: Path) -> tuple[TraceTask, ...]:
     """Return what arrived: a pod list of openb, the jobs of Philly, or requests in the format of Ullage.
 
     Raises:
@@ -117,12 +117,12 @@ def _read_queue(row: Row) -> tuple[Queue, int]:
     return Queue(name, parent, row.count("weight", 1, maximum=MAX_WEIGHT)), row.integer("priority", 0)
 
 
-def _read_task(row: Row) -> Task:
+def _read_task(row: Row) -> TraceTask:
     """Return a request in the format of Ullage."""
     units = row.count("count", 1, maximum=_MAX_UNITS)
     if not units:
         raise row.bad("count", "1 unit or more is needed")
-    return Task(
+    return TraceTask(
         row.text("name", str(row.line)),
         row.requirement("request"),
         row.seconds("arrival_s") or 0.0,

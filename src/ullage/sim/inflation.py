@@ -18,7 +18,7 @@ from ullage.model.resources import MILLI
 from ullage.sim.arrivals import UNTIL_PERCENT, inflate, shuffled
 from ullage.sim.placing import NOT_PLACED, Placing
 from ullage.sim.rows import CODE
-from ullage.sim.trace import Kind, Numbers, Trace, kind_of
+from ullage.sim.trace import Numbers, Trace, TraceKind, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def run_inflation(trace: Trace, policy: str, seed: int) -> Inflated:
     return Inflated(
         _by_percent(arrived, allocated),
         fragmentation,
-        {kind: _count_by_percent(arrived, failed & (kinds == kind)) for kind in Kind},
-        {kind: int((kinds == kind).sum()) for kind in Kind},
+        {kind: _count_by_percent(arrived, failed & (kinds == kind)) for kind in TraceKind},
+        {kind: int((kinds == kind).sum()) for kind in TraceKind},
     )
 
 

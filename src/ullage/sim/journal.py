@@ -21,7 +21,7 @@ from ullage.model.part import Isolation
 from ullage.model.quantity import parse_decimal
 from ullage.model.request import ResourceRequirement
 from ullage.sim.rows import CODE
-from ullage.sim.trace import UNLIMITED, Task, Trace
+from ullage.sim.trace import UNLIMITED, Trace, TraceTask
 
 _PPM_PER_MILLI = 1000
 _MOST_CORES_PPM = 10**15
@@ -80,10 +80,10 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._nodes: dict[str, Node] = {}
-        self._sessions: dict[str, Task] = {}
-        self._open: dict[str, tuple[Task, Placed]] = {}
+        self._sessions: dict[str, TraceTask] = {}
+        self._open: dict[str, tuple[TraceTask, Placed]] = {}
         self._executors: set[str] = set()
-        self._done: list[tuple[Task, Placed]] = []
+        self._done: list[tuple[TraceTask, Placed]] = []
         self._now = 0.0
 
     def take(self, event: Event) -> None:
@@ -137,14 +137,14 @@ class _Reader:
         name = data["node"]
         self._nodes[name] = Node(name, data["cpu_milli"], data["memory_bytes"], cards, max_executors=UNLIMITED)
 
-    def _task(self, name: str, data: Event, queue: str | None) -> Task:
+    def _task(self, name: str, data: Event, queue: str | None) -> TraceTask:
         try:
             asked = _requirement(data["resreq"])
         except UllageError as error:
             raise InvalidRequest(f"{self._path}, {name}: {error.message}", code=CODE) from None
-        return Task(name, asked, queue=queue or "default", priority=int(data.get("priority") or 0))
+        return TraceTask(name, asked, queue=queue or "default", priority=int(data.get("priority") or 0))
 
-    def _begin(self, task: Task, data: Event) -> None:
+    def _begin(self, task: TraceTask, data: Event) -> None:
         asked_at = data.get("asked_at")
         arrival = self._now if asked_at is None else min(float(asked_at), self._now)
         gpus = tuple((data.get("gpus") or "").split())
@@ -158,7 +158,7 @@ class _Reader:
             self._done.append((replace(task, duration_s=self._now - placed.start_s), placed))
 
 
-def _partitioned(task: Task) -> bool:
+def _partitioned(task: TraceTask) -> bool:
     """Slices of hardware are left out: where one lay on its card is not in the events."""
     return task.requirement.cards.isolation is Isolation.PARTITIONED
 

@@ -9,7 +9,7 @@ from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.sim.cards import cards_of
 from ullage.sim.rows import Row
-from ullage.sim.trace import UNLIMITED, Task
+from ullage.sim.trace import UNLIMITED, TraceTask
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 TASK_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -30,7 +30,7 @@ def read_node(row: Row) -> Node:
     )
 
 
-def read_task(row: Row) -> Task:
+def read_task(row: Row) -> TraceTask:
     """Return a line of a pod list; a share is a fraction of a card's compute and of its vram."""
     count = row.count("num_gpu", maximum=MAX_CARDS)
     share = row.count("gpu_milli", maximum=MILLI)
@@ -50,7 +50,7 @@ def read_task(row: Row) -> Task:
         part,
         cards,
     )
-    return Task(row.text("name"), asked, row.seconds("creation_time") or 0.0, _duration_s(row))
+    return TraceTask(row.text("name"), asked, row.seconds("creation_time") or 0.0, _duration_s(row))
 
 
 def _duration_s(row: Row) -> float | None:

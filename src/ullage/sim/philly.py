@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from ullage.model.request import ResourceRequirement
 from ullage.sim.rows import Row
-from ullage.sim.trace import Task
+from ullage.sim.trace import TraceTask
 
 TASK_COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 
@@ -14,7 +14,7 @@ _CARDS_PER_NODE = 8
 _MOST = 1 << 16
 
 
-def read_task(row: Row) -> Task:
+def read_task(row: Row) -> TraceTask:
     """Return a line of the list: a gang of equal units of at most 8 whole cards; the virtual cluster is its queue.
 
     Cores and memory are not in the trace and not asked. The arrival is in seconds since 1970.
@@ -31,4 +31,4 @@ def read_task(row: Row) -> Task:
         raise row.bad("duration", "write seconds such as 66.0")
     each = max(n for n in range(1, _CARDS_PER_NODE + 1) if cards % n == 0)
     asked = ResourceRequirement(gpu_count=each)
-    return Task(str(row.line), asked, arrival.timestamp(), duration_s, row.text("cluster"), units=cards // each)
+    return TraceTask(str(row.line), asked, arrival.timestamp(), duration_s, row.text("cluster"), units=cards // each)

@@ -10,11 +10,11 @@ from ullage.core.sharing.shares import dominant_share
 from ullage.core.strategies.workload import typical_workload
 from ullage.model.resources import Resources
 from ullage.sim.churn import Churned, Samples, waits_of
-from ullage.sim.fairness import Job, WaitingQueues, fairness_of, mean_jct
+from ullage.sim.fairness import FairnessJob, WaitingQueues, fairness_of, mean_jct
 from ullage.sim.inflation import capacity_milli
 from ullage.sim.journal import History
 from ullage.sim.placing import Placing
-from ullage.sim.trace import Kind
+from ullage.sim.trace import TraceKind
 
 _NO_CHOICE = "best-fit"
 """`Placing` wants a policy; nothing is placed by it here."""
@@ -73,7 +73,7 @@ def run_recorded(history: History) -> Churned:
     samples.advance(float("inf"))
 
     jobs = [
-        Job(
+        FairnessJob(
             task.arrival_s - first,
             task.duration_s or 0.0,
             ends[n] - first,
@@ -91,6 +91,6 @@ def run_recorded(history: History) -> Churned:
         mean_jct(jobs),
         fairness_of(jobs, queues),
         len(trace.tasks),
-        dict.fromkeys(Kind, 0),
+        dict.fromkeys(TraceKind, 0),
         max(ends) - first,
     )

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ullage.model.error import invalid
-from ullage.sim.cells import Cell, Result, Source, run_cells
+from ullage.sim.cells import ReplayCell, Result, TraceSource, run_cells
 from ullage.sim.journal import read_history
 from ullage.sim.placing import policy_named
 from ullage.sim.published import Curves, read_curves
 from ullage.sim.recorded import run_recorded
 from ullage.sim.report import write_report
-from ullage.sim.summary import Table, churn_charts, churn_tables, inflation_charts, inflation_tables
+from ullage.sim.summary import SummaryTable, churn_charts, churn_tables, inflation_charts, inflation_tables
 from ullage.sim.waiting import Turn
 
 AS_IT_HAPPENED = "as it happened"
@@ -28,18 +28,18 @@ class Replay:
     curves by the field they are of (`allocation`, `fragmentation`).
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[TraceSource, ...]
     policies: tuple[str, ...]
     seeds: tuple[int, ...]
     turns: tuple[Turn, ...] = ()
     against: str | None = None
     published: dict[str, Path] = field(default_factory=dict)
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[ReplayCell]:
         """Return all of them; those of one trace stand together."""
         turns = self.turns or (None,)
         return [
-            Cell(source, policy, seed, turn)
+            ReplayCell(source, policy, seed, turn)
             for source in self.sources
             for policy in self.policies
             for turn in turns
@@ -65,10 +65,10 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """What was found, and whether PNG plots were written."""
 
-    tables: list[Table]
+    tables: list[SummaryTable]
     plotted: bool
 
 
@@ -78,7 +78,7 @@ def run_replay(
     processes: int,
     finished: Callable[[Result, bool], None],
     prepare: Callable[[], object],
-) -> Outcome:
+) -> ReplayOutcome:
     """Run what the folder does not hold yet, and write the report there.
 
     `prepare` is called first, in every process that runs a part: it registers strategies from outside.
@@ -95,10 +95,10 @@ def run_replay(
         tables, charts = churn_tables(results), churn_charts(results)
     else:
         tables, charts = inflation_tables(results, replay.against, published), inflation_charts(results)
-    return Outcome(tables, write_report(folder, results, tables, charts))
+    return ReplayOutcome(tables, write_report(folder, results, tables, charts))
 
 
-def _happened(source: Source) -> Result:
+def _happened(source: TraceSource) -> Result:
     """Return what a server did itself, to compare with what policies would have done."""
     recorded = run_recorded(read_history(source.tasks))
     mode = {"mode": "recorded", "trace": source.name, "policy": AS_IT_HAPPENED, "seed": 0, "turn": None}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ullage.sim.cells import Result, write_results
 from ullage.sim.chart import COLOURS, draw
-from ullage.sim.summary import Chart, Table
+from ullage.sim.summary import Chart, SummaryTable
 
 _STYLE = """\
 body{font:15px/1.5 system-ui,sans-serif;color:#1c1c1c;background:#fff;max-width:72rem;margin:2rem auto;padding:0 1rem}
@@ -20,7 +20,9 @@ th:nth-child(-n+2),td:nth-child(-n+2){text-align:left}
 figure{margin:0 0 2rem}svg{max-width:100%;height:auto}.scroll{overflow-x:auto}"""
 
 
-def write_report(folder: Path, results: Sequence[Result], tables: Sequence[Table], charts: Sequence[Chart]) -> bool:
+def write_report(
+    folder: Path, results: Sequence[Result], tables: Sequence[SummaryTable], charts: Sequence[Chart]
+) -> bool:
     """Write everything; False if there are no PNG plots because matplotlib is not installed."""
     write_results(results, folder / "results.jsonl")
     (folder / "table.md").write_text("\n".join(map(_markdown, tables)))
@@ -32,20 +34,20 @@ def write_report(folder: Path, results: Sequence[Result], tables: Sequence[Table
     return True
 
 
-def _markdown(table: Table) -> str:
+def _markdown(table: SummaryTable) -> str:
     lines = (table.titles, tuple("---" for _ in table.titles), *table.rows)
     rows = "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
     return f"## {table.title}\n\n{table.says}\n\n{rows}\n"
 
 
-def _page(tables: Sequence[Table], charts: Sequence[Chart]) -> str:
+def _page(tables: Sequence[SummaryTable], charts: Sequence[Chart]) -> str:
     figures = "".join(f"<figure>{draw(chart)}</figure>\n" for chart in charts)
     parts = "".join(map(_html, tables))
     head = f'<meta charset="utf-8"><title>Ullage replay</title><style>{_STYLE}</style>'
     return f'<!doctype html><html lang="en"><head>{head}</head><body><h1>Replay</h1>\n{figures}{parts}</body></html>\n'
 
 
-def _html(table: Table) -> str:
+def _html(table: SummaryTable) -> str:
     def line(cells: Sequence[str], tag: str) -> str:
         return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>\n"
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ullage.sim.arrivals import UNTIL_PERCENT
 from ullage.sim.cells import Result
 from ullage.sim.published import Curves, curve_of
-from ullage.sim.trace import Kind
+from ullage.sim.trace import TraceKind
 
 LOADS = (80, 90, 95, 100, 110, 130)
 """Percent of arrived load at which tables tell the curves."""
@@ -24,7 +24,7 @@ _TIED = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SummaryTable:
     """A title, a sentence of what its numbers are, and cells."""
 
     title: str
@@ -77,14 +77,16 @@ def _matrix(runs: Sequence[Result], field: str) -> npt.NDArray[np.float64]:
 # --- inflation ---
 
 
-def inflation_tables(results: Sequence[Result], against: str | None, published: dict[str, Curves]) -> list[Table]:
+def inflation_tables(
+    results: Sequence[Result], against: str | None, published: dict[str, Curves]
+) -> list[SummaryTable]:
     """Allocation and fragmentation at some loads, failures by kind, and comparisons where they are asked.
 
     `published` holds curves by the field they are of.
     """
     groups = _groups(results)
     tables = [
-        Table(
+        SummaryTable(
             f"{field.capitalize()} by arrived load",
             f"{says}; mean over the seeds, and the standard deviation at {UNTIL_PERCENT} %.",
             ("trace", "policy", "seeds", *(f"{load} %" for load in LOADS), "s.d."),
@@ -106,25 +108,25 @@ def _at_loads(curves: npt.NDArray[np.float64]) -> tuple[str, ...]:
     return (*(f"{means[load]:.2f}" for load in LOADS), f"{curves[:, UNTIL_PERCENT].std():.2f}")
 
 
-def _failures(groups: Groups) -> Table:
+def _failures(groups: Groups) -> SummaryTable:
     def cells(runs: Sequence[Result]) -> list[str]:
-        counts = [(_mean(runs, "failed", kind), _mean(runs, "arrived", kind)) for kind in Kind]
+        counts = [(_mean(runs, "failed", kind), _mean(runs, "arrived", kind)) for kind in TraceKind]
         return [f"{failed:.0f} of {arrived:.0f}" for failed, arrived in counts]
 
-    return Table(
+    return SummaryTable(
         "Tasks that found no room, by kind",
         f"Of those that arrived until {UNTIL_PERCENT} % of load; mean over the seeds.",
-        ("trace", "policy", *Kind),
+        ("trace", "policy", *TraceKind),
         tuple((*key, *cells(runs)) for key, runs in groups.items()),
     )
 
 
-def _mean(runs: Sequence[Result], field: str, kind: Kind) -> float:
+def _mean(runs: Sequence[Result], field: str, kind: TraceKind) -> float:
     counts = [run[field][kind] for run in runs]
     return float(np.mean([count[-1] if isinstance(count, list) else count for count in counts]))
 
 
-def _gains(groups: Groups, against: str) -> Table:
+def _gains(groups: Groups, against: str) -> SummaryTable:
     rows = []
     for (trace, policy), runs in groups.items():
         base = {run["seed"]: run for run in groups.get((trace, against), ())}
@@ -137,7 +139,7 @@ def _gains(groups: Groups, against: str) -> Table:
         worst = "none below" if later.min() > -_TIED else f"{later.min():+.2f}"
         at = "-" if later.min() > -_TIED else f"{load + _COMPARED_FROM} %, seed {paired[int(seed)]['seed']}"
         rows.append((trace, policy, *(f"{gains[:, load].mean():+.2f}" for load in LOADS), worst, at))
-    return Table(
+    return SummaryTable(
         f"Allocation against {against}",
         f"Same arrivals and node order, seed by seed: mean difference in points, and the worst from "
         f"{_COMPARED_FROM} % of load on.",
@@ -146,7 +148,7 @@ def _gains(groups: Groups, against: str) -> Table:
     )
 
 
-def _differences(groups: Groups, field: str, curves: Curves) -> Table | None:
+def _differences(groups: Groups, field: str, curves: Curves) -> SummaryTable | None:
     rows = []
     for (trace, policy), runs in groups.items():
         published = curve_of(curves, trace, policy)
@@ -156,7 +158,7 @@ def _differences(groups: Groups, field: str, curves: Curves) -> Table | None:
             rows.append((trace, policy, *shown, f"{max(abs(off[load]) for load in LOADS):.2f}"))
     if not rows:
         return None
-    return Table(
+    return SummaryTable(
         f"{field.capitalize()} less the published mean",
         "Difference of the means over the seeds, in points.",
         ("trace", "policy", *(f"{load} %" for load in LOADS), "largest"),
@@ -190,17 +192,17 @@ def _series(name: str, x: Sequence[float], curves: npt.NDArray[np.float64]) -> S
 # --- churn ---
 
 
-def churn_tables(results: Sequence[Result]) -> list[Table]:
+def churn_tables(results: Sequence[Result]) -> list[SummaryTable]:
     """Use of the cards and waiting times, and fairness."""
     groups = _groups(results)
     return [
-        Table(
+        SummaryTable(
             "Use and waiting",
             "Percent of all cards, mean over time; seconds from arrival to end (JCT) and to start; mean over seeds.",
             ("trace", "policy", "seeds", "allocated", "fragmented", "mean JCT", "mean wait", *_QUANTILES, "never"),
             tuple((*key, str(len(runs)), *_use(runs)) for key, runs in groups.items()),
         ),
-        Table(
+        SummaryTable(
             "Fairness over time",
             "Finish-time fairness rho (worst, 90th percentile, mean, percent of jobs above 1), Jain's index and the gap"
             " between dominant shares of queues that wait.",

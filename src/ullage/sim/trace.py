@@ -19,7 +19,7 @@ UNLIMITED = 1 << 30
 """Allocations that a node of a trace may hold: traces say nothing of such a limit."""
 
 
-class Kind(StrEnum):
+class TraceKind(StrEnum):
     """What a task asks of cards: none, a part, one whole, or several."""
 
     CPU_ONLY = "cpu-only"
@@ -28,17 +28,17 @@ class Kind(StrEnum):
     WIDE = "wide"
 
 
-def kind_of(asked: ResourceRequirement, units: int = 1) -> Kind:
+def kind_of(asked: ResourceRequirement, units: int = 1) -> TraceKind:
     """Return the kind of a task of so many units of a requirement."""
     if not asked.gpu_count:
-        return Kind.CPU_ONLY
+        return TraceKind.CPU_ONLY
     if not asked.whole:
-        return Kind.SHARE
-    return Kind.WIDE if units * asked.gpu_count > 1 else Kind.ONE
+        return TraceKind.SHARE
+    return TraceKind.WIDE if units * asked.gpu_count > 1 else TraceKind.ONE
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TraceTask:
     """One arrival: `units` of a requirement that start together, for `duration_s` (None: it never ends)."""
 
     name: str
@@ -56,7 +56,7 @@ class Trace:
 
     name: str
     nodes: tuple[Node, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[TraceTask, ...]
     queues: tuple[Queue, ...] = ()
 
     @cached_property

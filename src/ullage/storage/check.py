@@ -21,7 +21,7 @@ from ullage.storage.failure import (
 )
 from ullage.storage.others import counted_commits, is_sound, open_to_read, with_merged_commits
 from ullage.storage.schema import REVISION_TABLE, known_revisions
-from ullage.storage.wal import START, Log, file_sums, log_path, read_log
+from ullage.storage.wal import START, WriteAheadLog, file_sums, log_path, read_log
 from ullage.storage.witness import Testimony, read_witness, witness_path
 
 _MAGIC = b"SQLite format 3\0"
@@ -88,7 +88,7 @@ def _start(path: Path) -> bytes:
         return b""
 
 
-def _compare(path: Path, testimony: Testimony, log: Log) -> Testimony:
+def _compare(path: Path, testimony: Testimony, log: WriteAheadLog) -> Testimony:
     """Compare what SQLite would read with what was written last. Return the witness of what SQLite reads."""
     bad = bad_pages(path, testimony, log)
     findings = "; ".join(_findings(testimony, log, bad))
@@ -105,7 +105,7 @@ def _compare(path: Path, testimony: Testimony, log: Log) -> Testimony:
     return merged
 
 
-def _findings(testimony: Testimony, log: Log, bad: list[int]) -> Iterator[str]:
+def _findings(testimony: Testimony, log: WriteAheadLog, bad: list[int]) -> Iterator[str]:
     if not log.follows(testimony.position):
         same = log.salts == testimony.position.salts
         changed = f"changed or cut off{missing_commits(testimony, log)}" if same else "of another time"
@@ -117,14 +117,14 @@ def _findings(testimony: Testimony, log: Log, bad: list[int]) -> Iterator[str]:
             yield f"its witness has a damaged record at byte {testimony.bad_at}"
 
 
-def missing_commits(testimony: Testimony, log: Log) -> str:
+def missing_commits(testimony: Testimony, log: WriteAheadLog) -> str:
     """Name the acknowledged commits that the log has no more."""
     whole = max((each.position.end for each in log.commits), default=0)
     lost = [number for number, at in testimony.seen if at.salts == log.salts and at.end > whole]
     return f": commits {min(lost)} to {max(lost)} are not whole" if lost else ""
 
 
-def bad_pages(path: Path, testimony: Testimony, log: Log) -> list[int]:
+def bad_pages(path: Path, testimony: Testimony, log: WriteAheadLog) -> list[int]:
     """Return the numbers of pages that SQLite would read in the file, and that differ from their sums there."""
     with path.open("rb") as file:
         found = file_sums(file, testimony.page_bytes)

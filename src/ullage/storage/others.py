@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ullage.storage.turned import turn_back
-from ullage.storage.wal import Log, file_sums
+from ullage.storage.wal import WriteAheadLog, file_sums
 from ullage.storage.witness import Testimony
 
 
@@ -40,7 +40,7 @@ def fault(connection: sqlite3.Connection) -> str:
     return "" if broken is None else f"a row of {broken[0]} refers to one that is missing"
 
 
-def is_sound(path: Path, testimony: Testimony, log: Log, bad: list[int]) -> bool:
+def is_sound(path: Path, testimony: Testimony, log: WriteAheadLog, bad: list[int]) -> bool:
     """Return whether SQLite reads a whole database with all acknowledged records, though page sums differ."""
     if (log.salts == testimony.position.salts and not log.follows(testimony.position)) or _one_bit_turned(
         path, testimony, bad
@@ -53,7 +53,7 @@ def is_sound(path: Path, testimony: Testimony, log: Log, bad: list[int]) -> bool
             return False
 
 
-def with_merged_commits(path: Path, testimony: Testimony, log: Log) -> Testimony | None:
+def with_merged_commits(path: Path, testimony: Testimony, log: WriteAheadLog) -> Testimony | None:
     """Return the witness with commits that it lacks, if the log that had them was brought into a sound file."""
     if log.salts == testimony.position.salts:
         return None

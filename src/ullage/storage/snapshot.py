@@ -13,7 +13,7 @@ from ullage.model.allocation import Allocation
 from ullage.model.application import Application
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
-from ullage.model.session import Session
+from ullage.model.session import SessionInfo
 from ullage.model.task import TaskState
 from ullage.service.store_port import (
     PutExecutor,
@@ -77,7 +77,7 @@ def _read_sessions(connection: Connection) -> tuple[StoredSession, ...]:
     for number, value, data in connection.execute(
         select(source.c.number, source.c.value, source.c.common_data).order_by(source.c.number)
     ):
-        session = msgspec.json.decode(value, type=Session)
+        session = msgspec.json.decode(value, type=SessionInfo)
         pending = tasks.get(number, [])
         found.append(
             StoredSession(

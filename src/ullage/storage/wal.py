@@ -52,7 +52,7 @@ class Appended:
 
 
 @dataclass(slots=True)
-class Log:
+class WriteAheadLog:
     """A log that was read: the commits that SQLite believes after a known position, and whether that one is whole.
 
     `pages` are those of the whole log up to the last believed commit. `torn_bytes` follow it in the same run.
@@ -126,16 +126,16 @@ def read_appended(descriptor: int, known: Position, page_bytes: int) -> Appended
         offset += used
 
 
-def read_log(path: Path, known: Position = START) -> Log:
+def read_log(path: Path, known: Position = START) -> WriteAheadLog:
     """Read a log as SQLite does when it opens a database; a missing or unreadable header makes it empty."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER_BYTES)
             if not _is_sound(header):
-                return Log()
+                return WriteAheadLog()
             return _Reader(file.fileno(), header).read(known)
     except FileNotFoundError:
-        return Log()
+        return WriteAheadLog()
 
 
 class _Reader:
@@ -147,8 +147,8 @@ class _Reader:
         self._salts = header[16:24]
         self._size = os.fstat(descriptor).st_size
 
-    def read(self, known: Position) -> Log:
-        log = Log(self._salts)
+    def read(self, known: Position) -> WriteAheadLog:
+        log = WriteAheadLog(self._salts)
         position = Position(self._salts, HEADER_BYTES, crc32(self._header))
         seed: tuple[int, int] = struct.unpack_from(">II", self._header, 24)
         if known.salts == self._salts and known.end:
@@ -169,7 +169,7 @@ class _Reader:
             crc = crc32(frame, crc)
         return crc, pages, last
 
-    def _read_rest(self, log: Log, position: Position, seed: tuple[int, int]) -> None:
+    def _read_rest(self, log: WriteAheadLog, position: Position, seed: tuple[int, int]) -> None:
         """Follow the chain of checksums from `position`, as SQLite does."""
         crc, sums = position.crc, {}
         end = position.end

@@ -10,7 +10,7 @@ import msgspec
 
 from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.document import Document
-from ullage.wire.json_patch import Operation
+from ullage.wire.json_patch import PatchOperation
 
 API_VERSION = "admission.k8s.io/v1"
 MAX_BODY = 4 * 2**20
@@ -21,7 +21,7 @@ _MOST_WARNINGS = 4096
 """Characters of one warning, and of all, that an API server shows."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ObjectKind(msgspec.Struct, frozen=True):
     """The kind of the object."""
 
     kind: str = ""
@@ -40,7 +40,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
 
     uid: str
     operation: str
-    kind: Kind = Kind()
+    kind: ObjectKind = ObjectKind()
     sub_resource: str = ""
     namespace: str = ""
     name: str = ""
@@ -74,7 +74,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
             raise invalid("request.object.metadata", metadata, "a mapping is needed")
         return {**self.object, "metadata": {**metadata, "namespace": self.namespace or metadata.get("namespace")}}
 
-    def allow(self, patch: Iterable[Operation] = (), warnings: Iterable[str] = ()) -> bytes:
+    def allow(self, patch: Iterable[PatchOperation] = (), warnings: Iterable[str] = ()) -> bytes:
         """Return the response that admits the object, changed by a patch."""
         operations = list(patch)
         if not operations:

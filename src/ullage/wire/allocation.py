@@ -101,7 +101,7 @@ class QuotaSingle(Schema, frozen=True, kw_only=True):
     default_limits: PartMap | None = None
 
 
-class PutQuota(Schema, frozen=True, kw_only=True):
+class PutQuotaBody(Schema, frozen=True, kw_only=True):
     """The whole quota of a namespace; an omitted cap is unlimited, 0 allows nothing. Amounts as in requests."""
 
     total: QuotaTotal = QuotaTotal()

@@ -106,7 +106,7 @@ class SubmitTasks(Schema, frozen=True, kw_only=True):
     shared: bytes | None = None
 
 
-class PutApplication(Schema, frozen=True, kw_only=True):
+class PutApplicationBody(Schema, frozen=True, kw_only=True):
     """The whole specification of an application; an omitted field takes its default."""
 
     command: str = ""
@@ -124,7 +124,7 @@ class PutApplication(Schema, frozen=True, kw_only=True):
     enabled: bool = True
 
 
-class PutQueue(Schema, frozen=True, kw_only=True):
+class PutQueueBody(Schema, frozen=True, kw_only=True):
     """The whole specification of a queue. Guarantee and limit are requirement texts."""
 
     parent: str = ROOT

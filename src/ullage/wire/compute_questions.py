@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from ullage.model.compute import AppKey, ComputeRequirement, Pick
-from ullage.model.compute_answer import Demand
+from ullage.model.compute_answer import AppDemand
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT64, check_amount
 from ullage.wire.gpubinding import read_memory, share_mode_of
@@ -91,7 +91,7 @@ class DemandBody(msgspec.Struct, frozen=True):
     support_multi_cards: bool = msgspec.field(name="supportMultiCards", default=False)
     support_multi_nodes: bool = msgspec.field(name="supportMultiNodes", default=False)
 
-    def demand(self, path: str) -> Demand:
+    def demand(self, path: str) -> AppDemand:
         """Return the demand as a value; `path` is where it stands in the body.
 
         Raises:
@@ -121,7 +121,7 @@ class DemandBody(msgspec.Struct, frozen=True):
             self.support_multi_cards,
             self.support_multi_nodes,
         )
-        return Demand(self.id, AppKey(self.application, self.owner), requirement)
+        return AppDemand(self.id, AppKey(self.application, self.owner), requirement)
 
 
 _UNITS = {
@@ -135,7 +135,7 @@ class PreflightBody(_Question, frozen=True):
 
     demands: list[DemandBody]
 
-    def values(self) -> tuple[Demand, ...]:
+    def values(self) -> tuple[AppDemand, ...]:
         """Return the demands.
 
         Raises:

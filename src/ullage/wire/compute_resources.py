@@ -11,8 +11,8 @@ from ullage.model.binding import supported_modes
 from ullage.model.compute import CPU, BoundCard, ComputeCard, ComputeNode, ComputeRequirement
 from ullage.model.compute_answer import (
     Availability,
-    CardRoom,
     CheckType,
+    ComputeCardRoom,
     Dimension,
     FailedCheck,
     NodePressure,
@@ -66,7 +66,7 @@ class WrittenRequirement(RequirementBody, frozen=True, forbid_unknown_fields=Tru
     """The requirement of an application as a user writes it: an unknown field is an error."""
 
 
-class AllocationBody(_Sparse, frozen=True):
+class ComputeAllocationBody(_Sparse, frozen=True):
     """An application on a card; `state` is present if it was asked to leave."""
 
     app_id: str
@@ -80,7 +80,7 @@ class AllocationBody(_Sparse, frozen=True):
     state: str = ""
 
 
-class DeviceBody(_Body, frozen=True):
+class ComputeDeviceBody(_Body, frozen=True):
     """A card; `available` is the amount that one more application could get of it."""
 
     id: str
@@ -92,20 +92,20 @@ class DeviceBody(_Body, frozen=True):
     health: str
     support_type: str
     available_support_types: list[str]
-    bindings: list[AllocationBody]
+    bindings: list[ComputeAllocationBody]
 
 
-class NodeBody(_Body, frozen=True):
+class ComputeNodeBody(_Body, frozen=True):
     """A node; older clients read only one type of accelerator."""
 
     node_name: str
     gpu_type: str
     gpu_types: list[str]
     health: str
-    devices: list[DeviceBody]
+    devices: list[ComputeDeviceBody]
 
 
-class RoomBody(_Sparse, frozen=True):
+class ComputeRoomBody(_Sparse, frozen=True):
     """The room of a card for an application."""
 
     node_name: str
@@ -115,7 +115,7 @@ class RoomBody(_Sparse, frozen=True):
     capacity: int
     available: int
     operable: bool
-    bindings: list[AllocationBody]
+    bindings: list[ComputeAllocationBody]
     fit_level: str = ""
 
 
@@ -125,7 +125,7 @@ class NodeRoomBody(_Body, frozen=True):
     node_name: str
     gpu_type: str
     status: str
-    devices: list[RoomBody]
+    devices: list[ComputeRoomBody]
 
 
 class AvailabilityBody(_Sparse, frozen=True):
@@ -169,7 +169,7 @@ class ValidatedBody(_Sparse, frozen=True):
     """The response to a dry run."""
 
     status: str
-    allocations: list[AllocationBody]
+    allocations: list[ComputeAllocationBody]
     availability: AvailabilityBody | None = None
     validation: ValidationBody | None = None
 
@@ -187,7 +187,7 @@ class SwitchBody(_Body, frozen=True):
     """The result of a change of the sharing mode."""
 
     status: str
-    device: DeviceBody
+    device: ComputeDeviceBody
     stopped_apps: list[StoppedBody]
     blocked_apps: list[StoppedBody]
 
@@ -279,10 +279,10 @@ def requirement_of(body: RequirementBody) -> ComputeRequirement:
     )
 
 
-def allocation_bodies(rows: Iterable[BoundCard]) -> list[AllocationBody]:
+def allocation_bodies(rows: Iterable[BoundCard]) -> list[ComputeAllocationBody]:
     """Return the bodies of applications on cards."""
     return [
-        AllocationBody(
+        ComputeAllocationBody(
             row.app_id,
             row.app.name,
             row.app.owner,
@@ -297,9 +297,9 @@ def allocation_bodies(rows: Iterable[BoundCard]) -> list[AllocationBody]:
     ]
 
 
-def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard]) -> DeviceBody:
+def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard]) -> ComputeDeviceBody:
     """Return the body of a card, with the amount that is left of it and its applications."""
-    return DeviceBody(
+    return ComputeDeviceBody(
         card.id,
         card.node,
         card.accelerator,
@@ -313,11 +313,11 @@ def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard]) ->
     )
 
 
-def node_body(node: ComputeNode, devices: list[DeviceBody]) -> NodeBody:
+def node_body(node: ComputeNode, devices: list[ComputeDeviceBody]) -> ComputeNodeBody:
     """Return the body of a node with its cards; the one type that older clients read is that of its cards."""
     kinds = list(node.accelerators)
     only = next((kind for kind in kinds if kind != CPU), next(iter(kinds), ""))
-    return NodeBody(node.name, only, kinds, _yes(node.ready), devices)
+    return ComputeNodeBody(node.name, only, kinds, _yes(node.ready), devices)
 
 
 def availability_body(found: Availability) -> AvailabilityBody:
@@ -345,7 +345,7 @@ def validated_body(
     return ValidatedBody("valid", allocation_bodies(rows), availability_body(availability), validation_body(validation))
 
 
-def switch_body(report: SwitchReport, device: DeviceBody) -> SwitchBody:
+def switch_body(report: SwitchReport, device: ComputeDeviceBody) -> SwitchBody:
     """Return the body of a change of the sharing mode."""
     return SwitchBody(report.status, device, list(_stopped(report.stopped)), list(_stopped(report.blocked)))
 
@@ -357,7 +357,7 @@ def preflight_answer(found: Preflight) -> PreflightAnswer:
     return PreflightAnswer(found.installable, found.failed or "", reason, pressure)
 
 
-def failed_check(found: FailedCheck, device: DeviceBody | None = None) -> Envelope:
+def failed_check(found: FailedCheck, device: ComputeDeviceBody | None = None) -> Envelope:
     """Return the response to a failed check; one of a change of mode includes the card."""
     data: Any
     if found.type is CheckType.MODE:
@@ -378,9 +378,9 @@ def problem_bodies(problems: Iterable[Problem]) -> list[ProblemBody]:
     return [ProblemBody(each.item, each.reason) for each in problems]
 
 
-def _room_body(room: CardRoom) -> RoomBody:
+def _room_body(room: ComputeCardRoom) -> ComputeRoomBody:
     card = room.card
-    return RoomBody(
+    return ComputeRoomBody(
         card.node,
         card.id,
         card.model,

@@ -6,7 +6,7 @@ from ullage.wire.allocation import AllocationBody, CreateAllocation
 from ullage.wire.api import Schema, View
 
 
-class PutGang(Schema, frozen=True, kw_only=True):
+class PutGangBody(Schema, frozen=True, kw_only=True):
     """Requests that are placed together, over several nodes if needed; at least `required` of them or none.
 
     Without `required` all are required. A wait longer than `timeout_s` ends in a back-off; 0 waits without end.

@@ -20,7 +20,7 @@ class GpuAppBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     memory: int | None = None
 
 
-class GpuBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class GpuUseBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A card; the last two fields are present where memory is divided. `count` is how many applications it may have."""
 
     node_name: str
@@ -40,11 +40,11 @@ class GpuBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     memory_available: int | None = None
 
 
-def gpu_body(card: ComputeCard, rows: Sequence[BoundCard], available: int, tenants: int) -> GpuBody:
+def gpu_body(card: ComputeCard, rows: Sequence[BoundCard], available: int, tenants: int) -> GpuUseBody:
     """Return a card with its applications, and the amount that one more application could get."""
     sliced = card.share is ShareMode.MEMORY_SLICE
     apps = [GpuAppBody(row.app.name, row.memory_bytes // MIB if sliced else None) for row in rows if not row.draining]
-    return GpuBody(
+    return GpuUseBody(
         card.node,
         card.id,
         card.index,

@@ -11,7 +11,7 @@ from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.document import Document
 
 
-class Operation(msgspec.Struct, frozen=True):
+class PatchOperation(msgspec.Struct, frozen=True):
     """One change: `value` is put at `path`, a JSON pointer; a removal has no value."""
 
     op: str
@@ -19,13 +19,13 @@ class Operation(msgspec.Struct, frozen=True):
     value: Any = msgspec.UNSET
 
 
-class Patch:
+class JsonPatch:
     """Collects changes. A value that the document already has is no change, so that a second run collects none."""
 
     def __init__(self, document: Document) -> None:
         self.document: dict[str, Any] = copy.deepcopy(dict(document))
         """The document as it is after the changes."""
-        self.operations: list[Operation] = []
+        self.operations: list[PatchOperation] = []
 
     def put(self, *path: str | int, value: Any) -> None:
         """Set a value under a key, or at a position of a list; missing mappings on the way are created.
@@ -67,7 +67,7 @@ class Patch:
         inside, last = self._there(path[:-1]), path[-1]
         if inside is not None and self._there(path) is not None:
             del inside[last]
-            self.operations.append(Operation("remove", pointer(*path)))
+            self.operations.append(PatchOperation("remove", pointer(*path)))
 
     def _there(self, path: tuple[str | int, ...]) -> Any:
         """Return the value at a path; None if there is none."""
@@ -98,7 +98,7 @@ class Patch:
         return inside
 
     def _note(self, op: str, path: str, value: Any) -> None:
-        self.operations.append(Operation(op, path, copy.deepcopy(value)))
+        self.operations.append(PatchOperation(op, path, copy.deepcopy(value)))
 
 
 def pointer(*path: str | int) -> str:

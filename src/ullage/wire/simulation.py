@@ -103,7 +103,7 @@ class GpuSchedulerState(msgspec.Struct, frozen=True, kw_only=True):
     is_preemption: bool = msgspec.field(name="IsPreemption", default=False)
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedRoom(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a node has enough of something."""
 
     asked: int
@@ -112,7 +112,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     enough: bool
 
     @classmethod
-    def of(cls, asked: int, free: int, total: int) -> Room:
+    def of(cls, asked: int, free: int, total: int) -> SimulatedRoom:
         """Return the room for `asked` with `free` left; a deficit is 0."""
         free = max(0, free)
         return cls(asked=asked, free=free, total=total, enough=asked <= free)
@@ -122,8 +122,8 @@ class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The verdict on a node apart from its cards; `maxWorkers` null is any number."""
 
     schedulable: bool
-    cpu_milli: Room
-    memory_bytes: Room
+    cpu_milli: SimulatedRoom
+    memory_bytes: SimulatedRoom
     workers: int
     max_workers: int | None
     below_cap: bool

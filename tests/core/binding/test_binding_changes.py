@@ -7,12 +7,12 @@ from tests.bindings import ALONE, GIB, MIB, ROOMY, SLICED, TURNS, a_card, a_node
 
 from ullage.core.binding.migration import migrated
 from ullage.core.binding.preflight import preflight
-from ullage.core.binding.rows import Change, Ledger, applied, bound, drained, released
+from ullage.core.binding.rows import Ledger, LedgerChange, applied, bound, drained, released
 from ullage.core.binding.switching import share_of, switched
 from ullage.model.affinity import Expression, Operator
 from ullage.model.binding import Binding, BindingState
-from ullage.model.compute import CPU, AppKey, AppState, OwnerQuota, Pick, Room
-from ullage.model.compute_answer import Demand, Shortage, StoppedApp, SwitchStatus
+from ullage.model.compute import CPU, AppKey, AppState, HostRoom, OwnerQuota, Pick
+from ullage.model.compute_answer import AppDemand, Shortage, StoppedApp, SwitchStatus
 from ullage.model.error import InvalidRequest
 
 CARD = a_card(share=SLICED)
@@ -77,7 +77,7 @@ def test_one_that_cannot_stop_blocks_the_switch_for_all(state):
     report, change = switch(rows, apps=[an_app(), an_app("other", state=state)])
     assert (report.status, report.stopped) == (SwitchStatus.BLOCKED, ())
     assert report.blocked == (StoppedApp(an_app("other").key, state, "stop-operation-not-allowed"),)
-    assert change == Change()
+    assert change == LedgerChange()
 
 
 def test_who_is_stopped_already_or_no_more_there_is_not_stopped():
@@ -90,7 +90,7 @@ def test_who_is_stopped_already_or_no_more_there_is_not_stopped():
 
 
 def demand(name, requirement, owner="alice"):
-    return Demand(name, AppKey(name, owner), requirement)
+    return AppDemand(name, AppKey(name, owner), requirement)
 
 
 def short(view, *demands):
@@ -106,12 +106,12 @@ def test_demands_find_what_those_before_them_left():
 
 
 def test_what_is_short_is_told():
-    view = a_view((a_node(CARD, capacity=Room(10_000, 100 * GIB)),))
+    view = a_view((a_node(CARD, capacity=HostRoom(10_000, 100 * GIB)),))
     assert short(view, demand("a", ask(accelerator="amd"))) == ("a", Shortage.UNSCHEDULABLE)
     assert short(view, demand("a", ask(cpu_milli=9001))) == ("a", Shortage.CLUSTER_PRESSURE)
     two = a_view((*view.by_name.values(), a_node(name="n2", capacity=ROOMY)))
     assert short(two, demand("a", ask(cpu_milli=9001))) == ("a", Shortage.NODE_PRESSURE)
-    asked_for = a_view((replace(view.by_name["n1"], requested=Room(9_500)),))
+    asked_for = a_view((replace(view.by_name["n1"], requested=HostRoom(9_500)),))
     assert short(asked_for, demand("a", ask(cpu_milli=501))) == ("a", Shortage.K8S_REQUEST)
     assert short(asked_for, demand("a", ask(cpu_milli=500))) == (None, None)
 
@@ -125,7 +125,9 @@ def test_an_owner_uses_no_more_than_the_quota_over_all_demands():
 
 
 def test_without_a_card_a_node_is_enough():
-    view = a_view((a_node(name="n1", capacity=Room(1000, 10 * GIB)), a_node(name="n2", capacity=Room(9000, GIB))))
+    view = a_view(
+        (a_node(name="n1", capacity=HostRoom(1000, 10 * GIB)), a_node(name="n2", capacity=HostRoom(9000, GIB)))
+    )
     asked = ask(0, accelerator=CPU, cpu_milli=900, memory_bytes=GIB)
     assert preflight(view, [demand("a", asked)]).installable
     assert short(view, demand("a", asked), demand("b", asked)) == ("b", Shortage.NODE_PRESSURE)

@@ -11,8 +11,8 @@ from ullage.core.binding.placement import place, roomy
 from ullage.core.binding.preflight import preflight
 from ullage.core.binding.rows import rows_of
 from ullage.core.binding.validation import validate
-from ullage.model.compute import AppKey, Pick, Room
-from ullage.model.compute_answer import Demand
+from ullage.model.compute import AppKey, HostRoom, Pick
+from ullage.model.compute_answer import AppDemand
 
 APP = AppKey("new", "alice", "new-alice")
 SIZES = (2000, 3000, 5000, 8000)
@@ -35,7 +35,7 @@ def views(draw):
                 mib = draw(st.integers(1, size // 2)) if share is SLICED else 0
                 was = draw(st.sampled_from((share, share, share, TURNS)))
                 rows.append(a_row(card, f"t{tenant}", mib=mib, share=was, draining=was is not share))
-        nodes.append(a_node(*cards, name=name, used=Room(0, draw(st.sampled_from((0, 0, 250))) * GIB)))
+        nodes.append(a_node(*cards, name=name, used=HostRoom(0, draw(st.sampled_from((0, 0, 250))) * GIB)))
     return a_view(tuple(nodes), tuple(rows), tenants=2)
 
 
@@ -94,7 +94,7 @@ def total(view, asked, found):
 @given(views(), st.lists(requirements, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_placing_one_after_the_other_never_promises_more_than_there_is(view, asked, chance):
     assert overfull(view) == []
-    demands = [Demand(f"a{number}", AppKey(f"a{number}", "alice"), each) for number, each in enumerate(asked)]
+    demands = [AppDemand(f"a{number}", AppKey(f"a{number}", "alice"), each) for number, each in enumerate(asked)]
     result = preflight(view, demands)
     done = dict(result.picks)
     for demand in demands if result.installable else ():

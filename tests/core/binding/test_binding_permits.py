@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.bindings import ALONE, MIB, SLICED, TURNS, a_card
 
-from ullage.core.binding.permit import Bound, Claims, Hindrance, Place, standing
+from ullage.core.binding.permit import BindingClaims, Hindrance, PermittedCard, Place, standing
 from ullage.model.binding import Binding, BindingState, Consume, ShareMode, Tenant
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
@@ -71,7 +71,7 @@ def fits(card, bindings, tenants):
 @given(worlds(), st.sampled_from(OWNERS), st.integers(1, 3), st.sets(st.sampled_from(CARDS)), st.sampled_from(Consume))
 def test_a_pod_gets_cards_that_are_bound_for_it_and_that_nobody_of_its_own_holds(world, owner, asked, held, consume):
     cards, bindings = world
-    claims, tenant = Claims(bindings, cards), Tenant("app", owner, "ns")
+    claims, tenant = BindingClaims(bindings, cards), Tenant("app", owner, "ns")
     found = claims.permit(tenant, ResourceRequirement.of(gpu=asked), NODES[:2], held, consume)
     mine = [claims.seen(each) for each in bindings]
     mine = [each for each in mine if each.against(tenant) is None and each.state is BindingState.BOUND]
@@ -102,7 +102,7 @@ def test_a_pod_gets_cards_that_are_bound_for_it_and_that_nobody_of_its_own_holds
 
 def test_places_say_what_is_asked():
     def under(share, asked, memory=None):
-        bound = Bound(Binding("b", "g", "app", memory_bytes=memory), a_card("n1", "g", share=share))
+        bound = PermittedCard(Binding("b", "g", "app", memory_bytes=memory), a_card("n1", "g", share=share))
         return Place((bound,), 1).under(asked)
 
     part = ResourceRequirement(
@@ -121,7 +121,7 @@ def test_places_say_what_is_asked():
 def test_a_card_whose_users_have_not_gone_is_nobodys_yet():
     cards = {"g": a_card("n1", "g", share=ALONE)}
     mine = Binding("b", "g", "app", "alice", "ns", ())
-    claims = Claims([mine], cards, closed=["g"])
+    claims = BindingClaims([mine], cards, closed=["g"])
     found = claims.permit(Tenant("app", "alice", "ns"), ResourceRequirement.of(gpu=1), ["n1"], ())
     assert found.refused["n1"].text == "device-draining:g"
 
@@ -130,5 +130,7 @@ def test_the_binding_that_says_whose_it_is_goes_before_one_that_does_not():
     cards = {"g": a_card("n1", "g", share=SLICED)}
     old = Binding("a", "g", "app", "alice", "", (), 4000 * MIB, legacy=True)
     new = Binding("b", "g", "app", "alice", "ns", (), 8000 * MIB)
-    found = Claims([old, new], cards).permit(Tenant("app", "alice", "ns"), ResourceRequirement.of(gpu=1), ["n1"], ())
+    found = BindingClaims([old, new], cards).permit(
+        Tenant("app", "alice", "ns"), ResourceRequirement.of(gpu=1), ["n1"], ()
+    )
     assert found.places["n1"].cards[0].binding.name == "b"

@@ -6,7 +6,7 @@ from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, a_card, a_node, a_row
 from ullage.core.binding.availability import availability
 from ullage.core.binding.placement import place, roomy
 from ullage.core.binding.validation import validate
-from ullage.model.compute import AppKey, Pick, Room, Scope
+from ullage.model.compute import AppKey, AvailabilityScope, HostRoom, Pick
 from ullage.model.compute_answer import FitLevel, NodeStatus, NoRoom
 
 APP = AppKey("new", "alice", "new-alice")
@@ -119,14 +119,14 @@ def test_too_little_memory_is_told_by_how_the_card_is_used():
 
 
 def test_a_node_is_filled_to_nine_tenths_and_no_further():
-    used = Room(0, 9 * GIB)
-    view = a_view((a_node(a_card(), capacity=Room(10_000, 100 * GIB), used=Room(0, 80 * GIB)),))
+    used = HostRoom(0, 9 * GIB)
+    view = a_view((a_node(a_card(), capacity=HostRoom(10_000, 100 * GIB), used=HostRoom(0, 80 * GIB)),))
     assert codes(view, picks(("n1", "d1", 0)), ask(memory_bytes=10 * GIB)) == ""
     found = validate(view, ask(memory_bytes=10 * GIB + 1), picks(("n1", "d1", 0)), APP)
     assert found.code == "node-pressure:n1"
     pressed = {each.resource: each.pressured for each in found.pressure.dimensions}
     assert pressed == {"cpu": False, "memory": True}
-    full = a_view((a_node(a_card(), capacity=Room(10_000, 10 * GIB), used=used),))
+    full = a_view((a_node(a_card(), capacity=HostRoom(10_000, 10 * GIB), used=used),))
     assert placed(full, ask()) is None
     assert availability(full, ask()).reason is NoRoom.NOT_AVAILABLE
 
@@ -183,12 +183,12 @@ def test_who_says_no_amount_gets_a_whole_card_or_one_in_turns_but_no_share():
 @pytest.mark.parametrize(
     ("asked", "scope", "reason"),
     [
-        (ask(accelerator="amd"), Scope.CARD, NoRoom.NO_NODE),
-        (ask(20_000), Scope.CARD, NoRoom.NO_CARD),
-        (ask(40_000, several_cards=True), Scope.CARDS, NoRoom.NO_NODE_WITH_CARDS),
-        (ask(40_000, several_nodes=True), Scope.NODES, NoRoom.NO_CLUSTER),
-        (ask(16_000), Scope.CARD, None),
-        (ask(30_000, several_cards=True), Scope.CARDS, None),
+        (ask(accelerator="amd"), AvailabilityScope.CARD, NoRoom.NO_NODE),
+        (ask(20_000), AvailabilityScope.CARD, NoRoom.NO_CARD),
+        (ask(40_000, several_cards=True), AvailabilityScope.CARDS, NoRoom.NO_NODE_WITH_CARDS),
+        (ask(40_000, several_nodes=True), AvailabilityScope.NODES, NoRoom.NO_CLUSTER),
+        (ask(16_000), AvailabilityScope.CARD, None),
+        (ask(30_000, several_cards=True), AvailabilityScope.CARDS, None),
     ],
 )
 def test_why_there_is_no_room_is_told_by_where_cards_may_be(asked, scope, reason):

@@ -13,8 +13,8 @@ from ullage.core.binding.owner_quota import beyond_quota, of_quota
 from ullage.core.binding.preflight import preflight
 from ullage.core.binding.rows import Ledger
 from ullage.core.binding.validation import validate
-from ullage.model.compute import CardKey, OwnerQuota, Pick, Room
-from ullage.model.compute_answer import CheckType, Demand, FailedCheck, Shortage
+from ullage.model.compute import CardKey, HostRoom, OwnerQuota, Pick
+from ullage.model.compute_answer import AppDemand, CheckType, FailedCheck, Shortage
 from ullage.model.error import Conflict
 
 CARDS = (a_card(device="alone", share=ALONE), a_card(device="sliced", share=SLICED), a_card(device="turns"))
@@ -77,12 +77,12 @@ def test_single_cards_are_assigned_within_it_and_taken_away_always():
 
 
 def test_a_preflight_tells_of_cards_too():
-    demands = [Demand(name, an_app(name, "alice").key, ask(4000)) for name in "ab"]
+    demands = [AppDemand(name, an_app(name, "alice").key, ask(4000)) for name in "ab"]
     found = preflight(view(cards=1), demands)
     assert (found.failed, found.reason) == ("b", Shortage.OWNER_QUOTA)
     (cards,) = found.dimensions
     assert (cards.resource, cards.required, cards.used, cards.capacity) == ("cards", 1, 1, 1)
-    roomy = replace(view(cpu_milli=2000, memory_bytes=GIB), owner_use={"alice": Room(1000)})
+    roomy = replace(view(cpu_milli=2000, memory_bytes=GIB), owner_use={"alice": HostRoom(1000)})
     assert preflight(roomy, demands[:1]).installable
     assert [each.resource for each in preflight(roomy, demands).dimensions if each.pressured] == ["cpu", "memory"]
 

@@ -19,7 +19,7 @@ from tests.service.days.watch import Watch
 
 from ullage.model.node import Node
 from ullage.service.engine_port import EngineEvent, NodeLost, NodeReported
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.storage.open import open_store
 
 _ROUNDS = 500
@@ -71,7 +71,7 @@ class Day:
         self._woken: deque[Callable[[], None]] = deque()
         self._reports: deque[EngineEvent] = deque()
         self.engine.report = self._reports.append
-        self.service = Service(
+        self.service = UllageService(
             self.store,
             self.engine,
             self.policy,

@@ -12,10 +12,10 @@ from math import inf
 from ullage.model.executor import BindCode
 from ullage.service.engine_port import (
     BindOrder,
-    Bound,
     Completed,
     EngineEvent,
-    Gone,
+    ExecutorBound,
+    ExecutorGone,
     LaunchOrder,
     Registered,
     TaskOrder,
@@ -80,7 +80,7 @@ class SlowEngine:
             if self._alive(order.executor) and worker is not None and worker.entering is order:
                 worker.entering = None
                 code = BindCode.ENTER_FAILED if order.session in self.failing else BindCode.OK
-                self.report(Bound(order.executor, code))
+                self.report(ExecutorBound(order.executor, code))
 
         self._later(1.0, enter)
 
@@ -128,7 +128,7 @@ class SlowEngine:
 
     def _gone(self, executor: str, reason: str) -> None:
         if self.workers.pop(executor, None) is not None:
-            self.report(Gone(executor, reason))
+            self.report(ExecutorGone(executor, reason))
 
     def _alive(self, executor: str) -> bool:
         return executor in self.workers and not self.workers[executor].ended

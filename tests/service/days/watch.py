@@ -12,9 +12,9 @@ from tests.service.days.room import Room
 from tests.service.days.tally import Tally
 
 from ullage.core.placing.policy import Policy
-from ullage.core.sharing.world import WORKING, Phase
+from ullage.core.sharing.world import WORKING, ExecutorPhase
 from ullage.model.event import Event
-from ullage.service.service import Service
+from ullage.service.service import UllageService
 from ullage.service.state import ExecutorRecord, SessionRecord
 
 SLACK_S = 10.0
@@ -26,7 +26,7 @@ class Watched(Protocol):
 
     seed: int
     policy: Policy
-    service: Service
+    service: UllageService
     failing: set[str]
 
     @property
@@ -129,7 +129,7 @@ class Watch:
                 self._has_left(name, event)
         for name, won in self._won.items():
             record = self._day.service.state.executors.get(name)
-            if record is not None and record.phase in (Phase.BUSY, Phase.VACANT):
+            if record is not None and record.phase in (ExecutorPhase.BUSY, ExecutorPhase.VACANT):
                 self._won[name] = replace(won, until=self._kept_until(won, record))
 
     def _kept_until(self, won: Won, record: ExecutorRecord) -> float:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.wire.hami.pods import MIB, limits, pod
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation, AllocationState, Charge
@@ -32,7 +32,7 @@ def cluster():
         Node(name, 8000, 2**36, tuple(Gpu(gpu, n, "A100", "NVIDIA", 8000 * MIB) for n, gpu in enumerate(gpus)))
         for name, gpus in (("node1", ("d1", "d2")), ("node2", ("d3", "d4")))
     ]
-    allocator = Allocator(Fleet(nodes, [used("d1", "node1", 2000, 25), used("d4", "node2", 6000, 75)]))
+    allocator = FleetAllocator(Fleet(nodes, [used("d1", "node1", 2000, 25), used("d4", "node2", 6000, 75)]))
     allocator.set_ready()
     return allocator
 

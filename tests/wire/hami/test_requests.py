@@ -3,7 +3,7 @@
 import pytest
 
 from tests.wire.hami.pods import CORES, GPU, MEMORY, MIB, PERCENT, PRIORITY, asked_by, limits, pod
-from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
@@ -151,7 +151,12 @@ def test_cards_of_an_init_container_are_given_on():
     asks = container_asks(
         pod(limits(gpu=1), {}, limits(gpu=2), init=[limits(gpu=2), limits(gpu=1) | SIDECAR, limits(gpu=1)]), NVIDIA
     )
-    assert [ask.stage for ask in asks] == [Stage.INIT, Stage.SIDECAR, Stage.INIT, *[Stage.APP] * 3]
+    assert [ask.stage for ask in asks] == [
+        AlignmentStage.INIT,
+        AlignmentStage.SIDECAR,
+        AlignmentStage.INIT,
+        *[AlignmentStage.APP] * 3,
+    ]
     assert list(share_out(asks, ["a", "b", "c", "d"])) == [("a", "b"), ("a",), ("b",), ("b",), (), ("c", "d")]
 
 

@@ -12,7 +12,7 @@ from ullage.wire.hami.results import (
     ALLOCATED,
     TO_ALLOCATE,
     BindPhase,
-    Device,
+    HamiDevice,
     decode_devices,
     devices_of,
     encode_devices,
@@ -58,8 +58,8 @@ def test_what_is_written_at_bind():
 def test_older_and_other_writers_are_read():
     assert decode_devices("") == ()
     assert decode_devices(";") == ((),)
-    assert decode_devices("GPU-a[0-1],NVIDIA,3000,30,2:;;")[0][0] == Device("GPU-a[0-1]", "NVIDIA", 3000, 30, "2")
-    assert Device("GPU-a[0-1]", "NVIDIA", 1, 1).card == "GPU-a"
+    assert decode_devices("GPU-a[0-1],NVIDIA,3000,30,2:;;")[0][0] == HamiDevice("GPU-a[0-1]", "NVIDIA", 3000, 30, "2")
+    assert HamiDevice("GPU-a[0-1]", "NVIDIA", 1, 1).card == "GPU-a"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,9 @@ def test_what_cannot_be_read_is_refused(written):
 
 
 _NAMES = st.text("GPU-ab[]0", min_size=1, max_size=8)
-_DEVICES = st.builds(Device, _NAMES, _NAMES, st.integers(0, 2**31 - 1), st.integers(0, 100), st.none() | st.just("1"))
+_DEVICES = st.builds(
+    HamiDevice, _NAMES, _NAMES, st.integers(0, 2**31 - 1), st.integers(0, 100), st.none() | st.just("1")
+)
 
 
 @given(st.lists(st.lists(_DEVICES, max_size=3).map(tuple), max_size=4).map(tuple))
@@ -87,7 +89,7 @@ def placed(given="GPU-a", devices="GPU-a,NVIDIA,3000,30:;", node="n"):
 
 
 def test_only_pods_that_were_placed_here_are_believed():
-    assert placed_devices(placed()) == ((Device("GPU-a", "NVIDIA", 3000, 30),),)
+    assert placed_devices(placed()) == ((HamiDevice("GPU-a", "NVIDIA", 3000, 30),),)
     assert placed_devices(placed("GPU-a,GPU-b", "GPU-b[1-0],NVIDIA,1,1:;"))[0][0].card == "GPU-b"
     for other in (placed(given=""), placed(node=""), placed(node=None), placed(devices="")):
         assert placed_devices(other) is None

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.wire.hami.pods import limits, pod
-from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.part import Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import CARD, ZonePolicy
@@ -24,7 +24,9 @@ from ullage.wire.hami.sharing import (
 )
 
 
-def ask(mib: int = 0, cores: int = 0, cards: int = 1, stage: Stage = Stage.APP, ppm: int = 0) -> ContainerAsk:
+def ask(
+    mib: int = 0, cores: int = 0, cards: int = 1, stage: AlignmentStage = AlignmentStage.APP, ppm: int = 0
+) -> ContainerAsk:
     return ContainerAsk("c", stage, cards, mib * MIB, ppm, cores, counted=True)
 
 
@@ -57,9 +59,9 @@ def test_the_largest_containers_are_kept_apart():
 
 def test_init_containers_take_turns_and_sidecars_stay():
     asks = [
-        ask(7000, stage=Stage.INIT),
-        ask(1000, stage=Stage.SIDECAR),
-        ask(6500, stage=Stage.INIT),
+        ask(7000, stage=AlignmentStage.INIT),
+        ask(1000, stage=AlignmentStage.SIDECAR),
+        ask(6500, stage=AlignmentStage.INIT),
         ask(3000),
         ask(3000),
     ]
@@ -93,13 +95,13 @@ def test_a_pod_of_many_containers_is_read_with_few_tries():
 @pytest.mark.parametrize("seed", range(30))
 def test_no_container_has_a_card_twice_and_each_card_is_charged_the_peak_of_its_containers(seed: int):
     chance = random.Random(seed)
-    stages = [Stage.INIT, Stage.SIDECAR, Stage.APP]
+    stages = [AlignmentStage.INIT, AlignmentStage.SIDECAR, AlignmentStage.APP]
     asks = sorted(
         (
             ask(chance.randint(1, 900), chance.randint(0, 10), chance.randint(0, 3), chance.choice(stages))
             for _ in range(chance.randint(1, 6))
         ),
-        key=lambda each: each.stage is Stage.APP,
+        key=lambda each: each.stage is AlignmentStage.APP,
     )
     widest = max(each.count for each in asks)
     for count in range(max(widest, 1), most_cards(asks) + 2):
@@ -112,15 +114,15 @@ def test_no_container_has_a_card_twice_and_each_card_is_charged_the_peak_of_its_
             staying = peak = 0
             for each in mine:
                 peak = max(peak, staying + each.vram_bytes)
-                staying += 0 if each.stage is Stage.INIT else each.vram_bytes
+                staying += 0 if each.stage is AlignmentStage.INIT else each.vram_bytes
             assert found[card].vram_bytes == max(peak, staying)
 
 
 def test_containers_that_share_cards_are_aligned_as_one():
     containers = (
-        ContainerNeeds("i", Stage.INIT, 6, 100, ((CARD, 1),)),
-        ContainerNeeds("a", Stage.APP, 2, 10, ((CARD, 2), ("nic", 1)), ((2**21, 2**21),)),
-        ContainerNeeds("b", Stage.APP, 3, 20, ((CARD, 1),)),
+        ContainerNeeds("i", AlignmentStage.INIT, 6, 100, ((CARD, 1),)),
+        ContainerNeeds("a", AlignmentStage.APP, 2, 10, ((CARD, 2), ("nic", 1)), ((2**21, 2**21),)),
+        ContainerNeeds("b", AlignmentStage.APP, 3, 20, ((CARD, 1),)),
     )
     found = as_one_container(Alignment(ZonePolicy.SINGLE_ZONE, containers), 2)
     needs = ContainerNeeds(cpus=6, memory_bytes=100, devices=((CARD, 2), ("nic", 1)), hugepages=((2**21, 2**21),))

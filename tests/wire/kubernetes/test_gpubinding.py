@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.wire.topology.hostile import shaped
 from ullage.model.affinity import Expression, Operator
-from ullage.model.binding import Binding, BindingState, Consume, Mismatch, ShareMode, Tenant
+from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant
 from ullage.model.error import InvalidRequest
 from ullage.wire.gpubinding import (
     binding_name,
@@ -54,7 +54,7 @@ def test_one_without_owner_or_namespace_is_from_before_unless_it_says_otherwise(
         assert not read_binding(thing(annotations={"ullage.io/legacy": "false"}, **left_out)).legacy
     old = read_binding(thing(owner=..., namespace=...))
     assert old.against(Tenant("comfyui", "bob", "user-bob")) is None
-    assert old.against(Tenant("comfyui", "bob", "user-bob"), strict=True) is Mismatch.WILDCARD
+    assert old.against(Tenant("comfyui", "bob", "user-bob"), strict=True) is BindingMismatch.WILDCARD
     assert not read_binding(thing()).legacy
 
 
@@ -63,25 +63,25 @@ def test_without_card_or_application_it_is_invalid(uuid, app):
     found = read_binding(thing(uuid=uuid, appName=app))
     assert found.state is BindingState.INVALID
     assert found.reason.startswith("spec.appName" if uuid == "u" else "spec.uuid")
-    assert found.against(Tenant(found.app, "alice", "user-alice")) is Mismatch.INVALID
+    assert found.against(Tenant(found.app, "alice", "user-alice")) is BindingMismatch.INVALID
 
 
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [
-        (None, Mismatch.SELECTOR),
-        (..., Mismatch.SELECTOR),
+        (None, BindingMismatch.SELECTOR),
+        (..., BindingMismatch.SELECTOR),
         ({}, None),
         ({"matchLabels": None, "matchExpressions": None}, None),
         ({"matchLabels": {"tier": "gpu"}}, None),
-        ({"matchLabels": {"tier": "cpu"}}, Mismatch.SELECTOR),
+        ({"matchLabels": {"tier": "cpu"}}, BindingMismatch.SELECTOR),
         ({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gpu", "x"]}]}, None),
-        ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["gpu"]}]}, Mismatch.SELECTOR),
+        ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["gpu"]}]}, BindingMismatch.SELECTOR),
         ({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}, None),
-        ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, Mismatch.SELECTOR),
+        ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, BindingMismatch.SELECTOR),
         (
             {"matchLabels": {"tier": "gpu"}, "matchExpressions": [{"key": "x", "operator": "Exists", "values": []}]},
-            Mismatch.SELECTOR,
+            BindingMismatch.SELECTOR,
         ),
     ],
 )
@@ -102,7 +102,7 @@ def test_null_selects_nothing_and_empty_everything(selector, expected):
 )
 def test_an_invalid_selector_selects_nothing_and_says_so(selector):
     found = read_binding(thing(podSelector=selector))
-    assert (found.state, found.against(ALICE)) == (BindingState.INVALID, Mismatch.INVALID)
+    assert (found.state, found.against(ALICE)) == (BindingState.INVALID, BindingMismatch.INVALID)
     assert found.reason
 
 

@@ -14,7 +14,7 @@ from tests.wire.kubernetes.samples import sample
 from tests.wire.topology.hostile import shaped
 from ullage.model.error import InvalidRequest
 from ullage.wire.admission import read_review
-from ullage.wire.json_patch import Patch, pointer
+from ullage.wire.json_patch import JsonPatch, pointer
 
 REQUEST = {
     "uid": "r-1",
@@ -82,7 +82,7 @@ def test_it_passes_as_it_is():
 
 def test_it_passes_with_changes_and_warnings():
     found = read_review(review())
-    patch = Patch(found.object)
+    patch = JsonPatch(found.object)
     patch.put("spec", "schedulerName", value="ullage")
     response = json.loads(found.allow(patch.operations, ["be\nwarned"]))["response"]
     assert response.pop("patchType") == "JSONPatch"
@@ -140,7 +140,7 @@ def test_a_pointer_escapes():
 @pytest.mark.parametrize("metadata", [{}, {"annotations": None}, {"annotations": {}}, {"annotations": {"x": "1"}}])
 def test_the_map_is_there_before_its_keys(metadata):
     document = {"metadata": metadata}
-    patch = Patch(document)
+    patch = JsonPatch(document)
     patch.put("metadata", "annotations", "ullage.io/a", value="1")
     patch.put("metadata", "annotations", "ullage.io/b", value="2")
     made = {} if metadata.get("annotations") is not None else {"annotations"}
@@ -152,14 +152,14 @@ def test_the_map_is_there_before_its_keys(metadata):
         "ullage.io/b": "2",
     }
     assert after == patch.document
-    again = Patch(after)
+    again = JsonPatch(after)
     again.put("metadata", "annotations", "ullage.io/a", value="1")
     assert again.operations == []
 
 
 def test_lists_are_entered_and_grow():
     document = {"spec": {"containers": [{"name": "c"}, {"name": "d", "env": [{"name": "A"}]}]}}
-    patch = Patch(document)
+    patch = JsonPatch(document)
     for position in (0, 1, 1):
         patch.append("spec", "containers", position, "env", value={"name": "B"})
     patch.put("spec", "containers", 0, "name", value="e")
@@ -175,9 +175,9 @@ def test_lists_are_entered_and_grow():
 )
 def test_no_place_is_made_up(path):
     with pytest.raises(InvalidRequest, match="/spec"):
-        Patch({"spec": {"text": "t", "containers": [{}]}}).put(*path, value=1)
+        JsonPatch({"spec": {"text": "t", "containers": [{}]}}).put(*path, value=1)
     with pytest.raises(InvalidRequest, match="/spec/text"):
-        Patch({"spec": {"text": "t"}}).append("spec", "text", value=1)
+        JsonPatch({"spec": {"text": "t"}}).append("spec", "text", value=1)
 
 
 _STEPS = st.sampled_from(["a", "b/c", "d~e", "~1", ""])
@@ -196,7 +196,7 @@ _VALUES = st.recursive(
 )
 def test_a_patch_makes_what_it_says_and_a_second_one_nothing(document, changes):
     before = copy.deepcopy(document)
-    patch, done = Patch(document), []
+    patch, done = JsonPatch(document), []
     for path, value, grows in changes:
         so_far = list(patch.operations)
         try:
@@ -208,7 +208,7 @@ def test_a_patch_makes_what_it_says_and_a_second_one_nothing(document, changes):
     assert document == before
     assert applied(document, patch.operations) == patch.document
     if len(done) == 1:
-        again = Patch(patch.document)
+        again = JsonPatch(patch.document)
         path, value, grows = done[0]
         (again.append if grows else again.put)(*path, value=value)
         assert again.operations == []

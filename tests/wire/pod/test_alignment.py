@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.pod.pods import GI, asked_by, containers, needs, pod, refusal
-from ullage.model.alignment import AS_THE_NODE_SAYS, Alignment, ContainerNeeds, Level, Pair, Stage
+from ullage.model.alignment import AS_THE_NODE_SAYS, Alignment, AlignmentStage, ContainerNeeds, Level, Pair
 from ullage.model.error import InvalidRequest
 from ullage.model.topology import ZonePolicy
 from ullage.wire.pod import compose_request
@@ -97,7 +97,11 @@ def test_stages_are_told_apart_in_the_order_of_their_start():
         "containers": [{"name": "serve", "resources": own("8", gpu="4")}],
     }
     found = [(needs.name, needs.stage, needs.cpus) for needs in asked_by(spec=spec).alignment.containers]
-    assert found == [("log", Stage.SIDECAR, 1), ("load", Stage.INIT, 2), ("serve", Stage.APP, 8)]
+    assert found == [
+        ("log", AlignmentStage.SIDECAR, 1),
+        ("load", AlignmentStage.INIT, 2),
+        ("serve", AlignmentStage.APP, 8),
+    ]
 
 
 # --- plain pods stay alike ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.wire.pod.test_bind_and_reconcile import pod
-from ullage.core.allocator import Allocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation
@@ -19,10 +19,10 @@ from ullage.wire.unread import unread
 GIB = 2**30
 
 
-def allocator(*zones: tuple[int, ...]) -> Allocator:
+def allocator(*zones: tuple[int, ...]) -> FleetAllocator:
     cards = tuple(Gpu(f"g{n}", n, vram_bytes=40 * GIB, zones=near) for n, near in enumerate(zones))
     machine = Topology((Zone(0), Zone(1)))
-    found = Allocator(Fleet([Node("n", 16_000, 2**36, cards, topology=machine)]))
+    found = FleetAllocator(Fleet([Node("n", 16_000, 2**36, cards, topology=machine)]))
     found.set_ready()
     return found
 
@@ -31,7 +31,7 @@ def demand(count: int = 2, **keys: str) -> dict[str, object]:
     return pod("tensor-fusion.ai", gpu_count=str(count), vram_request="1Gi", **keys)
 
 
-def place(books: Allocator, document: dict[str, object]) -> Allocation | Refusal:
+def place(books: FleetAllocator, document: dict[str, object]) -> Allocation | Refusal:
     return books.alloc(compose_request(document, "tensor-fusion.ai").request, 0.0)
 
 

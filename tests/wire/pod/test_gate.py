@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.kube.patches import Unpatchable, apply_operations
-from ullage.wire.json_patch import Operation
+from ullage.wire.json_patch import PatchOperation
 from ullage.wire.pod.gate import open_gate, place_of, reason_of, set_reason
 
 
@@ -19,7 +19,7 @@ def a_pod(*gates: str, version: str = "7", **annotations: str) -> dict[str, Any]
     return {"metadata": metadata, "spec": {"schedulingGates": [{"name": name} for name in gates]}}
 
 
-def after(pod: dict[str, Any], operations: list[Operation]) -> Any:
+def after(pod: dict[str, Any], operations: list[PatchOperation]) -> Any:
     return apply_operations(pod, msgspec.to_builtins(operations))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ullage.model.error import InvalidRequest
-from ullage.model.provider import Kind, Provider
+from ullage.model.provider import Provider, ProviderKind
 from ullage.wire.topology.provider import read_provider
 
 
@@ -16,13 +16,21 @@ def read(resource: str, kind: str | None = None) -> Provider:
 @pytest.mark.parametrize(
     ("written", "fits", "fits_not"),
     [
-        ("cpu", [(Kind.CPU, "cpu")], [(Kind.MEMORY, "memory"), (Kind.DEVICE, "cpu")]),
-        ("memory", [(Kind.MEMORY, "memory")], [(Kind.HUGEPAGES, "hugepages-2Mi")]),
-        ("hugepages-2Mi", [(Kind.HUGEPAGES, "hugepages-2Mi")], [(Kind.HUGEPAGES, "hugepages-1Gi")]),
-        ("hugepages-*", [(Kind.HUGEPAGES, "hugepages-2Mi")], [(Kind.DEVICE, "hugepages-2Mi")]),
-        ("intel.com/*", [(Kind.DEVICE, "intel.com/sriov")], [(Kind.DEVICE, "intel.co"), (Kind.DEVICE, "gpu")]),
-        ("nic", [(Kind.DEVICE, "nic")], [(Kind.DEVICE, "nic2"), (Kind.DEVICE, "gpu")]),
-        ("*", [(Kind.DEVICE, "nic"), (Kind.DEVICE, "gpu")], [(Kind.CPU, "cpu"), (Kind.HUGEPAGES, "hugepages-4Ki")]),
+        ("cpu", [(ProviderKind.CPU, "cpu")], [(ProviderKind.MEMORY, "memory"), (ProviderKind.DEVICE, "cpu")]),
+        ("memory", [(ProviderKind.MEMORY, "memory")], [(ProviderKind.HUGEPAGES, "hugepages-2Mi")]),
+        ("hugepages-2Mi", [(ProviderKind.HUGEPAGES, "hugepages-2Mi")], [(ProviderKind.HUGEPAGES, "hugepages-1Gi")]),
+        ("hugepages-*", [(ProviderKind.HUGEPAGES, "hugepages-2Mi")], [(ProviderKind.DEVICE, "hugepages-2Mi")]),
+        (
+            "intel.com/*",
+            [(ProviderKind.DEVICE, "intel.com/sriov")],
+            [(ProviderKind.DEVICE, "intel.co"), (ProviderKind.DEVICE, "gpu")],
+        ),
+        ("nic", [(ProviderKind.DEVICE, "nic")], [(ProviderKind.DEVICE, "nic2"), (ProviderKind.DEVICE, "gpu")]),
+        (
+            "*",
+            [(ProviderKind.DEVICE, "nic"), (ProviderKind.DEVICE, "gpu")],
+            [(ProviderKind.CPU, "cpu"), (ProviderKind.HUGEPAGES, "hugepages-4Ki")],
+        ),
     ],
 )
 def test_the_names_that_an_entry_is_about(written, fits, fits_not):
@@ -43,15 +51,15 @@ def test_the_names_that_an_entry_is_about(written, fits, fits_not):
 )
 def test_cards_go_by_the_name_that_their_vendor_gives_them(written, vendors):
     entry = read(written)
-    assert {vendor for vendor in ("NVIDIA", "AMD", "Ascend", None) if entry.fits(Kind.DEVICE, "gpu", vendor)} == (
-        vendors | {"Ascend"} if written == "gpu" else vendors
-    )
+    assert {
+        vendor for vendor in ("NVIDIA", "AMD", "Ascend", None) if entry.fits(ProviderKind.DEVICE, "gpu", vendor)
+    } == (vendors | {"Ascend"} if written == "gpu" else vendors)
 
 
-@pytest.mark.parametrize("kind", [*Kind])
+@pytest.mark.parametrize("kind", [*ProviderKind])
 def test_a_star_alone_is_all_of_a_kind(kind):
     entry = read("*", kind)
-    assert [entry.fits(each, "x") for each in Kind] == [each is kind for each in Kind]
+    assert [entry.fits(each, "x") for each in ProviderKind] == [each is kind for each in ProviderKind]
 
 
 @pytest.mark.parametrize(

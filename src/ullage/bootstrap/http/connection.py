@@ -15,7 +15,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from ullage.bootstrap.http.connections import Connection, Connections, Phase
+from ullage.bootstrap.http.connections import Connection, ConnectionPhase, Connections
 from ullage.server.guard import UNAUTHENTICATED
 from ullage.wire.api import ErrorBody
 
@@ -55,8 +55,8 @@ class BoundedConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, state, app_state)
         self._others, self._bounds, self._arriving = connections, connections.bounds, arriving
-        self._phase: Phase | None = None
-        self._message: Phase | None = None  # the part of a request in progress: its head, its body, or none
+        self._phase: ConnectionPhase | None = None
+        self._message: ConnectionPhase | None = None  # the part of a request in progress: its head, its body, or none
         self._moved = False  # the parser made progress since the last piece
         self._unparsed = 0  # bytes since the parser made progress
         self._pieces_unparsed = 0
@@ -81,7 +81,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Start to wait for the first head."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn names a narrower kind
         self._others.begin(self._arriving, self)
-        self._phase = Phase.HEAD
+        self._phase = ConnectionPhase.HEAD
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection's resources, and end a request without a log line.
@@ -116,7 +116,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._pieces_unparsed = 0 if self._moved else self._pieces_unparsed + 1
         if self._unparsed >= self._bounds.head_bytes or self._too_many_headers:
             self._refuse_head()
-        elif self._phase is Phase.DRAIN and self._message is Phase.BODY:
+        elif self._phase is ConnectionPhase.DRAIN and self._message is ConnectionPhase.BODY:
             self._drained += len(piece)
             if self._drained > self._bounds.drained_bytes:
                 self._leave()
@@ -142,21 +142,21 @@ class BoundedConnection(HttpToolsProtocol):
         """Wait for the next part of the request or response."""
         answered = self._answered
         if self.flow.write_paused:
-            phase: Phase | None = Phase.STALLED
+            phase: ConnectionPhase | None = ConnectionPhase.STALLED
         elif self._message is not None:
-            phase = Phase.DRAIN if self._message is Phase.BODY and answered else self._message
+            phase = ConnectionPhase.DRAIN if self._message is ConnectionPhase.BODY and answered else self._message
         elif self._unparsed:
-            phase = Phase.HEAD
+            phase = ConnectionPhase.HEAD
         else:
-            phase = Phase.IDLE if answered else None
-        if phase is Phase.IDLE and self.timeout_keep_alive_task is None:
+            phase = ConnectionPhase.IDLE if answered else None
+        if phase is ConnectionPhase.IDLE and self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
         if phase is not self._phase:
             self._enter(phase)
 
-    def _enter(self, phase: Phase | None) -> None:
+    def _enter(self, phase: ConnectionPhase | None) -> None:
         self._phase = phase
         self._drained = 0
         self._others.wait(self, phase)
@@ -185,7 +185,7 @@ class BoundedConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
-        self._message, self._header_count, self._hosts = Phase.HEAD, 0, 0
+        self._message, self._header_count, self._hosts = ConnectionPhase.HEAD, 0, 0
         self._pieces = self._pieces_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -195,7 +195,7 @@ class BoundedConnection(HttpToolsProtocol):
             _TooMuchError: there is a second `Host` (RFC 9112, section 3.2): which one counts would differ by reader.
 
         """
-        if self._message is not Phase.HEAD:
+        if self._message is not ConnectionPhase.HEAD:
             return
         self._header_count += 1
         if name.lower() == b"host":
@@ -218,7 +218,7 @@ class BoundedConnection(HttpToolsProtocol):
         if len(self.pipeline) >= self._bounds.pipelined:
             raise _TooMuchError
         super().on_headers_complete()
-        self._message, self._moved = Phase.BODY, True
+        self._message, self._moved = ConnectionPhase.BODY, True
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body, and count it while its request is in progress.
@@ -243,8 +243,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._others.keep(self, len(body))
         if self._step >= self._bounds.body_step_bytes:
             self._step = 0
-            if self._phase is Phase.BODY:
-                self._others.wait(self, Phase.BODY)
+            if self._phase is ConnectionPhase.BODY:
+                self._others.wait(self, ConnectionPhase.BODY)
 
     def on_message_complete(self) -> None:
         """End a request."""
@@ -265,7 +265,7 @@ class BoundedConnection(HttpToolsProtocol):
         answered = self._running
         super().on_response_complete()
         if self.transport.is_closing():
-            self._enter(Phase.DRAIN)
+            self._enter(ConnectionPhase.DRAIN)
             return
         self._settle()
         if answered is not None and answered.scope.get(UNAUTHENTICATED):
@@ -275,10 +275,10 @@ class BoundedConnection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse malformed HTTP with an `ErrorBody`, or cut a connection with an earlier request in progress."""
-        if self._message is Phase.BODY and self._may_refuse_body:
+        if self._message is ConnectionPhase.BODY and self._may_refuse_body:
             self.cycle.disconnected = True  # further output of its application is discarded
             self.cycle.message_event.set()
-        elif self._message is Phase.BODY or not self._answered:
+        elif self._message is ConnectionPhase.BODY or not self._answered:
             self.cut()
             return
         fault = f"this is not a valid request: {self._fault or msg}"
@@ -290,7 +290,7 @@ class BoundedConnection(HttpToolsProtocol):
         return self._running is self.cycle and not self.cycle.response_started
 
     def _refuse_head(self) -> None:
-        if self._message is not Phase.HEAD or not self._answered:
+        if self._message is not ConnectionPhase.HEAD or not self._answered:
             self.cut()  # a response was begun on this connection, or it has no request
             return
         most = f"{self._bounds.head_bytes} bytes and {self._bounds.headers} headers"

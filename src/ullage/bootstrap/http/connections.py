@@ -10,7 +10,7 @@ from typing import Protocol
 from ullage.bootstrap.http.bounds import Bounds
 
 
-class Phase(enum.Enum):
+class ConnectionPhase(enum.Enum):
     """What a connection waits for."""
 
     HANDSHAKE = enum.auto()
@@ -24,7 +24,7 @@ class Phase(enum.Enum):
 _CUT_AT_ONCE = 16
 """Connections that are cut before others have their turn on the event loop: the end of TLS takes time."""
 
-_UNFINISHED = (Phase.HANDSHAKE, Phase.HEAD, Phase.BODY, Phase.DRAIN)
+_UNFINISHED = (ConnectionPhase.HANDSHAKE, ConnectionPhase.HEAD, ConnectionPhase.BODY, ConnectionPhase.DRAIN)
 
 
 class Connection(Protocol):
@@ -41,15 +41,17 @@ class Connections:
         self.bounds = bounds
         self._clock = clock
         self._open: set[Connection] = set()
-        self._phase: dict[Connection, Phase] = {}
-        self._waiting: dict[Phase, OrderedDict[Connection, float]] = {phase: OrderedDict() for phase in Phase}
+        self._phase: dict[Connection, ConnectionPhase] = {}
+        self._waiting: dict[ConnectionPhase, OrderedDict[Connection, float]] = {
+            phase: OrderedDict() for phase in ConnectionPhase
+        }
         self._bodies_bytes = 0
         self._limit_s = {
-            Phase.HANDSHAKE: bounds.handshake_s,
-            Phase.HEAD: bounds.head_s,
-            Phase.DRAIN: bounds.drain_s,
-            Phase.BODY: bounds.body_s,
-            Phase.STALLED: bounds.stalled_s,
+            ConnectionPhase.HANDSHAKE: bounds.handshake_s,
+            ConnectionPhase.HEAD: bounds.head_s,
+            ConnectionPhase.DRAIN: bounds.drain_s,
+            ConnectionPhase.BODY: bounds.body_s,
+            ConnectionPhase.STALLED: bounds.stalled_s,
         }
 
     def __len__(self) -> int:
@@ -73,13 +75,13 @@ class Connections:
 
     def begin(self, arriving: Connection, connection: Connection) -> None:
         """Count `connection` in place of `arriving`: it waits for its head since it was accepted."""
-        since = self._waiting[Phase.HANDSHAKE].get(arriving, self._clock())
+        since = self._waiting[ConnectionPhase.HANDSHAKE].get(arriving, self._clock())
         self.remove(arriving)
         self._open.add(connection)
-        self._phase[connection] = Phase.HEAD
-        self._waiting[Phase.HEAD][connection] = since
+        self._phase[connection] = ConnectionPhase.HEAD
+        self._waiting[ConnectionPhase.HEAD][connection] = since
 
-    def wait(self, connection: Connection, phase: Phase | None) -> None:
+    def wait(self, connection: Connection, phase: ConnectionPhase | None) -> None:
         """Record what a connection waits for from now on; None if it waits for nothing."""
         before = self._phase.pop(connection, None)
         if before is not None:
@@ -91,8 +93,8 @@ class Connections:
     def keep(self, connection: Connection, count: int) -> None:
         """Count buffered bytes of a body, and cut the oldest uploads if there are too many."""
         self._bodies_bytes += count
-        while self._bodies_bytes > self.bounds.bodies_bytes and self._waiting[Phase.BODY]:
-            self._cut_first(Phase.BODY)
+        while self._bodies_bytes > self.bounds.bodies_bytes and self._waiting[ConnectionPhase.BODY]:
+            self._cut_first(ConnectionPhase.BODY)
         if self._bodies_bytes > self.bounds.bodies_bytes:
             connection.cut()
 
@@ -118,13 +120,13 @@ class Connections:
         if unfinished:
             self._cut_first(min(unfinished, key=lambda phase: next(iter(self._waiting[phase].values()))))
             return True
-        for phase in (Phase.IDLE, Phase.STALLED):
+        for phase in (ConnectionPhase.IDLE, ConnectionPhase.STALLED):
             if self._waiting[phase]:
                 self._cut_first(phase)
                 return True
         return False
 
-    def _cut_first(self, phase: Phase) -> None:
+    def _cut_first(self, phase: ConnectionPhase) -> None:
         connection = next(iter(self._waiting[phase]))
         self.remove(connection)
         connection.cut()

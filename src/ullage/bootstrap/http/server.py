@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ullage.bootstrap.http.bounds import Bounds
 from ullage.bootstrap.http.connection import BoundedConnection
-from ullage.bootstrap.http.connections import Connections, Phase
+from ullage.bootstrap.http.connections import ConnectionPhase, Connections
 from ullage.bootstrap.tls import TlsFiles
 from ullage.wire.api import ErrorBody
 
@@ -83,7 +83,7 @@ class BoundedServer(uvicorn.Server):
             if not connections.admit(arriving):
                 accepted.close()
                 continue
-            connections.wait(arriving, Phase.HANDSHAKE)
+            connections.wait(arriving, ConnectionPhase.HANDSHAKE)
             task = loop.create_task(self._establish(arriving, connections))
             self._arrivals.add(task)
             task.add_done_callback(self._arrivals.discard)

@@ -77,7 +77,7 @@ NEW_GANG = GangStanding()
 
 
 @dataclass(slots=True)
-class Gang:
+class GangState:
     """Members in the order in which they came; `since` is when the first of those that wait began to.
 
     `quorate` is set once there were enough members to try; `tried` is what the last trial depended on. At

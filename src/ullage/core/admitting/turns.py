@@ -86,7 +86,7 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class AdmissionBoard:
     """What turns are decided on. The books are as before afterwards.
 
     `held` is what queues have in the books, whatever they do with it: who leaves has not left yet. `promised` are
@@ -104,7 +104,7 @@ class Board:
 
 
 def next_turns(
-    board: Board, units: Iterable[Unit], now: float, *, reserve_after_s: float, most: int | None = None
+    board: AdmissionBoard, units: Iterable[Unit], now: float, *, reserve_after_s: float, most: int | None = None
 ) -> Turns:
     """Return who goes now; `most` requests at most, and at least one unit."""
     with ExitStack() as stack:
@@ -116,7 +116,7 @@ def next_turns(
         return _Round(board, units, now, reserve_after_s, most, stack).run()
 
 
-def in_order(board: Board, units: Iterable[Unit], now: float) -> list[Unit]:
+def in_order(board: AdmissionBoard, units: Iterable[Unit], now: float) -> list[Unit]:
     """Units in the order of their turns, as if all found room; those that a limit stops come last, the oldest first."""
     waiting = list(units)
     with ExitStack() as stack:
@@ -138,7 +138,7 @@ class _Round:
 
     def __init__(
         self,
-        board: Board,
+        board: AdmissionBoard,
         units: Iterable[Unit],
         now: float,
         reserve_after_s: float,

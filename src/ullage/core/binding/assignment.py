@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from ullage.core.binding.owner_quota import beyond_quota
-from ullage.core.binding.rows import Change, Ledger, bound
+from ullage.core.binding.rows import Ledger, LedgerChange, bound
 from ullage.core.binding.validation import mixed, unfit
-from ullage.core.binding.view import View
+from ullage.core.binding.view import BindingView
 from ullage.model.compute import CardKey, HostedApp, Pick
 from ullage.model.error import Conflict, InvalidRequest
 
 
 def reassigned(
-    view: View,
+    view: BindingView,
     ledger: Ledger,
     app: HostedApp,
     assign: Sequence[Pick],
     unassign: Iterable[CardKey],
     held: Collection[str],
-) -> Change:
+) -> LedgerChange:
     """Return all of it as one change. A card in both lists is assigned; of a repeated card the first entry counts.
 
     Raises:

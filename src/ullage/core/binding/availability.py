@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 
 from ullage.core.binding.placement import fit, place, roomy
-from ullage.core.binding.view import View
+from ullage.core.binding.view import BindingView
 from ullage.model.binding import ShareMode
-from ullage.model.compute import ComputeCard, ComputeNode, ComputeRequirement, Scope
-from ullage.model.compute_answer import Availability, CardRoom, NodeRoom, NodeStatus, NoRoom
+from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement
+from ullage.model.compute_answer import Availability, ComputeCardRoom, NodeRoom, NodeStatus, NoRoom
 
-_TOO_LITTLE = {Scope.CARD: NoRoom.NO_CARD, Scope.CARDS: NoRoom.NO_NODE_WITH_CARDS, Scope.NODES: NoRoom.NO_CLUSTER}
+_TOO_LITTLE = {
+    AvailabilityScope.CARD: NoRoom.NO_CARD,
+    AvailabilityScope.CARDS: NoRoom.NO_NODE_WITH_CARDS,
+    AvailabilityScope.NODES: NoRoom.NO_CLUSTER,
+}
 
 
-def availability(view: View, asked: ComputeRequirement, *, install: bool = False) -> Availability:
+def availability(view: BindingView, asked: ComputeRequirement, *, install: bool = False) -> Availability:
     """Return what every node has for an application; it fits exactly where automatic placement finds something."""
     unpressed = roomy(view, asked, install=install)
     names = {node.name for node in unpressed}
@@ -22,7 +26,7 @@ def availability(view: View, asked: ComputeRequirement, *, install: bool = False
     return Availability(asked, nodes, reason)
 
 
-def _why(view: View, asked: ComputeRequirement) -> NoRoom:
+def _why(view: BindingView, asked: ComputeRequirement) -> NoRoom:
     matching = view.of_type(asked.accelerator)
     if not matching:
         return NoRoom.NO_NODE
@@ -32,20 +36,22 @@ def _why(view: View, asked: ComputeRequirement) -> NoRoom:
     return _TOO_LITTLE[asked.scope]
 
 
-def _node_room(view: View, node: ComputeNode, asked: ComputeRequirement, *, pressed: bool) -> NodeRoom:
+def _node_room(view: BindingView, node: ComputeNode, asked: ComputeRequirement, *, pressed: bool) -> NodeRoom:
     cards = tuple(_card_room(view, card, asked) for card in sorted(node.cards, key=lambda card: card.id))
     matches = asked.accelerator in node.accelerators
     accelerator = asked.accelerator if matches else next(iter(node.accelerators), "")
     return NodeRoom(node.name, accelerator, _status(view, cards, asked, pressed=pressed), cards)
 
 
-def _card_room(view: View, card: ComputeCard, asked: ComputeRequirement) -> CardRoom:
+def _card_room(view: BindingView, card: ComputeCard, asked: ComputeRequirement) -> ComputeCardRoom:
     free = view.free_bytes(card)
     operable = view.usable(card) and card.accelerator == asked.accelerator and free > 0
-    return CardRoom(card, free, operable, fit(view, card, asked), view.on(card))
+    return ComputeCardRoom(card, free, operable, fit(view, card, asked), view.on(card))
 
 
-def _status(view: View, rooms: tuple[CardRoom, ...], asked: ComputeRequirement, *, pressed: bool) -> NodeStatus:
+def _status(
+    view: BindingView, rooms: tuple[ComputeCardRoom, ...], asked: ComputeRequirement, *, pressed: bool
+) -> NodeStatus:
     if not any(room.card.accelerator == asked.accelerator and view.usable(room.card) for room in rooms):
         return NodeStatus.NOT_AVAILABLE
     operable: Counter[ShareMode] = Counter()  # a pod takes only cards of one share mode
@@ -53,8 +59,8 @@ def _status(view: View, rooms: tuple[CardRoom, ...], asked: ComputeRequirement, 
         if room.operable:
             operable[room.card.share] += room.available
     enough = {
-        Scope.CARD: any(room.fit for room in rooms),
-        Scope.CARDS: bool(operable) and max(operable.values()) >= asked.gpu_bytes,
-        Scope.NODES: bool(operable),
+        AvailabilityScope.CARD: any(room.fit for room in rooms),
+        AvailabilityScope.CARDS: bool(operable) and max(operable.values()) >= asked.gpu_bytes,
+        AvailabilityScope.NODES: bool(operable),
     }[asked.scope]
     return NodeStatus.AVAILABLE if enough and not pressed else NodeStatus.NOT_ENOUGH

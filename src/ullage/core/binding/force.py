@@ -9,23 +9,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from ullage.core.binding.permit import Claims
+from ullage.core.binding.permit import BindingClaims
 from ullage.core.binding.rows import as_binding, rows_of_bindings
-from ullage.core.binding.view import View
+from ullage.core.binding.view import BindingView
 from ullage.model.binding import Binding, ShareMode
 from ullage.model.compute import AppKey, BoundCard, CardKey, CardUser, ComputeCard
 
 
-def in_force(own: View, bindings: Sequence[Binding], users: Iterable[CardUser] = (), *, strict: bool = False) -> View:
+def in_force(
+    own: BindingView, bindings: Sequence[Binding], users: Iterable[CardUser] = (), *, strict: bool = False
+) -> BindingView:
     """Return a view with the rows and bindings that are in force, and what `users` hold of cards beyond these.
 
     `own` has all rows of the ledger. With `strict` a binding without an owner or a namespace is not in force.
     """
     by_device = {card.id: card for card in reversed(tuple(own.cards.values()))}
-    claims = Claims([*map(as_binding, own.rows), *bindings], by_device, tenants=own.tenants, strict=strict)
+    claims = BindingClaims([*map(as_binding, own.rows), *bindings], by_device, tenants=own.tenants, strict=strict)
     rows = [row for row in own.rows if not _promises_too_much(row, own)]
     rows += rows_of_bindings(own.cards, (each for each in bindings if not claims.reason(each)))
-    return View(
+    return BindingView(
         own.inventory,
         (*rows, *_uncovered(own, rows, users)),
         own.tenants,
@@ -35,13 +37,13 @@ def in_force(own: View, bindings: Sequence[Binding], users: Iterable[CardUser] =
     )
 
 
-def _promises_too_much(row: BoundCard, view: View) -> bool:
+def _promises_too_much(row: BoundCard, view: BindingView) -> bool:
     """Return whether a row has more memory than its card, as after the card was replaced."""
     card = view.cards.get(row.card)
     return card is not None and 0 < card.memory_bytes < row.memory_bytes
 
 
-def _uncovered(view: View, rows: Iterable[BoundCard], users: Iterable[CardUser]) -> Iterator[BoundCard]:
+def _uncovered(view: BindingView, rows: Iterable[BoundCard], users: Iterable[CardUser]) -> Iterator[BoundCard]:
     """Rows for what pods hold of cards where no row of their application is in force."""
     covered = defaultdict(list)
     for row in rows:
@@ -60,7 +62,7 @@ def _uncovered(view: View, rows: Iterable[BoundCard], users: Iterable[CardUser])
         yield BoundCard(name, app, key, card.accelerator, card.share, memory if sliced else 0)
 
 
-def _cards_of(view: View, user: CardUser) -> Iterator[tuple[ComputeCard, int | None]]:
+def _cards_of(view: BindingView, user: CardUser) -> Iterator[tuple[ComputeCard, int | None]]:
     node = view.by_name.get(user.node)
     for card in () if node is None else node.cards:
         for uuid in card.uuids:

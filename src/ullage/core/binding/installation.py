@@ -9,19 +9,19 @@ from ullage.core.binding.availability import availability
 from ullage.core.binding.placement import Picks, place, roomy
 from ullage.core.binding.pressure import too_full
 from ullage.core.binding.validation import validate
-from ullage.core.binding.view import View
+from ullage.core.binding.view import BindingView
 from ullage.model.compute import ComputeRequirement, HostedApp, Pick
 from ullage.model.compute_answer import CheckType, FailedCheck, InstallStatus, ModeOption, NoRoom
 from ullage.model.error import invalid
 
 
-def options(view: View, app: HostedApp) -> tuple[ModeOption, ...]:
+def options(view: BindingView, app: HostedApp) -> tuple[ModeOption, ...]:
     """Return each way in which an application can run, and whether it could be installed like that."""
     return tuple(_option(view, requirement) for requirement in app.requirements)
 
 
 def chosen(
-    view: View, app: HostedApp, accelerator: str, picks: Sequence[Pick]
+    view: BindingView, app: HostedApp, accelerator: str, picks: Sequence[Pick]
 ) -> tuple[HostedApp, Picks] | FailedCheck:
     """Return the application in the way it is to run, with its cards. The view must not have its own rows.
 
@@ -50,7 +50,7 @@ def chosen(
 
 
 def _cards(
-    view: View, app: HostedApp, asked: ComputeRequirement, picks: Sequence[Pick]
+    view: BindingView, app: HostedApp, asked: ComputeRequirement, picks: Sequence[Pick]
 ) -> tuple[HostedApp, Picks] | FailedCheck:
     chosen = picks or place(view, asked, roomy(view, asked, install=True))
     if chosen is None:
@@ -61,7 +61,7 @@ def _cards(
     return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True), found)
 
 
-def _option(view: View, asked: ComputeRequirement) -> ModeOption:
+def _option(view: BindingView, asked: ComputeRequirement) -> ModeOption:
     if not asked.needs_card:
         added = asked.room(install=True)
         nodes = [node for node in view.every() if node.ready and not too_full(node, added)]

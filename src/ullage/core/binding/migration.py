@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ullage.core.binding.rows import Change, Ledger
-from ullage.core.binding.view import View
+from ullage.core.binding.rows import Ledger, LedgerChange
+from ullage.core.binding.view import BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
 from ullage.model.compute import AppState, BoundCard, ComputeCard, HostedApp
 from ullage.model.compute_answer import Problem
@@ -31,14 +31,14 @@ _KEPT = frozenset(
 class Migration:
     """What a migration does: names of bindings that become rows, are rows already, or are left behind."""
 
-    change: Change = field(default_factory=Change)
+    change: LedgerChange = field(default_factory=LedgerChange)
     kept: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
-def migrated(view: View, ledger: Ledger, bindings: Iterable[Binding], apps: Iterable[HostedApp]) -> Migration:
+def migrated(view: BindingView, ledger: Ledger, bindings: Iterable[Binding], apps: Iterable[HostedApp]) -> Migration:
     """Return the rows of bindings that are in use. What went through once is left as it is the next time."""
     found, apps = Migration(), tuple(apps)
     put: list[BoundCard] = []
@@ -61,7 +61,7 @@ def migrated(view: View, ledger: Ledger, bindings: Iterable[Binding], apps: Iter
             else:
                 put.append(row)
                 found.kept.append(binding.name)
-    found.change = Change(put=tuple(put))
+    found.change = LedgerChange(put=tuple(put))
     return found
 
 
@@ -85,7 +85,7 @@ def _in_use(app: HostedApp) -> bool:
     return app.state[:1].lower() + app.state[1:] in _KEPT
 
 
-def _row(view: View, binding: Binding, app: HostedApp) -> BoundCard | Problem:
+def _row(view: BindingView, binding: Binding, app: HostedApp) -> BoundCard | Problem:
     cards = [card for key, card in view.cards.items() if key.device == binding.uuid]
     if len(cards) != 1:
         return Problem(binding.name, f"{len(cards)} cards have the uuid {binding.uuid}")
@@ -98,7 +98,7 @@ def _row(view: View, binding: Binding, app: HostedApp) -> BoundCard | Problem:
     return BoundCard(binding.name, app.key, card.key, card.accelerator, card.share, memory or 0, app.id, spec=spec)
 
 
-def _problem(view: View, card: ComputeCard, binding: Binding) -> str:
+def _problem(view: BindingView, card: ComputeCard, binding: Binding) -> str:
     """Return what keeps a binding from its card; an unhealthy card does not, as somebody runs on it."""
     free = view.free_bytes(card)
     if card.share is ShareMode.MEMORY_SLICE and binding.memory_bytes is None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ullage.core.binding.view import View
+from ullage.core.binding.view import BindingView
 from ullage.model.binding import ShareMode
-from ullage.model.compute import EVERYBODY, AppKey, BoundCard, CardKey, Room
+from ullage.model.compute import EVERYBODY, AppKey, BoundCard, CardKey, HostRoom
 from ullage.model.compute_answer import Dimension
 
-NOTHING = Room()
+NOTHING = HostRoom()
 
 
-def of_quota(view: View, app: AppKey, added: Room = NOTHING, rows: Iterable[BoundCard] = ()) -> tuple[Dimension, ...]:
+def of_quota(
+    view: BindingView, app: AppKey, added: HostRoom = NOTHING, rows: Iterable[BoundCard] = ()
+) -> tuple[Dimension, ...]:
     """Return what an application would use of its owner's quota with this room and these rows, which the view lacks.
 
     Only limited amounts are reported. An owner that takes no more than before is never over its quota.
@@ -20,7 +22,7 @@ def of_quota(view: View, app: AppKey, added: Room = NOTHING, rows: Iterable[Boun
     quota = view.quotas.get(app.owner) or view.quotas.get(EVERYBODY)
     if quota is None:
         return ()
-    used = view.owner_use.get(app.owner, Room())
+    used = view.owner_use.get(app.owner, HostRoom())
     there = [row for row in view.rows if row.app.owner == app.owner]
     cards, memory = _on_cards(view, there)
     more_cards, more_memory = _on_cards(view, [*there, *rows])
@@ -37,13 +39,13 @@ def of_quota(view: View, app: AppKey, added: Room = NOTHING, rows: Iterable[Boun
     )
 
 
-def beyond_quota(view: View, app: AppKey, rows: Iterable[BoundCard]) -> str:
+def beyond_quota(view: BindingView, app: AppKey, rows: Iterable[BoundCard]) -> str:
     """Return the code by which rows are refused that are beyond the quota; "" for nothing."""
     short = [each.resource for each in of_quota(view, app, rows=rows) if each.pressured]
     return f"owner-quota:{short[0]}" if short else ""
 
 
-def _on_cards(view: View, rows: Iterable[BoundCard]) -> tuple[int, int]:
+def _on_cards(view: BindingView, rows: Iterable[BoundCard]) -> tuple[int, int]:
     """Return the number of cards of rows and their bytes: the shared amounts, and all of any other card, once."""
     shared: dict[tuple[AppKey, CardKey], int] = {}
     whole: dict[CardKey, int] = {}

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ullage.core.binding.view import TENANTS
-from ullage.model.binding import Binding, BindingState, Consume, Mismatch, ShareMode, Tenant, matched
+from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant, matched
 from ullage.model.compute import ComputeCard
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
@@ -18,7 +18,7 @@ from ullage.model.request import ResourceRequirement
 
 
 class Hindrance(StrEnum):
-    """Why bindings keep a pod from a node, in addition to `Mismatch`, which keeps one binding from a pod."""
+    """Why bindings keep a pod from a node, in addition to `BindingMismatch`, which keeps one binding from a pod."""
 
     NO_LABEL = "application-label-missing"
     NOT_BOUND = "not-bound"
@@ -32,10 +32,10 @@ class Hindrance(StrEnum):
     DRAINING = "device-draining"
 
 
-class Refused(NamedTuple):
+class PermitRefused(NamedTuple):
     """Why a node will not do; `detail` is a card, amounts, or whose. It `helps` if another pod of the same leaves."""
 
-    code: Hindrance | Mismatch
+    code: Hindrance | BindingMismatch
     detail: str = ""
     helps: bool = False
 
@@ -45,7 +45,7 @@ class Refused(NamedTuple):
         return f"{self.code}:{self.detail}" if self.detail else self.code.value
 
 
-class Bound(NamedTuple):
+class PermittedCard(NamedTuple):
     """A card that a pod may have, and by which binding."""
 
     binding: Binding
@@ -59,9 +59,9 @@ class Permit:
     `short` has what is asked and the most that one node has left, where that is the reason.
     """
 
-    rest: Refused
+    rest: PermitRefused
     places: Mapping[str, Place] = field(default_factory=dict)
-    refused: Mapping[str, Refused] = field(default_factory=dict)
+    refused: Mapping[str, PermitRefused] = field(default_factory=dict)
     short: tuple[int, int] | None = None
 
 
@@ -69,7 +69,7 @@ class Permit:
 class Place:
     """Cards of one node with one share mode, of which a pod gets `count`."""
 
-    cards: tuple[Bound, ...]
+    cards: tuple[PermittedCard, ...]
     count: int
 
     def under(self, asked: ResourceRequirement) -> ResourceRequirement:
@@ -112,7 +112,7 @@ class Place:
         return Part(0 if own is None else own.compute_gflops, min(caps), percent), soft
 
 
-def _cap(bound: Bound, own: Part | None) -> int:
+def _cap(bound: PermittedCard, own: Part | None) -> int:
     """Bytes of a card whose memory is shared out: as bound, else what the pod asks for itself."""
     if bound.binding.memory_bytes is not None:
         return bound.binding.memory_bytes
@@ -120,13 +120,13 @@ def _cap(bound: Bound, own: Part | None) -> int:
     return total if own is None else own.on(0, total)[1]
 
 
-def standing(card: ComputeCard, bindings: Sequence[Binding], tenants: int = TENANTS) -> dict[str, Refused]:
+def standing(card: ComputeCard, bindings: Sequence[Binding], tenants: int = TENANTS) -> dict[str, PermitRefused]:
     """By name, the bindings of a card that it has no room for; those that come first stand.
 
     One that drains counts until it is over.
     """
     stand: dict[tuple[str, str, str], int] = {}
-    refused: dict[str, Refused] = {}
+    refused: dict[str, PermitRefused] = {}
     for each in bindings:
         app = each.app, each.owner, each.namespace
         others = {key: memory for key, memory in stand.items() if key != app}
@@ -135,15 +135,15 @@ def standing(card: ComputeCard, bindings: Sequence[Binding], tenants: int = TENA
         draining = each.state is BindingState.DRAINING
         if not draining and len(others) >= most:
             code = Hindrance.EXCLUSIVE if card.share is ShareMode.EXCLUSIVE else Hindrance.TENANTS
-            refused[each.name] = Refused(code, card.id)
+            refused[each.name] = PermitRefused(code, card.id)
         elif not draining and memory and 0 < card.memory_bytes < sum(others.values()) + memory:
-            refused[each.name] = Refused(Hindrance.NO_MEMORY, card.id)
+            refused[each.name] = PermitRefused(Hindrance.NO_MEMORY, card.id)
         else:
             stand[app] = max(stand.get(app, 0), memory)
     return refused
 
 
-class Claims:
+class BindingClaims:
     """Bindings that are there, in the order in which they count, on cards that are there."""
 
     def __init__(
@@ -162,7 +162,7 @@ class Claims:
         self._strict, self._cards, self._tenants, self._closed = strict, cards, tenants, frozenset(closed)
         self._of_app: defaultdict[str, list[Binding]] = defaultdict(list)
         self._on_card: defaultdict[str, list[Binding]] = defaultdict(list)
-        self._barred: dict[str, dict[str, Refused]] = {}
+        self._barred: dict[str, dict[str, PermitRefused]] = {}
         self._stands_in = {uuid: card.id for card in cards.values() for uuid in card.stands_for}
         for each in bindings:
             self._of_app[each.app].append(each)
@@ -176,7 +176,7 @@ class Claims:
     def invalid(self, binding: Binding) -> str:
         """Return why a binding can never be in force as it is; "" if it can."""
         if self._strict and not (binding.owner and binding.namespace):
-            return Mismatch.WILDCARD.value
+            return BindingMismatch.WILDCARD.value
         if binding.selector is None:
             return "spec.podSelector: it is null, and selects no pod; {} selects every pod"
         seen = self.seen(binding)
@@ -189,13 +189,13 @@ class Claims:
         barred = self.barred(binding)
         return self.seen(binding).reason if barred is None else barred.text
 
-    def barred(self, binding: Binding) -> Refused | None:
+    def barred(self, binding: Binding) -> PermitRefused | None:
         """Return why its card has no room for a binding; None if it has, or nothing is known of the card."""
         uuid = binding.uuid
         if uuid not in self._barred:
             there = [self.seen(each) for each in self._on_card.get(uuid, ()) if not self.invalid(each)]
             if uuid in self._closed:
-                self._barred[uuid] = {each.name: Refused(Hindrance.DRAINING, uuid) for each in there}
+                self._barred[uuid] = {each.name: PermitRefused(Hindrance.DRAINING, uuid) for each in there}
             elif uuid in self._cards:
                 self._barred[uuid] = standing(self._cards[uuid], there, self._tenants)
             else:
@@ -212,42 +212,42 @@ class Claims:
     ) -> Permit:
         """Return what a pod may have. `held` are cards held by other pods of its application, owner and namespace."""
         found = self._mine(tenant)
-        if isinstance(found, Refused):
+        if isinstance(found, PermitRefused):
             return Permit(found)
         offered = set(nodes)
-        here: defaultdict[str, list[Bound]] = defaultdict(list)
+        here: defaultdict[str, list[PermittedCard]] = defaultdict(list)
         for each in found:
             card = self._cards.get(each.uuid)
             if card is not None and card.node in offered and _chosen(card, asked.cards):
-                here[card.node].append(Bound(each, card))
+                here[card.node].append(PermittedCard(each, card))
         places: dict[str, Place] = {}
-        refused: dict[str, Refused] = {}
+        refused: dict[str, PermitRefused] = {}
         most = 0
         take = self._all if consume is Consume.ALL else self._some
         for node, cards in here.items():
             place = take(cards, asked.gpu_count, held)
             if isinstance(place, int):
                 most = max(most, place)
-                place = Refused(Hindrance.TOO_FEW, f" requested={asked.gpu_count}, bound={place}", helps=True)
-            if isinstance(place, Refused):
+                place = PermitRefused(Hindrance.TOO_FEW, f" requested={asked.gpu_count}, bound={place}", helps=True)
+            if isinstance(place, PermitRefused):
                 refused[node] = place
             else:
                 places[node] = place
         short = not places and all(each.code is Hindrance.TOO_FEW for each in refused.values())
-        return Permit(Refused(Hindrance.NOT_HERE), places, refused, (asked.gpu_count, most) if short else None)
+        return Permit(PermitRefused(Hindrance.NOT_HERE), places, refused, (asked.gpu_count, most) if short else None)
 
-    def bound(self, tenant: Tenant, node: str) -> tuple[Bound, ...]:
+    def bound(self, tenant: Tenant, node: str) -> tuple[PermittedCard, ...]:
         """Return the cards of a node that are bound for a pod now, held or not."""
         found = self._mine(tenant)
-        if isinstance(found, Refused):
+        if isinstance(found, PermitRefused):
             return ()
-        there = (Bound(each, self._cards[each.uuid]) for each in found if each.uuid in self._cards)
+        there = (PermittedCard(each, self._cards[each.uuid]) for each in found if each.uuid in self._cards)
         return tuple(each for each in there if each.card.node == node and self.barred(each.binding) is None)
 
-    def whole(self, tenant: Tenant, held: Collection[str]) -> frozenset[str] | Refused:
+    def whole(self, tenant: Tenant, held: Collection[str]) -> frozenset[str] | PermitRefused:
         """Return the cards that a pod may hold whole: those that are bound for its application alone."""
         found = self._mine(tenant)
-        if isinstance(found, Refused):
+        if isinstance(found, PermitRefused):
             return found
         there = [(self._cards[each.uuid], each) for each in found if each.uuid in self._cards]
         alone = (card for card, each in there if card.share is ShareMode.EXCLUSIVE and self.barred(each) is None)
@@ -273,24 +273,24 @@ class Claims:
     def _of(self, app: str) -> list[Binding]:
         return [self.seen(each) for each in self._of_app.get(app, ())]
 
-    def _mine(self, tenant: Tenant) -> tuple[Binding, ...] | Refused:
+    def _mine(self, tenant: Tenant) -> tuple[Binding, ...] | PermitRefused:
         """Return the bindings of a pod, one to a card: the one that says whose it is before one that does not."""
         if not tenant.app:
-            return Refused(Hindrance.NO_LABEL)
+            return PermitRefused(Hindrance.NO_LABEL)
         there = self._of(tenant.app)
         found = matched(filter(_in_force, there), tenant, strict=self._strict)
         if found.conflict:
-            return Refused(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
+            return PermitRefused(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
         if found.bindings:
             by_card = {each.uuid: each for each in sorted(found.bindings, key=lambda each: not each.legacy)}
             return tuple(by_card[uuid] for uuid in sorted(by_card))
         against = {each.against(tenant, strict=self._strict) for each in there}
         if None in against:
-            return Refused(Hindrance.DRAINING)
-        nearest = [why for why in Mismatch if why in against]
-        return Refused(nearest[-1]) if nearest else Refused(Hindrance.NOT_BOUND)
+            return PermitRefused(Hindrance.DRAINING)
+        nearest = [why for why in BindingMismatch if why in against]
+        return PermitRefused(nearest[-1]) if nearest else PermitRefused(Hindrance.NOT_BOUND)
 
-    def _all(self, here: Sequence[Bound], asked: int, held: Collection[str]) -> Place | Refused | int:
+    def _all(self, here: Sequence[PermittedCard], asked: int, held: Collection[str]) -> Place | PermitRefused | int:
         """Return all cards that are bound on a node, if none of them is held."""
         barred = [self.barred(each.binding) for each in here]
         there = [each for each, why in zip(here, barred, strict=True) if why is None]
@@ -301,10 +301,10 @@ class Claims:
         if len(there) < asked:
             return len(there)
         if len({each.card.share for each in there}) > 1:
-            return Refused(Hindrance.MIXED)
+            return PermitRefused(Hindrance.MIXED)
         return Place(tuple(there), len(there))
 
-    def _some(self, here: Sequence[Bound], asked: int, held: Collection[str]) -> Place | Refused | int:
+    def _some(self, here: Sequence[PermittedCard], asked: int, held: Collection[str]) -> Place | PermitRefused | int:
         """Return as many free cards of one share mode on a node as are asked: the least shared, then the largest."""
         barred = [self.barred(each.binding) for each in here]
         there = [each for each, why in zip(here, barred, strict=True) if why is None]
@@ -315,13 +315,13 @@ class Claims:
             cards = tuple(group)
             if len(cards) >= asked:
                 return Place(cards, asked)
-        return len(free) if len(free) < asked else Refused(Hindrance.MIXED)
+        return len(free) if len(free) < asked else PermitRefused(Hindrance.MIXED)
 
 
 _RANK = {ShareMode.EXCLUSIVE: 0, ShareMode.MEMORY_SLICE: 1, ShareMode.TIME_SLICE: 2}
 
 
-def _order(bound: Bound) -> tuple[int, int]:
+def _order(bound: PermittedCard) -> tuple[int, int]:
     return _RANK[bound.card.share], -(bound.binding.memory_bytes or 0)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ullage.core.binding.pressure import too_full
-from ullage.core.binding.view import View
+from ullage.core.binding.view import BindingView
 from ullage.model.binding import ShareMode
-from ullage.model.compute import ComputeCard, ComputeNode, ComputeRequirement, Pick, Scope
+from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement, Pick
 from ullage.model.compute_answer import FitLevel
 
 _RANK = {ShareMode.EXCLUSIVE: 0, ShareMode.MEMORY_SLICE: 1, ShareMode.TIME_SLICE: 2}
@@ -28,7 +28,7 @@ class Opening(NamedTuple):
         return _RANK[self.card.share]
 
 
-def place(view: View, asked: ComputeRequirement, nodes: Iterable[ComputeNode]) -> Picks | None:
+def place(view: BindingView, asked: ComputeRequirement, nodes: Iterable[ComputeNode]) -> Picks | None:
     """Return the cards for an application on some of these nodes; None where they have not enough.
 
     Of what fits equally well the card with the least left over is taken, then the first by node and id. Several
@@ -38,22 +38,22 @@ def place(view: View, asked: ComputeRequirement, nodes: Iterable[ComputeNode]) -
     there = [group for node in nodes for group in _openings(view, node, asked.accelerator)]
     for amount in dict.fromkeys((asked.limit_bytes, asked.gpu_bytes)):
         found = _one(there, amount)
-        if found is None and asked.scope is not Scope.CARD:
+        if found is None and asked.scope is not AvailabilityScope.CARD:
             found = _on_one_node(there, amount)
-        if found is None and asked.scope is Scope.NODES:
+        if found is None and asked.scope is AvailabilityScope.NODES:
             found = _over_nodes(there, amount)
         if found is not None:
             return found
     return None
 
 
-def roomy(view: View, asked: ComputeRequirement, *, install: bool = False) -> list[ComputeNode]:
+def roomy(view: BindingView, asked: ComputeRequirement, *, install: bool = False) -> list[ComputeNode]:
     """Return the nodes of the type, by name, that would not become too full."""
     added = asked.room(install=install)
     return [node for node in view.of_type(asked.accelerator) if not too_full(node, added)]
 
 
-def fit(view: View, card: ComputeCard, asked: ComputeRequirement) -> FitLevel | None:
+def fit(view: BindingView, card: ComputeCard, asked: ComputeRequirement) -> FitLevel | None:
     """Return how well a card alone fits; None for not at all."""
     if not view.usable(card) or card.accelerator != asked.accelerator:
         return None
@@ -63,7 +63,7 @@ def fit(view: View, card: ComputeCard, asked: ComputeRequirement) -> FitLevel | 
     return FitLevel.REQUIRED if _fits(opening, asked.gpu_bytes) else None
 
 
-def _openings(view: View, node: ComputeNode, accelerator: str) -> list[list[Opening]]:
+def _openings(view: BindingView, node: ComputeNode, accelerator: str) -> list[list[Opening]]:
     """Return the cards of a node that have anything free, in groups that are shared in one way."""
     if not node.ready:
         return []

@@ -9,15 +9,15 @@ from ullage.core.binding.owner_quota import of_quota
 from ullage.core.binding.placement import Picks, place
 from ullage.core.binding.pressure import asked, asked_too_much, overall, pressure, too_full
 from ullage.core.binding.rows import rows_of
-from ullage.core.binding.view import View
-from ullage.model.compute import ComputeNode, Room
-from ullage.model.compute_answer import Demand, Dimension, Preflight, Shortage
+from ullage.core.binding.view import BindingView
+from ullage.model.compute import ComputeNode, HostRoom
+from ullage.model.compute_answer import AppDemand, Dimension, Preflight, Shortage
 
 Found = tuple[set[str], Picks]
 """Nodes and cards of a demand."""
 
 
-def preflight(view: View, demands: Iterable[Demand]) -> Preflight:
+def preflight(view: BindingView, demands: Iterable[AppDemand]) -> Preflight:
     """Return the first demand that finds no room, and what is short; or what each would get."""
     placed: list[tuple[str, Picks]] = []
     for demand in demands:
@@ -27,14 +27,14 @@ def preflight(view: View, demands: Iterable[Demand]) -> Preflight:
             return found
         nodes, picks = found
         added = demand.requirement.room(install=True)
-        used = view.owner_use.get(demand.app.owner, Room()) + added
+        used = view.owner_use.get(demand.app.owner, HostRoom()) + added
         view = view.with_use(nodes, added).with_rows(rows_of(view, demand.app, demand.requirement, picks))
         view = replace(view, owner_use={**view.owner_use, demand.app.owner: used})
         placed.append((demand.id, picks))
     return Preflight(picks=tuple(placed))
 
 
-def _place(view: View, demand: Demand) -> Found | Preflight:
+def _place(view: BindingView, demand: AppDemand) -> Found | Preflight:
     """Return the nodes and cards of one demand, or what is short."""
     requirement = demand.requirement
     added = requirement.room(install=True)
@@ -57,7 +57,7 @@ def _place(view: View, demand: Demand) -> Found | Preflight:
     return Preflight(demand.id, Shortage.K8S_REQUEST, asked(_first(view, there), added))
 
 
-def _on(view: View, demand: Demand, nodes: list[ComputeNode]) -> Found | None:
+def _on(view: BindingView, demand: AppDemand, nodes: list[ComputeNode]) -> Found | None:
     """Return where a demand would go of these nodes; without cards to the one with the most memory left."""
     if demand.requirement.needs_card:
         picks = place(view, demand.requirement, nodes)
@@ -66,7 +66,7 @@ def _on(view: View, demand: Demand, nodes: list[ComputeNode]) -> Found | None:
     return None if best is None else ({best.name}, ())
 
 
-def _first(view: View, found: Found) -> ComputeNode:
+def _first(view: BindingView, found: Found) -> ComputeNode:
     return view.node(min(found[0]))
 
 

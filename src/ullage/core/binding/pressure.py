@@ -4,40 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ullage.model.compute import ComputeNode, Room
+from ullage.model.compute import ComputeNode, HostRoom
 from ullage.model.compute_answer import Dimension, NodePressure
 
 _FULL_TENTHS = 9
 
 
-def pressure(node: ComputeNode, added: Room) -> NodePressure:
+def pressure(node: ComputeNode, added: HostRoom) -> NodePressure:
     """Return what a node would use with more on it. Its disk is looked at only where some of it is added."""
     return NodePressure(node.name, _dimensions(node.capacity, node.used, added, _FULL_TENTHS))
 
 
-def too_full(node: ComputeNode, added: Room) -> bool:
+def too_full(node: ComputeNode, added: HostRoom) -> bool:
     """Return whether a node would be under pressure."""
     return any(_over(node.capacity, node.used, added, _FULL_TENTHS))
 
 
-def overall(nodes: Iterable[ComputeNode], added: Room) -> tuple[Dimension, ...]:
+def overall(nodes: Iterable[ComputeNode], added: HostRoom) -> tuple[Dimension, ...]:
     """Return what all nodes together would use."""
     nodes = tuple(nodes)
     capacity, used = _sum(node.capacity for node in nodes), _sum(node.used for node in nodes)
     return _dimensions(capacity, used, added, _FULL_TENTHS)
 
 
-def asked(node: ComputeNode, added: Room) -> tuple[Dimension, ...]:
+def asked(node: ComputeNode, added: HostRoom) -> tuple[Dimension, ...]:
     """Return what pods would have asked of a node with more on it: all of it may be asked."""
     return _dimensions(node.capacity, node.requested, added, 10)
 
 
-def asked_too_much(node: ComputeNode, added: Room) -> bool:
+def asked_too_much(node: ComputeNode, added: HostRoom) -> bool:
     """Return whether pods would have asked for more than a node has."""
     return any(_over(node.capacity, node.requested, added, 10))
 
 
-def _dimensions(capacity: Room, used: Room, added: Room, tenths: int) -> tuple[Dimension, ...]:
+def _dimensions(capacity: HostRoom, used: HostRoom, added: HostRoom, tenths: int) -> tuple[Dimension, ...]:
     over = _over(capacity, used, added, tenths)
     return tuple(
         Dimension(resource, more, before, there, pressured)
@@ -45,11 +45,11 @@ def _dimensions(capacity: Room, used: Room, added: Room, tenths: int) -> tuple[D
     )
 
 
-def _over(capacity: Room, used: Room, added: Room, tenths: int) -> Iterator[bool]:
+def _over(capacity: HostRoom, used: HostRoom, added: HostRoom, tenths: int) -> Iterator[bool]:
     return (10 * (before + more) > tenths * there for _, there, before, more in _amounts(capacity, used, added))
 
 
-def _amounts(capacity: Room, used: Room, added: Room) -> Iterator[tuple[str, int, int, int]]:
+def _amounts(capacity: HostRoom, used: HostRoom, added: HostRoom) -> Iterator[tuple[str, int, int, int]]:
     """Each resource with what there is of it, what is used and what is added; 0 is not known."""
     if capacity.cpu_milli:
         yield "cpu", capacity.cpu_milli, used.cpu_milli, added.cpu_milli
@@ -59,6 +59,6 @@ def _amounts(capacity: Room, used: Room, added: Room) -> Iterator[tuple[str, int
         yield "disk", capacity.disk_bytes, used.disk_bytes, added.disk_bytes
 
 
-def _sum(rooms: Iterable[Room]) -> Room:
+def _sum(rooms: Iterable[HostRoom]) -> HostRoom:
     amounts = [(room.cpu_milli, room.memory_bytes, room.disk_bytes) for room in rooms]
-    return Room(*map(sum, zip(*amounts, strict=True))) if amounts else Room()
+    return HostRoom(*map(sum, zip(*amounts, strict=True))) if amounts else HostRoom()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ullage.core.binding.view import View
+from ullage.core.binding.view import BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
 from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeRequirement, HostedApp, Pick
 from ullage.model.compute_answer import SwitchReport
@@ -42,7 +42,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LedgerChange:
     """Ids of rows that go, rows that come or are replaced, and how cards are shared from now on.
 
     `answered` is remembered for repeats; what was asked under the key `unanswered` is to be done again.
@@ -57,10 +57,10 @@ class Change:
     @property
     def empty(self) -> bool:
         """Whether the ledger stays as it is."""
-        return self == Change()
+        return self == LedgerChange()
 
 
-def applied(ledger: Ledger, change: Change) -> Ledger:
+def applied(ledger: Ledger, change: LedgerChange) -> Ledger:
     """Return the ledger after a change."""
     rows = {row.id: row for row in ledger.rows if row.id not in change.drop}
     rows |= {row.id: row for row in change.put}
@@ -70,20 +70,22 @@ def applied(ledger: Ledger, change: Change) -> Ledger:
     return Ledger(ledger.version + 1, tuple(rows.values()), shares, tuple(answered[-REMEMBERED:]))
 
 
-def released(rows: Iterable[BoundCard], held: Collection[str]) -> Change:
+def released(rows: Iterable[BoundCard], held: Collection[str]) -> LedgerChange:
     """Let go of rows: at once where nobody runs by them, else as soon as that is over."""
     rows = tuple(rows)
     gone = tuple(row.id for row in rows if row.id not in held)
     put = (replace(row, state=BindingState.DRAINING) for row in rows if row.id in held and not row.draining)
-    return Change(gone, tuple(put))
+    return LedgerChange(gone, tuple(put))
 
 
-def drained(ledger: Ledger, held: Collection[str]) -> Change:
+def drained(ledger: Ledger, held: Collection[str]) -> LedgerChange:
     """Forget draining rows by which nobody runs any more."""
-    return Change(tuple(row.id for row in ledger.rows if row.draining and row.id not in held))
+    return LedgerChange(tuple(row.id for row in ledger.rows if row.draining and row.id not in held))
 
 
-def bound(view: View, ledger: Ledger, app: HostedApp, picks: Iterable[Pick], held: Collection[str]) -> Change:
+def bound(
+    view: BindingView, ledger: Ledger, app: HostedApp, picks: Iterable[Pick], held: Collection[str]
+) -> LedgerChange:
     """Bind an application to these cards and no other. What stays as it is keeps its id.
 
     Whether the cards will do was decided before, against the same version.
@@ -98,7 +100,7 @@ def bound(view: View, ledger: Ledger, app: HostedApp, picks: Iterable[Pick], hel
     return replace(change, put=(*change.put, *new))
 
 
-def taken_back(view: View, ledger: Ledger, change: Change, held: Collection[str]) -> Change:
+def taken_back(view: BindingView, ledger: Ledger, change: LedgerChange, held: Collection[str]) -> LedgerChange:
     """Undo a binding: its new rows go, and the rows that drain because of it are in force again.
 
     A row stays as it is where its card is shared in another way since.
@@ -115,7 +117,7 @@ def taken_back(view: View, ledger: Ledger, change: Change, held: Collection[str]
 
 
 def rows_of(
-    view: View, app: AppKey, requirement: ComputeRequirement, picks: Iterable[Pick], app_id: str = ""
+    view: BindingView, app: AppKey, requirement: ComputeRequirement, picks: Iterable[Pick], app_id: str = ""
 ) -> tuple[BoundCard, ...]:
     """Return the rows of an application on chosen cards, as yet without ids; memory counts where it is shared out."""
     rows = []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ullage.core.binding.rows import Ledger
-from ullage.core.binding.view import View
+from ullage.core.binding.view import BindingView
 from ullage.model.binding import Binding
 from ullage.model.compute import AppKey, HostedApp
 
@@ -20,7 +20,7 @@ class Stale:
 
 
 def stale(
-    view: View, ledger: Ledger, bindings: Iterable[Binding], apps: Mapping[AppKey, HostedApp]
+    view: BindingView, ledger: Ledger, bindings: Iterable[Binding], apps: Mapping[AppKey, HostedApp]
 ) -> tuple[Stale, ...]:
     """Of the rows, and of the bindings of others, which come oldest first: of equal ones only the newest counts."""
     devices = {key.device for key in view.cards}

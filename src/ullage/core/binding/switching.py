@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ullage.core.binding.rows import Change, Ledger, released
+from ullage.core.binding.rows import Ledger, LedgerChange, released
 from ullage.model.binding import ShareMode, supported_modes
 from ullage.model.compute import AppKey, AppState, ComputeCard, HostedApp
 from ullage.model.compute_answer import StoppedApp, SwitchReport, SwitchStatus
@@ -47,20 +47,20 @@ def switched(
     share: ShareMode,
     apps: Mapping[AppKey, HostedApp],
     held: Collection[str],
-) -> tuple[SwitchReport, Change]:
+) -> tuple[SwitchReport, LedgerChange]:
     """Return what a switch does. All applications on the card stop, and let go of all of their cards.
 
     Rows of an application that is no more just go.
     """
     if share is card.share:
-        return SwitchReport(card.key, SwitchStatus.UNCHANGED), Change()
+        return SwitchReport(card.key, SwitchStatus.UNCHANGED), LedgerChange()
     there = dict.fromkeys(row.app for row in ledger.rows if row.card == card.key and not row.draining)
     known = [apps[key] for key in there if key in apps]
     blocked = tuple(
         StoppedApp(app.key, app.state, NOT_ALLOWED) for app in known if app.state not in _STOPPABLE | STOPPED
     )
     if blocked:
-        return SwitchReport(card.key, SwitchStatus.BLOCKED, blocked=blocked), Change()
+        return SwitchReport(card.key, SwitchStatus.BLOCKED, blocked=blocked), LedgerChange()
     stopped = tuple(StoppedApp(app.key, app.state) for app in known if app.state not in STOPPED)
     change = released((row for row in ledger.rows if row.app in there), held)
     change = replace(change, shares=((card.key, share),))

@@ -15,14 +15,14 @@ from ullage.core.binding.owner_quota import beyond_quota
 from ullage.core.binding.permit import Hindrance
 from ullage.core.binding.pressure import pressure
 from ullage.core.binding.rows import rows_of
-from ullage.core.binding.view import View
+from ullage.core.binding.view import BindingView
 from ullage.model.binding import ShareMode
-from ullage.model.compute import NVIDIA, AppKey, ComputeCard, ComputeRequirement, Pick, Scope
+from ullage.model.compute import NVIDIA, AppKey, AvailabilityScope, ComputeCard, ComputeRequirement, Pick
 from ullage.model.compute_answer import Validation
 
 
 def validate(
-    view: View,
+    view: BindingView,
     asked: ComputeRequirement,
     picks: Sequence[Pick],
     app: AppKey,
@@ -59,7 +59,7 @@ def mixed(cards: Iterable[ComputeCard]) -> str:
     return f"{Hindrance.MIXED}:{node}" if node else ""
 
 
-def unfit(view: View, card: ComputeCard, memory_bytes: int) -> str:
+def unfit(view: BindingView, card: ComputeCard, memory_bytes: int) -> str:
     """Return what keeps an application from a card whatever it asks in all; "" for nothing."""
     rows = view.on(card)
     free = view.free_bytes(card)
@@ -76,7 +76,7 @@ def unfit(view: View, card: ComputeCard, memory_bytes: int) -> str:
     return f"device-vram-insufficient:{card.id}" if memory_bytes > free else ""
 
 
-def _named(view: View, picks: Sequence[Pick]) -> str:
+def _named(view: BindingView, picks: Sequence[Pick]) -> str:
     """Return whether a choice names cards that are there, each once."""
     if not picks:
         return "empty-selection"
@@ -100,13 +100,13 @@ def _together(asked: ComputeRequirement, picks: Sequence[Pick]) -> str:
         return ""
     if asked.accelerator != NVIDIA:
         return "non-nvidia-must-single-selection"
-    if asked.scope is Scope.CARD:
+    if asked.scope is AvailabilityScope.CARD:
         return "multi-card-not-supported"
     nodes = {pick.node for pick in picks}
-    return "multi-node-not-supported" if len(nodes) > 1 and asked.scope is not Scope.NODES else ""
+    return "multi-node-not-supported" if len(nodes) > 1 and asked.scope is not AvailabilityScope.NODES else ""
 
 
-def _alone(view: View, card: ComputeCard, asked: ComputeRequirement, pick: Pick) -> str:
+def _alone(view: BindingView, card: ComputeCard, asked: ComputeRequirement, pick: Pick) -> str:
     return "gpu-type-mismatch" if card.accelerator != asked.accelerator else unfit(view, card, pick.memory_bytes)
 
 

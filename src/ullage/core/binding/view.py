@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ullage.model.binding import ShareMode
-from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeNode, OwnerQuota, Room
+from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeNode, HostRoom, OwnerQuota
 
 TENANTS = 10
 """Applications that may take turns on a card unless it is said otherwise."""
@@ -43,7 +43,7 @@ class Inventory:
 
 
 @dataclass(frozen=True)
-class View:
+class BindingView:
     """Cards and rows at one moment. `quotas` are those of owners by name, and of `EVERYBODY` else.
 
     `tenants` is how many applications may take turns on a card, `owner_use` what pods of owners ask of nodes,
@@ -54,8 +54,8 @@ class View:
     rows: tuple[BoundCard, ...] = ()
     tenants: int = TENANTS
     quotas: Mapping[str, OwnerQuota] = field(default_factory=dict)
-    owner_use: Mapping[str, Room] = field(default_factory=dict)
-    added: Mapping[str, Room] = field(default_factory=dict)
+    owner_use: Mapping[str, HostRoom] = field(default_factory=dict)
+    added: Mapping[str, HostRoom] = field(default_factory=dict)
 
     @property
     def cards(self) -> dict[CardKey, ComputeCard]:
@@ -110,18 +110,18 @@ class View:
         """Return the nodes with cards of a type, by name, with what was added to them."""
         return [self.node(name) for name in self.inventory.of_type.get(accelerator, ())]
 
-    def without(self, app: AppKey) -> View:
+    def without(self, app: AppKey) -> BindingView:
         """Return the same without the rows of an application, for it to be placed again."""
         rows = tuple(row for row in self.rows if row.app != app)
         return self if len(rows) == len(self.rows) else replace(self, rows=rows)
 
-    def with_rows(self, rows: Iterable[BoundCard]) -> View:
+    def with_rows(self, rows: Iterable[BoundCard]) -> BindingView:
         """Return the same with more rows."""
         return replace(self, rows=(*self.rows, *rows))
 
-    def with_use(self, names: Iterable[str], added: Room) -> View:
+    def with_use(self, names: Iterable[str], added: HostRoom) -> BindingView:
         """Return the same with more in use, and asked, on each of these nodes."""
-        more = {name: self.added.get(name, Room()) + added for name in names}
+        more = {name: self.added.get(name, HostRoom()) + added for name in names}
         return replace(self, added={**self.added, **more})
 
 

@@ -83,16 +83,16 @@ class OtherUsage(NamedTuple):
     slots: int = 0
 
 
-class Holding(NamedTuple):
+class CardHolding(NamedTuple):
     """Cpu, memory and thousandths of cards, exactly."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     gpu_milli: Fraction = Fraction(0)
 
-    def plus(self, other: Holding) -> Holding:
+    def plus(self, other: CardHolding) -> CardHolding:
         """Return the sum."""
-        return Holding(
+        return CardHolding(
             self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes, self.gpu_milli + other.gpu_milli
         )
 
@@ -234,10 +234,12 @@ class Fleet:
         share = max(1, ceil(self.share_of_card(requirement) * MILLI))
         return Resources(requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count * share)
 
-    def holding(self, requirement: ResourceRequirement, units: int) -> Holding:
+    def holding(self, requirement: ResourceRequirement, units: int) -> CardHolding:
         """Return what so many units count for, as `resources` but with parts of cards exact: for display."""
         cards = requirement.gpu_count and requirement.gpu_count * self.share_of_card(requirement)
-        return Holding(requirement.cpu_milli * units, requirement.memory_bytes * units, Fraction(cards) * MILLI * units)
+        return CardHolding(
+            requirement.cpu_milli * units, requirement.memory_bytes * units, Fraction(cards) * MILLI * units
+        )
 
     def share_of_card(self, requirement: ResourceRequirement) -> Fraction:
         """Return the part of each of its cards that a unit counts for, exactly; `resources` says how."""

@@ -23,7 +23,7 @@ CLUSTER_PORTS = (42_000, 61_999)
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class NumberTaken:
     """A recorded number that could not be lent again: out of range, or `holder` has it already."""
 
     pod: Pod
@@ -31,7 +31,7 @@ class Misfit:
     holder: Pod | None = None
 
 
-class Lease:
+class NumberRange:
     """The numbers from `first` to `last`, lent lowest first, or (`round_robin`) onwards from the newest.
 
     Raises:
@@ -66,7 +66,7 @@ class Lease:
             self._next = self._next if self._round_robin else min(self._next, number)
         return number
 
-    def restore(self, recorded: Iterable[tuple[Pod, int]]) -> tuple[Misfit, ...]:
+    def restore(self, recorded: Iterable[tuple[Pod, int]]) -> tuple[NumberTaken, ...]:
         """Lend exactly what was recorded. Return the records that contradict others; their pods get no number.
 
         Of two pods with one number the first by (namespace, name) keeps it. Round robin goes on after
@@ -76,9 +76,9 @@ class Lease:
         misfits = []
         for pod, number in sorted(recorded):
             if not self._first <= number <= self._last or self._holder_of.get(number, pod) != pod:
-                misfits.append(Misfit(pod, number, self._holder_of.get(number)))
+                misfits.append(NumberTaken(pod, number, self._holder_of.get(number)))
             elif self._number_of.get(pod, number) != number:
-                misfits.append(Misfit(pod, number, pod))
+                misfits.append(NumberTaken(pod, number, pod))
             else:
                 self._number_of[pod], self._holder_of[number] = number, pod
         if self._round_robin and self._holder_of:
@@ -106,14 +106,14 @@ class Lease:
         return self._first if number == self._last else number + 1
 
 
-def device_indices() -> Lease:
+def device_indices() -> NumberRange:
     """Indices by which a device plugin recognises the pod it starts: round robin, so that none comes back soon."""
-    return Lease(*DEVICE_INDICES, round_robin=True)
+    return NumberRange(*DEVICE_INDICES, round_robin=True)
 
 
-def cluster_ports() -> Lease:
+def cluster_ports() -> NumberRange:
     """Ports that are unique in the cluster, lowest free first."""
-    return Lease(*CLUSTER_PORTS)
+    return NumberRange(*CLUSTER_PORTS)
 
 
 class NodePorts:
@@ -121,7 +121,7 @@ class NodePorts:
 
     def __init__(self, first: int = NODE_PORTS[0], last: int = NODE_PORTS[1]) -> None:
         self._range = first, last
-        self._leases: dict[str, Lease] = {}
+        self._leases: dict[str, NumberRange] = {}
 
     def take(self, node: str, namespace: str, pod: str) -> int | None:
         """Return the pod's port on the node; None if all are lent."""
@@ -133,7 +133,7 @@ class NodePorts:
         self._leases = {node: lease for node, lease in self._leases.items() if lease.lent}
         return {node: port for node, port in freed.items() if port is not None}
 
-    def restore(self, recorded: Iterable[tuple[str, Pod, int]]) -> tuple[Misfit, ...]:
+    def restore(self, recorded: Iterable[tuple[str, Pod, int]]) -> tuple[NumberTaken, ...]:
         """Lend exactly what was recorded as (node, pod, port). Return the records that contradict others."""
         by_node: dict[str, list[tuple[Pod, int]]] = {}
         for node, pod, port in recorded:
@@ -141,5 +141,5 @@ class NodePorts:
         self._leases = {}
         return tuple(misfit for node, lent in sorted(by_node.items()) for misfit in self._on(node).restore(lent))
 
-    def _on(self, node: str) -> Lease:
-        return self._leases.setdefault(node, Lease(*self._range))
+    def _on(self, node: str) -> NumberRange:
+        return self._leases.setdefault(node, NumberRange(*self._range))

@@ -21,7 +21,7 @@ from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.feasibility import quota_allows, summable
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import select
-from ullage.core.verdict.filters import Kind, Stage
+from ullage.core.verdict.filters import Stage, StageKind
 from ullage.core.verdict.quota import Used
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -234,7 +234,7 @@ def lock_stays(fleet: Fleet, request: Request, cards: Sequence[int]) -> tuple[li
     if not removed:
         return kept_cards, None
     names = fleet.uuids(kept_cards)
-    return kept_cards, Stage("lock-stays", Kind.CAPACITY, True, len(cards), len(kept_cards), tuple(removed), names)
+    return kept_cards, Stage("lock-stays", StageKind.CAPACITY, True, len(cards), len(kept_cards), tuple(removed), names)
 
 
 def refusal_of(found: Candidates) -> Refusal:

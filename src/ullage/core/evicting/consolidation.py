@@ -3,11 +3,11 @@
 An allocation that moves leaves its place and comes back at another one. Only holders of a card that is freed move,
 never an allocation to make room for another move. They move the largest first, each to where it fits tightest.
 
-Every allocation that moves has room somewhere in the present books. Of all such plans the cheapest is taken (`Cost`):
-for each node all sets of cards to free are compared, and units are spread over nodes so that the sum is least. If an
-allocation of that plan finds no place after all, the next cheapest plan is tried. After some tries, room is made for
-one unit after the other, each at least cost, and the plan says so. Quotas apply to the units of the plan only: an
-allocation that moves holds as much as before.
+Every allocation that moves has room somewhere in the present books. Of all such plans the cheapest is taken
+(`MoveCost`): for each node all sets of cards to free are compared, and units are spread over nodes so that the sum is
+least. If an allocation of that plan finds no place after all, the next cheapest plan is tried. After some tries, room
+is made for one unit after the other, each at least cost, and the plan says so. Quotas apply to the units of the plan
+only: an allocation that moves holds as much as before.
 
 Every trial is rolled back. Times are seconds of the clock of the caller.
 """
@@ -27,8 +27,8 @@ from ullage.core.evicting.move_order import in_order
 from ullage.core.evicting.move_search import MoveSearch, find_plan
 from ullage.core.evicting.moving import (
     Consolidation,
-    Cost,
     MoveContext,
+    MoveCost,
     MovePlan,
     MoveQuestion,
     NoConsolidation,
@@ -120,7 +120,7 @@ def check_units(units: int) -> None:
 def _told(look: MoveContext, plan: MovePlan, now: float, stays: Mapping[Stays, int]) -> Slices[Consolidation]:
     moves = [move for move in plan.moves if move.to.gpus != move.allocation.gpus]
     moving = [move.allocation for move in moves]
-    cost = Cost(max(map(priority_of, moving), default=0), len(moving), sum(map(look.milli, moving)))
+    cost = MoveCost(max(map(priority_of, moving), default=0), len(moving), sum(map(look.milli, moving)))
     age = max((now - start(allocation) for allocation in moving), default=0.0)
     ordered = yield from in_order(look, moves)
     return Consolidation(plan.units, ordered, cost, age, plan.least, stays)

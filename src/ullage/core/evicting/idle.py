@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView, World
 
 _Kind = tuple[object, ...]
 """The key of interchangeable idle executors."""
@@ -16,7 +16,7 @@ class Idle:
     def __init__(self, world: World) -> None:
         self._kinds: dict[_Kind, list[ExecutorView]] = {}
         rows, fleet = world.fleet.row_of, world.fleet
-        idle = (executor for executor in world.executors if executor.phase is Phase.IDLE)
+        idle = (executor for executor in world.executors if executor.phase is ExecutorPhase.IDLE)
         for executor in sorted(idle, key=lambda e: (e.since, e.id)):
             allocation = fleet.ledger.get(executor.id)
             if allocation is not None and allocation.node in rows and fleet.schedulable[rows[allocation.node]]:

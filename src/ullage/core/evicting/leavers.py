@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.sharing.plan import Action, Evict, Keep, Unbind
+from ullage.core.sharing.plan import Action, EvictExecutor, Keep, Unbind
 from ullage.core.sharing.promise import Promises, charge_back
-from ullage.core.sharing.world import Cause, Eviction, ExecutorView, Phase, World
+from ullage.core.sharing.world import Cause, Eviction, ExecutorPhase, ExecutorView, World
 
 Gang = list[ExecutorView]
 """Executors that leave or stay together: one, or all members of a gang."""
@@ -21,7 +21,7 @@ class Leavers:
         self._world, self._promises, self._grace_s = world, promises, grace_s
         gangs: dict[str, Gang] = {}
         for executor in world.executors:
-            if executor.phase is Phase.LEAVING and executor.eviction is not None:
+            if executor.phase is ExecutorPhase.LEAVING and executor.eviction is not None:
                 gangs.setdefault(executor.gang or executor.id, []).append(executor)
         self._gangs = sorted(gangs.values(), key=_dearest)
         self._going: list[Gang] = []
@@ -64,7 +64,11 @@ class Leavers:
             if one.gang is None and one.may_stay and one.eviction is not None and one.eviction.cause is Cause.SHARE:
                 node = ledger[one.id].node
                 for other in held.get(one.session or "", ()):
-                    same = other.requirement == one.requirement and other.gang is None and other.phase is Phase.BUSY
+                    same = (
+                        other.requirement == one.requirement
+                        and other.gang is None
+                        and other.phase is ExecutorPhase.BUSY
+                    )
                     if same and other.protected_until <= now and ledger[other.id].node == node:
                         yield other.id
 
@@ -91,7 +95,7 @@ class Leavers:
             if eviction != before:
                 yield Unbind(member, eviction)
             if self._grace_s is not None and due(eviction.since + self._grace_s):
-                yield Evict(member, eviction)
+                yield EvictExecutor(member, eviction)
 
     def _winner_of(self, evictions: dict[str, Eviction], own: str | None) -> str | None:
         """Return the session that counts on this room now; never their own. None if there is none.

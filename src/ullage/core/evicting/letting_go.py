@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ullage.core.sharing.world import Demand, ExecutorView, Phase
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView
 
 
 def superfluous(
@@ -18,7 +18,7 @@ def superfluous(
     `taken` says which leave for others already, `due` whether a time (seconds) has come.
     """
     gangs: dict[str, list[ExecutorView]] = {}
-    for executor in sorted(executors, key=lambda e: (e.phase is Phase.BUSY, -e.bound_at, e.id)):
+    for executor in sorted(executors, key=lambda e: (e.phase is ExecutorPhase.BUSY, -e.bound_at, e.id)):
         gangs.setdefault(executor.gang or executor.id, []).append(executor)
     left = len(executors)
     for members in gangs.values():
@@ -35,6 +35,6 @@ def superfluous(
 
 
 def _unneeded(demand: Demand, members: list[ExecutorView], due: Callable[[float], bool]) -> bool:
-    if demand.pending >= demand.batch_size or any(member.phase is not Phase.VACANT for member in members):
+    if demand.pending >= demand.batch_size or any(member.phase is not ExecutorPhase.VACANT for member in members):
         return False
     return due(max(member.since for member in members) + demand.delay_release_s)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ullage.core.evicting.reclaim import Reclaim, leave
-from ullage.core.evicting.yielding import Victim
+from ullage.core.evicting.yielding import ExecutorVictim
 from ullage.core.placing.placement import Placer
 from ullage.core.sharing.entitlement import place_unit
 from ullage.core.sharing.shares import Leaf, ShareTree
@@ -23,12 +23,12 @@ from ullage.model.rejection import Code
 class Found(NamedTuple):
     """The victims for the room and for the limit, and the places that are charged in the outlook."""
 
-    for_room: tuple[Victim, ...]
-    for_limit: tuple[Victim, ...]
+    for_room: tuple[ExecutorVictim, ...]
+    for_limit: tuple[ExecutorVictim, ...]
     places: tuple[Allocation, ...]
 
 
-class Limits:
+class LimitClaims:
     """Claims of one cycle by sessions that a limit stops; `vacant` is the fleet with nothing allocated."""
 
     def __init__(
@@ -75,9 +75,9 @@ class Limits:
     def _code(self, claimant: Demand) -> Code | None:
         return self._tree.over_limit(self._leaves[claimant.session], leaving=False)
 
-    def _below(self, claimant: Demand) -> tuple[Victim, ...]:
+    def _below(self, claimant: Demand) -> tuple[ExecutorVictim, ...]:
         """Fewest victims that bring `claimant` below the limit that stops it, counted out. None: ()."""
-        leaf, chosen = self._leaves[claimant.session], list[Victim]()
+        leaf, chosen = self._leaves[claimant.session], list[ExecutorVictim]()
         while (code := self._code(claimant)) is not None:
             counts = self._tree.within(leaf, code)
             victims = self._reclaim.in_order(claimant, self._now)
@@ -90,7 +90,7 @@ class Limits:
             self._count_out([found])
         return tuple([victim for victim in reversed(chosen) if not self._may_stay(victim, claimant)][::-1])
 
-    def _may_stay(self, victim: Victim, claimant: Demand) -> bool:
+    def _may_stay(self, victim: ExecutorVictim, claimant: Demand) -> bool:
         """Return whether the claimant stays below its limit if this one stays; if so, it stays."""
         self._count_out([victim], -1)
         stays = self._code(claimant) is None
@@ -98,13 +98,13 @@ class Limits:
             self._count_out([victim])
         return stays
 
-    def _give_back(self, victims: Iterable[Victim], outlook: Placer) -> None:
+    def _give_back(self, victims: Iterable[ExecutorVictim], outlook: Placer) -> None:
         """Victims stay: there is no room for the claimant."""
         for victim in victims:
             self._count_out([victim], -1)
             for member in victim.members:
                 outlook.fleet.charge(self._ledger[member.id], force=True)
 
-    def _count_out(self, victims: Iterable[Victim], sign: int = 1) -> None:
+    def _count_out(self, victims: Iterable[ExecutorVictim], sign: int = 1) -> None:
         for victim in victims:
             self._reclaim.count_out(victim, sign)

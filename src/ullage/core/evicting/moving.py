@@ -17,7 +17,7 @@ from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 
 
-class Cost(NamedTuple):
+class MoveCost(NamedTuple):
     """The cost of a plan, compared from the first field on.
 
     The highest priority of those who move, their number, and what they hold in thousandths of cards.
@@ -47,7 +47,7 @@ class Consolidation:
 
     units: tuple[Choice, ...]
     moves: tuple[Move, ...]
-    cost: Cost
+    cost: MoveCost
     age_s: float
     least: bool
     stays: Mapping[Stays, int]

@@ -22,13 +22,13 @@ from operator import attrgetter
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
-from ullage.core.evicting.ways import Line, Willing, cards_to_free, may_do, nearest_first, one_of_each, shared
-from ullage.core.evicting.yielding import Victim, fewest, room_without
+from ullage.core.evicting.ways import VictimLine, Willing, cards_to_free, may_do, nearest_first, one_of_each, shared
+from ullage.core.evicting.yielding import ExecutorVictim, fewest, room_without
 from ullage.core.placing.placement import Placer
 from ullage.core.sharing.entitlement import place_unit
 from ullage.core.sharing.promise import charge_back
 from ullage.core.sharing.shares import Leaf, ShareTree, Vector
-from ullage.core.sharing.world import Demand, ExecutorView, Phase, World
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView, World
 from ullage.model.allocation import Allocation
 
 _MEMBERS = 16
@@ -37,14 +37,14 @@ _MEMBERS = 16
 _AROUND = 64
 """Victims around which a claim looks, one after the other, where no other way makes room."""
 
-_AT_WORK = frozenset({Phase.STARTING, Phase.BUSY})
+_AT_WORK = frozenset({ExecutorPhase.STARTING, ExecutorPhase.BUSY})
 """Phases in which the protection of an executor counts."""
 
 
 Among = Callable[[str], bool]
 """Which executors a claim looks at."""
 
-_Turn = tuple[bool, int, int, int, str, Victim, Line]
+_Turn = tuple[bool, int, int, int, str, ExecutorVictim, VictimLine]
 """When a victim's turn is, down to its session, of which this one is the next."""
 
 
@@ -61,7 +61,7 @@ class Reclaim:
         self._hopeless: set[tuple[object, ...]] = set()
         self._lingering = sorted(filter(_lingers, world.executors), key=lambda executor: (executor.since, executor.id))
         self._executors = held = world.held()
-        self._victims: dict[str, list[Victim]] = {}
+        self._victims: dict[str, list[ExecutorVictim]] = {}
         staying = {executor.session or "": 0 for executor in world.executors if executor.may_stay}
         self._held = staying | {session: len(executors) for session, executors in held.items()}
         self._floors = {session: self._demands[session].floor for session in self._held if session in self._demands}
@@ -72,7 +72,7 @@ class Reclaim:
     @cached_property
     def _vacant(self) -> frozenset[str]:
         """Executors that have a session and no task."""
-        return frozenset(executor.id for executor in self._world.executors if executor.phase is Phase.VACANT)
+        return frozenset(executor.id for executor in self._world.executors if executor.phase is ExecutorPhase.VACANT)
 
     @property
     def some_vacant(self) -> bool:
@@ -89,7 +89,7 @@ class Reclaim:
         *,
         displace: bool = False,
         on_trial: bool = False,
-    ) -> tuple[tuple[Victim, ...], tuple[Allocation, ...]] | None:
+    ) -> tuple[tuple[ExecutorVictim, ...], tuple[Allocation, ...]] | None:
         """Fewest victims that make one unit of `claimant` fit in `outlook`; both are charged there.
 
         With `displace` sessions of no higher priority give way down to their minimum. `now` is when protections
@@ -109,7 +109,7 @@ class Reclaim:
 
     def claim_vacant(
         self, claimant: Demand, outlook: Placer, now: float, names: list[str], staying: list[ExecutorView]
-    ) -> tuple[tuple[Victim, ...], list[tuple[Allocation, ...]]] | None:
+    ) -> tuple[tuple[ExecutorVictim, ...], list[tuple[Allocation, ...]]] | None:
         """Place as many units as there are `names` though these executors of one session stay.
 
         They were to leave for `claimant`, and their room is charged in `outlook` again. The last unit gets that of
@@ -135,7 +135,9 @@ class Reclaim:
             return None
         return tuple(needed), [*units, self._place(claimant, outlook, needed, names[-1])]
 
-    def _place(self, claimant: Demand, outlook: Placer, needed: Iterable[Victim], name: str) -> tuple[Allocation, ...]:
+    def _place(
+        self, claimant: Demand, outlook: Placer, needed: Iterable[ExecutorVictim], name: str
+    ) -> tuple[Allocation, ...]:
         for victim in needed:
             leave(outlook, victim)
             self._gone.update(member.id for member in victim.members)
@@ -143,7 +145,7 @@ class Reclaim:
         assert placed is not None, "the set was tried"
         return placed
 
-    def take(self, victims: Iterable[Victim]) -> None:
+    def take(self, victims: Iterable[ExecutorVictim]) -> None:
         """Victims of a claim leave their session."""
         for victim in victims:
             self._taken.update(member.id for member in victim.members)
@@ -152,7 +154,7 @@ class Reclaim:
 
     def _search(
         self, claimant: Demand, outlook: Placer, vacant: Placer, now: float, name: str, *, displace: bool
-    ) -> list[Victim] | None:
+    ) -> list[ExecutorVictim] | None:
         """Return the fewest victims of the first way that makes a unit fit."""
         useful = vacant.room(claimant.requirement) > 0
         everywhere = None if useful.all() else self._lies_on(set(useful.nonzero()[0].tolist()))
@@ -183,10 +185,10 @@ class Reclaim:
 
     def _member_by_member(
         self, claimant: Demand, outlook: Placer, vacant: Placer, now: float, name: str, *, displace: bool
-    ) -> list[Victim] | None:
+    ) -> list[ExecutorVictim] | None:
         """Return the fewest of the victims that the members of a gang find one after the other."""
-        chosen: list[Victim] = []
-        needed: list[Victim] | None = chosen
+        chosen: list[ExecutorVictim] = []
+        needed: list[ExecutorVictim] | None = chosen
         alone = replace(claimant, batch_size=1)
         with trial(outlook.fleet):
             for rank in range(claimant.batch_size):
@@ -212,8 +214,8 @@ class Reclaim:
         fleet: Fleet,
         rows: list[int],
         there: dict[int, list[Willing]],
-        in_order: Callable[..., Iterator[Victim]],
-    ) -> Iterator[Iterator[Victim]]:
+        in_order: Callable[..., Iterator[ExecutorVictim]],
+    ) -> Iterator[Iterator[ExecutorVictim]]:
         """Whole cards together; then what lies on one node, on its cards together, on one card."""
         cards = claimant.requirement.gpu_count
         if cards and rows:
@@ -230,13 +232,13 @@ class Reclaim:
                 for card in cards_to_free(claimant, fleet, row, there[row]):
                     yield in_order(among=frozenset(fleet.holders[card]).__contains__, row=row)
 
-    def _around(self, near: Iterable[list[Willing]], fleet: Fleet) -> Iterator[Iterator[Victim]]:
+    def _around(self, near: Iterable[list[Willing]], fleet: Fleet) -> Iterator[Iterator[ExecutorVictim]]:
         """Yield the victims of each list, one after the other, with those near it."""
         for willing in near:
             for one in one_of_each(willing, fleet):
                 yield self._affordable(nearest_first(one, willing, fleet))
 
-    def _affordable(self, willing: Iterable[Willing]) -> Iterator[Victim]:
+    def _affordable(self, willing: Iterable[Willing]) -> Iterator[ExecutorVictim]:
         """Return those of these victims that their sessions may lose, one after the other."""
         left, losses = dict[str, int](), dict[str, Vector]()
         return (victim for line, victim in willing if self._pay(line, victim, left, losses))
@@ -249,7 +251,7 @@ class Reclaim:
                 found.setdefault(row, []).append(pair)
         return found
 
-    def _rows_of(self, victim: Victim) -> set[int]:
+    def _rows_of(self, victim: ExecutorVictim) -> set[int]:
         row_of, ledger = self._fleet.row_of, self._fleet.ledger
         return {row_of.get(ledger[member.id].node, -1) for member in victim.members}
 
@@ -258,14 +260,14 @@ class Reclaim:
         row_of, ledger = self._fleet.row_of, self._fleet.ledger
         return lambda executor: row_of.get(ledger[executor].node) in rows
 
-    def _willing(self, lines: Iterable[Line], now: float) -> list[Willing]:
+    def _willing(self, lines: Iterable[VictimLine], now: float) -> list[Willing]:
         """Return all possible victims of a claim, in order. How many a session may lose is not checked."""
         found = [(line, victim) for line in lines for victim in line.victims if victim.protected_until <= now]
         found.sort(key=lambda pair: (pair[1].busy, -1 if pair[0].demand is None else pair[0].demand.priority))
         alone = (_alone(executor) for executor in self._lingering if executor.id not in self._gone)
         return [*((None, victim) for victim in alone), *found]
 
-    def _card_by_card(self, willing: Iterable[Willing], fleet: Fleet, rows: Iterable[int]) -> Iterator[Victim]:
+    def _card_by_card(self, willing: Iterable[Willing], fleet: Fleet, rows: Iterable[int]) -> Iterator[ExecutorVictim]:
         """Victims that hold a card together, if all of them may go; then those of the next card. Few holders first."""
         of = {member.id: (line, victim) for line, victim in willing for member in victim.members}
         holders = {place: set(fleet.holders[place]) for row in rows for place in fleet.cards_on(row)}
@@ -282,7 +284,9 @@ class Reclaim:
             else:
                 left, losses = kept
 
-    def _pay(self, line: Line | None, victim: Victim, left: dict[str, int], losses: dict[str, Vector]) -> bool:
+    def _pay(
+        self, line: VictimLine | None, victim: ExecutorVictim, left: dict[str, int], losses: dict[str, Vector]
+    ) -> bool:
         """Return whether a session may lose these as well, and note the loss."""
         if line is None:
             return True
@@ -292,7 +296,7 @@ class Reclaim:
         left[line.session] -= size
         return True
 
-    def count_out(self, victim: Victim, sign: int) -> None:
+    def count_out(self, victim: ExecutorVictim, sign: int) -> None:
         """Note that a victim leaves its session; with -1 that it stays."""
         if victim.session is not None:
             self._held[victim.session] -= sign * len(victim.members)
@@ -305,7 +309,7 @@ class Reclaim:
         """Return whether an executor leaves for a claim of this cycle."""
         return executor in self._taken
 
-    def _promised(self, victim: Victim) -> bool:
+    def _promised(self, victim: ExecutorVictim) -> bool:
         return victim.members[0].id in self._gone
 
     def in_order(
@@ -317,7 +321,7 @@ class Reclaim:
         among: Among | None = None,
         row: int | None = None,
         whole: bool = False,
-    ) -> Iterator[Victim]:
+    ) -> Iterator[ExecutorVictim]:
         """Victims one after the other, as far as their sessions may lose them.
 
         Only those with a member `among`, and on the node of `row`; with `whole` gangs that lie there alone.
@@ -325,7 +329,7 @@ class Reclaim:
         if among is None and row is not None:
             among = self._lies_on({row})
 
-        def asked(victim: Victim) -> bool:
+        def asked(victim: ExecutorVictim) -> bool:
             return among is None or any(among(member.id) for member in victim.members)
 
         alone = map(_alone, self._lingering)
@@ -354,7 +358,7 @@ class Reclaim:
 
     def _lines(
         self, claimant: Demand, *, displace: bool, row: int | None = None, whole: bool = False
-    ) -> Iterator[Line]:
+    ) -> Iterator[VictimLine]:
         """Yield the sessions that may lose victims to this claimant, with their victims on the node of `row`.
 
         With `whole`, only gangs all of whose members are there.
@@ -369,13 +373,13 @@ class Reclaim:
             victims = self._victims_of(session) if here is None else here[session]
             if whole:
                 victims = [victim for victim in victims if self._rows_of(victim) == {row}]
-            line = Line(session, filterfalse(self._promised, victims), held, left, loser)
+            line = VictimLine(session, filterfalse(self._promised, victims), held, left, loser)
             if loser is not None:
                 line.guarded = loser.queue != claimant.queue
                 line.leaf, line.entitled = self._leaves[session], self._entitled[session]
             yield line
 
-    def _victims_of(self, session: str) -> list[Victim]:
+    def _victims_of(self, session: str) -> list[ExecutorVictim]:
         """Its executors in the order in which they give way; most sessions are never asked."""
         found = self._victims.get(session)
         if found is None:
@@ -383,16 +387,16 @@ class Reclaim:
         return found
 
     @cached_property
-    def _by_row(self) -> dict[int, dict[str, list[Victim]]]:
+    def _by_row(self) -> dict[int, dict[str, list[ExecutorVictim]]]:
         """By node, the victims with a member there, by session and in their order."""
-        found: dict[int, dict[str, list[Victim]]] = {}
+        found: dict[int, dict[str, list[ExecutorVictim]]] = {}
         for session in self._executors:
             for victim in self._victims_of(session):
                 for row in self._rows_of(victim):
                     found.setdefault(row, {}).setdefault(session, []).append(victim)
         return found
 
-    def _turn(self, line: Line) -> _Turn | None:
+    def _turn(self, line: VictimLine) -> _Turn | None:
         """When the turn of a session's next victim is: vacant, low priority, far above what it deserves first."""
         victim, demand = next(line.victims, None) if line.left > 0 else None, line.demand
         if victim is None:
@@ -412,7 +416,7 @@ class Reclaim:
             for session in self._floors
         }
 
-    def _spares(self, line: Line, size: int, losses: dict[str, Vector]) -> bool:
+    def _spares(self, line: VictimLine, size: int, losses: dict[str, Vector]) -> bool:
         """Return whether so many more executors break no guarantee, and note the loss."""
         assert line.leaf is not None
         assert line.demand is not None
@@ -422,15 +426,15 @@ class Reclaim:
 
 def _lingers(executor: ExecutorView) -> bool:
     """Return whether an executor leaves its session without a winner, so that it need not hurry yet."""
-    return executor.phase is Phase.LEAVING and executor.eviction is None
+    return executor.phase is ExecutorPhase.LEAVING and executor.eviction is None
 
 
-def _alone(executor: ExecutorView) -> Victim:
+def _alone(executor: ExecutorView) -> ExecutorVictim:
     """One that lingers, as a victim: a task of its own or of its gang may still run."""
-    return Victim((executor,), None, busy=True)
+    return ExecutorVictim((executor,), None, busy=True)
 
 
-def _in_turn(session: str, executors: list[ExecutorView]) -> list[Victim]:
+def _in_turn(session: str, executors: list[ExecutorView]) -> list[ExecutorVictim]:
     """Return the executors of a session as victims: vacant before busy, newest first, gangs whole."""
     gangs: dict[str, list[ExecutorView]] = {}
     for executor in executors:
@@ -438,16 +442,16 @@ def _in_turn(session: str, executors: list[ExecutorView]) -> list[Victim]:
     turns = []
     for members in gangs.values():
         members.sort(key=attrgetter("id"))
-        busy = any(member.phase is Phase.BUSY for member in members)
+        busy = any(member.phase is ExecutorPhase.BUSY for member in members)
         working = any(member.phase in _AT_WORK for member in members)
         until = max(member.protected_until for member in members) if working else -inf
         newest = -max(member.bound_at for member in members)
-        turns.append((busy, newest, members[0].id, Victim(tuple(members), session, busy, until)))
+        turns.append((busy, newest, members[0].id, ExecutorVictim(tuple(members), session, busy, until)))
     turns.sort()
     return [victim for *_, victim in turns]
 
 
-def leave(outlook: Placer, victim: Victim) -> None:
+def leave(outlook: Placer, victim: ExecutorVictim) -> None:
     """Release what a victim holds in the outlook."""
     for member in victim.members:
         outlook.fleet.release(member.id)

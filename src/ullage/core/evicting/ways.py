@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.evicting.yielding import Victim
+from ullage.core.evicting.yielding import ExecutorVictim
 from ullage.core.sharing.shares import Leaf
 from ullage.core.sharing.world import Demand
 
 
 @dataclass(slots=True)
-class Line:
+class VictimLine:
     """A session as one claim asks it: its victims, the next one first, what it holds, and how many it may still lose.
 
     `guarded` if the guarantee of its queue stands in the way.
     """
 
     session: str
-    victims: Iterator[Victim]
+    victims: Iterator[ExecutorVictim]
     held: int
     left: int
     demand: Demand | None
@@ -32,7 +32,7 @@ class Line:
     guarded: bool = False
 
 
-Willing = tuple[Line | None, Victim]
+Willing = tuple[VictimLine | None, ExecutorVictim]
 """A victim and its session as this claim asks it; None if it has none."""
 
 
@@ -76,7 +76,7 @@ def cards_to_free(claimant: Demand, fleet: Fleet, row: int, willing: Iterable[Wi
                 yield card
 
 
-def one_of_each(willing: Iterable[Willing], fleet: Fleet) -> Iterator[Victim]:
+def one_of_each(willing: Iterable[Willing], fleet: Fleet) -> Iterator[ExecutorVictim]:
     """Yield victims that differ: in their session, their nodes, what they hold there, or who shares their cards."""
     known = set[tuple[object, ...]]()
     for _, victim in willing:
@@ -88,7 +88,7 @@ def one_of_each(willing: Iterable[Willing], fleet: Fleet) -> Iterator[Victim]:
             yield victim
 
 
-def nearest_first(one: Victim, willing: list[Willing], fleet: Fleet) -> list[Willing]:
+def nearest_first(one: ExecutorVictim, willing: list[Willing], fleet: Fleet) -> list[Willing]:
     """Return this victim, those who share a card with it, those on its nodes, and then the others, each in order."""
     ids = {member.id for member in one.members}
     near, nodes = _with_it(one, fleet), {fleet.ledger[member.id].node for member in one.members}
@@ -103,7 +103,7 @@ def nearest_first(one: Victim, willing: list[Willing], fleet: Fleet) -> list[Wil
     return sorted(willing, key=distance)
 
 
-def _with_it(victim: Victim, fleet: Fleet) -> set[str]:
+def _with_it(victim: ExecutorVictim, fleet: Fleet) -> set[str]:
     """Return who holds a card together with this victim."""
     uuids = (uuid for member in victim.members for uuid in fleet.ledger[member.id].gpus)
     holders = {holder for uuid in uuids if uuid in fleet.card_of for holder in fleet.holders[fleet.card_of[uuid]]}

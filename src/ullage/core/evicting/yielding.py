@@ -22,7 +22,7 @@ from ullage.core.kernel.reclaim import Leaving
 from ullage.core.placing.placement import Placer, small_fleet
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import place_unit
-from ullage.core.sharing.world import Demand, ExecutorView, Phase
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
@@ -31,7 +31,7 @@ _FEW = 8
 """Victims that are looked at first; half as many again wherever they are not enough."""
 
 
-class Victim(NamedTuple):
+class ExecutorVictim(NamedTuple):
     """Executors that give way together: one, or a whole gang.
 
     `busy` if a running task stands in the way; `protected_until` is when the last such task may be claimed.
@@ -47,7 +47,9 @@ class Victim(NamedTuple):
         return len(self.members) // demand.batch_size
 
 
-def fewest(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: str) -> list[Victim] | None:
+def fewest(
+    outlook: Placer, claimant: Demand, victims: Iterable[ExecutorVictim], name: str
+) -> list[ExecutorVictim] | None:
     """Return as few of these as make a unit fit, in their order; the last ones are put back first.
 
     Return None if it does not fit even without all of them. The books stay as they were.
@@ -64,7 +66,7 @@ def fewest(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: s
     return None
 
 
-def room_without(outlook: Placer, claimant: Demand, victims: list[Victim]) -> Column:
+def room_without(outlook: Placer, claimant: Demand, victims: list[ExecutorVictim]) -> Column:
     """Units of the claimant that fit on each node once all of these have left. The books are as before."""
     asked = claimant.requirement
     if not _counted(outlook, asked) or not victims:
@@ -90,11 +92,13 @@ def warm() -> None:
     outlook, asked = Placer(small_fleet(), Policy()), ResourceRequirement.of(gpu=1)
     placed = outlook.place("held", asked)
     assert placed is not None
-    victim = Victim((ExecutorView(placed.id, Phase.BUSY, asked),), None)
+    victim = ExecutorVictim((ExecutorView(placed.id, ExecutorPhase.BUSY, asked),), None)
     fewest(outlook, Demand("warm", 0, ResourceRequirement.of(gpu=2)), [victim], "warm")
 
 
-def _on_trial(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name: str) -> list[Victim] | None:
+def _on_trial(
+    outlook: Placer, claimant: Demand, victims: Iterable[ExecutorVictim], name: str
+) -> list[ExecutorVictim] | None:
     fleet, counted = outlook.fleet, claimant.requirement.gpu_count <= 1
 
     def fits() -> bool:
@@ -103,7 +107,7 @@ def _on_trial(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name
         with trial(fleet):
             return place_unit(outlook, claimant, name, claimant.batch_size) is not None
 
-    gone: list[tuple[Victim, list[Allocation]]] = []
+    gone: list[tuple[ExecutorVictim, list[Allocation]]] = []
     with trial(fleet):
         for victim in victims:
             gone.append((victim, [fleet.release(member.id) for member in victim.members]))
@@ -111,7 +115,7 @@ def _on_trial(outlook: Placer, claimant: Demand, victims: Iterable[Victim], name
                 break
         else:
             return None
-        needed: list[Victim] = []
+        needed: list[ExecutorVictim] = []
         for victim, allocations in reversed(gone):
             for allocation in allocations:
                 fleet.charge(allocation, force=True)
@@ -127,11 +131,11 @@ class _Leaving:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self.victims: list[Victim] = []
+        self.victims: list[ExecutorVictim] = []
         self._columns: Leaving | None = None
         self._left: dict[int, dict[str, Charge | None]] = {}
 
-    def columns(self, more: list[Victim]) -> Leaving:
+    def columns(self, more: list[ExecutorVictim]) -> Leaving:
         """Return the columns of those so far, followed by these."""
         members = list(map(self._fleet.ledger.__getitem__, [each.id for victim in more for each in victim.members]))
         rows, entries, cards = self._entries(members)

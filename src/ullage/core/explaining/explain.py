@@ -17,7 +17,7 @@ from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import Leaves, entitlement, place_unit
 from ullage.core.sharing.plan import Plan
 from ullage.core.sharing.shares import ShareTree, dominant_share
-from ullage.core.sharing.world import Demand, Phase, World
+from ullage.core.sharing.world import Demand, ExecutorPhase, World
 from ullage.core.verdict.filters import CARD, EXCLUSION, open_cards
 from ullage.core.verdict.mismatch import of_all
 from ullage.core.verdict.sentences import CURES, MEANINGS
@@ -192,7 +192,7 @@ def of_empty_card(fleet: Fleet, refusal: Rejection) -> Rejection:
     )
 
 
-def _code(demand: Demand, plan: Plan, phases: list[Phase]) -> Code:
+def _code(demand: Demand, plan: Plan, phases: list[ExecutorPhase]) -> Code:
     waiting = plan.waiting.get(demand.session)
     if waiting is not None:
         return waiting
@@ -201,7 +201,7 @@ def _code(demand: Demand, plan: Plan, phases: list[Phase]) -> Code:
         return Code.NOTHING_PENDING
     if not phases and demand.pending < demand.batch_size:
         return Code.GANG_INCOMPLETE
-    if any(phase is Phase.STARTING for phase in phases) or not phases:
+    if any(phase is ExecutorPhase.STARTING for phase in phases) or not phases:
         return Code.STARTING
     whole = demand.running + demand.pending // demand.batch_size * demand.batch_size
     if demand.max_instances is not None and whole > demand.want:

@@ -56,7 +56,7 @@ _MOST_TRIALS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class RefusalCause:
     """One cause: `count` cards, or nodes for `OF_NODES`, have it; `rejection` is of the one that comes closest."""
 
     rejection: Rejection
@@ -75,7 +75,7 @@ class Nowhere:
     asked: ResourceRequirement
     nodes: int
     cards: int
-    causes: tuple[Cause, ...]
+    causes: tuple[RefusalCause, ...]
     best: int = 0
     could: int = 0
     most: int = 0
@@ -99,7 +99,7 @@ def nowhere(
             rows_of.setdefault(key, []).extend(rows)
             counts[key] += len(names) * (1 if key[0] in OF_NODES else count)
     causes = [
-        Cause(_closest(fleet, rules, request, key, rows_of[key]), count)
+        RefusalCause(_closest(fleet, rules, request, key, rows_of[key]), count)
         for key, count in counts.items()
         if key[0] is not Code.NOT_ENOUGH_CARDS or len(counts) == 1
     ]
@@ -126,7 +126,7 @@ def nowhere(
     )
 
 
-def _more_than_any_node(fleet: Fleet, asked: ResourceRequirement, rows: Sequence[int]) -> list[Cause]:
+def _more_than_any_node(fleet: Fleet, asked: ResourceRequirement, rows: Sequence[int]) -> list[RefusalCause]:
     """Return what is asked of a node that none has when it is empty: whatever else is the cause, this stays."""
     if not rows:
         return []
@@ -134,7 +134,11 @@ def _more_than_any_node(fleet: Fleet, asked: ResourceRequirement, rows: Sequence
         (Code.CPU, asked.cpu_milli, int(fleet.cpu_total[rows].max())),
         (Code.MEMORY, asked.memory_bytes, int(fleet.memory_total[rows].max())),
     )
-    return [Cause(Rejection(code, Cure.NODE_CHANGE, need, had), len(rows)) for code, need, had in amounts if need > had]
+    return [
+        RefusalCause(Rejection(code, Cure.NODE_CHANGE, need, had), len(rows))
+        for code, need, had in amounts
+        if need > had
+    ]
 
 
 def _kinds(fleet: Fleet, asked: CardSelector, rows: Iterable[int], code: Code | None) -> tuple[str, ...]:
@@ -185,7 +189,7 @@ def _open(refusal: NodeRefusal, cards: int, *, curable: bool) -> int:
     return max(0, cards - kept)
 
 
-def _order(cause: Cause) -> tuple[int, int, str]:
+def _order(cause: RefusalCause) -> tuple[int, int, str]:
     """Sort key, closest to a fit first: what capacity cures, what is too small, what another node cures, other kinds.
 
     Nodes without cards come last.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ullage.core.explaining.nowhere import KINDS, OF_NODES, Cause, Nowhere
+from ullage.core.explaining.nowhere import KINDS, OF_NODES, Nowhere, RefusalCause
 from ullage.core.verdict.sentences import MEANINGS, reject_text, show_amount
 from ullage.model.counted import counted
 from ullage.model.quantity import PPM, format_bytes, format_decimal
@@ -113,7 +113,7 @@ def _meaning(rejection: Rejection) -> str:
     return MEANINGS[rejection.code]
 
 
-def _counted(cause: Cause) -> str:
+def _counted(cause: RefusalCause) -> str:
     return counted(cause.count, "node" if cause.rejection.code in OF_NODES else "card")
 
 

@@ -99,7 +99,7 @@ def in_bytes(total: int, core: int) -> bool:
     return total > 1 or core < 0
 
 
-class Board(NamedTuple):
+class KernelBoard(NamedTuple):
     """The machines of a fleet, and room for one decision.
 
     `taken` is what that decision takes of each supply of its machine, `verdict` what came of it; `counts` is room
@@ -121,7 +121,7 @@ _HEAD = 4
 """Numbers that say where a part of a store lies: its begin, and its shape in three dimensions."""
 
 
-def packed(board: Board) -> tuple[Rows, Board]:
+def packed(board: KernelBoard) -> tuple[Rows, KernelBoard]:
     """All parts of a board in one array, and the same parts as views of it.
 
     Handing a compiled function an array costs as much as a decision: one is handed instead of fifteen. Its first
@@ -140,10 +140,10 @@ def packed(board: Board) -> tuple[Rows, Board]:
     return store, opened(store)
 
 
-def opened(store: Rows) -> Board:
+def opened(store: Rows) -> KernelBoard:
     """The parts of a store, as views."""
     tables = machines_in(store), supplies_in(store), distances_in(store), taken_in(store)
-    return Board(*tables, verdict_in(store), counts_in(store), spare_in(store), told_in(store), links_in(store))
+    return KernelBoard(*tables, verdict_in(store), counts_in(store), spare_in(store), told_in(store), links_in(store))
 
 
 @inlined

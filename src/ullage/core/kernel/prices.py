@@ -208,7 +208,7 @@ def bare_cost(prices: Amounts, lost: Counts) -> float:
     return dearest
 
 
-class Named(NamedTuple):
+class NamedSets(NamedTuple):
     """Sets of models that tasks insist on, with mean and variance of what one arriving task needs of each (milli)."""
 
     sets: Counts
@@ -216,14 +216,14 @@ class Named(NamedTuple):
     variance: Amounts
 
 
-def named(mix: Mix, models: int) -> Named:
+def named(mix: Mix, models: int) -> NamedSets:
     """The sets that classes name, of `models` models; the need for a set is that of all classes within it."""
     every = (1 << models) - 1
     sets = np.unique(mix.classes[:, MODELS] & every)
     sets = sets[(sets != every) & (sets != 0)]
     within = (mix.classes[:, MODELS][None, :] & every & ~sets[:, None]) == 0
     size = (mix.classes[:, SHARE] * mix.classes[:, CARDS]).astype(np.float64)
-    return Named(sets, within @ (mix.popularity * size), within @ (mix.popularity * size * size))
+    return NamedSets(sets, within @ (mix.popularity * size), within @ (mix.popularity * size * size))
 
 
 @compiled

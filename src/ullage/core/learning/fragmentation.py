@@ -18,7 +18,7 @@ from ullage.core.strategies.workload import Workload
 from ullage.model.request import ResourceRequirement
 
 
-class Idle(NamedTuple):
+class IdleCards(NamedTuple):
     """Thousandths of cards: idle, and of these what no task of the workload is expected to use."""
 
     idle_milli: float
@@ -44,16 +44,16 @@ class Fragments:
         for row, node in enumerate(fleet.nodes):
             if node.gpus:
                 self._models.setdefault(node.gpus[0].model or "", []).append(row)
-        self._of_nodes = np.zeros((len(Idle._fields), len(fleet.nodes)))
+        self._of_nodes = np.zeros((len(IdleCards._fields), len(fleet.nodes)))
 
-    def total(self) -> Idle:
+    def total(self) -> IdleCards:
         """Of the whole fleet."""
-        return Idle(*self._refreshed().sum(axis=1).tolist())
+        return IdleCards(*self._refreshed().sum(axis=1).tolist())
 
-    def by_model(self) -> dict[str, Idle]:
+    def by_model(self) -> dict[str, IdleCards]:
         """Return per model of cards, "" where it is not known; a node counts as the model of its first card."""
         found = self._refreshed()
-        return {model: Idle(*found[:, rows].sum(axis=1).tolist()) for model, rows in sorted(self._models.items())}
+        return {model: IdleCards(*found[:, rows].sum(axis=1).tolist()) for model, rows in sorted(self._models.items())}
 
     def _refreshed(self) -> at.Scores:
         fleet = self._fleet

@@ -28,7 +28,7 @@ _CODES = (Code.GPU_COMPUTE, Code.GPU_VRAM)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AmountsChange:
     """New amounts per card. Without a limit it becomes the larger of the old one and the new request.
 
     Raises:
@@ -74,7 +74,7 @@ class ScalingRefusal(Refusal):
         return f"{Code.SCALING_EXCEEDED}: {', '.join(map(reject_text, self.rejections))}"
 
 
-def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> Adjustment | Refusal:
+def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: AmountsChange) -> Adjustment | Refusal:
     """Return the effect of a change, or why it is refused. Nothing changes."""
     assert held.claim is not None
     if any(uuid not in fleet.card_of for uuid in held.gpus):
@@ -102,7 +102,7 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: Change) -> A
     return Adjustment(Amounts.least_of(remains), more, more_limit, known, after)
 
 
-def adjusted(fleet: Fleet, held: Allocation, change: Change) -> Allocation:
+def adjusted(fleet: Fleet, held: Allocation, change: AmountsChange) -> Allocation:
     """Return the allocation with the new amounts. A partition and a whole card are charged as before."""
     assert held.claim is not None
     asked, claim = held.requirement, held.claim

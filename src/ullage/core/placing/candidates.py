@@ -20,7 +20,7 @@ from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.counted import amounts_on, asked_on, cores_on
 from ullage.core.verdict.equivalence import Cards, DependsOn, cards_of
-from ullage.core.verdict.filters import AFFINITY, CARD, Filter, Kind, Stage
+from ullage.core.verdict.filters import AFFINITY, CARD, Filter, Stage, StageKind
 from ullage.core.verdict.quota import Used
 from ullage.core.verdict.shape import shape_of
 from ullage.core.verdict.zones import fits_when_empty, refusal_on, refusal_when_empty
@@ -117,14 +117,14 @@ def _find(fleet: Fleet, rules: Rules, request: Request, cards: Iterable[int] | N
     asked = request.requirement
     steps = _Steps(cards_of(fleet, asked, cards))
     of_kind = DependsOn.ITSELF if asked.cards.isolation is Isolation.PARTITIONED else DependsOn.KIND
-    steps.take("quota", Kind.CAPACITY, of_kind, _quota_of(fleet, rules, request, used))
+    steps.take("quota", StageKind.CAPACITY, of_kind, _quota_of(fleet, rules, request, used))
     for filter_ in CARD.filters:
         if filter_.applies(asked):
             steps.take(filter_.name, filter_.kind, filter_.by, _alone(filter_, fleet, asked))
-    steps.take("node", Kind.NODE, DependsOn.NODE, lambda card: _node_refuses(fleet, card, request))
+    steps.take("node", StageKind.NODE, DependsOn.NODE, lambda card: _node_refuses(fleet, card, request))
     if rules.oversubscription:
-        steps.take("oversubscription", Kind.NODE, DependsOn.ITSELF, _limits_of(fleet, rules, request))
-    steps.take("worker-cap", Kind.NODE, DependsOn.NODE, lambda card: _cap_refuses(fleet, rules, card))
+        steps.take("oversubscription", StageKind.NODE, DependsOn.ITSELF, _limits_of(fleet, rules, request))
+    steps.take("worker-cap", StageKind.NODE, DependsOn.NODE, lambda card: _cap_refuses(fleet, rules, card))
     if asked.gpu_count > 1:
         counts = np.bincount(fleet.card_row[steps.left.positions], minlength=len(fleet.nodes))
 
@@ -134,9 +134,9 @@ def _find(fleet: Fleet, rules: Rules, request: Request, cards: Iterable[int] | N
                 return ()
             return (_reject(fleet, card, Code.NOT_ENOUGH_CARDS, Cure.CAPACITY, asked.gpu_count, found),)
 
-        steps.take("same-node", Kind.NODE, DependsOn.COUNT, enough)
+        steps.take("same-node", StageKind.NODE, DependsOn.COUNT, enough)
     if shape_of(fleet, asked).rows[0, columns.NEEDS] and fleet.board.seats(asked):  # else they refuse nobody
-        steps.take(ZONES, Kind.NODE, DependsOn.MACHINE, _zones_of(fleet, asked, steps.left.positions.tolist()))
+        steps.take(ZONES, StageKind.NODE, DependsOn.MACHINE, _zones_of(fleet, asked, steps.left.positions.tolist()))
     by_node: dict[str, list[str]] = {}
     for card in steps.left.positions.tolist():
         by_node.setdefault(fleet.nodes[int(fleet.card_row[card])].name, []).append(fleet.cards[card].uuid)
@@ -152,7 +152,7 @@ class _Steps:
         self.curable: list[Cards] = []
         self.stages: list[Stage] = []
 
-    def take(self, name: str, kind: Kind, by: DependsOn, check: Callable[[int], tuple[Rejection, ...]]) -> None:
+    def take(self, name: str, kind: StageKind, by: DependsOn, check: Callable[[int], tuple[Rejection, ...]]) -> None:
         """Ask a rule about those that are left."""
         before, reached = len(self.left), bool(self.left) or not self.stages
         self.left, removed, curable = self.left.split(by, check)

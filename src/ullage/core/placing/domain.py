@@ -21,7 +21,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedUnits:
     """The units to place: for each kind, their number and how many fit on each node.
 
     The first kind decides which domain is tight. `at` are the rows of nodes where other members of the gang run.
@@ -32,13 +32,13 @@ class Wanted:
     at: Sequence[int]
 
     @classmethod
-    def of(cls, fleet: Fleet, units: Sequence[int], rooms: Sequence[Column], beside: Iterable[str]) -> Wanted:
+    def of(cls, fleet: Fleet, units: Sequence[int], rooms: Sequence[Column], beside: Iterable[str]) -> WantedUnits:
         """Return the same for nodes given by name. Unknown nodes are left out."""
         return cls(units, rooms, [fleet.row_of[name] for name in beside if name in fleet.row_of])
 
-    def inside(self, nodes: Mask) -> Wanted:
+    def inside(self, nodes: Mask) -> WantedUnits:
         """With the room of these nodes only."""
-        return Wanted(self.units, [room * nodes for room in self.rooms], self.at)
+        return WantedUnits(self.units, [room * nodes for room in self.rooms], self.at)
 
 
 def spans(fleet: Fleet, key: str, nodes: Iterable[str]) -> int:
@@ -47,7 +47,7 @@ def spans(fleet: Fleet, key: str, nodes: Iterable[str]) -> int:
     return len({of.item(row_of[name]) if name in row_of else name for name in nodes})
 
 
-def nearest(fleet: Fleet, levels: Sequence[str], wanted: Wanted, within: str | None = None) -> Iterator[Mask]:
+def nearest(fleet: Fleet, levels: Sequence[str], wanted: WantedUnits, within: str | None = None) -> Iterator[Mask]:
     """Sets of nodes to try, the nearest together first, each once; with `within` each in one domain of that level.
 
     Nodes where others of the gang are already are always among them.
@@ -61,7 +61,7 @@ def nearest(fleet: Fleet, levels: Sequence[str], wanted: Wanted, within: str | N
             yield mask
 
 
-def most_within(fleet: Fleet, required: str, wanted: Wanted) -> int:
+def most_within(fleet: Fleet, required: str, wanted: WantedUnits) -> int:
     """Return the largest number of units that fit in one allowed domain of a level."""
     of = fleet.exclusion.labels.domains(required)
     rooms, there = _rooms_of(of, wanted), np.unique(of[list(wanted.at)])
@@ -71,7 +71,7 @@ def most_within(fleet: Fleet, required: str, wanted: Wanted) -> int:
     return int(np.max(fitting[there] if len(there) else fitting, initial=0))
 
 
-def _by_level(columns: Sequence[Column], limits: Column, wanted: Wanted) -> Iterator[Mask]:
+def _by_level(columns: Sequence[Column], limits: Column, wanted: WantedUnits) -> Iterator[Mask]:
     """In one domain, of the deepest level first, and there in few of the deepest; then in few of the outermost."""
     if len(np.unique(limits[list(wanted.at)])) > 1:
         return
@@ -87,7 +87,7 @@ def _by_level(columns: Sequence[Column], limits: Column, wanted: Wanted) -> Iter
         yield from (mask & inside for mask in _few(columns[0] if columns else limits, wanted.inside(inside)))
 
 
-def _alone(of: Column, wanted: Wanted) -> Iterator[Mask]:
+def _alone(of: Column, wanted: WantedUnits) -> Iterator[Mask]:
     """One domain that has room for all, the tightest first; or those where others of the gang are, if they have."""
     rooms, chosen = _rooms_of(of, wanted), np.zeros(int(of.max(initial=-1)) + 1, np.bool_)
     if not len(wanted.at):
@@ -98,7 +98,7 @@ def _alone(of: Column, wanted: Wanted) -> Iterator[Mask]:
         yield chosen[of]
 
 
-def _few(of: Column, wanted: Wanted) -> Iterator[Mask]:
+def _few(of: Column, wanted: WantedUnits) -> Iterator[Mask]:
     """Sets of ever more domains; those without any room take no part."""
     rooms, units = _rooms_of(of, wanted), wanted.units
     chosen = ~np.any([room > 0 for room in rooms], axis=0)
@@ -117,7 +117,7 @@ def _few(of: Column, wanted: Wanted) -> Iterator[Mask]:
         chosen[next(domain for domain in roomiest if not chosen[domain])] = True
 
 
-def _rooms_of(of: Column, wanted: Wanted) -> list[Column]:
+def _rooms_of(of: Column, wanted: WantedUnits) -> list[Column]:
     """Per kind of unit, how many fit in each domain."""
     domains = int(of.max(initial=-1)) + 1
     return [np.bincount(of, weights=room, minlength=domains).astype(np.int64) for room in wanted.rooms]

@@ -16,7 +16,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.placing.candidates import find
 from ullage.core.placing.decision import Choice, Refusal
-from ullage.core.placing.domain import Mask, Wanted, most_within, nearest
+from ullage.core.placing.domain import Mask, WantedUnits, most_within, nearest
 from ullage.core.placing.feasibility import countable, ever, quota_allows, room, runs
 from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.placement import table_of
@@ -112,8 +112,10 @@ def _nearest(
         yield None
 
 
-def _wanted(fleet: Fleet, rules: Rules, groups: list[list[Request]], neighbours: Collection[str]) -> Wanted:
-    return Wanted.of(fleet, [len(run) for run in groups], [room(fleet, rules, run[0]) for run in groups], neighbours)
+def _wanted(fleet: Fleet, rules: Rules, groups: list[list[Request]], neighbours: Collection[str]) -> WantedUnits:
+    return WantedUnits.of(
+        fleet, [len(run) for run in groups], [room(fleet, rules, run[0]) for run in groups], neighbours
+    )
 
 
 def _too_small(fleet: Fleet, rules: Rules, groups: list[list[Request]], neighbours: Collection[str]) -> Misfit:

@@ -61,14 +61,14 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class EvictExecutor:
     """End a busy executor now; its task goes back and is not counted as lost."""
 
     executor: str
     eviction: Eviction
 
 
-Action = Start | Reuse | Unbind | Keep | Release | Evict
+Action = Start | Reuse | Unbind | Keep | Release | EvictExecutor
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.modes import mixed
 from ullage.core.books.trial import trial
-from ullage.core.sharing.world import Eviction, Phase, World
+from ullage.core.sharing.world import Eviction, ExecutorPhase, World
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, NotFound
 from ullage.model.part import IsolationPolicy
@@ -37,7 +37,9 @@ class Promises:
         self._due, self._nodes_until = due, world.nodes_expected_until
         self._ledger = world.fleet.ledger
         self._units: dict[str, list[Unit]] = {}
-        leaving = (each for each in world.executors if each.phase is Phase.LEAVING and each.eviction is not None)
+        leaving = (
+            each for each in world.executors if each.phase is ExecutorPhase.LEAVING and each.eviction is not None
+        )
         self._evictions = {
             each.id: each.eviction for each in leaving if each.eviction is not None and each.id in self._ledger
         }

@@ -22,7 +22,7 @@ from math import lcm
 
 import numpy as np
 
-from ullage.core.books.fleet import Holding
+from ullage.core.books.fleet import CardHolding
 from ullage.core.kernel import queues as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.filling import ASKS_BEYOND, FILLING, GUARANTEED, SAME_SHAPE
@@ -381,7 +381,7 @@ def _plus(a: Vector, b: Vector) -> Vector:
     return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
 
 
-def dominant_share(usage: Holding | Resources, total: Resources) -> float:
+def dominant_share(usage: CardHolding | Resources, total: Resources) -> float:
     """Return the largest used/total over dimensions, for display; a dimension that does not exist counts as none."""
     pairs: tuple[tuple[int | Fraction, int], ...] = (
         (usage.cpu_milli, total.cpu_milli),

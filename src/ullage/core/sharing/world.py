@@ -115,7 +115,7 @@ class Promise:
     paid: bool = False
 
 
-class Phase(StrEnum):
+class ExecutorPhase(StrEnum):
     """What an executor is doing, as far as placement cares."""
 
     STARTING = "starting"
@@ -126,7 +126,7 @@ class Phase(StrEnum):
     ENDING = "ending"
 
 
-WORKING = frozenset({Phase.STARTING, Phase.VACANT, Phase.BUSY})
+WORKING = frozenset({ExecutorPhase.STARTING, ExecutorPhase.VACANT, ExecutorPhase.BUSY})
 """Phases in which an executor counts as held by its session; one that is leaving does not."""
 
 
@@ -142,7 +142,7 @@ class ExecutorView:
     """
 
     id: str
-    phase: Phase
+    phase: ExecutorPhase
     requirement: ResourceRequirement
     session: str | None = None
     gang: str | None = None
@@ -174,7 +174,9 @@ class World:
     def on_their_way(self) -> Iterator[ExecutorView]:
         """Executors whose room will be free soon: they end, or leave for somebody's sake."""
         for executor in self.executors:
-            if executor.phase is Phase.ENDING or (executor.phase is Phase.LEAVING and executor.eviction):
+            if executor.phase is ExecutorPhase.ENDING or (
+                executor.phase is ExecutorPhase.LEAVING and executor.eviction
+            ):
                 yield executor
 
     def leaving(self) -> dict[str, int]:

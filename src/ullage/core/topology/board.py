@@ -20,7 +20,7 @@ from ullage.core.kernel.masks import MOST_ZONES
 from ullage.core.topology.links import links_over
 from ullage.core.topology.machine import InZone, distances_of, machine_row, supplies_of, topology_of
 from ullage.core.topology.needs import Need, needs_of
-from ullage.core.topology.resources import Resources
+from ullage.core.topology.resources import ZoneResources
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -40,7 +40,7 @@ class Board:
         self.topologies: list[Topology] = []
         self.machine_of: list[int] = []
         self._left_out: dict[int, dict[str, str]] = {}  # the labels of nodes where something may not be aligned
-        self._resources = Resources()
+        self._resources = ZoneResources()
         self._rows_of: list[dict[int, dict[object, int]]] = []
         self._names_of: list[list[tuple[int, object]]] = []
         machines: list[list[int]] = []
@@ -69,7 +69,7 @@ class Board:
         most = max((len(rows) for rows in supplies), default=0)
         widest = min(max((len(topology.zones) for topology in self.topologies), default=0), MOST_ZONES)
         self.store, self.rows = at.packed(
-            at.Board(
+            at.KernelBoard(
                 np.array(machines, np.int64).reshape(-1, at.MACHINE_COLUMNS),
                 np.concatenate(supplies),
                 np.concatenate(distances),

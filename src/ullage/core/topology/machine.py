@@ -10,7 +10,7 @@ from ullage.core.kernel import board as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.masks import MOST_ZONES
 from ullage.core.topology.cpus import groups_of, mark_broken_cores, reserve, threads_of
-from ullage.core.topology.resources import Resources
+from ullage.core.topology.resources import ZoneResources
 from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.model.node import Node
 from ullage.model.provider import pages_of
@@ -76,7 +76,7 @@ def distances_of(topology: Topology) -> Rows:
     return rows
 
 
-def supplies_of(node: Node, topology: Topology, resources: Resources) -> tuple[Rows, list[tuple[int, object]]]:
+def supplies_of(node: Node, topology: Topology, resources: ZoneResources) -> tuple[Rows, list[tuple[int, object]]]:
     """Return what lies in the zones of a machine, CPUs first, each with the name it is found by."""
     zones = topology.zone_ids
     place = {zone: as_mask([number]) for number, zone in enumerate(zones)} | {None: 0}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ullage.core.kernel import board as at
 from ullage.core.kernel.pairs import BOUND, WISHED
-from ullage.core.topology.resources import Resources
-from ullage.model.alignment import ContainerNeeds, Level, Stage
+from ullage.core.topology.resources import ZoneResources
+from ullage.model.alignment import AlignmentStage, ContainerNeeds, Level
 from ullage.model.provider import pages_of
 from ullage.model.quantity import MAX_INT32
 from ullage.model.request import ResourceRequirement
@@ -18,10 +18,10 @@ Need = tuple[int, int, int, int, int, int]
 """Scope, container, stage, resource, amount, level, as `core/kernel/board.py` says."""
 
 _LEVELS = {Level.PREFERRED: WISHED, Level.REQUIRED: BOUND}
-_STAGES = {Stage.INIT: at.INIT, Stage.SIDECAR: at.SIDECAR, Stage.APP: at.APP}
+_STAGES = {AlignmentStage.INIT: at.INIT, AlignmentStage.SIDECAR: at.SIDECAR, AlignmentStage.APP: at.APP}
 
 
-def needs_of(asked: ResourceRequirement, resources: Resources) -> list[Need]:
+def needs_of(asked: ResourceRequirement, resources: ZoneResources) -> list[Need]:
     """First container by container, then all as one, in the order of `core/kernel/board.py`."""
     containers = asked.alignment.containers or (_plain(asked),)
     each = [_amounts(container, resources) for container in containers]
@@ -34,7 +34,7 @@ def needs_of(asked: ResourceRequirement, resources: Resources) -> list[Need]:
     return rows
 
 
-def _amounts(needs: ContainerNeeds, resources: Resources) -> dict[int, int]:
+def _amounts(needs: ContainerNeeds, resources: ZoneResources) -> dict[int, int]:
     amounts = {at.CPUS: needs.cpus, at.MEMORY: needs.memory_bytes}
     amounts |= {resources.code_of(name): count for name, count in needs.devices}
     amounts |= {resources.code_of(pages_of(size)): size_of for size, size_of in needs.hugepages}
@@ -59,13 +59,13 @@ def _plain(asked: ResourceRequirement) -> ContainerNeeds:
     return ContainerNeeds(cpus=0 if part else min(whole, MAX_INT32), devices=devices)
 
 
-def _effective(stages: Sequence[Stage], each: Sequence[dict[int, int]]) -> dict[int, int]:
+def _effective(stages: Sequence[AlignmentStage], each: Sequence[dict[int, int]]) -> dict[int, int]:
     """Return what all containers need at their peak: an init container with the sidecars before it, then all others."""
     together: dict[int, int] = {}
     peak: dict[int, int] = {}
     for stage, amounts in zip(stages, each, strict=True):
         for code, amount in amounts.items():
-            if stage is Stage.INIT:
+            if stage is AlignmentStage.INIT:
                 peak[code] = max(peak.get(code, 0), together.get(code, 0) + amount)
             else:
                 together[code] = together.get(code, 0) + amount

@@ -6,7 +6,7 @@ from ullage.core.kernel import board as at
 from ullage.model.topology import CARD, CPU, MEMORY
 
 
-class Resources:
+class ZoneResources:
     """Names and their numbers, which are given out as names come up."""
 
     def __init__(self) -> None:

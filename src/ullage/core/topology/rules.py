@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from ullage.model.gpu import Gpu
-from ullage.model.provider import ALIGN_LABEL, SHIPPED, Kind, Provider, label_of, pages_of
+from ullage.model.provider import ALIGN_LABEL, SHIPPED, Provider, ProviderKind, label_of, pages_of
 from ullage.model.topology import CARD, CPU, MEMORY, Topology, Zone
 
 
@@ -49,7 +49,7 @@ class ZoneRules:
     def _not_all(self) -> bool:
         return self.providers != SHIPPED
 
-    def aligns(self, labels: Mapping[str, str], kind: Kind, name: str, vendor: str | None = None) -> bool:
+    def aligns(self, labels: Mapping[str, str], kind: ProviderKind, name: str, vendor: str | None = None) -> bool:
         """Return whether a resource is aligned on a node with these labels; `vendor` is that of a card."""
         said = labels.get(label_of(kind, name))
         if said in ("true", "false"):
@@ -58,7 +58,7 @@ class ZoneRules:
 
     def aligns_card(self, labels: Mapping[str, str], gpu: Gpu) -> bool:
         """Return whether a card of a node with these labels is aligned."""
-        return self.aligns(labels, Kind.DEVICE, CARD, gpu.vendor)
+        return self.aligns(labels, ProviderKind.DEVICE, CARD, gpu.vendor)
 
     def aligned_part(self, topology: Topology, labels: Mapping[str, str]) -> Topology:
         """Return the record of a node with these labels without what is not aligned there.
@@ -66,22 +66,24 @@ class ZoneRules:
         CPUs and memory then are nobody's own; devices are still handed out, from zones that are not known.
         """
         devices = tuple(
-            device if self.aligns(labels, Kind.DEVICE, device.resource) else replace(device, zones=())
+            device if self.aligns(labels, ProviderKind.DEVICE, device.resource) else replace(device, zones=())
             for device in topology.devices
         )
-        cpus = topology.cpus if self.aligns(labels, Kind.CPU, CPU) else ()
+        cpus = topology.cpus if self.aligns(labels, ProviderKind.CPU, CPU) else ()
         zones = tuple(self._aligned_zone(zone, labels) for zone in topology.zones)
         return replace(topology, devices=devices, cpus=cpus, zones=zones)
 
     def _aligned_zone(self, zone: Zone, labels: Mapping[str, str]) -> Zone:
-        memory = zone.memory if self.aligns(labels, Kind.MEMORY, MEMORY) else None
+        memory = zone.memory if self.aligns(labels, ProviderKind.MEMORY, MEMORY) else None
         pages = {
-            size: room for size, room in zone.hugepages.items() if self.aligns(labels, Kind.HUGEPAGES, pages_of(size))
+            size: room
+            for size, room in zone.hugepages.items()
+            if self.aligns(labels, ProviderKind.HUGEPAGES, pages_of(size))
         }
         amounts = {
             resource: room
             for resource, room in zone.amounts.items()
-            if self.aligns(labels, Kind.CPU if resource == CPU else Kind.DEVICE, resource)
+            if self.aligns(labels, ProviderKind.CPU if resource == CPU else ProviderKind.DEVICE, resource)
         }
         return replace(zone, memory=memory, hugepages=pages, amounts=amounts)
 

@@ -25,7 +25,7 @@ class SearchExhausted(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class DevicePick:
     """A device for a request of a claim, by the number of the claim."""
 
     claim: int
@@ -76,7 +76,7 @@ def search(
     offer: Offer,
     steps: Steps,
     allows: Callable[[SliceDevice], bool] = lambda _device: True,
-) -> tuple[Pick, ...] | None:
+) -> tuple[DevicePick, ...] | None:
     """Devices for all requests of all claims; None if there are none. `allows` narrows those that are counted out.
 
     Raises:
@@ -143,7 +143,7 @@ class _Search:
         self._held = {
             number: tuple(_Held(constraint) for constraint in claim.constraints) for number, claim in enumerate(claims)
         }
-        self._picks: list[Pick] = []
+        self._picks: list[DevicePick] = []
         self._counts = dict.fromkeys(range(len(claims)), 0)
         self._suitable = {
             (number, wanted.name): self._narrowed(wanted)
@@ -151,7 +151,7 @@ class _Search:
             for wanted in request.alternatives
         }
 
-    def run(self) -> tuple[Pick, ...] | None:
+    def run(self) -> tuple[DevicePick, ...] | None:
         try:
             return tuple(self._picks) if self._serve(0) else None
         finally:
@@ -199,7 +199,7 @@ class _Search:
             return self._serve(at + 1)
         for position in range(start, len(found)):
             device, consumed = found[position]
-            with_it = self._take(claim, Pick(claim, wanted.name, device, consumed, wanted.admin))
+            with_it = self._take(claim, DevicePick(claim, wanted.name, device, consumed, wanted.admin))
             if with_it is None:
                 continue
             again = position if device.shareable and not wanted.admin else position + 1
@@ -211,7 +211,7 @@ class _Search:
     def _take_all(self, at: int, claim: int, wanted: Wanted, found: Sequence[tuple[SliceDevice, Consumed]]) -> bool:
         before = []
         for device, consumed in found:
-            with_it = self._take(claim, Pick(claim, wanted.name, device, consumed, wanted.admin, every=True))
+            with_it = self._take(claim, DevicePick(claim, wanted.name, device, consumed, wanted.admin, every=True))
             if with_it is None:
                 break
             before.append(with_it)
@@ -222,7 +222,7 @@ class _Search:
             self._give(claim, held)
         return False
 
-    def _take(self, claim: int, pick: Pick) -> tuple[_Held, ...] | None:
+    def _take(self, claim: int, pick: DevicePick) -> tuple[_Held, ...] | None:
         """Add a pick; what the constraints were before it, or None if it cannot be added."""
         self._steps.step()
         if self._counts[claim] == MAX_RESULTS or not (pick.admin or self._offer.use.fits(pick.device, pick.consumed)):
@@ -249,7 +249,7 @@ class _Search:
         self._held[claim] = before
 
 
-def rank(claims: Sequence[DeviceClaim], picks: Sequence[Pick]) -> tuple[int, ...]:
+def rank(claims: Sequence[DeviceClaim], picks: Sequence[DevicePick]) -> tuple[int, ...]:
     """Return which alternative each request was served with, in the order of the requests: less is better."""
     served = {(pick.claim, pick.request) for pick in picks}
     return tuple(
@@ -260,7 +260,7 @@ def rank(claims: Sequence[DeviceClaim], picks: Sequence[Pick]) -> tuple[int, ...
 
 
 def groups(
-    claims: Sequence[DeviceClaim], picks: Sequence[Pick], devices: Sequence[SliceDevice]
+    claims: Sequence[DeviceClaim], picks: Sequence[DevicePick], devices: Sequence[SliceDevice]
 ) -> Iterator[frozenset[DeviceId]]:
     """Sets of devices, each alike in what a constraint wants to match for a claim that was served with these picks."""
     attributes = dict.fromkeys(

@@ -26,7 +26,7 @@ from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
 
-class Kind(StrEnum):
+class StageKind(StrEnum):
     """What could cure a refusal: nothing but a change of the card, or capacity that is freed."""
 
     EXCLUSION = "exclusion"
@@ -44,7 +44,7 @@ class Filter:
     """A named rule over single cards; it takes part only where `applies` says so. `by` is what it goes by."""
 
     name: str
-    kind: Kind
+    kind: StageKind
     check: Check
     applies: Callable[[ResourceRequirement], bool] = lambda _asked: True
     by: DependsOn = DependsOn.CARD
@@ -55,7 +55,7 @@ class Stage:
     """What one filter did: cards before and after it, and why each of the others went."""
 
     filter: str
-    kind: Kind
+    kind: StageKind
     reached: bool
     before: int
     after: int
@@ -247,12 +247,14 @@ def _names_models(cards: CardSelector) -> bool:
     return bool(cards.models or cards.model_words or cards.not_model_words)
 
 
-_POLICY = Filter("isolation-policy", Kind.EXCLUSION, _isolation_policy, _says_isolation)
-_INDEX = Filter("index", Kind.EXCLUSION, _index, lambda asked: bool(asked.cards.indices))
-_UUID = Filter("uuid", Kind.EXCLUSION, _uuid, lambda asked: _names_uuids(asked.cards), DependsOn.ITSELF)
-_MODE = Filter("isolation-mode", Kind.EXCLUSION, _isolation_support, _says_isolation)
-_LOCK = Filter("isolation-lock", Kind.CAPACITY, _lock)
-AFFINITY = Filter("node-affinity", Kind.EXCLUSION, _node, lambda asked: asked.nodes != ANY_NODE, DependsOn.AFFINITY)
+_POLICY = Filter("isolation-policy", StageKind.EXCLUSION, _isolation_policy, _says_isolation)
+_INDEX = Filter("index", StageKind.EXCLUSION, _index, lambda asked: bool(asked.cards.indices))
+_UUID = Filter("uuid", StageKind.EXCLUSION, _uuid, lambda asked: _names_uuids(asked.cards), DependsOn.ITSELF)
+_MODE = Filter("isolation-mode", StageKind.EXCLUSION, _isolation_support, _says_isolation)
+_LOCK = Filter("isolation-lock", StageKind.CAPACITY, _lock)
+AFFINITY = Filter(
+    "node-affinity", StageKind.EXCLUSION, _node, lambda asked: asked.nodes != ANY_NODE, DependsOn.AFFINITY
+)
 """Whether the request's terms allow the node."""
 
 KEPT_APART = Chain((_POLICY, _MODE))
@@ -260,16 +262,18 @@ KEPT_APART = Chain((_POLICY, _MODE))
 
 EXCLUSION = Chain(
     (
-        Filter("pool", Kind.EXCLUSION, _pool, lambda asked: asked.cards.pool is not None),
-        Filter("phase", Kind.EXCLUSION, _phase),
+        Filter("pool", StageKind.EXCLUSION, _pool, lambda asked: asked.cards.pool is not None),
+        Filter("phase", StageKind.EXCLUSION, _phase),
         _POLICY,
         _INDEX,
         _UUID,
         _MODE,
-        Filter("model", Kind.EXCLUSION, _model, lambda asked: _names_models(asked.cards)),
-        Filter("vendor", Kind.EXCLUSION, _vendor, lambda asked: bool(asked.cards.vendors)),
+        Filter("model", StageKind.EXCLUSION, _model, lambda asked: _names_models(asked.cards)),
+        Filter("vendor", StageKind.EXCLUSION, _vendor, lambda asked: bool(asked.cards.vendors)),
         AFFINITY,
-        Filter("template", Kind.EXCLUSION, _template, lambda asked: asked.cards.isolation is Isolation.PARTITIONED),
+        Filter(
+            "template", StageKind.EXCLUSION, _template, lambda asked: asked.cards.isolation is Isolation.PARTITIONED
+        ),
     )
 )
 """What freed capacity cannot change."""
@@ -280,9 +284,9 @@ KIND = Chain(tuple(filter_ for filter_ in EXCLUSION.filters if filter_ not in (A
 CAPACITY = Chain(
     (
         _LOCK,
-        Filter("users", Kind.CAPACITY, _users, lambda asked: asked.shares_cards),
-        Filter("whole-card", Kind.CAPACITY, _idle, lambda asked: asked.whole),
-        Filter("room", Kind.CAPACITY, _room, lambda asked: not asked.whole),
+        Filter("users", StageKind.CAPACITY, _users, lambda asked: asked.shares_cards),
+        Filter("whole-card", StageKind.CAPACITY, _idle, lambda asked: asked.whole),
+        Filter("room", StageKind.CAPACITY, _room, lambda asked: not asked.whole),
     )
 )
 """What the books say now."""

@@ -27,7 +27,7 @@ from ullage.service.engine_port import (
     BindOrder,
     EngineEvent,
     EngineListener,
-    Gone,
+    ExecutorGone,
     LaunchOrder,
     NodeReported,
     TaskOrder,
@@ -139,7 +139,7 @@ class LocalEngine:
     # --- orders ---------------------------------------------------------------------------------
 
     def launch(self, order: LaunchOrder) -> None:
-        """Start a worker: `Registered` follows, or `Gone`.
+        """Start a worker: `Registered` follows, or `ExecutorGone`.
 
         Raises:
             AlreadyExists: the executor is there, or its end is not reported yet.
@@ -184,25 +184,25 @@ class LocalEngine:
         )
 
     def bind(self, order: BindOrder) -> None:
-        """Enter a session: `Bound` follows, or `Gone`."""
+        """Enter a session: `ExecutorBound` follows, or `ExecutorGone`."""
         executor = self._find(order.executor)
         if executor is not None:
             executor.bind(order)
 
     def hand_out(self, executor: str, tasks: Sequence[TaskOrder]) -> None:
-        """Run tasks: each comes back in `Completed` or `Returned`, or `Gone` ends all."""
+        """Run tasks: each comes back in `Completed` or `Returned`, or `ExecutorGone` ends all."""
         found = self._find(executor)
         if found is not None:
             found.hand_out(tasks)
 
     def unbind(self, executor: str) -> None:
-        """Leave the session: `Unbound` follows, or `Gone`."""
+        """Leave the session: `Unbound` follows, or `ExecutorGone`."""
         found = self._find(executor)
         if found is not None:
             found.unbind()
 
     def stop(self, executor: str, grace_s: float) -> None:
-        """End the worker and all it started: `Gone` follows once none is left."""
+        """End the worker and all it started: `ExecutorGone` follows once none is left."""
         found = self._find(executor)
         if found is not None:
             found.blame("stopped")
@@ -305,7 +305,7 @@ class LocalEngine:
         for path in self._ended_logs.add(self._home.logs(executor.name)[0].stem):
             self._spawn(asyncio.to_thread(remove_log, path))
         del self._executors[executor.name]
-        self._report(Gone(executor.name, why))
+        self._report(ExecutorGone(executor.name, why))
         self._idle.set()
 
     def _clear(self, executor: LocalExecutor) -> None:
@@ -325,7 +325,7 @@ class LocalEngine:
 
     def _gone_later(self, executor: str, reason: str) -> None:
         """Report after the order that caused it has returned."""
-        asyncio.get_running_loop().call_soon(self._report, Gone(executor, reason))
+        asyncio.get_running_loop().call_soon(self._report, ExecutorGone(executor, reason))
 
     def _report(self, event: EngineEvent) -> None:
         assert self._listener is not None

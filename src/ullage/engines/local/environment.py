@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ullage.engines.local.home import Home
-from ullage.engines.local.sharing import Enforced, Limits, Sharing, preload
+from ullage.engines.local.sharing import Enforced, ExecutorLimits, Sharing, preload
 from ullage.model.gpu import Gpu
 from ullage.model.grant import Grant
 from ullage.model.part import Isolation
@@ -73,7 +73,7 @@ def granted(order: LaunchOrder, enforced: Enforced) -> dict[str, str]:
     }
 
 
-def _limits(order: LaunchOrder, home: Home, sharing: Sharing) -> Limits:
+def _limits(order: LaunchOrder, home: Home, sharing: Sharing) -> ExecutorLimits:
     limits = sharing.limits(order.gpus, _grants(order), home.new_cache(order.executor))
     if limits.enforced is Enforced.NONE and any(charge.isolation is Isolation.HARD for charge in order.charges):
         raise ValueError("isolation=hard was asked, and nothing here can hold a worker to these parts of these cards")

@@ -17,9 +17,9 @@ from ullage.model.idset import format_ids
 from ullage.model.quantity import format_bytes
 from ullage.service.engine_port import (
     BindOrder,
-    Bound,
     Completed,
     EngineEvent,
+    ExecutorBound,
     LaunchOrder,
     Registered,
     Returned,
@@ -86,7 +86,7 @@ class LocalExecutor:
             case frames.GaveBack():
                 self._report(Returned(self.name, tuple(frame.claims)))
             case frames.Entered():
-                self._report(Bound(self.name, _bind_code(frame.code), frame.message))
+                self._report(ExecutorBound(self.name, _bind_code(frame.code), frame.message))
             case frames.Left():
                 self._report(Unbound(self.name))
             case frames.Hello():
@@ -145,7 +145,7 @@ class LocalExecutor:
         try:
             self._send(frames.Enter(order.session, order.common_data, gang, order.logs))
         except frames.FrameError as error:
-            self._later(Bound(self.name, BindCode.UNKNOWN, f"the common data cannot be sent: {error}"))
+            self._later(ExecutorBound(self.name, BindCode.UNKNOWN, f"the common data cannot be sent: {error}"))
 
     def hand_out(self, tasks: Sequence[TaskOrder]) -> None:
         """Send tasks, in frames of a bearable size; fail those that fit in none."""

@@ -28,7 +28,7 @@ class Enforced(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ExecutorLimits:
     """Variables for a worker, and who then holds it to all that it was granted."""
 
     environment: dict[str, str]
@@ -42,7 +42,7 @@ class Sharing(Protocol):
         """Return whether a part of this card can be enforced now."""
         ...
 
-    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:
+    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> ExecutorLimits:
         """Return what a worker with these cards needs; no `grants` for whole ones.
 
         `cache` names a file that is not there, for this worker alone.
@@ -57,9 +57,9 @@ class Unenforced:
         """Never."""
         return False
 
-    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:  # noqa: ARG002 - as the protocol says
+    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> ExecutorLimits:  # noqa: ARG002 - as the protocol says
         """None."""
-        return Limits({}, Enforced.NONE)
+        return ExecutorLimits({}, Enforced.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +87,20 @@ class Mps:
         """If the daemon runs and the card's vram is known: limits are in bytes."""
         return self.running and gpu.vram_bytes is not None
 
-    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:  # noqa: ARG002 - as the protocol says
+    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> ExecutorLimits:  # noqa: ARG002 - as the protocol says
         """Return the limits of a client. Every worker with cards is one: an exclusive card takes no other process."""
         if not gpus or not self.running:
-            return Limits({}, Enforced.NONE)
+            return ExecutorLimits({}, Enforced.NONE)
         environment = {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), "CUDA_MPS_LOG_DIRECTORY": str(self.log)}
         if not grants or not all(map(self.holds, gpus)):
-            return Limits(environment, Enforced.NONE)
+            return ExecutorLimits(environment, Enforced.NONE)
         memory = [f"{n}={_mps_size(grant.vram_bytes)}" for n, grant in enumerate(grants) if grant.vram_bytes]
         if memory:
             environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(memory)
         percent = min(grant.compute_percent for grant in grants)  # one number: nobody gets more than granted
         if percent:
             environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(percent)
-        return Limits(environment, Enforced.MPS)
+        return ExecutorLimits(environment, Enforced.MPS)
 
 
 HAMI_LOCKS = Path("/tmp/vgpulock")  # noqa: S108 - the library's own choice; without it there is no compute limit
@@ -123,10 +123,10 @@ class HamiCore:
         """If the library is there and the card is named by uuid and says how much vram it has."""
         return self.library.is_file() and gpu.vram_bytes is not None and gpu.uuid.startswith("GPU-")
 
-    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> Limits:
+    def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> ExecutorLimits:
         """Return those of one card; the library is not loaded for several, whose memory it would count as one's."""
         if len(grants) != 1 or not self.holds(gpus[0]):
-            return Limits({}, Enforced.NONE)
+            return ExecutorLimits({}, Enforced.NONE)
         HAMI_LOCKS.mkdir(exist_ok=True)
         environment = {"LD_PRELOAD": str(self.library), "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(cache)}
         grant = grants[0]
@@ -134,7 +134,7 @@ class HamiCore:
             environment["CUDA_DEVICE_MEMORY_LIMIT_0"] = f"{max(1, grant.vram_bytes // _MIB)}m"
         if grant.compute_percent:
             environment["CUDA_DEVICE_SM_LIMIT"] = str(grant.compute_percent)
-        return Limits(environment, Enforced.HAMI)
+        return ExecutorLimits(environment, Enforced.HAMI)
 
 
 def preload(*lists: str | None) -> str:

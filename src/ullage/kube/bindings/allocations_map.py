@@ -17,7 +17,7 @@ from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import CONFIG_MAPS
 from ullage.kube.client.objects import Object
 from ullage.model.binding import Binding, BindingState
-from ullage.wire.compute_resources import AllocationBody, allocation_bodies
+from ullage.wire.compute_resources import ComputeAllocationBody, allocation_bodies
 from ullage.wire.document import mapping
 from ullage.wire.gpubinding import MOST_BYTES, binding_name
 from ullage.wire.pod import DOMAIN
@@ -83,7 +83,7 @@ def _bindings(found: Object, place: str) -> Iterable[Binding]:
         return
     for at, item in enumerate(items):
         try:
-            row = msgspec.convert(item, AllocationBody)
+            row = msgspec.convert(item, ComputeAllocationBody)
         except msgspec.MsgspecError as error:
             reason = f"{KEY}[{at}] cannot be read: {error}"
             yield Binding(f"{place}[{at}]", "", "", state=BindingState.INVALID, reason=reason)

@@ -16,10 +16,10 @@ from ullage.kube.bindings.http import route as a_route
 from ullage.model.compute import CardKey, ComputeCard
 from ullage.model.compute_answer import FailedCheck, Problem
 from ullage.service.bindings import Bindings
-from ullage.service.bindings_snapshot import BindingsSnapshot, Named
+from ullage.service.bindings_snapshot import BindingsSnapshot, NamedApp
 from ullage.wire.compute_questions import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
 from ullage.wire.compute_resources import (
-    DeviceBody,
+    ComputeDeviceBody,
     MigrationBody,
     allocation_bodies,
     device_body,
@@ -139,9 +139,9 @@ class _Api:
         return found([])
 
 
-def _app(request: Request) -> Named:
+def _app(request: Request) -> NamedApp:
     return named(request, request.path_params["name"])
 
 
-def _device(snapshot: BindingsSnapshot, card: ComputeCard) -> DeviceBody:
+def _device(snapshot: BindingsSnapshot, card: ComputeCard) -> ComputeDeviceBody:
     return device_body(card, snapshot.view.free_bytes(card), snapshot.view.on(card))

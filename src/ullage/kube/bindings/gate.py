@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ullage.core.binding.permit import Hindrance, Place, Refused
+from ullage.core.binding.permit import Hindrance, PermitRefused, Place
 from ullage.kube.bindings.occupants import Identity, identity
 from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.terms import BindingScope
@@ -191,7 +191,7 @@ class Gate:
             return None
         tenant = self._bindings.tenant(pod)
         found = self._bindings.claims.whole(tenant, self._bindings.occupants.siblings(uid, tenant))
-        if isinstance(found, Refused):
+        if isinstance(found, PermitRefused):
             raise Conflict(_text(found), code="not-bound")
         return found
 
@@ -248,7 +248,7 @@ def _with(asked: PodRequest, requirement: ResourceRequirement) -> PodRequest:
     )
 
 
-def _text(why: Refused) -> str:
+def _text(why: PermitRefused) -> str:
     if why.code is Hindrance.NO_LABEL:
         return f"{why.code}: a pod with cards needs the label {APP_LABEL}"
     return why.text

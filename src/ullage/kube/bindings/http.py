@@ -26,9 +26,9 @@ from ullage.model.error import (
 )
 from ullage.model.quantity import MAX_INT64, parse_count
 from ullage.service.bindings import Terms
-from ullage.service.bindings_snapshot import Caller, Named
+from ullage.service.bindings_snapshot import Caller, NamedApp
 from ullage.wire.compute_questions import MAX_BODY, check_text, read
-from ullage.wire.compute_resources import DeviceBody, Envelope, allocation_bodies, failed_check
+from ullage.wire.compute_resources import ComputeDeviceBody, Envelope, allocation_bodies, failed_check
 
 CallerOf = Callable[[Request], Caller]
 """Return the caller that a trusted proxy or a token names. It raises `Forbidden` if there is none."""
@@ -95,10 +95,10 @@ async def body_of(request: Request, kind: type[T]) -> T:
     return read(body, kind)
 
 
-def named(request: Request, name: str) -> Named:
+def named(request: Request, name: str) -> NamedApp:
     """Return the application of a request. Its owner is the caller unless the query names another."""
     owner, namespace = (check_text(request.query_params.get(key, ""), key) for key in ("owner", "namespace"))
-    return Named(check_text(name, "name", needed=True), owner, namespace)
+    return NamedApp(check_text(name, "name", needed=True), owner, namespace)
 
 
 def terms_of(request: Request) -> Terms:
@@ -126,7 +126,7 @@ def checked(answer: tuple[BoundCard, ...] | FailedCheck) -> Response:
     return failed(answer) if isinstance(answer, FailedCheck) else found(allocation_bodies(answer))
 
 
-def failed(check: FailedCheck, device: DeviceBody | None = None) -> Response:
+def failed(check: FailedCheck, device: ComputeDeviceBody | None = None) -> Response:
     """Return a failed check. It is no protocol error and has status 200."""
     answer = FailedResponse(msgspec.json.encode(failed_check(check, device)), media_type="application/json")
     answer.outcome = check.type

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ullage.core.binding.permit import Claims
+from ullage.core.binding.permit import BindingClaims
 from ullage.kube.bindings.hosted_apps import tenant_in
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
@@ -52,7 +52,7 @@ class Intruders:
         self._pods, self._namespaces = context.followed.pods, context.followed.namespaces
         self.now: tuple[Intruder, ...] = ()
 
-    def look(self, bindings: Claims) -> None:
+    def look(self, bindings: BindingClaims) -> None:
         """Find them again, and record events."""
         claimed = [(claim, cards) for claim, cards in self._claimed() if claim.reserved_for]
         pods = {pod.metadata.uid: pod for pod in self._pods.objects.values()} if claimed else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from ullage.core.binding.permit import Claims
+from ullage.core.binding.permit import BindingClaims
 from ullage.kube.bindings.occupants import Occupant, identity
 from ullage.model.binding import Consume
 from ullage.model.error import InvalidRequest
@@ -13,7 +13,7 @@ from ullage.wire.gpubinding import consume_of
 
 
 def unused(
-    claims: Claims, occupants: Mapping[str, Occupant], cards_of: Callable[[str], Iterable[str]]
+    claims: BindingClaims, occupants: Mapping[str, Occupant], cards_of: Callable[[str], Iterable[str]]
 ) -> dict[str, str]:
     """Return why bindings in force give their card to no pod yet, by the name of the binding.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ullage.core.binding.rows import Answered, Change, Ledger, applied
+from ullage.core.binding.rows import Answered, Ledger, LedgerChange, applied
 from ullage.kube.client.changes import Create, Replace
 from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.kinds import CONFIG_MAPS
@@ -85,7 +85,7 @@ class LedgerStore:
             self.last_error = ""
             return found
 
-    async def commit(self, change: Change, expected: int) -> None:
+    async def commit(self, change: LedgerChange, expected: int) -> None:
         """Write a whole change, if the ledger has the expected version and no pod runs with a dropped row.
 
         Raises:

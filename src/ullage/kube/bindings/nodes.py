@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ullage.kube.client.objects import Node as NodeObject
+from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.nodes import CardReader, CardSources, node_of
-from ullage.model.compute import NVIDIA, ComputeCard, ComputeNode, Room
+from ullage.model.compute import NVIDIA, ComputeCard, ComputeNode, HostRoom
 from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
@@ -42,7 +42,7 @@ def compute_node(found: NodeObject, readers: Sequence[CardReader] = ()) -> tuple
     cards = [_card(node, gpu, accelerator, annotations) for gpu in node.gpus]
     if accelerator in ONE_MEMORY:
         cards = [_shared_memory(node, accelerator, annotations)]
-    capacity = Room(node.cpu_milli, node.memory_bytes, disk)
+    capacity = HostRoom(node.cpu_milli, node.memory_bytes, disk)
     ready = found.ready and not node.cordoned
     return ComputeNode(node.name, tuple(cards), capacity, ready=ready), tuple(problems)
 

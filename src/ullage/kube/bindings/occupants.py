@@ -12,7 +12,7 @@ from ullage.kube.bindings.nodes import ONE_MEMORY
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.objects import Pod
 from ullage.model.binding import Tenant
-from ullage.model.compute import AppKey, CardUser, Room
+from ullage.model.compute import AppKey, CardUser, HostRoom
 from ullage.model.error import InvalidRequest
 from ullage.model.resources import MILLI
 from ullage.service.cluster import Cluster
@@ -36,7 +36,7 @@ class Occupant:
     node: str
     bindings: tuple[str, ...]
     cards: frozenset[str]
-    room: Room
+    room: HostRoom
     name: str = ""
 
 
@@ -51,9 +51,9 @@ class Occupants:
         self._there: dict[str, Occupant] = {}
         self._by_identity: defaultdict[Identity, set[str]] = defaultdict(set)
         self._reserved: dict[str, Occupant] = {}
-        self.used: defaultdict[str, Room] = defaultdict(Room)
+        self.used: defaultdict[str, HostRoom] = defaultdict(HostRoom)
         """What the pods on each node use of it."""
-        self.used_by: defaultdict[str, Room] = defaultdict(Room)
+        self.used_by: defaultdict[str, HostRoom] = defaultdict(HostRoom)
         """What the pods of each owner use of nodes."""
         pods.subscribe(self._on_pod)
 
@@ -150,10 +150,10 @@ class Occupants:
         if last is None:
             return
         room = last.room
-        less = Room(-room.cpu_milli, -room.memory_bytes, -room.disk_bytes)
+        less = HostRoom(-room.cpu_milli, -room.memory_bytes, -room.disk_bytes)
         for used, key in ((self.used, last.node), (self.used_by, last.tenant.owner)):
             used[key] += less
-            if used[key] == Room():
+            if used[key] == HostRoom():
                 del used[key]
         uids = self._by_identity.get(identity(last.tenant))
         if uids is not None:
@@ -170,9 +170,9 @@ class Occupants:
             tenant = Tenant(namespace=pod.metadata.namespace)
         try:
             spec = bound_spec(document)
-            room = Room(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1))
+            room = HostRoom(pod_amount(spec, "cpu", MILLI), pod_amount(spec, "memory", 1))
         except InvalidRequest:
-            room = Room()
+            room = HostRoom()
         notes = pod.metadata.annotations or {}
         bindings, cards = (listed(notes.get(key, "")) for key in (self._key, self._cards_key))
         return Occupant(tenant, pod.spec.node_name, bindings, frozenset(cards), room, pod.metadata.name)

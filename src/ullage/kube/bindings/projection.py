@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ullage.core.binding.permit import Claims
+from ullage.core.binding.permit import BindingClaims
 from ullage.core.binding.rows import Ledger, as_binding
 from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
 from ullage.kube.client.kinds import GPU_BINDINGS, NODES
-from ullage.kube.client.objects import Node, Object
+from ullage.kube.client.objects import KubeNode, Object
 from ullage.model.binding import Binding, BindingState
 from ullage.model.compute import AppKey, BoundCard
 from ullage.model.error import InvalidRequest
@@ -51,7 +51,7 @@ def object_changes(ledger: Ledger, objects: Mapping[tuple[str, str], Object]) ->
             yield Replace(GPU_BINDINGS, name, {**body, "metadata": metadata})
 
 
-def node_changes(ledger: Ledger, nodes: Mapping[tuple[str, str], Node]) -> Iterator[Change]:
+def node_changes(ledger: Ledger, nodes: Mapping[tuple[str, str], KubeNode]) -> Iterator[Change]:
     """Yield the writes that make node annotations show how the cards are shared."""
     for key, share in ledger.shares.items():
         node, note = nodes.get(("", key.node)), f"{SHARE_MODE}{key.device}"
@@ -60,7 +60,7 @@ def node_changes(ledger: Ledger, nodes: Mapping[tuple[str, str], Node]) -> Itera
 
 
 def state_changes(
-    claims: Claims,
+    claims: BindingClaims,
     foreign: Iterable[Binding],
     conflicts: Mapping[str, Binding],
     objects: Mapping[tuple[str, str], Object],

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from ullage.core.binding.permit import Claims
-from ullage.core.binding.rows import Change, Ledger, as_binding
+from ullage.core.binding.permit import BindingClaims
+from ullage.core.binding.rows import Ledger, LedgerChange, as_binding
 from ullage.kube.bindings.allocations_map import AllocationsMap, not_there
 from ullage.kube.bindings.hosted_apps import (
     WORKLOADS,
@@ -35,12 +35,12 @@ from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.informer import Changed, Informer, News, Removed
 from ullage.kube.client.kinds import GPU_BINDINGS, Kind
 from ullage.kube.client.lease import NotLeading
-from ullage.kube.client.objects import Namespace, Node, Object, Pod
+from ullage.kube.client.objects import KubeNode, Namespace, Object, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.nodes import CardReader
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.binding import Binding, BindingState, Tenant
-from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode, Room
+from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode, HostRoom
 from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.service.bindings_port import ClusterFacts
@@ -76,7 +76,7 @@ class KubeBindings:
         self._hosted = HostedApps(context.read_pod)
         self._nodes: dict[str, tuple[ComputeNode, tuple[Problem, ...]]] = {}
         self._foreign: dict[str, tuple[str, Binding]] = {}
-        self._claims: Claims | None = None
+        self._claims: BindingClaims | None = None
         self._cards: dict[str, ComputeCard] | None = None
         self._on_change: list[Callable[[], None]] = []
         self._on_end: list[Callable[[], None]] = []
@@ -119,7 +119,7 @@ class KubeBindings:
         problems += [Problem(each.name, reason) for each in foreign if (reason := self.reason_of(each))]
         used = self.occupants.used
         nodes = (
-            replace(node, used=used.get(name, Room()), requested=used.get(name, Room()))
+            replace(node, used=used.get(name, HostRoom()), requested=used.get(name, HostRoom()))
             for name, (node, _) in self._nodes.items()
         )
         problems += [problem for _, found in self._nodes.values() for problem in found]
@@ -147,7 +147,7 @@ class KubeBindings:
             raise Unavailable(self.unheard, code="not-ready")
         return await self.store.read()
 
-    async def commit(self, change: Change, expected: int) -> None:
+    async def commit(self, change: LedgerChange, expected: int) -> None:
         """Write a whole change or nothing; see `LedgerStore.commit`."""
         await self.store.commit(change, expected)
 
@@ -226,7 +226,7 @@ class KubeBindings:
         return f"bindings have not been read yet{error}"
 
     @property
-    def claims(self) -> Claims:
+    def claims(self) -> BindingClaims:
         """Return the bindings: rows of the ledger first, then foreign ones, the oldest first.
 
         Raises:
@@ -240,7 +240,7 @@ class KubeBindings:
             cards = self.cards(ledger)
             closed = {row.card.device for row in ledger.rows if row.draining and _shared_anew(row, cards)}
             bindings = [*map(as_binding, ledger.rows), *self.foreign]
-            self._claims = Claims(bindings, cards, strict=self._terms.strict, closed=closed)
+            self._claims = BindingClaims(bindings, cards, strict=self._terms.strict, closed=closed)
         return self._claims
 
     def reason_of(self, binding: Binding) -> str:
@@ -285,13 +285,13 @@ class KubeBindings:
         if found is not None:
             self._describe(found)
 
-    def _on_node(self, news: News[Node]) -> None:
+    def _on_node(self, news: News[KubeNode]) -> None:
         if not isinstance(news, Removed):
             self._describe(news.new)
         elif self._nodes.pop(news.last.metadata.name, None) is not None:
             self._forget_cards()
 
-    def _describe(self, node: Node) -> None:
+    def _describe(self, node: KubeNode) -> None:
         found = compute_node(node, self._readers)
         if found != self._nodes.get(node.metadata.name):
             self._nodes[node.metadata.name] = found

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from ullage.kube.claims.taint_rules import TaintRules
 from ullage.kube.claims.unread import UnreadClaims
-from ullage.kube.client.errors import Forbidden
+from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from ullage.kube.client.objects import Node, Object, Pod
+from ullage.kube.client.objects import KubeNode, Object, Pod
 from ullage.kube.context import KubeContext
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.model.taint import Taint
@@ -112,7 +112,7 @@ class DeviceMirror:
             self.served = True
         except NotFound:
             pass
-        except Forbidden as error:
+        except ApiForbidden as error:
             self._on_error("ResourceClaim", "", error)
         except UllageError as error:
             self._on_error("ResourceClaim", "", error)
@@ -189,7 +189,7 @@ class DeviceMirror:
             claim = replace(claim, labels={**claim.labels, self._queue_key: queue})
         devices.set_claim(claim)
 
-    def _on_node(self, news: News[Node]) -> None:
+    def _on_node(self, news: News[KubeNode]) -> None:
         match news:
             case Added(new) | Changed(_, new):
                 taints = (Taint(each.key, each.value, each.effect) for each in new.spec.taints or ())

@@ -31,7 +31,7 @@ ALL = Selection()
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     """A part of a list. All pages of a list show the same state: that of `version`."""
 
     items: tuple[T, ...]
@@ -59,7 +59,7 @@ class WatchEvent(Generic[T]):
 class KubeApi(Protocol):
     """What Ullage needs of an API server."""
 
-    def pages(self, kind: Kind[T], select: Selection = ALL, limit: int = 500) -> AsyncGenerator[Page[T], None]:
+    def pages(self, kind: Kind[T], select: Selection = ALL, limit: int = 500) -> AsyncGenerator[ListPage[T], None]:
         """Yield the pages of a list of the newest state: at least one page, with up to `limit` items each.
 
         Raises:

@@ -8,7 +8,7 @@ from ullage.kube.client.objects import Status
 from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
 
 
-class Gone(UllageError):
+class ApiGone(UllageError):
     """The version or the continue token has expired: list again."""
 
     code = "kube-gone"
@@ -20,7 +20,7 @@ class VersionConflict(Conflict):
     code = "kube-conflict"
 
 
-class Forbidden(UllageError):
+class ApiForbidden(UllageError):
     """The server does not allow this user the call: an RBAC rule is missing, or the token is wrong."""
 
     code = "kube-forbidden"
@@ -53,7 +53,7 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, UllageError) and (isinstance(error, Throttled) or not isinstance(error, Unavailable))
 
 
-_PLAIN: dict[int, type[UllageError]] = {401: Forbidden, 403: Forbidden, 409: VersionConflict, 410: Gone}
+_PLAIN: dict[int, type[UllageError]] = {401: ApiForbidden, 403: ApiForbidden, 409: VersionConflict, 410: ApiGone}
 
 
 def refusal(status: Status, what: str, retry_after_s: float = 1.0) -> UllageError:

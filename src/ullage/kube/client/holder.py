@@ -36,7 +36,7 @@ _STATE, _START_TIME = 0, 19
 """Fields of /proc/PID/stat after the program name: the state, and the start time in clock ticks since boot."""
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+class ProcessPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a candidate runs; "" and 0 mean unknown.
 
     `kernel` is the boot id and the pid namespace of `pid`. `started` is the start time of that process in ticks since
@@ -53,27 +53,27 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     container: str = ""
 
 
-def here(identity: str, environment: Mapping[str, str] = os.environ) -> Place:
+def here(identity: str, environment: Mapping[str, str] = os.environ) -> ProcessPlace:
     """Return where this process runs."""
     pod = (environment.get(name, "") for name in (NAMESPACE, POD, UID, CONTAINER))
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         kernel = f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
-        return Place(identity, "", 0, 0, *pod)
-    return Place(identity, kernel, os.getpid(), started_at(os.getpid()) or _UNKNOWN, *pod)
+        return ProcessPlace(identity, "", 0, 0, *pod)
+    return ProcessPlace(identity, kernel, os.getpid(), started_at(os.getpid()) or _UNKNOWN, *pod)
 
 
-def place_of(lease: Lease) -> Place | None:
+def place_of(lease: Lease) -> ProcessPlace | None:
     """Return where the holder of a Lease runs; None if unknown."""
     try:
-        found = msgspec.json.decode((lease.metadata.annotations or {}).get(HOLDER, ""), type=Place)
+        found = msgspec.json.decode((lease.metadata.annotations or {}).get(HOLDER, ""), type=ProcessPlace)
     except msgspec.MsgspecError:
         return None
     return found if found.identity == lease.spec.holder_identity else None
 
 
-def has_ended(place: Place, own: Place) -> bool:
+def has_ended(place: ProcessPlace, own: ProcessPlace) -> bool:
     """Return whether the process there is known to have ended, from local evidence alone.
 
     A process of this kernel is looked up. A container of the pod of `own` with another pid namespace is a previous one:
@@ -85,7 +85,7 @@ def has_ended(place: Place, own: Place) -> bool:
     return bool(place.uid and place.container and (place.uid, place.container) == (own.uid, own.container))
 
 
-async def pod_has_ended(api: KubeApi, place: Place, lease: Lease) -> bool:
+async def pod_has_ended(api: KubeApi, place: ProcessPlace, lease: Lease) -> bool:
     """Return whether the pod there is deleted, or its container has ended since it took the Lease.
 
     Both times are of the clock of the holder's node. A kubelet reports this, so callers also wait for a missed renewal.

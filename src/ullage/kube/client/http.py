@@ -13,7 +13,7 @@ from typing import TypeVar
 import httpx2
 import msgspec
 
-from ullage.kube.client.api import ALL, EventType, Page, Selection, T, WatchEvent
+from ullage.kube.client.api import ALL, EventType, ListPage, Selection, T, WatchEvent
 from ullage.kube.client.changes import Call, Change, Evict, call_of
 from ullage.kube.client.errors import BudgetExhausted, Throttled, Unreachable, refusal
 from ullage.kube.client.kinds import Kind, Unreadable
@@ -30,7 +30,7 @@ _LONGEST_LINE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class KubePatience:
     """The timeouts of calls, in seconds."""
 
     answer_s: float = 10.0
@@ -51,7 +51,7 @@ class HttpKubeApi:
     def __init__(
         self,
         client: httpx2.AsyncClient,
-        patience: Patience = Patience(),
+        patience: KubePatience = KubePatience(),
         *,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -63,14 +63,16 @@ class HttpKubeApi:
         self._pause = pause
         self._chance = chance
 
-    async def pages(self, kind: Kind[T], select: Selection = ALL, limit: int = 500) -> AsyncGenerator[Page[T], None]:
+    async def pages(
+        self, kind: Kind[T], select: Selection = ALL, limit: int = 500
+    ) -> AsyncGenerator[ListPage[T], None]:
         """See the port."""
         path, query = kind.path(select.namespace), {**_query(select), "limit": str(limit)}
         while True:
             body = await self._call(Call("GET", path, query, b""))
             page = _decode(body, ObjectList)
             version = page.metadata.resource_version
-            yield Page(tuple(kind.read(item) for item in page.items or ()), version)
+            yield ListPage(tuple(kind.read(item) for item in page.items or ()), version)
             if not page.metadata.next:
                 return
             query["continue"] = page.metadata.next

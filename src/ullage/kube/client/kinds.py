@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ullage.kube.client.objects import Lease, Namespace, Node, Object, Pod, PodDisruptionBudget, ResourceQuota
+from ullage.kube.client.objects import KubeNode, Lease, Namespace, Object, Pod, PodDisruptionBudget, ResourceQuota
 from ullage.model.error import UllageError, invalid
 
 T_co = TypeVar("T_co", bound=Object, covariant=True)
@@ -77,7 +77,7 @@ def _segment(field: str, value: str) -> str:
 
 
 PODS = Kind("", "v1", "Pod", "pods", Pod)
-NODES = Kind("", "v1", "Node", "nodes", Node, namespaced=False)
+NODES = Kind("", "v1", "KubeNode", "nodes", KubeNode, namespaced=False)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", Namespace, namespaced=False)
 EVENTS = Kind("", "v1", "Event", "events", Object)
 LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease)

@@ -42,7 +42,7 @@ class NotLeading(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseTerms:
     """Durations in seconds. Others wait longer than a leader continues without a renewal."""
 
     lease_s: int = 15
@@ -66,7 +66,7 @@ class Terms:
         return self.renew_s * 1.5
 
 
-TERMS = Terms()
+TERMS = LeaseTerms()
 
 
 class Candidate:
@@ -81,7 +81,7 @@ class Candidate:
         api: KubeApi,
         name: str,
         namespace: str,
-        terms: Terms = TERMS,
+        terms: LeaseTerms = TERMS,
         *,
         clock: Callable[[], float] = clock_s,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),

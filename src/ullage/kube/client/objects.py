@@ -60,13 +60,13 @@ class Object(Struct, frozen=True, rename="camel", kw_only=True):
         return document
 
 
-class Gate(Struct, frozen=True):
+class SchedulingGate(Struct, frozen=True):
     """A scheduling gate: schedulers ignore the pod until it is removed."""
 
     name: str = ""
 
 
-class Group(Struct, frozen=True, rename="camel"):
+class SchedulingGroup(Struct, frozen=True, rename="camel"):
     """The scheduling group of a pod."""
 
     pod_group_name: str | None = None
@@ -85,8 +85,8 @@ class PodSpec(Struct, frozen=True, rename="camel"):
     scheduler_name: str = ""
     priority: int | None = None
     preemption_policy: str = ""
-    scheduling_gates: tuple[Gate, ...] | None = None
-    scheduling_group: Group | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    scheduling_group: SchedulingGroup | None = None
     init_containers: tuple[InitContainer, ...] | None = None
 
 
@@ -114,7 +114,7 @@ class Pod(Object, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
 
-class Taint(Struct, frozen=True):
+class KubeTaint(Struct, frozen=True):
     """A taint of a node."""
 
     key: str
@@ -126,7 +126,7 @@ class NodeSpec(Struct, frozen=True):
     """What an operator sets on a node."""
 
     unschedulable: bool = False
-    taints: tuple[Taint, ...] | None = None
+    taints: tuple[KubeTaint, ...] | None = None
 
 
 class Condition(Struct, frozen=True):
@@ -136,7 +136,7 @@ class Condition(Struct, frozen=True):
     status: str
 
 
-class NodeStatus(Struct, frozen=True):
+class KubeNodeStatus(Struct, frozen=True):
     """What a kubelet reports. Amounts are Kubernetes quantities."""
 
     capacity: dict[str, str] | None = None
@@ -144,11 +144,11 @@ class NodeStatus(Struct, frozen=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class Node(Object, frozen=True):
+class KubeNode(Object, frozen=True):
     """A node."""
 
     spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    status: KubeNodeStatus = KubeNodeStatus()
 
     @property
     def ready(self) -> bool:

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 from ullage.kube.client.api import KubeApi
-from ullage.kube.client.errors import Forbidden
+from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.kinds import Kind
 from ullage.model.error import NotFound
 
@@ -22,6 +22,6 @@ async def is_served(api: KubeApi, kind: Kind[Any]) -> bool:
         async with aclosing(api.pages(kind, limit=1)) as pages:
             async for _ in pages:
                 return True
-    except (NotFound, Forbidden):
+    except (NotFound, ApiForbidden):
         return False
     return False

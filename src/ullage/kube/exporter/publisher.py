@@ -9,7 +9,7 @@ from typing import Any
 
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Create, Replace
-from ullage.kube.client.errors import Forbidden
+from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.kinds import NODES, NUMATOPOLOGIES
 from ullage.kube.client.objects import Object
 from ullage.model.error import AlreadyExists, Conflict, NotFound
@@ -83,7 +83,7 @@ class Publisher:
         """Return the uid of the Node that owns the object; "" if the Node may not be read."""
         try:
             return (await self._api.get(NODES, self._node)).metadata.uid
-        except (NotFound, Forbidden):
+        except (NotFound, ApiForbidden):
             return ""
 
     async def _write(self, wanted: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.kinds import PODS
-from ullage.kube.client.objects import Node, Pod
+from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
@@ -31,7 +31,7 @@ from ullage.model.error import UllageError
 from ullage.service.gated import Standing
 from ullage.service.gates import Gates
 from ullage.service.queue_holdings import QueueOf
-from ullage.wire.json_patch import Operation
+from ullage.wire.json_patch import PatchOperation
 from ullage.wire.pod import PodRequest
 from ullage.wire.pod.gate import gate_of, open_gate, place_of, reason_of, set_reason
 
@@ -106,7 +106,7 @@ class AdmissionController:
         context.followed.nodes.subscribe(self._on_node)
         self._namespaces.subscribe(lambda _news: self._read_again())
 
-    def _on_node(self, news: News[Node]) -> None:
+    def _on_node(self, news: News[KubeNode]) -> None:
         if not isinstance(news, Changed):
             self._read_again()  # the nodes decide whether a pod has to share cards
         self._wake.set()
@@ -349,5 +349,5 @@ def _reason_text(standing: Standing, refusal: Refusal) -> str:
     return f"{refusal.code.value}: {why}; {place}{kept}"
 
 
-def _patch(pod: Pod, changes: list[Operation]) -> Patch:
+def _patch(pod: Pod, changes: list[PatchOperation]) -> Patch:
     return Patch(PODS, pod.metadata.name, msgspec.to_builtins(changes), pod.metadata.namespace, PatchType.JSON)

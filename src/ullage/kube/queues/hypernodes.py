@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import HYPERNODES
-from ullage.kube.client.objects import Node, Object
+from ullage.kube.client.objects import KubeNode, Object
 from ullage.kube.client.served import is_served
 from ullage.kube.context import KubeContext
 from ullage.model.error import InvalidRequest, UllageError
@@ -86,7 +86,7 @@ class HyperNodes:
         for sentence in dropped:
             self._on_error("HyperNode", name, InvalidRequest(sentence))
 
-    def _on_node(self, news: News[Node]) -> None:
+    def _on_node(self, news: News[KubeNode]) -> None:
         match news:
             case Changed(last, new) if last.metadata.labels == new.metadata.labels:
                 return

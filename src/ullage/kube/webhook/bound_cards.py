@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from ullage.model.error import invalid
 from ullage.wire.document import Document, mapping
 from ullage.wire.gpubinding import CONSUME_LABEL
-from ullage.wire.json_patch import Patch
+from ullage.wire.json_patch import JsonPatch
 from ullage.wire.pod import Dialect, PodRequest
 
 BoundCounts = Callable[[Document, PodRequest], Sequence[int]]
 """Return the numbers of cards that a new pod can get by bindings, each once; empty if bindings do not decide."""
 
 
-def ask_for_bound(patch: Patch, pod: Document, asked: PodRequest, counts: Sequence[int]) -> bool:
+def ask_for_bound(patch: JsonPatch, pod: Document, asked: PodRequest, counts: Sequence[int]) -> bool:
     """Set a container's card request to the number that its bindings give. Return whether that changes it.
 
     A kubelet hands out as many cards as containers request, whatever a scheduler holds for their pod.

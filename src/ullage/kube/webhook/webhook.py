@@ -21,7 +21,7 @@ from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
-from ullage.wire.json_patch import Patch
+from ullage.wire.json_patch import JsonPatch
 from ullage.wire.other_words import other_words
 from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotations
 from ullage.wire.pod.alignment import zone_words
@@ -105,14 +105,14 @@ class Webhook:
         except RecursionError:
             return review.deny("request.object: it is nested too deeply", status=_INVALID), "invalid-request"
 
-    def _admit(self, review: Review, *, change: bool) -> tuple[Patch, tuple[str, ...]]:
+    def _admit(self, review: Review, *, change: bool) -> tuple[JsonPatch, tuple[str, ...]]:
         """Return the patch for a pod that may be created, and the warnings for its user.
 
         Raises:
             UllageError: the pod is refused.
 
         """
-        pod, patch = review.pod, Patch(review.object or {})
+        pod, patch = review.pod, JsonPatch(review.object or {})
         taken = tuple(self._forged(pod, text(review.namespace)))
         if taken and not change:
             raise _ResultChanged(f"metadata.annotations.{taken[0]}: only a scheduler writes it; leave it out")
@@ -193,7 +193,7 @@ class Webhook:
             return self.settings.overwrite_default
         return not name or name == self.settings.scheduler
 
-    def _gate_claims(self, patch: Patch, spec: Document) -> None:
+    def _gate_claims(self, patch: JsonPatch, spec: Document) -> None:
         """Gate a pod until its claims are allocated, if it names our scheduler. Other schedulers may not be ours."""
         ours = self.settings.scheduler and spec.get("schedulerName") == self.settings.scheduler
         if self.settings.claims_gate and ours and spec.get("resourceClaims") and not spec.get("nodeName"):
@@ -209,7 +209,7 @@ class Webhook:
             if key in annotations and not text(annotations[key]).startswith(f"{namespace}/"):
                 yield key
 
-    def _complete(self, patch: Patch, pod: Document, asked: PodRequest) -> None:
+    def _complete(self, patch: JsonPatch, pod: Document, asked: PodRequest) -> None:
         """Set the fields that the pod leaves open."""
         spec = mapping(pod.get("spec"), "spec")
         if self.settings.scheduler:
@@ -221,7 +221,7 @@ class Webhook:
         if asked.devices is not None:
             _complete_containers(patch, pod, asked.devices)
 
-    def _close_gate(self, patch: Patch, pod: Document, namespace: str) -> None:
+    def _close_gate(self, patch: JsonPatch, pod: Document, namespace: str) -> None:
         """Gate a pod in the queue that it names, or its namespace names, or that has the name of its namespace.
 
         Raises:
@@ -258,7 +258,7 @@ class _ResultChanged(UllageError):
     code = "result-changed"
 
 
-def _complete_containers(patch: Patch, pod: Document, devices: DeviceAsk) -> None:
+def _complete_containers(patch: JsonPatch, pod: Document, devices: DeviceAsk) -> None:
     """Set the number of cards if a container requests only amounts, as device plugins count cards; and the priority."""
     spec, asks, words = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.words
     for kind in ("initContainers", "containers"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ullage.model.alignment import Stage
+from ullage.model.alignment import AlignmentStage
 from ullage.model.allocation import Allocation, Basis, Charge
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
@@ -49,7 +49,7 @@ def still_held(
     asks = asked.devices.containers
     staying: dict[str, list[ContainerAsk]] = {}
     for ask, given in zip(asks, share_out(asks, held.gpus), strict=True):
-        for card in given if ask.stage is not Stage.INIT else ():
+        for card in given if ask.stage is not AlignmentStage.INIT else ():
             staying.setdefault(card, []).append(ask)
     by_plugin = Keys(pod, ANNOTATIONS).text(_ALLOCATED) is not None
     kept = tuple(card for card in held.gpus if card in staying or not by_plugin)
@@ -75,7 +75,7 @@ def still_held(
 
 def _shrinks(pod: Document, held: Allocation, asked: PodRequest) -> bool:
     asks = () if asked.devices is None else asked.devices.containers
-    by_init = any(ask.stage is Stage.INIT and ask.count for ask in asks)
+    by_init = any(ask.stage is AlignmentStage.INIT and ask.count for ask in asks)
     sliced = any(charge.slot is not None for charge in held.charges)
     bound = Keys(pod, asked.domain).text(BINDINGS) is not None
     return by_init and not sliced and not bound and init_is_over(pod)
@@ -88,7 +88,7 @@ def _in_parts(rest: PodRequest) -> bool:
 
 def _without_init(pod: Document) -> Document:
     spec = mapping(pod.get("spec"), "spec")
-    sidecars = [each for stage, _, each in containers_of(spec) if stage is Stage.SIDECAR]
+    sidecars = [each for stage, _, each in containers_of(spec) if stage is AlignmentStage.SIDECAR]
     return {**pod, "spec": {**spec, "initContainers": sidecars}}
 
 

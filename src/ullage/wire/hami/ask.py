@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ullage.model.alignment import Stage
+from ullage.model.alignment import AlignmentStage
 from ullage.model.quantity import PPM
 from ullage.wire.hami.words import Words
 
@@ -22,7 +22,7 @@ class ContainerAsk:
     """
 
     name: str
-    stage: Stage
+    stage: AlignmentStage
     count: int = 0
     vram_bytes: int = 0
     vram_ppm: int = 0

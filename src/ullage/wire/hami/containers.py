@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ullage.model.alignment import Stage
+from ullage.model.alignment import AlignmentStage
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT32, PPM
 from ullage.model.request import MAX_CARDS
@@ -34,7 +34,7 @@ def container_asks(pod: Document, words: Words) -> tuple[ContainerAsk, ...]:
     return tuple(_ask(stage, path, container, words) for stage, path, container in containers_of(spec))
 
 
-def _ask(stage: Stage, path: str, container: Document, words: Words) -> ContainerAsk:
+def _ask(stage: AlignmentStage, path: str, container: Document, words: Words) -> ContainerAsk:
     name, amounts = text(container.get("name")), _Amounts(container, f"{path}.resources")
     count = amounts.whole(words.count, MAX_CARDS)
     memory = amounts.mib(words.memory)

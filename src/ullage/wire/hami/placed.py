@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ullage.model.alignment import Stage
+from ullage.model.alignment import AlignmentStage
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim
 from ullage.model.part import CardSelector, Isolation, Part
@@ -14,7 +14,7 @@ from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, mapping, text
 from ullage.wire.hami.ask import MIB, WHOLE
-from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, Device, decode_devices
+from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, HamiDevice, decode_devices
 from ullage.wire.hami.words import ANNOTATIONS
 from ullage.wire.pod.containers import containers_of, init_is_over
 from ullage.wire.pod.keys import Keys
@@ -71,7 +71,7 @@ def _claim(keys: Keys, asked: PodRequest | None) -> Claim:
     return Claim(namespace, pod=name, pod_uid=uid)
 
 
-def _peaks(spec: Document, written: Sequence[Sequence[Device]], *, over: bool) -> dict[str, Part]:
+def _peaks(spec: Document, written: Sequence[Sequence[HamiDevice]], *, over: bool) -> dict[str, Part]:
     """Return the most that the containers of a pod have of each card at a time.
 
     Init containers run one after the other, sidecars and app containers together. With `over` the init containers have
@@ -80,20 +80,20 @@ def _peaks(spec: Document, written: Sequence[Sequence[Device]], *, over: bool) -
     """
     stages = [stage for stage, _, _ in containers_of(spec)]
     if len(written) != len(stages):  # init containers may be left out
-        stages = [Stage.APP] * len(written)
+        stages = [AlignmentStage.APP] * len(written)
     staying: dict[str, Counter[str]] = {}
     peaks: dict[str, Counter[str]] = {}
     for stage, devices in zip(stages, written, strict=True):
-        for device in () if over and stage is Stage.INIT else devices:
+        for device in () if over and stage is AlignmentStage.INIT else devices:
             now = staying.setdefault(device.card, Counter())
             with_it = now + Counter({"mib": device.memory_mib, "cores": device.cores, "whole": _is_whole(device)})
             peaks[device.card] = peaks.get(device.card, Counter()) | with_it
-            if stage is not Stage.INIT:
+            if stage is not AlignmentStage.INIT:
                 staying[device.card] = with_it
     return {card: _part(amounts) for card, amounts in peaks.items()}
 
 
-def _is_whole(device: Device) -> int:
+def _is_whole(device: HamiDevice) -> int:
     return int(not device.memory_mib or device.card != device.uuid)
 
 

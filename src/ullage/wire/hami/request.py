@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.part import MAX_NAMES, WHOLE_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
@@ -22,7 +22,7 @@ from ullage.wire.hami.sharing import as_one_container, most_cards, shared_cards
 from ullage.wire.hami.words import NVIDIA, Words
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of
-from ullage.wire.pod.cards import Asked
+from ullage.wire.pod.cards import AskedCards
 from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys, listed
 from ullage.wire.pod.owner import claim_of
@@ -80,7 +80,7 @@ def read_hami(
         not_model_words=_listed(own, "nouse-gputype"),
     )
     spec = mapping(pod.get("spec"), "spec")
-    asked = Asked(count, part, cards, None, guaranteed=True)
+    asked = AskedCards(count, part, cards, None, guaranteed=True)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas, now)
     if isolation is Isolation.SHARED and part != WHOLE_CARD:  # all cores or a policy: the cards are taken whole
         claim = replace(claim, limit=part, counts_as_written=True)
@@ -165,7 +165,7 @@ def _listed(keys: Keys, name: str) -> tuple[str, ...]:
 
 def _split(asks: Sequence[ContainerAsk], count: int) -> dict[str, int]:
     """Return the cards per app container and sidecar, if these have all cards and more than one of them has some."""
-    staying = {ask.name: ask.count for ask in asks if ask.count and ask.stage is not Stage.INIT}
+    staying = {ask.name: ask.count for ask in asks if ask.count and ask.stage is not AlignmentStage.INIT}
     return staying if len(staying) > 1 and sum(staying.values()) == count else {}
 
 

@@ -49,7 +49,7 @@ def readable(hard: Mapping[str, str], words: Sequence[Words]) -> tuple[dict[str,
     return found, errors
 
 
-class Figures(NamedTuple):
+class NamespaceFigures(NamedTuple):
     """The hard limit and usage of one amount of a namespace, by the name of the resource and in its unit."""
 
     resource: str
@@ -57,7 +57,7 @@ class Figures(NamedTuple):
     used: int
 
 
-def figures_of(quota: Quota, vram_bytes: int, cores_ppm: int, words: Words) -> Iterator[Figures]:
+def figures_of(quota: Quota, vram_bytes: int, cores_ppm: int, words: Words) -> Iterator[NamespaceFigures]:
     """Yield the limits and usage of a quota in the resources of one vendor.
 
     `vram_bytes` and `cores_ppm` (millionths of cards) are held.
@@ -67,7 +67,7 @@ def figures_of(quota: Quota, vram_bytes: int, cores_ppm: int, words: Words) -> I
         (words.cores, quota.max_cores_ppm, cores_ppm, PPM // WHOLE),
     ):
         if cap is not None:
-            yield Figures(resource, cap // unit, -(-held // unit))
+            yield NamespaceFigures(resource, cap // unit, -(-held // unit))
 
 
 def _smallest(limits: Iterable[Mapping[str, str]], units: Mapping[str, int], most: int) -> int | None:

@@ -43,7 +43,7 @@ class BindPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class HamiDevice:
     """The share of one container in a card: MiB, and percent of its cores. `share_mode` is from a fork of HAMi."""
 
     uuid: str
@@ -64,7 +64,7 @@ def devices_of(
     cards: Mapping[str, Gpu],
     words: Words = NVIDIA,
     charges: Sequence[Charge] = (),
-) -> tuple[tuple[Device, ...], ...]:
+) -> tuple[tuple[HamiDevice, ...], ...]:
     """Return the devices of each container of a pod, in its order; none for one whose kubelet requests none.
 
     `gpus` are the pod's cards, `charges` what it was given of each (empty: all of them). No container has more than
@@ -85,20 +85,20 @@ def devices_of(
     return tuple(found)
 
 
-def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, words: Words) -> Device:
+def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, words: Words) -> HamiDevice:
     memory, cores = ask.vram_on(card.vram_bytes or 0), ask.cores
     if charge is not None:
         memory = min(memory, charge.vram) if card.vram_bytes else 0
         cores = min(cores, -(-charge.compute * WHOLE // (card.compute_gflops or PPM)))
-    return Device(card.uuid, words.vendor, memory // MIB, cores)
+    return HamiDevice(card.uuid, words.vendor, memory // MIB, cores)
 
 
-def encode_devices(containers: Iterable[Iterable[Device]]) -> str:
+def encode_devices(containers: Iterable[Iterable[HamiDevice]]) -> str:
     """Return devices as `UUID,TYPE,MiB,cores:` each, and a `;` after every container."""
     return "".join("".join(f"{_encoded(device)}:" for device in devices) + ";" for devices in containers)
 
 
-def decode_devices(written: str, *, key: str = ALLOCATED) -> tuple[tuple[Device, ...], ...]:
+def decode_devices(written: str, *, key: str = ALLOCATED) -> tuple[tuple[HamiDevice, ...], ...]:
     """Return the devices of each container.
 
     Raises:
@@ -114,7 +114,7 @@ def decode_devices(written: str, *, key: str = ALLOCATED) -> tuple[tuple[Device,
 
 
 def to_allocate(
-    node: str, containers: Iterable[Iterable[Device]], now: float, *, phase: BindPhase = BindPhase.ALLOCATING
+    node: str, containers: Iterable[Iterable[HamiDevice]], now: float, *, phase: BindPhase = BindPhase.ALLOCATING
 ) -> dict[str, str]:
     """Return the annotations of a pod that was given cards and is being bound; `now` in seconds since the epoch."""
     written, seconds = encode_devices(containers), str(int(now))
@@ -122,7 +122,7 @@ def to_allocate(
     return placed | {BIND_PHASE: phase.value, BIND_TIME: seconds}
 
 
-def placed_devices(pod: Document, domain: str = DOMAIN) -> tuple[tuple[Device, ...], ...] | None:
+def placed_devices(pod: Document, domain: str = DOMAIN) -> tuple[tuple[HamiDevice, ...], ...] | None:
     """Return the devices of the containers of a pod if it was placed here; None for any other pod.
 
     Raises:
@@ -141,12 +141,12 @@ def placed_devices(pod: Document, domain: str = DOMAIN) -> tuple[tuple[Device, .
     return devices
 
 
-def _encoded(device: Device) -> str:
+def _encoded(device: HamiDevice) -> str:
     fields = (device.uuid, device.kind, str(device.memory_mib), str(device.cores))
     return ",".join(fields if device.share_mode is None else (*fields, device.share_mode))
 
 
-def _devices(container: str, key: str) -> Iterable[Device]:
+def _devices(container: str, key: str) -> Iterable[HamiDevice]:
     *entries, rest = container.split(":", _MOST + 1)
     if rest.strip() or len(entries) > _MOST:
         raise invalid_annotation(key, container, "each device ends with a colon")
@@ -156,4 +156,4 @@ def _devices(container: str, key: str) -> Iterable[Device]:
             raise invalid_annotation(key, entry, "write UUID,TYPE,MiB,cores")
         with as_annotation():
             memory, cores = (parse_count(amount, key, MAX_INT32) for amount in fields[2:4])
-        yield Device(fields[0], fields[1], memory, cores, *fields[4:])
+        yield HamiDevice(fields[0], fields[1], memory, cores, *fields[4:])

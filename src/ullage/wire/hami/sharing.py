@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from ullage.model.alignment import Alignment, ContainerNeeds, Stage
+from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.part import Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import CARD
@@ -47,7 +47,7 @@ class ContainerAmounts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SharingLayout:
     """The cards of each container, as positions among those of the pod, and the peak request for each card."""
 
     containers: tuple[tuple[int, ...], ...]
@@ -68,14 +68,14 @@ def most_cards(asks: Sequence[ContainerAsk]) -> int:
     """Return the peak number of cards of the pod: sidecars and app containers together, init containers in turn."""
     staying = peak = 0
     for ask in asks:
-        if ask.stage is Stage.INIT:
+        if ask.stage is AlignmentStage.INIT:
             peak = max(peak, staying + ask.count)
         else:
             staying += ask.count
     return max(peak, staying)
 
 
-def layout(asks: Sequence[ContainerAsk], count: int) -> Layout:
+def layout(asks: Sequence[ContainerAsk], count: int) -> SharingLayout:
     """Return which of `count` cards each container has; with fewer than `most_cards` containers share them.
 
     The largest container comes first, and each gets the cards with the smallest request so far. The result depends
@@ -86,8 +86,8 @@ def layout(asks: Sequence[ContainerAsk], count: int) -> Layout:
     for ask, given in zip(asks, containers, strict=True):
         now = [each.plus(_of(ask)) if at in given else each for at, each in enumerate(staying)]
         peaks = [peak.most(each) for peak, each in zip(peaks, now, strict=True)]
-        staying = staying if ask.stage is Stage.INIT else now
-    return Layout(containers, tuple(peaks))
+        staying = staying if ask.stage is AlignmentStage.INIT else now
+    return SharingLayout(containers, tuple(peaks))
 
 
 def shared_cards(asks: Sequence[ContainerAsk]) -> dict[int, Part]:
@@ -136,7 +136,7 @@ def as_one_container(alignment: Alignment, cards: int) -> Alignment:
     for needs in alignment.containers:
         now = staying + _counted(needs)
         peak |= now
-        staying = staying if needs.stage is Stage.INIT else now
+        staying = staying if needs.stage is AlignmentStage.INIT else now
     devices = {str(name): amount for (kind, name), amount in peak.items() if kind == _DEVICE and name != CARD}
     pages = {int(size): amount for (kind, size), amount in peak.items() if kind == _PAGES}
     needs = ContainerNeeds(
@@ -167,21 +167,24 @@ def _apart(asks: Sequence[ContainerAsk]) -> Iterator[tuple[int, ...]]:
     staying = 0
     for ask in asks:
         yield tuple(range(staying, staying + ask.count))
-        if ask.stage is not Stage.INIT:
+        if ask.stage is not AlignmentStage.INIT:
             staying += ask.count
 
 
 def _spread(asks: Sequence[ContainerAsk], count: int) -> list[tuple[int, ...]]:
     given: list[tuple[int, ...]] = [()] * len(asks)
-    asked, staying = [ContainerAmounts()] * count, [at for at, ask in enumerate(asks) if ask.stage is not Stage.INIT]
+    asked, staying = (
+        [ContainerAmounts()] * count,
+        [at for at, ask in enumerate(asks) if ask.stage is not AlignmentStage.INIT],
+    )
     for at in sorted(staying, key=lambda at: _of(asks[at]), reverse=True):
         given[at] = _least_asked(asked, asks[at].count)
         _add(asked, given[at], asks[at])
     before = [ContainerAmounts()] * count
     for at, ask in enumerate(asks):
-        if ask.stage is Stage.INIT:
+        if ask.stage is AlignmentStage.INIT:
             given[at] = _least_asked(before, ask.count)
-        elif ask.stage is Stage.SIDECAR:
+        elif ask.stage is AlignmentStage.SIDECAR:
             _add(before, given[at], ask)
     return given
 

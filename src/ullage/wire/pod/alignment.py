@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ullage.model.alignment import SEPARATOR, Alignment, ContainerNeeds, Pair, Stage, read_pair
+from ullage.model.alignment import SEPARATOR, Alignment, AlignmentStage, ContainerNeeds, Pair, read_pair
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
@@ -140,7 +140,7 @@ def _with_cards(
     rest = cards - sum(split.get(needs.name, 0) for needs in containers)
     for needs in containers:
         count = split.get(needs.name, 0)
-        if needs.stage is Stage.APP:
+        if needs.stage is AlignmentStage.APP:
             count, rest = count + max(rest, 0), 0
         others = tuple(entry for entry in needs.devices if entry[0] != CARD)
         yield replace(needs, devices=tuple(sorted((*others, (CARD, count)))) if count else others)

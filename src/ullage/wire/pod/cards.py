@@ -21,7 +21,7 @@ _PPM_PER_PERCENT = PPM // 100
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedCards:
     """The requested cards; `guaranteed` is whether every amount has a limit that equals it."""
 
     count: int
@@ -32,7 +32,7 @@ class Asked:
     warnings: tuple[str, ...] = ()
 
 
-def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> Asked:
+def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> AskedCards:
     """Return the request in the annotations, else in the limits of device plugins, else of the pool.
 
     Cards without a requested amount are whole.
@@ -62,7 +62,7 @@ def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> Asked:
         template=template,
     )
     whole = isolation is Isolation.SHARED and (full or part == Part())
-    return Asked(count, None if whole else part, cards, most, guaranteed, _fractions_of_bytes(keys))
+    return AskedCards(count, None if whole else part, cards, most, guaranteed, _fractions_of_bytes(keys))
 
 
 # --- amounts ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ullage.model.alignment import Stage
+from ullage.model.alignment import AlignmentStage
 from ullage.model.resources import MILLI
 from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.kubernetes_quantity import parse_quantity
@@ -12,15 +12,19 @@ from ullage.wire.kubernetes_quantity import parse_quantity
 _RESIZED = ("cpu", "memory")
 
 
-def containers_of(spec: Document) -> Iterator[tuple[Stage, str, Document]]:
+def containers_of(spec: Document) -> Iterator[tuple[AlignmentStage, str, Document]]:
     """Yield each container with its stage and its path, in the order of their start.
 
     Sidecars are init containers that always restart: they run together with all that start after them.
     """
     for path, container in mappings(spec.get("initContainers"), "spec.initContainers"):
-        yield (Stage.SIDECAR if container.get("restartPolicy") == "Always" else Stage.INIT), path, container
+        yield (
+            (AlignmentStage.SIDECAR if container.get("restartPolicy") == "Always" else AlignmentStage.INIT),
+            path,
+            container,
+        )
     for path, container in mappings(spec.get("containers"), "spec.containers"):
-        yield Stage.APP, path, container
+        yield AlignmentStage.APP, path, container
 
 
 def init_is_over(pod: Document) -> bool:
@@ -30,7 +34,7 @@ def init_is_over(pod: Document) -> bool:
     `Initialized` is. The condition decides where no status of an init container is reported.
     """
     spec, status = mapping(pod.get("spec"), "spec"), mapping(pod.get("status"), "status")
-    init = {text(container.get("name")) for stage, _, container in containers_of(spec) if stage is Stage.INIT}
+    init = {text(container.get("name")) for stage, _, container in containers_of(spec) if stage is AlignmentStage.INIT}
     reported = {
         text(each.get("name")): mapping(mapping(each.get("state"), "state").get("terminated"), "terminated")
         for _, each in mappings(status.get("initContainerStatuses"), "status.initContainerStatuses")
@@ -107,7 +111,7 @@ def containers_amount(spec: Document, resource: str, units: int, *kinds: str) ->
     staying = peak = 0
     for stage, path, container in containers_of(spec):
         amount = container_amount(container, path, resource, units, kinds)
-        if stage is Stage.INIT:
+        if stage is AlignmentStage.INIT:
             peak = max(peak, staying + amount)
         else:
             staying += amount

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ullage.wire.document import Document, mapping, mappings, text
-from ullage.wire.json_patch import Operation, Patch
+from ullage.wire.json_patch import JsonPatch, PatchOperation
 from ullage.wire.pod.keys import DOMAIN
 
 QUEUE = "queue"
@@ -26,12 +26,12 @@ def gate_of(domain: str = DOMAIN) -> str:
     return f"{domain}/{QUEUE}"
 
 
-def open_gate(pod: Document, node: str = "", domain: str = DOMAIN) -> list[Operation]:
+def open_gate(pod: Document, node: str = "", domain: str = DOMAIN) -> list[PatchOperation]:
     """Return the patch that opens the gate of a pod, with a place on a node; nothing if it is open already.
 
     The patch applies to exactly this version of the pod. Without a `node` no place is written.
     """
-    patch = Patch(pod)
+    patch = JsonPatch(pod)
     spec = mapping(pod.get("spec"), "spec")
     for position, (_, gate) in enumerate(mappings(spec.get("schedulingGates"), "spec.schedulingGates")):
         if gate.get("name") == gate_of(domain):
@@ -43,9 +43,9 @@ def open_gate(pod: Document, node: str = "", domain: str = DOMAIN) -> list[Opera
     return _exactly(pod, patch)
 
 
-def set_reason(pod: Document, sentence: str, domain: str = DOMAIN) -> list[Operation]:
+def set_reason(pod: Document, sentence: str, domain: str = DOMAIN) -> list[PatchOperation]:
     """Return the patch that writes on a pod why it waits; nothing if that is already there."""
-    patch = Patch(pod)
+    patch = JsonPatch(pod)
     patch.put("metadata", "annotations", f"{domain}/{WAITS}", value=sentence)
     return _exactly(pod, patch)
 
@@ -60,10 +60,12 @@ def reason_of(annotations: Mapping[str, str], domain: str = DOMAIN) -> str:
     return annotations.get(f"{domain}/{WAITS}", "")
 
 
-def _exactly(pod: Document, patch: Patch) -> list[Operation]:
+def _exactly(pod: Document, patch: JsonPatch) -> list[PatchOperation]:
     """Return the patch with tests that it applies to this version of the pod only."""
     if not patch.operations:
         return []
     metadata = mapping(pod.get("metadata"), "metadata")
-    tests = (Operation("test", f"/metadata/{name}", text(metadata.get(name))) for name in ("uid", "resourceVersion"))
+    tests = (
+        PatchOperation("test", f"/metadata/{name}", text(metadata.get(name))) for name in ("uid", "resourceVersion")
+    )
     return [*tests, *patch.operations]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ullage.model.error import InvalidRequest, invalid
-from ullage.model.provider import REST, Kind, Provider, pages_of
+from ullage.model.provider import REST, Provider, ProviderKind, pages_of
 from ullage.model.topology import CPU, HUGEPAGES, MEMORY
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
@@ -23,22 +23,22 @@ def read_provider(resource: str, kind: str | None, align: bool, path: str) -> Pr
     if REST in name or resource != resource.strip() or not resource or " " in resource:
         fix = "write a name such as nvidia.com/gpu, or the begin of several and a *, such as intel.com/*"
         raise invalid(f"{path}.resource", resource, fix)
-    if kind is not None and kind not in [*Kind]:
-        raise invalid(f"{path}.kind", kind, f"choose one of {', '.join(Kind)}")
+    if kind is not None and kind not in [*ProviderKind]:
+        raise invalid(f"{path}.kind", kind, f"choose one of {', '.join(ProviderKind)}")
     usual = _kind_of(resource)
-    if kind is not None and usual is not Kind(kind) and resource != REST:
+    if kind is not None and usual is not ProviderKind(kind) and resource != REST:
         raise invalid(f"{path}.kind", kind, f"{resource} is of kind {usual}; leave the kind out")
-    if usual is Kind.HUGEPAGES:
+    if usual is ProviderKind.HUGEPAGES:
         return Provider(_pages(resource, f"{path}.resource"), usual, align)
-    entry = Provider(resource, Kind(kind) if kind else usual, align)
-    vendors = {vendor for native, vendor in NATIVE_RESOURCES.items() if entry.fits(Kind.DEVICE, native)}
+    entry = Provider(resource, ProviderKind(kind) if kind else usual, align)
+    vendors = {vendor for native, vendor in NATIVE_RESOURCES.items() if entry.fits(ProviderKind.DEVICE, native)}
     return Provider(resource, entry.kind, align, frozenset(vendors))
 
 
-def _kind_of(resource: str) -> Kind:
+def _kind_of(resource: str) -> ProviderKind:
     if resource.startswith(HUGEPAGES):
-        return Kind.HUGEPAGES
-    return {CPU: Kind.CPU, MEMORY: Kind.MEMORY}.get(resource, Kind.DEVICE)
+        return ProviderKind.HUGEPAGES
+    return {CPU: ProviderKind.CPU, MEMORY: ProviderKind.MEMORY}.get(resource, ProviderKind.DEVICE)
 
 
 def _pages(resource: str, path: str) -> str:

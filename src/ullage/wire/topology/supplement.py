@@ -22,7 +22,7 @@ from ullage.wire.topology.dropped import Dropped
 _Zones = tuple[Annotated[int, msgspec.Meta(ge=0, lt=MAX_ZONES)], ...]
 
 
-class CardFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+class SupplementCard(msgspec.Struct, frozen=True, omit_defaults=True):
     """A card by its index: its uuid, all zones that it is near, and its size in bytes and GFLOPS."""
 
     index: Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
@@ -67,7 +67,7 @@ class Supplement(msgspec.Struct, frozen=True, omit_defaults=True):
     reserved_cpus: str = ""
     devices: tuple[Device, ...] = ()
     links: tuple[Link, ...] = ()
-    cards: tuple[CardFacts, ...] = ()
+    cards: tuple[SupplementCard, ...] = ()
     pods: tuple[PodIds, ...] = ()
     stale: bool = False
 
@@ -103,10 +103,10 @@ def read_supplement(text: object, field: str, dropped: Dropped) -> Supplement | 
         return None
 
 
-def _facts(card: Gpu) -> CardFacts:
+def _facts(card: Gpu) -> SupplementCard:
     """Return the facts of a card that `gpuDetail` lacks. Bus id and model are omitted unless the zone is unknown."""
     unplaced = not card.zones
-    return CardFacts(
+    return SupplementCard(
         index=card.index,
         uuid=card.uuid,
         zones=card.zones,
