@@ -32,7 +32,7 @@ from ullage.service.engine_port import (
     TaskOutcome,
     Unbound,
 )
-from ullage.service.service import UllageService
+from ullage.service.service import ServiceSettings, UllageService
 from ullage.service.state import SessionRecord
 from ullage.service.store_port import Page
 from ullage.storage.open import open_store
@@ -128,19 +128,20 @@ class Lab:
         self.engine = SimulatedEngine(lambda: self.now)
         self.store = open_store("memory://")
         self._woken: deque[Callable[[], None]] = deque()
-        self.service = UllageService(
-            self.store,
-            self.engine,
-            policy or Policy(),
-            lambda: self.now,
-            self._woken.append,
-            self._fail,
-            queues=queues,
-            **more,
-        )
+        self._serve(ServiceSettings(policy=policy or Policy(), queues=queues, **more))
         for node in nodes:
             self.service.on_engine_event(NodeReported(node))
         self.pump()
+
+    def _serve(self, settings: ServiceSettings) -> None:
+        self.service = UllageService(
+            self.store,
+            self.engine,
+            settings,
+            clock=lambda: self.now,
+            wake=self._woken.append,
+            on_failure=self._fail,
+        )
 
     def _fail(self, error: BaseException) -> None:
         raise error
@@ -244,9 +245,7 @@ class Machine(Lab):
         self.store = open_store(self._path)
         self._woken.clear()
         self.engine = SimulatedEngine(lambda: self.now)
-        self.service = UllageService(
-            self.store, self.engine, self.policy, lambda: self.now, self._woken.append, self._fail, queues=self.queues
-        )
+        self._serve(ServiceSettings(policy=self.policy, queues=self.queues))
         for node in self._nodes:
             self.service.on_engine_event(NodeReported(node))
         self.pump()

@@ -77,15 +77,7 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     load_strategies()
     usual = home / SETTINGS_FILE
     settings = _override(read_settings(usual if config is None and usual.exists() else config), host, port, gpus)
-    (
-        settings.rules(),
-        settings.requests(),
-        settings.card_profiles(),
-        settings.share_tree(),
-        settings.default_requirement(),
-        settings.zone_policy(),
-        settings.zone_rules(),
-    )
+    settings.service()  # what is wrong in it is said before anything is made
     make_home(home)
     log.keep_bounded(home / LOG_FILE)
     tiers.start_plain()
@@ -135,17 +127,11 @@ class _Server:
             service = UllageService(
                 store,
                 engine,
-                self._settings.rules(),
-                clock,
-                loop.call_soon_threadsafe,
-                self._fail,
-                queues=self._settings.share_tree(),
-                default_requirement=self._settings.default_requirement(),
-                requests=self._settings.requests(machine.node.name),
-                profiles=self._settings.card_profiles(),
+                self._settings.service(machine.node.name),
+                clock=clock,
+                wake=loop.call_soon_threadsafe,
+                on_failure=self._fail,
                 later=_InThread(self._fail),
-                numa=self._settings.zone_policy(),
-                zone_rules=self._settings.zone_rules(),
             )
             service.events.on_event = _log_eviction
             ticker = _Ticker(service, clock, self._fail)

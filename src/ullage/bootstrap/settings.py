@@ -33,6 +33,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 from ullage.model.session import check_memory
 from ullage.model.topology import ZonePolicy
+from ullage.service.service import ServiceSettings
 from ullage.wire.not_a_number import refuse_not_a_number
 from ullage.wire.topology.provider import read_provider
 from ullage.wire.unknown_field import with_known_fields
@@ -275,6 +276,18 @@ class Settings(_Section, frozen=True, kw_only=True):
             except InvalidRequest as error:
                 raise InvalidRequest(f"profiles: {name}: {error.message}", field="profiles") from None
         return SHIPPED.with_(own)
+
+    def service(self, node: str = "") -> ServiceSettings:
+        """Return the settings of the service; `node` is the name of this machine as a node."""
+        return ServiceSettings(
+            policy=self.rules(),
+            queues=self.share_tree(),
+            default_requirement=self.default_requirement(),
+            requests=self.requests(node),
+            profiles=self.card_profiles(),
+            numa=self.zone_policy(),
+            zone_rules=self.zone_rules(),
+        )
 
     def share_tree(self) -> tuple[Queue, ...]:
         """Return the configured queues."""

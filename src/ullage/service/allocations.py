@@ -19,10 +19,10 @@ from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import NotFound
 from ullage.model.rejection import Code
-from ullage.service.events import Events, allocation_facts
-from ullage.service.journal import Callback, Journal
+from ullage.service.context import ServiceContext
+from ullage.service.events import allocation_facts
+from ullage.service.journal import Callback
 from ullage.service.nominations import NominatedRequests
-from ullage.service.state import State
 from ullage.service.store_port import DropAllocation, PutAllocation, Record, Snapshot
 
 Outcome = Allocation | Refusal
@@ -34,24 +34,10 @@ class AllocationRequests:
     `refused` counts refusals by their code and `adjusted` changes by their direction, since the start.
     """
 
-    def __init__(
-        self,
-        state: State,
-        journal: Journal,
-        events: Events,
-        clock: Callable[[], float],
-        changed: Callable[[bool], None],
-        nominated: NominatedRequests,
-        left: Callable[[str], None],
-    ) -> None:
-        self._state = state
-        self._allocator = state.allocator
-        self._nominated = nominated
-        self._left = left
-        self._journal = journal
-        self._events = events
-        self._clock = clock
-        self._changed = changed
+    def __init__(self, context: ServiceContext, nominated: NominatedRequests, left: Callable[[str], None]) -> None:
+        self._state, self._allocator, self._journal = context.state, context.state.allocator, context.journal
+        self._nominated, self._left = nominated, left
+        self._events, self._clock, self._changed = context.events, context.clock, context.changed
         self._assumed: dict[str, float] = {}
         self._release_by: dict[str, float] = {}
         self.refused: Counter[Code] = Counter()

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from ullage.model.application import BUILT_IN, Application
 from ullage.model.error import Conflict, NotFound, invalid
 from ullage.model.queue import DEFAULT_QUEUE, ROOT, Queue
-from ullage.service.journal import Callback, Journal
-from ullage.service.state import SessionRecord, State
+from ullage.service.context import ServiceContext
+from ullage.service.journal import Callback
+from ullage.service.state import SessionRecord
 from ullage.service.store_port import DropApplication, DropQueue, PutApplication, PutQueue
 
 _BUILT_IN = {application.name for application in BUILT_IN}
@@ -19,17 +20,12 @@ class Catalog:
 
     def __init__(
         self,
-        state: State,
-        journal: Journal,
+        context: ServiceContext,
         forget: Callable[[SessionRecord], None],
         follow: Callable[[Iterable[Queue]], None],
-        changed: Callable[[bool], None],
     ) -> None:
-        self._state = state
-        self._journal = journal
-        self._forget = forget
-        self._follow = follow
-        self._changed = changed
+        self._state, self._journal, self._changed = context.state, context.journal, context.changed
+        self._forget, self._follow = forget, follow
 
     def install(self, queues: Iterable[Queue]) -> None:
         """At start: built-in applications, the default queue, and the configured queues over stored ones."""

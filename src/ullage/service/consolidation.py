@@ -6,10 +6,9 @@ requests again under the same uid. Then it gets the reserved place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ullage.core.allocator import FleetAllocator
 from ullage.core.books.slices import Slices, at_once
 from ullage.core.evicting.consolidation import consolidating
 from ullage.core.evicting.moving import Consolidation, Move, NoConsolidation
@@ -19,8 +18,8 @@ from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict, PlanChanged
 from ullage.model.nomination import Nomination
-from ullage.service.events import Events
-from ullage.service.journal import Callback, Journal
+from ullage.service.context import ServiceContext
+from ullage.service.journal import Callback
 from ullage.service.nominations import NominatedRequests
 from ullage.service.store_port import PutAllocation, PutNomination, Record
 
@@ -28,21 +27,10 @@ from ullage.service.store_port import PutAllocation, PutNomination, Record
 class Consolidations:
     """Use cases of making room."""
 
-    def __init__(
-        self,
-        allocator: FleetAllocator,
-        nominated: NominatedRequests,
-        journal: Journal,
-        events: Events,
-        clock: Callable[[], float],
-        changed: Callable[[bool], None],
-    ) -> None:
-        self._allocator = allocator
-        self._nominated = nominated
-        self._journal = journal
-        self._events = events
-        self._clock = clock
-        self._changed = changed
+    def __init__(self, context: ServiceContext, nominated: NominatedRequests) -> None:
+        self._allocator, self._nominated = context.state.allocator, nominated
+        self._journal, self._events = context.journal, context.events
+        self._clock, self._changed = context.clock, context.changed
 
     def plan(self, request: Request, units: int, up_to: int | None) -> Consolidation | NoConsolidation:
         """Return who would move so that `units` requests like this one fit. Nothing changes.

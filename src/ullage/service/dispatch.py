@@ -8,13 +8,11 @@ long.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ullage.model.executor import ExecutorOperation, apply
 from ullage.model.task import TaskState
-from ullage.service.engine_port import Engine, TaskOrder
-from ullage.service.journal import Journal
-from ullage.service.state import ExecutorRecord, SessionRecord, State, TaskRecord
+from ullage.service.context import ServiceContext
+from ullage.service.engine_port import TaskOrder
+from ullage.service.state import ExecutorRecord, SessionRecord, TaskRecord
 from ullage.service.store_port import AddClaims
 
 AHEAD_S = 0.005
@@ -26,11 +24,9 @@ MAX_AHEAD = 64
 class Dispatcher:
     """Gives pending tasks to the executors of their session."""
 
-    def __init__(self, state: State, journal: Journal, engine: Engine, clock: Callable[[], float]) -> None:
-        self._state = state
-        self._journal = journal
-        self._engine = engine
-        self._clock = clock
+    def __init__(self, context: ServiceContext) -> None:
+        self._state, self._journal = context.state, context.journal
+        self._engine, self._clock = context.engine, context.clock
 
     def dispatch(self, record: SessionRecord) -> None:
         """Hand pending tasks to the session's executors that can take more."""

@@ -7,21 +7,19 @@ allow changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from typing import Any
 
-from ullage.core.placing.policy import Policy
 from ullage.core.sharing.plan import EvictExecutor, Keep, Release, Reuse, Start, Unbind
 from ullage.core.sharing.world import EVICTIONS, Eviction
 from ullage.model.event import EVICTED, RECLAIMED
 from ullage.model.executor import BindCode, ExecutorGang, ExecutorOperation, ExecutorState, apply
+from ullage.service.context import ServiceContext
 from ullage.service.dispatch import Dispatcher
 from ullage.service.engine_port import (
     BindOrder,
     Completed,
-    Engine,
     ExecutorBound,
     ExecutorGone,
     LaunchOrder,
@@ -29,10 +27,8 @@ from ullage.service.engine_port import (
     Returned,
     Unbound,
 )
-from ullage.service.events import Events
-from ullage.service.journal import Journal
 from ullage.service.start_failures import StartFailures
-from ullage.service.state import ExecutorRecord, SessionRecord, State, setup_key
+from ullage.service.state import ExecutorRecord, SessionRecord, setup_key
 from ullage.service.store_port import DropExecutor, PutExecutor
 from ullage.service.tasks import STOP_GRACE_S, Tasks
 
@@ -45,28 +41,11 @@ GANG_BACKOFF_S = 10.0
 class Executors:
     """Applies decisions to executors, and takes what the engine reports of them."""
 
-    def __init__(
-        self,
-        state: State,
-        journal: Journal,
-        engine: Engine,
-        events: Events,
-        tasks: Tasks,
-        dispatcher: Dispatcher,
-        policy: Policy,
-        clock: Callable[[], float],
-        changed: Callable[[bool], None],
-    ) -> None:
-        self._state = state
-        self._journal = journal
-        self._engine = engine
-        self._events = events
-        self._tasks = tasks
-        self._dispatcher = dispatcher
-        self._policy = policy
-        self._clock = clock
-        self._changed = changed
-        self.failures = StartFailures(state, journal, events, clock, changed)
+    def __init__(self, context: ServiceContext, tasks: Tasks, dispatcher: Dispatcher) -> None:
+        self._state, self._journal, self._engine = context.state, context.journal, context.engine
+        self._events, self._tasks, self._dispatcher = context.events, tasks, dispatcher
+        self._policy, self._clock, self._changed = context.policy, context.clock, context.changed
+        self.failures = StartFailures(context)
         self._created = 0
         self._shields: dict[str, list[float]] = {}
         """By session, when the protection ends of room that its executors lost again."""

@@ -6,7 +6,7 @@ backs off: a restart knows every gang. One whose wait would have ended meanwhile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ullage.core.admitting.gang_state import Answer, GangOutcome, GangPhase, GangStanding
@@ -16,10 +16,10 @@ from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound
-from ullage.service.events import Events, allocation_facts
-from ullage.service.journal import Callback, Journal
+from ullage.service.context import ServiceContext
+from ullage.service.events import allocation_facts
+from ullage.service.journal import Callback
 from ullage.service.nominations import NominatedRequests
-from ullage.service.state import State
 from ullage.service.store_port import DropAllocation, DropGang, PutAllocation, PutGang, Snapshot
 
 
@@ -41,21 +41,9 @@ class GangStatus:
 class GangRequests:
     """Use cases of gangs of requests for cards."""
 
-    def __init__(
-        self,
-        state: State,
-        journal: Journal,
-        events: Events,
-        clock: Callable[[], float],
-        changed: Callable[[bool], None],
-        nominated: NominatedRequests,
-    ) -> None:
-        self._allocator = state.allocator
-        self._nominated = nominated
-        self._journal = journal
-        self._events = events
-        self._clock = clock
-        self._changed = changed
+    def __init__(self, context: ServiceContext, nominated: NominatedRequests) -> None:
+        self._allocator, self._nominated, self._journal = context.state.allocator, nominated, context.journal
+        self._events, self._clock, self._changed = context.events, context.clock, context.changed
         self._gangs = Gangs()
         self._members: dict[str, dict[str, Request]] = {}
         self._born: dict[str, float] = {}

@@ -19,20 +19,25 @@ Callback = Callable[[], None]
 
 
 class Journal:
-    """`wake` schedules a call on the service's thread from any thread; `on_failure` ends the process."""
+    """Writes records, and calls back once they are durable."""
 
     def __init__(
-        self, store: Store, wake: Callable[[Callback], object], on_failure: Callable[[BaseException], None]
+        self,
+        store: Store,
+        wake: Callable[[Callback], object],
+        on_failure: Callable[[BaseException], None],
+        on_room: Callable[[], None],
     ) -> None:
-        self._store = store
-        self._wake = wake
-        self._on_failure = on_failure
+        """`wake` schedules a call on the thread of the service from any thread; `on_failure` ends the process.
+
+        `on_room` is called when the disk is full, and when it has room again.
+        """
+        self._store, self._wake, self._on_failure, self._on_room = store, wake, on_failure, on_room
         self._done: deque[tuple[Future[None], Callback | None]] = deque()
         self._awake = False
         self._together: tuple[list[Record], list[Callback]] | None = None
         self.no_room: Unavailable | None = None
         """Why nothing is stored at present: the disk is full. Writes wait for room."""
-        self.on_room: Callable[[], None] = lambda: None
         store.watch_room(self._note_room)
 
     def _note_room(self, error: Unavailable | None) -> None:
@@ -40,7 +45,7 @@ class Journal:
 
         def change() -> None:
             self.no_room = error
-            self.on_room()
+            self._on_room()
 
         self._wake(change)
 

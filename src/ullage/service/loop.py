@@ -6,12 +6,10 @@ deserves is computed again only when demand or inventory changed, not when usage
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ullage.core.cycle import schedule
 from ullage.core.explaining.explain import Reasons, explain
-from ullage.core.placing.policy import Policy
 from ullage.core.placing.reserving import reserving_requests
 from ullage.core.sharing.entitlement import entitlement, entitlement_key
 from ullage.core.sharing.plan import EvictExecutor, Keep, Plan, Release, Reuse, Start, Unbind
@@ -19,10 +17,9 @@ from ullage.core.sharing.world import WORKING, Promise, World
 from ullage.core.verdict.sentences import CURES
 from ullage.model.executor import ExecutorGang
 from ullage.model.rejection import Code, Cure
+from ullage.service.context import ServiceContext
 from ullage.service.executors import Executors
-from ullage.service.journal import Journal
 from ullage.service.nodes import DRAIN_S
-from ullage.service.state import State
 from ullage.service.waits import Waits
 
 _NO_NODE = frozenset({Code.NO_NODES, Code.TOO_LARGE})
@@ -32,22 +29,10 @@ _NO_NODE = frozenset({Code.NO_NODES, Code.TOO_LARGE})
 class Loop:
     """Runs cycles over the state and carries out their plans."""
 
-    def __init__(
-        self,
-        state: State,
-        executors: Executors,
-        waits: Waits,
-        journal: Journal,
-        policy: Policy,
-        clock: Callable[[], float],
-    ) -> None:
-        self._state = state
-        self._executors = executors
-        self._waits = waits
-        self._journal = journal
-        self.policy = policy
-        self._clock = clock
-        self._nodes_expected_until = clock() + DRAIN_S
+    def __init__(self, context: ServiceContext, executors: Executors, waits: Waits) -> None:
+        self._state, self._executors, self._waits = context.state, executors, waits
+        self._journal, self.policy, self._clock = context.journal, context.policy, context.clock
+        self._nodes_expected_until = self._clock() + DRAIN_S
         self._key: tuple[object, ...] | None = None
         self._deserved: dict[str, int] = {}
         self._gangs = 0

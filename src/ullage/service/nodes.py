@@ -9,9 +9,9 @@ from ullage.core.books.observation import foreign_id
 from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
-from ullage.service.events import Events, node_facts
-from ullage.service.journal import Callback, Journal
-from ullage.service.state import State
+from ullage.service.context import ServiceContext
+from ullage.service.events import node_facts
+from ullage.service.journal import Callback
 from ullage.service.store_port import DropAllocation, PutAllocation, PutNode
 
 DRAIN_S = 30.0
@@ -21,21 +21,9 @@ DRAIN_S = 30.0
 class Nodes:
     """Use cases of nodes. `give_up` ends the executors of a node that is given up."""
 
-    def __init__(
-        self,
-        state: State,
-        journal: Journal,
-        events: Events,
-        clock: Callable[[], float],
-        give_up: Callable[[str], None],
-        changed: Callable[[bool], None],
-    ) -> None:
-        self._state = state
-        self._journal = journal
-        self._events = events
-        self._clock = clock
-        self._give_up = give_up
-        self._changed = changed
+    def __init__(self, context: ServiceContext, give_up: Callable[[str], None]) -> None:
+        self._state, self._journal, self._events = context.state, context.journal, context.events
+        self._clock, self._give_up, self._changed = context.clock, give_up, context.changed
         self._lost_at: dict[str, float] = {}
 
     def resume(self, marks: Iterable[PutNode]) -> None:

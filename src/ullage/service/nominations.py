@@ -5,7 +5,6 @@ A nominated request is placed only when its owner requests it again. One event s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ullage.core.admitting.wake import Pending, woken_by_node, woken_by_quota
@@ -17,20 +16,16 @@ from ullage.core.placing.nomination import NOMINATED_TTL_S
 from ullage.core.placing.rules import Rules
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
-from ullage.service.events import Events
-from ullage.service.journal import Journal
-from ullage.service.state import State
+from ullage.service.context import ServiceContext
 from ullage.service.store_port import DropNomination, PutNomination, Snapshot
 
 
 class NominatedRequests:
     """Stores nominations. The allocator ends them by itself: `ended` returns the records to write with that change."""
 
-    def __init__(self, state: State, journal: Journal, events: Events, changed: Callable[[bool], None]) -> None:
-        self._allocator = state.allocator
-        self._journal = journal
-        self._events = events
-        self._changed = changed
+    def __init__(self, context: ServiceContext) -> None:
+        self._allocator, self._journal = context.state.allocator, context.journal
+        self._events, self._changed = context.events, context.changed
         self._stored: set[str] = set()
         self._refused: dict[str, Refusal] = {}
         self._ready: set[str] = set()

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ullage.core.books.observation import Observation, foreign_id
 from ullage.model.allocation import Allocation
 from ullage.model.holding import Use
-from ullage.service.events import Events
-from ullage.service.journal import Journal
-from ullage.service.state import State
+from ullage.service.context import ServiceContext
 from ullage.service.store_port import DropAllocation, PutAllocation, Record
 
 
 class Observations:
     """Use cases of what is observed. A mismatch is an event `allocation.mismatch`, which is how it is counted."""
 
-    def __init__(
-        self,
-        state: State,
-        journal: Journal,
-        events: Events,
-        clock: Callable[[], float],
-        changed: Callable[[bool], None],
-    ) -> None:
-        self._state = state
-        self._journal = journal
-        self._events = events
-        self._clock = clock
-        self._changed = changed
+    def __init__(self, context: ServiceContext) -> None:
+        self._state, self._journal, self._events = context.state, context.journal, context.events
+        self._clock, self._changed = context.clock, context.changed
 
     def observed(self, node: str, use: Use) -> Observation:
         """Enter what a node reports to be held there. It takes precedence over decisions.

@@ -6,9 +6,6 @@ cards when it is made again after the victims have left.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ullage.core.allocator import FleetAllocator
 from ullage.core.books.slices import Slices
 from ullage.core.evicting.preemption import NoPreemption, Preemption, PreemptionAnswer
 from ullage.core.evicting.victims import Budgets, budgets_of
@@ -18,8 +15,8 @@ from ullage.model.error import InvalidRequest, NotFound, PlanChanged
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code
 from ullage.service.allocations import AllocationRequests, Outcome
-from ullage.service.events import Events
-from ullage.service.journal import Callback, Journal
+from ullage.service.context import ServiceContext
+from ullage.service.journal import Callback
 from ullage.service.nominations import NominatedRequests
 from ullage.service.store_port import PutAllocation
 
@@ -27,23 +24,10 @@ from ullage.service.store_port import PutAllocation
 class Preemptions:
     """Use cases of requests with preemption."""
 
-    def __init__(
-        self,
-        allocator: FleetAllocator,
-        allocations: AllocationRequests,
-        nominated: NominatedRequests,
-        journal: Journal,
-        events: Events,
-        clock: Callable[[], float],
-        changed: Callable[[bool], None],
-    ) -> None:
-        self._allocator = allocator
-        self._allocations = allocations
-        self._nominated = nominated
-        self._journal = journal
-        self._events = events
-        self._clock = clock
-        self._changed = changed
+    def __init__(self, context: ServiceContext, allocations: AllocationRequests, nominated: NominatedRequests) -> None:
+        self._allocator, self._allocations, self._nominated = context.state.allocator, allocations, nominated
+        self._journal, self._events = context.journal, context.events
+        self._clock, self._changed = context.clock, context.changed
 
     def alloc(self, request: Request, done: Callback) -> Outcome | Nomination:
         """Place a request and bind it, or evict for it. While the victims leave, a repeat has the same answer.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ullage.core.books.fleet import Usage
@@ -15,28 +15,17 @@ from ullage.model.name import check_name
 from ullage.model.part import Isolation, Part
 from ullage.model.queue import ROOT, Queue
 from ullage.model.quota import Quota
-from ullage.service.events import Events
-from ullage.service.journal import Callback, Journal
-from ullage.service.state import State
+from ullage.service.context import ServiceContext
+from ullage.service.journal import Callback
 from ullage.service.store_port import DropQuota, PutQuota, Snapshot
 
 
 class NamespaceQuotas:
     """Use cases of quotas. They judge requests for cards; sessions have the limits of their queues."""
 
-    def __init__(
-        self,
-        state: State,
-        journal: Journal,
-        events: Events,
-        clock: Callable[[], float],
-        changed: Callable[[bool], None],
-    ) -> None:
-        self._state = state
-        self._journal = journal
-        self._events = events
-        self._clock = clock
-        self._changed = changed
+    def __init__(self, context: ServiceContext) -> None:
+        self._state, self._journal, self._events = context.state, context.journal, context.events
+        self._clock, self._changed = context.clock, context.changed
         self._known: dict[str, QuotaStatus] = {}
         self._stored: dict[str, PutQuota] = {}
         self._watched: tuple[object, ...] = ()

@@ -7,6 +7,7 @@ durable; time enters only through `tick`, so that a test can be the clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from ullage.core.allocator import FleetAllocator
@@ -26,6 +27,7 @@ from ullage.model.topology import ZonePolicy
 from ullage.service.allocations import AllocationRequests
 from ullage.service.catalog import Catalog
 from ullage.service.consolidation import Consolidations
+from ullage.service.context import ServiceContext
 from ullage.service.dispatch import Dispatcher
 from ullage.service.engine_port import (
     Completed,
@@ -59,88 +61,78 @@ from ullage.service.tasks import Tasks
 from ullage.service.waits import Waits
 
 
-class UllageService:
-    """All use cases. `wake` runs a callback on this thread; `on_failure` must end the process.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """The settings of a service.
 
-    `later` is for what is learned from what arrives (see `core/learning/learned.py`). `numa` is how fronts align what
-    does not say how strictly it is to be aligned; `zone_rules` say how zones are looked at.
+    `requests` are the rules for requests, `numa` is the alignment of requests that state none, and `zone_rules` say how
+    zones are judged. With no `default_requirement` the built-in one applies.
     """
+
+    policy: Policy = field(default_factory=Policy)
+    queues: Iterable[Queue] = ()
+    default_requirement: ResourceRequirement | None = None
+    requests: Rules | None = None
+    profiles: Profiles = SHIPPED
+    numa: ZonePolicy | None = None
+    zone_rules: ZoneRules = AS_USUAL
+
+
+class UllageService:
+    """All use cases."""
 
     def __init__(
         self,
         store: Store,
         engine: Engine,
-        policy: Policy,
+        settings: ServiceSettings,
+        *,
         clock: Callable[[], float],
         wake: Callable[[Callback], object],
         on_failure: Callable[[BaseException], None],
-        queues: Iterable[Queue] = (),
-        default_requirement: ResourceRequirement | None = None,
-        requests: Rules | None = None,
-        profiles: Profiles = SHIPPED,
         later: Later = at_once,
-        numa: ZonePolicy | None = None,
-        zone_rules: ZoneRules = AS_USUAL,
     ) -> None:
-        self.learning = Learning(later)
-        self.state = State(
-            allocator=FleetAllocator(Fleet((), profiles=profiles, zone_rules=zone_rules), requests, self.learning)
-        )
-        self.news = News()
+        """`wake` runs a callback on this thread, `on_failure` must end the process.
+
+        `later` runs what is learned from requests (see `core/learning/learned.py`).
+        """
+        self.learning, self.news, self.store = Learning(later), News(), store
+        self.policy, self.numa = settings.policy, settings.numa
+        fleet = Fleet((), profiles=settings.profiles, zone_rules=settings.zone_rules)
+        self.state = State(allocator=FleetAllocator(fleet, settings.requests, self.learning))
         self._clock = clock
-        self.policy = policy
-        self.numa = numa
         self.on_change: Callable[[bool], None] = lambda _urgent: None
-        journal = Journal(store, wake, on_failure)
-        journal.on_room = self._room_changed
-        self._journal = journal
         self.on_no_room: Callable[[], None] = lambda: None
-        self.events = Events(journal, self.news, clock)
-        dispatcher = self._dispatcher = Dispatcher(self.state, journal, engine, clock)
-        self.tasks = Tasks(self.state, journal, store, engine, dispatcher, self.news, clock, self._changed)
-        self.executors = Executors(
-            self.state,
-            journal,
-            engine,
-            self.events,
-            self.tasks,
-            dispatcher,
-            policy,
-            clock,
-            self._changed,
+        self._journal = Journal(store, wake, on_failure, self._room_changed)
+        self.events = Events(self._journal, self.news, clock)
+        context = ServiceContext(
+            state=self.state,
+            store=store,
+            journal=self._journal,
+            engine=engine,
+            events=self.events,
+            news=self.news,
+            policy=settings.policy,
+            clock=clock,
+            changed=self._changed,
         )
-        self.sessions = Sessions(
-            self.state,
-            journal,
-            engine,
-            self.events,
-            self.tasks,
-            clock,
-            self._changed,
-            self.executors.let_go,
-            default_requirement,
-        )
-        self.nodes = Nodes(self.state, journal, self.events, clock, self.executors.give_up, self._changed)
-        nominated = NominatedRequests(self.state, journal, self.events, self._changed)
-        self.gangs = GangRequests(self.state, journal, self.events, clock, self._changed, nominated)
-        self.allocations = AllocationRequests(
-            self.state, journal, self.events, clock, self._changed, nominated, self.gangs.leave
-        )
-        self.preemptions = Preemptions(
-            self.state.allocator, self.allocations, nominated, journal, self.events, clock, self._changed
-        )
-        self.consolidations = Consolidations(
-            self.state.allocator, nominated, journal, self.events, clock, self._changed
-        )
-        self.observations = Observations(self.state, journal, self.events, clock, self._changed)
-        self._nominated = nominated
-        self.quotas = NamespaceQuotas(self.state, journal, self.events, clock, self._changed)
-        self.catalog = Catalog(self.state, journal, self.sessions.forget, self.quotas.follow, self._changed)
-        self._waits = Waits(self.state, journal, clock)
-        self.loop = Loop(self.state, self.executors, self._waits, journal, policy, clock)
-        self.store = store
-        self._recover(store.load(), journal)
-        self.catalog.install(queues)
+        self._dispatcher = Dispatcher(context)
+        self.tasks = Tasks(context, self._dispatcher)
+        self.executors = Executors(context, self.tasks, self._dispatcher)
+        self.sessions = Sessions(context, self.tasks, self.executors.let_go, settings.default_requirement)
+        self.nodes = Nodes(context, self.executors.give_up)
+        self._nominated = NominatedRequests(context)
+        self.gangs = GangRequests(context, self._nominated)
+        self.allocations = AllocationRequests(context, self._nominated, self.gangs.leave)
+        self.preemptions = Preemptions(context, self.allocations, self._nominated)
+        self.consolidations = Consolidations(context, self._nominated)
+        self.observations = Observations(context)
+        self.quotas = NamespaceQuotas(context)
+        self.catalog = Catalog(context, self.sessions.forget, self.quotas.follow)
+        self._waits = Waits(context)
+        self.loop = Loop(context, self.executors, self._waits)
+        self._recover(store.load(), self._journal)
+        self.catalog.install(settings.queues)
         self.sessions.resume()
 
     # --- facts ---

@@ -12,10 +12,9 @@ from ullage.model.error import AlreadyExists, Conflict, NotFound, invalid
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
 from ullage.model.session import SessionInfo, SessionSpec, SessionState, check_memory
 from ullage.model.task import TaskState
-from ullage.service.engine_port import Engine
-from ullage.service.events import Events
-from ullage.service.journal import Callback, Journal
-from ullage.service.state import SessionRecord, State
+from ullage.service.context import ServiceContext
+from ullage.service.journal import Callback
+from ullage.service.state import SessionRecord
 from ullage.service.store_port import DropSession, PutSession
 from ullage.service.tasks import Tasks
 
@@ -30,24 +29,14 @@ class Sessions:
 
     def __init__(
         self,
-        state: State,
-        journal: Journal,
-        engine: Engine,
-        events: Events,
+        context: ServiceContext,
         tasks: Tasks,
-        clock: Callable[[], float],
-        changed: Callable[[bool], None],
         let_go: Callable[[SessionRecord], None],
         default_requirement: ResourceRequirement | None,
     ) -> None:
-        self._state = state
-        self._journal = journal
-        self._engine = engine
-        self._events = events
-        self._tasks = tasks
-        self._clock = clock
-        self._changed = changed
-        self._let_go = let_go
+        self._state, self._journal, self._engine = context.state, context.journal, context.engine
+        self._events, self._tasks, self._let_go = context.events, tasks, let_go
+        self._clock, self._changed = context.clock, context.changed
         self.default_requirement = default_requirement or DEFAULT_REQUIREMENT
 
     def create(self, session_id: str | None, spec: SessionSpec, done: Callback) -> SessionRecord:

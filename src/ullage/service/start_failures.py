@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ullage.core.explaining.explain import Reasons
@@ -12,9 +11,8 @@ from ullage.model.executor import BindCode
 from ullage.model.quantity import format_bytes
 from ullage.model.rejection import Code
 from ullage.model.session import RETRY_LIMIT
-from ullage.service.events import Events
-from ullage.service.journal import Journal
-from ullage.service.state import ExecutorRecord, SessionRecord, State
+from ullage.service.context import ServiceContext
+from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import PutSession
 
 FIRST_PAUSE_S = 1.0
@@ -24,19 +22,9 @@ FIRST_PAUSE_S = 1.0
 class StartFailures:
     """Counts failures, and says when a session may have executors again."""
 
-    def __init__(
-        self,
-        state: State,
-        journal: Journal,
-        events: Events,
-        clock: Callable[[], float],
-        changed: Callable[[bool], None],
-    ) -> None:
-        self._state = state
-        self._journal = journal
-        self._events = events
-        self._clock = clock
-        self._changed = changed
+    def __init__(self, context: ServiceContext) -> None:
+        self._state, self._journal, self._events = context.state, context.journal, context.events
+        self._clock, self._changed = context.clock, context.changed
 
     def failed(self, record: SessionRecord, executor: ExecutorRecord, code: BindCode, message: str) -> None:
         """Count an executor that did not start, could not join its session, or ended before its first task."""

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ullage.model.error import NotFound, invalid
 from ullage.model.task import LOST, LOST_LIMIT, STOPPED, TIMED_OUT, Ending, TaskResult, TaskState
+from ullage.service.context import ServiceContext
 from ullage.service.dispatch import AHEAD_S, Dispatcher
-from ullage.service.engine_port import Engine, TaskOutcome
-from ullage.service.journal import Callback, Journal
-from ullage.service.news import News
-from ullage.service.state import ExecutorRecord, SessionRecord, State, Submission, TaskRecord
-from ullage.service.store_port import AddResults, AddTasks, Page, PutAttempts, Store, TaskView
+from ullage.service.engine_port import TaskOutcome
+from ullage.service.journal import Callback
+from ullage.service.state import ExecutorRecord, SessionRecord, Submission, TaskRecord
+from ullage.service.store_port import AddResults, AddTasks, Page, PutAttempts, TaskView
 
 MAX_TASKS_PER_SUBMISSION = 100_000
 MESSAGE_LIMIT = 64 * 1024
@@ -28,25 +28,10 @@ MESSAGE_LIMIT = 64 * 1024
 class Tasks:
     """Use cases of tasks."""
 
-    def __init__(
-        self,
-        state: State,
-        journal: Journal,
-        store: Store,
-        engine: Engine,
-        dispatcher: Dispatcher,
-        news: News,
-        clock: Callable[[], float],
-        changed: Callable[[bool], None],
-    ) -> None:
-        self._state = state
-        self._journal = journal
-        self._store = store
-        self._engine = engine
-        self._dispatcher = dispatcher
-        self._news = news
-        self._clock = clock
-        self._changed = changed
+    def __init__(self, context: ServiceContext, dispatcher: Dispatcher) -> None:
+        self._state, self._journal, self._store = context.state, context.journal, context.store
+        self._engine, self._dispatcher, self._news = context.engine, dispatcher, context.news
+        self._clock, self._changed = context.clock, context.changed
 
     # --- in ---
 

@@ -6,26 +6,24 @@ eviction is in vain and no wait begins again after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
 
 from ullage.core.sharing.promise import places_of
 from ullage.core.sharing.world import WORKING, Promise
 from ullage.model.allocation import Allocation
+from ullage.service.context import ServiceContext
 from ullage.service.executors import GANG_BACKOFF_S
-from ullage.service.journal import Journal
-from ullage.service.state import ExecutorRecord, SessionRecord, State
+from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import DropWait, PutWait, Record, Snapshot, WonPlace
 
 
 class Waits:
     """Stores the waits of open sessions after each cycle that changed them."""
 
-    def __init__(self, state: State, journal: Journal, clock: Callable[[], float]) -> None:
-        self._state = state
-        self._journal = journal
-        self._clock = clock
+    def __init__(self, context: ServiceContext) -> None:
+        self._state, self._journal, self._clock = context.state, context.journal, context.clock
         self._stored: dict[str, PutWait] = {}
 
     def recover(self, snapshot: Snapshot) -> None:

@@ -19,7 +19,7 @@ from tests.service.days.watch import Watch
 
 from ullage.model.node import Node
 from ullage.service.engine_port import EngineEvent, NodeLost, NodeReported
-from ullage.service.service import UllageService
+from ullage.service.service import ServiceSettings, UllageService
 from ullage.storage.open import open_store
 
 _ROUNDS = 500
@@ -74,11 +74,10 @@ class Day:
         self.service = UllageService(
             self.store,
             self.engine,
-            self.policy,
-            lambda: self.agenda.now,
-            self._woken.append,
-            self._raise,
-            queues=self.queues,
+            ServiceSettings(policy=self.policy, queues=self.queues),
+            clock=lambda: self.agenda.now,
+            wake=self._woken.append,
+            on_failure=self._raise,
         )
 
     @staticmethod
