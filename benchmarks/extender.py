@@ -98,7 +98,7 @@ def front(nodes: int) -> tuple[Extender, Cluster]:
     for name in cluster.allocator.fleet.row_of:
         for k in range(4):
             if rng.random() < 0.7:
-                cluster.stand_in(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
+                cluster.adopt_bound(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
     gc.freeze()  # as `Front` does
     unconfirmed, plugins = UnconfirmedBinds(context, mirror), cast("DevicePlugins", None)
     return Extender(context, mirror, ReadyTerm(context.candidate, mirror), unconfirmed, plugins=plugins), cluster
@@ -177,7 +177,7 @@ def measure(nodes: int) -> None:
         body = msgspec.json.decode(await request.body())
         asked = read_pod(body["Pod"])
         assert asked is not None
-        assert cluster.stand_in(asked.request, body["Node"])
+        assert cluster.adopt_bound(asked.request, body["Node"])
         return Response(b"{}")
 
     app.add_route("/place", place, methods=["POST"])

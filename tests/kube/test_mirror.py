@@ -263,8 +263,10 @@ def test_who_waits_is_looked_at_when_somebody_left_its_own_machine(monkeypatch: 
     for number in range(50):
         world.pods.put(a_pod(f"w{number}", "a"))
     looked: list[str] = []
-    stand_in = world.cluster.stand_in
-    monkeypatch.setattr(world.cluster, "stand_in", lambda asked, node: looked.append(node) or stand_in(asked, node))
+    adopt_bound = world.cluster.adopt_bound
+    monkeypatch.setattr(
+        world.cluster, "adopt_bound", lambda asked, node: looked.append(node) or adopt_bound(asked, node)
+    )
     for _ in range(20):
         world.pods.put(a_pod("q", "b", "B0"))
         world.pods.drop("q", "default")

@@ -489,7 +489,7 @@ def test_no_card_is_ever_given_to_two(steps):
             request = Request(uid, ResourceRequirement(gpu_count=count, cards=CardSelector()))
             found = world.cluster.offers(request, ["a", "b"], expected=False)
             if found.best:
-                world.cluster.stand_in(request, found.best)
+                world.cluster.adopt_bound(request, found.best)
                 others.append(uid)
         elif kind == "free" and held:
             gone = sorted(held)[which % len(held)]

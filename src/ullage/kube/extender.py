@@ -183,7 +183,7 @@ class Extender:
         if self._cluster.held(asked.uid) is not None or self._comes_free(asked, args):
             return PreemptionResult()
         found: dict[str, Preemption] = {}
-        held = {each.id: each for each in self._cluster.holders_on(candidates)}
+        held = {each.id: each for each in self._cluster.holders.on(candidates)}
         budgets = budgets_of(self._budgets.objects.values(), held.values())
         admitted = self._admit(args.pod, asked, list(candidates))
         for request, nodes in [*requests(admitted), *sharing(asked, admitted, list(candidates))]:
@@ -224,13 +224,13 @@ class Extender:
     def _left_for(self, uid: str) -> list[str]:
         """Return the nodes that victims proposed for a pod are leaving or have left."""
         named = self._named.get(uid, {})
-        return [node for node, uids in named.items() if any(map(self._cluster.goes, uids))]
+        return [node for node, uids in named.items() if any(map(self._cluster.holders.is_leaving, uids))]
 
     def _comes_free_on(self, node: str, asked: PodRequest, args: PreemptionArgs) -> bool:
         """Do the same for one node. A node that we did not refuse does not count: the scheduler has its own reasons."""
-        if node not in self._refused.get(asked.uid, ()) or not self._cluster.takes_pods(node):
+        if node not in self._refused.get(asked.uid, ()) or not self._cluster.holders.is_schedulable(node):
             return False
-        if self._cluster.leaves(node, below=asked.request.claim.priority):
+        if self._cluster.holders.any_leaves(node, below=asked.request.claim.priority):
             return True
         return bool(self.offers.of(asked, self._admit(args.pod, asked, [node]), expected=False).names)
 

@@ -335,7 +335,7 @@ class Mirror:
         node = pod.spec.node_name
         try:
             asked = self._read_pod(document)
-            if asked is None or self._cluster.stand_in(asked.request, node):
+            if asked is None or self._cluster.adopt_bound(asked.request, node):
                 self._done_waiting(pod.metadata.uid)
                 return
         except UllageError as error:

@@ -196,7 +196,7 @@ class Preemptor:
         if epoch is None or self._mirror.term != epoch:
             return
         self._in_vain.clear()
-        self._lowest = self._cluster.lowest_priority
+        self._lowest = self._cluster.holders.lowest_priority
         await self._expire_reservations(epoch)
         for entry in sorted(self._waiting.values(), key=lambda each: each.rank):
             if entry.not_before > self._clock():
@@ -319,7 +319,11 @@ class Preemptor:
     ) -> Sequence[str]:
         """Return nodes that some pod is leaving anyway, or some of the nodes with pods of lower priority."""
         self._mirror.settle()
-        able = self._cluster.being_left(nodes) if anyway else self._cluster.with_lower_priority(request, nodes)
+        able = (
+            self._cluster.holders.being_left(nodes)
+            if anyway
+            else self._cluster.holders.with_lower_priority(request, nodes)
+        )
         able = [node for node in able if self._counts(entry, node)]
         if anyway:
             return able
@@ -332,7 +336,7 @@ class Preemptor:
 
     def _cheapest_on(self, request: Request, nodes: Sequence[str], *, anyway: bool) -> Preemption | None:
         """Return a node that needs no further victims. Otherwise, unless `anyway`, return the cheapest victims."""
-        left = budgets_of(self._budgets.objects.values(), self._cluster.holders_on(nodes))
+        left = budgets_of(self._budgets.objects.values(), self._cluster.holders.on(nodes))
         found = self._cluster.victims(request, dict.fromkeys(nodes, ()), left).values()
         room = next((each for each in found if not each.victims), None)
         if anyway or room is not None:
@@ -355,7 +359,7 @@ class Preemptor:
         """Release unused reservations once all victims on the node are gone."""
         now = self._clock()
         for uid, kept in list(self._reserved.items()):
-            if self._cluster.leaves(kept.node):
+            if self._cluster.holders.any_leaves(kept.node):
                 kept.until = now + RESERVED_S
             elif kept.until <= now:
                 try:

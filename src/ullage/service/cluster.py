@@ -1,25 +1,22 @@
-"""A cluster whose own scheduler picks nodes: what each can take, and which cards a request gets where it is sent.
+"""The books of a cluster whose own scheduler picks nodes: the offers of nodes, and the cards on the chosen node.
 
-What is true of the cluster is in its API; here are the books of it, which can be made anew from that at any
-time. The scheduler asks about one request after the other, and sends each to a node some time after it has
-asked about the next. So the place that a request will probably have is kept for it meanwhile, for a short time:
-nobody who is asked about later is offered the same cards, and nothing is held for a request that never comes.
+The API of the cluster is the source of truth, and the books can be rebuilt from it at any time. The scheduler asks
+about one request after the other, and binds each after it has asked about the next. So the probable place of a
+request is reserved for a short time: no later request is offered the same cards, and nothing stays reserved for a
+request that is never bound.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ullage.core.allocator import FleetAllocator
-from ullage.core.books.fleet import Column, Fleet, OtherUsage
+from ullage.core.books.fleet import Fleet, OtherUsage
 from ullage.core.books.observation import Observation, foreign_id
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets
@@ -49,27 +46,20 @@ from ullage.model.quota import Quota
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.topology import ZonePolicy
+from ullage.service.asked_nodes import AskedNodes, NodeRows
+from ullage.service.holders import Holders
 from ullage.service.node_offers import NodeOffers
+from ullage.service.rejected_nodes import RejectedNodes
 
 EXPECTED_S = 10.0
-"""How long the place is kept that a request will probably have; a scheduler binds within a second or two."""
+"""Seconds for which the probable place of a request is reserved. A scheduler binds within a second or two."""
 
-_NOWHERE: frozenset[str] = frozenset()
 _REFUSED_THERE = NodeRefusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),), 0, helps=False)
 _NOT_KNOWN = NodeRefusal((Rejection(Code.NODE_UNKNOWN, Cure.NODE_CHANGE),), 0, helps=False)
 
 
-class _Asked(NamedTuple):
-    """Names of nodes as they were asked about last, and their rows in these books, -1 where there is none."""
-
-    fleet: Fleet
-    names: Sequence[str]
-    array: npt.NDArray[np.object_]
-    rows: Column
-
-
 class Cluster:
-    """The books of a cluster. `clock` counts seconds and never goes back; `now` is the time, in seconds since 1970."""
+    """The books of a cluster. `clock` is monotonic and `now` is the time since 1970, both in seconds."""
 
     def __init__(
         self,
@@ -83,28 +73,26 @@ class Cluster:
         self.allocator = FleetAllocator(
             Fleet((), profiles=profiles, zone_rules=zone_rules), replace(rules, any_pool=True)
         )
+        self.holders = Holders(self.allocator)
         self._clock, self._now = clock, now
         self._expected: dict[str, float] = {}
         self._owed: dict[str, Nomination] = {}
-        """What was kept for those who have it reserved now, for when that comes to nothing."""
+        """Nominations of requests that are reserved now, to be restored if the bind fails."""
         self._shielded: dict[str, float] = {}
-        """Until when those stay to whom others gave way, since 1970."""
-        self._asked: _Asked | None = None
-        self._left: _Asked | None = None
-        """Of those that were asked about last those that would do."""
-        self._held_back: dict[ResourceRequirement, frozenset[str]] = {}
-        self._looks = 0
+        """Until when requests that evicted others are protected, by uid, in seconds since 1970."""
+        self._rows = NodeRows()
+        self._rejected = RejectedNodes()
         self._other_usage: dict[str, OtherUsage] = {}
-        """What pods without cards have of each node."""
+        """What pods without cards use of each node."""
 
-    # --- what is true ---
+    # --- the state of the cluster ---
 
     def set_nodes(self, nodes: Iterable[Node]) -> tuple[Allocation, ...]:
-        """The nodes there are now, as `FleetAllocator.set_nodes`."""
+        """Replace the nodes, as `FleetAllocator.set_nodes`."""
         return self.allocator.set_nodes(nodes)
 
     def recover(self, allocations: Iterable[Allocation]) -> tuple[str, ...]:
-        """All that the API tells to be held, whatever was held here before; from now on it decides.
+        """Replace the ledger by what the API reports. From now on decisions may be made.
 
         Raises:
             NotFound, Conflict: as `FleetAllocator.reconcile`.
@@ -115,10 +103,10 @@ class Cluster:
         return changed
 
     def found(self, *allocations: Allocation) -> dict[str, Conflict]:
-        """The API tells that these are held; by uid what one of them contradicts, see `FleetAllocator.adopt`.
+        """Enter allocations that the API reports. Return contradictions by uid, see `FleetAllocator.adopt`.
 
         Raises:
-            Conflict: an id is that of what is foreign on a node; nothing is changed then.
+            Conflict: an id is that of foreign usage on a node. Nothing changes then.
 
         """
         for allocation in allocations:
@@ -132,7 +120,7 @@ class Cluster:
         return replace(allocation, claim=allocation.claim.shielded(until))
 
     def observe(self, node: str, use: Use) -> Observation:
-        """A node itself shows what is held there: it goes before what was decided.
+        """Enter what a node reports to be held there. It takes precedence over decisions.
 
         Raises:
             NotFound: the node is not known.
@@ -143,7 +131,7 @@ class Cluster:
         return found
 
     def set_other_usage(self, node: str, has: OtherUsage) -> None:
-        """What pods without cards have of a node by now; what it shows of strangers is among it."""
+        """Enter what pods without cards use of a node. This includes unknown owners that the node reports."""
         self._other_usage.pop(node, None)
         if has != OtherUsage():
             self._other_usage[node] = has
@@ -157,85 +145,79 @@ class Cluster:
         self.allocator.set_other_usage(node, has)
 
     def leaving(self, uid: str) -> None:
-        """Its owner was told to end: what it holds is free when it is gone, not before."""
+        """Mark an allocation as releasing: its owner terminates, and its cards are free once it is gone."""
         self.allocator.release(uid)
 
     def gone(self, uid: str) -> None:
-        """Its owner is gone, or has finished."""
+        """Free an allocation whose owner is gone or has finished."""
         self._forget_expected(uid)
         self._owed.pop(uid, None)
         self._shielded.pop(uid, None)
         self.allocator.dealloc(uid, self._now())
 
     def hold_back(self, uid: str) -> None:
-        """The node refused it although it was thought to fit: nobody who asks the same is sent there for now."""
+        """Note that a node rejected a request that should fit. Equal requests are not offered the node for now."""
         known = self.held(uid)
         if known is not None:
-            before = self._held_back.get(known.requirement, frozenset())
-            self._held_back[known.requirement] = before | {known.node}
+            self._rejected.add(known.requirement, known.node)
 
     def look_again(self, node: str) -> None:
-        """Something has changed on a node: whom it refused may fit."""
-        for asked, nodes in list(self._held_back.items()):
-            if node in nodes:
-                self._looks += 1
-                self._held_back[asked] = nodes - {node}
-                if not self._held_back[asked]:
-                    del self._held_back[asked]
+        """Note a change on a node: requests that it rejected may fit now."""
+        self._rejected.drop(node)
 
     @property
     def version(self) -> tuple[int, int]:
-        """Another one whenever somebody may be placed who could not be before."""
-        return self.allocator.version, self._looks
+        """A value that changes whenever a request may fit that did not fit before."""
+        return self.allocator.version, self._rejected.changes
 
     @property
     def holds_back(self) -> bool:
-        """Whether any node has refused somebody."""
-        return bool(self._held_back)
+        """Whether any node has rejected a request."""
+        return bool(self._rejected)
 
-    def kept_back(self, request: Request) -> frozenset[str]:
-        """The nodes that have refused another one that asked the same."""
-        return self._held_back.get(request.requirement, _NOWHERE) if self._held_back else _NOWHERE
+    def rejected_by(self, request: Request) -> frozenset[str]:
+        """Return the nodes that have rejected an equal request."""
+        return self._rejected.of(request.requirement)
 
     def held(self, uid: str) -> Allocation | None:
-        """What a request holds, or has reserved."""
+        """Return what a request holds or has reserved; None if nothing."""
         return self.allocator.held(uid)
 
     def cards_of(self, uid: str) -> tuple[str, ...]:
-        """The cards that a request holds, or for which a place is kept."""
+        """Return the cards that a request holds, or that are reserved for it."""
         known = self.held(uid) or self.allocator.nominations.of(uid)
         return () if known is None else known.gpus
 
     def charge_on(self, asked: ResourceRequirement, gpu: str) -> Charge:
-        """What a part takes of a card, by its uuid: all of it at most.
+        """Return what a part takes of a card, by its uuid: at most all of it.
 
         Raises:
-            InvalidRequest: the card is not known, or a partition is asked, of which nobody told the place.
+            InvalidRequest: the card is unknown, or a partition is requested whose position is not given.
 
         """
         fleet = self.allocator.fleet
         if gpu not in fleet.card_of:
             raise invalid("gpu", gpu, "no machine has this card")
         if asked.cards.isolation is Isolation.PARTITIONED:
-            raise invalid("gpu", gpu, "the place of a partition on its card must be told")
+            raise invalid("gpu", gpu, "the position of a partition on its card must be given")
         card = fleet.cards[fleet.card_of[gpu]]
         charge = charge_on(fleet, fleet.card_of[gpu], asked)
         at_most = Charge(min(charge.compute, card.compute), min(charge.vram, card.vram), charge.isolation)
         return charge if at_most == charge else at_most.known_from(card, asked.part)
 
     def cards(self, allocation: Allocation) -> tuple[Gpu, ...]:
-        """The cards that it holds."""
+        """Return the cards that an allocation holds."""
         return self.allocator.fleet.gpus(allocation.gpus)
 
     def capacities(self, allocation: Allocation) -> dict[str, int]:
-        """GFLOPS of the cards that it holds, where they are known."""
+        """Return the GFLOPS of the cards that an allocation holds, where they are known."""
         cards = self.cards(allocation)
         return {gpu.uuid: gpu.compute_gflops for gpu in cards if gpu.compute_gflops is not None}
 
-    def stand_in(self, request: Request, node: str) -> bool:
-        """Hold the best cards for one that somebody else has sent to a node; whether there are enough.
+    def adopt_bound(self, request: Request, node: str) -> bool:
+        """Hold the best cards for a request that another scheduler has bound to a node; return whether they suffice.
 
-        It is there: what speaks against it by these books, but that there are no such cards, says not that it is not.
+        It already runs there, so only missing cards can refuse it.
         """
         if node not in self.allocator.fleet.row_of:
             return False
@@ -249,7 +231,7 @@ class Cluster:
         return True
 
     def _reserve_anyhow(self, request: Request, node: str) -> bool:
-        """Reserve cards whatever quotas, pools, labels of the node, its zones, and its room beside cards say of it."""
+        """Reserve cards regardless of quotas, pools, labels, zones, and cpu and memory of the node."""
         rules, asked = self.allocator.rules, request.requirement
         own = replace(asked.cards, pool=None)
         cards = replace(
@@ -266,9 +248,9 @@ class Cluster:
     # --- decisions ---
 
     def offers(self, request: Request, nodes: Sequence[str], *, expected: bool = True) -> NodeOffers:
-        """What these nodes offer a request; with `expected` the best place is kept for it a short while.
+        """Return the offers of these nodes for a request. With `expected`, the best place is reserved for a short time.
 
-        A request that is placed is offered the node where it is, and no other.
+        A request that is placed is offered its own node and no other.
 
         Raises:
             Unavailable: not ready. NotFound: the pool is not known.
@@ -280,8 +262,8 @@ class Cluster:
             there = [name for name in nodes if name == known.node]
             elsewhere = NodeRefusal.of(Code.RUNNING, Cure.NODE_CHANGE), [name for name in nodes if name != known.node]
             return NodeOffers(there, np.zeros(len(there)), [elsewhere])
-        back = self.kept_back(request)
-        asked = self._rows_of([name for name in nodes if name not in back] if back else nodes)
+        back = self.rejected_by(request)
+        asked = self._rows.of(self.allocator.fleet, [name for name in nodes if name not in back] if back else nodes)
         is_known = asked.rows >= 0
         rows, names = asked.rows[is_known], asked.array[is_known]
         found = self.allocator.offers(request, rows)
@@ -294,7 +276,7 @@ class Cluster:
             refused.append((_REFUSED_THERE, there))
         left, at = names[fits], rows[fits]
         offered = NodeOffers(left.tolist(), self._scores(request, left, found.scores[at]), refused)
-        self._left = _Asked(asked.fleet, offered.names, left, at)
+        self._rows.fitted(AskedNodes(asked.fleet, offered.names, left, at))
         if expected:
             self._expect(request, offered.best)
         return offered
@@ -307,7 +289,7 @@ class Cluster:
         return nowhere_text(nowhere(books.fleet, books.rules, request, found.refused, books.nominations))
 
     def offers_of(self, asked: Sequence[tuple[Request, Sequence[str]]], *, expected: bool = True) -> NodeOffers:
-        """As `offers`, where one request asks for other things on some nodes than on others.
+        """Return offers as `offers` for one request that differs between groups of nodes.
 
         Raises:
             Unavailable: not ready. NotFound: the pool is not known.
@@ -329,31 +311,19 @@ class Cluster:
     def _scores(
         self, request: Request, names: npt.NDArray[np.object_], scores: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        """The node on which a place is promised goes before all others, which are alike then."""
+        """Return the scores; a node with a place reserved for the request comes before all others."""
         promised = self.allocator.nominations.of(request.uid)
         if promised is None or not promised.hold or request.uid in self._expected or promised.node not in names:
             return scores
         return np.array([float(name == promised.node) for name in names])
 
-    def _rows_of(self, nodes: Sequence[str]) -> _Asked:
-        """A scheduler asks about all nodes again and again, and then about those of them that are left."""
-        fleet = self.allocator.fleet
-        for known in (self._asked, self._left):
-            if known is not None and known.fleet is fleet and known.names == nodes:
-                return known
-        rows = np.fromiter(map(fleet.row_of.get, nodes, repeat(-1)), np.int64, len(nodes))
-        asked, last = _Asked(fleet, nodes, np.array(nodes, dtype=np.object_), rows), self._asked
-        if last is None or last.fleet is not fleet or len(nodes) >= len(last.names):
-            self._asked = asked
-        return asked
-
     def reserve(self, request: Request, node: str) -> Allocation | Refusal:
-        """The best cards of a node for a request, assumed until `confirm` or `undo`; a repeat has the same.
+        """Reserve the best cards of a node for a request, until `confirm` or `undo`. A repeat returns the same.
 
-        `bound_at` is what it will be when it is confirmed, so that it can be written down beforehand.
+        `bound_at` has the value that it will have when confirmed, so that it can be written before.
 
         Raises:
-            Unavailable: not ready. NotFound: the node, or the pool, is not known. Conflict: it is elsewhere.
+            Unavailable: not ready. NotFound: the node or the pool is unknown. Conflict: it is on another node.
 
         """
         self.expire()
@@ -368,15 +338,15 @@ class Cluster:
         return replace(found, bound_at=_since(found))
 
     def lacks(self, uid: str, vram: Mapping[str, int]) -> tuple[Rejection, ...]:
-        """Which cards have less than these bytes left, by uuid; what the request has there itself counts as left."""
+        """Return what is missing on cards for these bytes by uuid. What the request itself holds counts as free."""
         return lacking(self.allocator.fleet, vram, self.held(uid))
 
     def charge_unevenly(
         self, uid: str, vram: Mapping[str, int], compute_ppm: Mapping[str, int] = NO_AMOUNTS
     ) -> Allocation | Refusal:
-        """Have what is reserved take these amounts of the cards that are named; refused, it is reserved no more.
+        """Charge these amounts of the named cards to a reservation. If that is refused, the reservation ends.
 
-        `vram` is in bytes, `compute_ppm` in millionths of the card. Nothing is changed if it is held by now.
+        `vram` is in bytes, `compute_ppm` in millionths of the card. An allocation that is bound stays as it is.
 
         Raises:
             Conflict: nothing is reserved.
@@ -401,33 +371,33 @@ class Cluster:
         return self.allocator.assume(request, gpus, self._now())
 
     def confirm(self, uid: str) -> None:
-        """What was reserved is held; nothing is changed if it is already, or if nothing is reserved."""
+        """Bind what was reserved. Nothing changes if it is bound already, or if nothing is reserved."""
         known = self.held(uid)
         self._owed.pop(uid, None)
         if known is not None and known.state is AllocationState.ASSUMED:
             self.allocator.commit(uid, _since(known))
 
     def undo(self, uid: str) -> None:
-        """What was reserved is free again, or kept on if others gave way to it.
+        """Free what was reserved; if others were evicted for it, it stays nominated.
 
-        Nothing is changed if nothing was reserved, or if it is held by now.
+        Nothing changes if nothing was reserved, or if it is bound by now.
         """
         kept = self._owed.pop(uid, None)
         if self.allocator.forget(uid, self._now()) is not None and kept is not None:
             self.promise(kept)
 
     def promise(self, nomination: Nomination) -> None:
-        """Keep a place for a request until it is placed or `withdraw` ends it: nobody else is offered it."""
+        """Reserve a place for a request until it is placed or `withdraw` is called. No other request is offered it."""
         self._expected.pop(nomination.request.uid, None)
         self.allocator.nominate(nomination)
 
     def withdraw(self, uid: str) -> None:
-        """Keep no place for a request any more; nothing is changed if none is kept."""
+        """End the reservation of a place for a request, if there is one."""
         self._expected.pop(uid, None)
         self.allocator.withdraw(uid)
 
     def set_quota(self, namespace: str, quota: Quota | None, fault: str = "") -> None:
-        """What the requests of a namespace may hold from now on; None: as much as there is. Nobody is evicted.
+        """Set the quota of a namespace, or remove it with None. Nothing is evicted.
 
         `fault` says what of the quota cannot be read; refusals by the quota show it.
         """
@@ -441,9 +411,9 @@ class Cluster:
             self.allocator.rules = replace(rules, quotas=left)
 
     def over_quota(self, requirement: ResourceRequirement, claim: Claim) -> Rejection | None:
-        """What the quotas say against one more such request; None if nothing does.
+        """Return why quotas refuse one more such request; None if they allow it.
 
-        What is a part of some card, and so depends on which, counts nothing here; it does where it is placed.
+        A part that depends on the card counts nothing here, but counts when the request is placed.
         """
         part, limit = requirement.part or Part(), claim.limit
         asked = asked_of(
@@ -458,10 +428,10 @@ class Cluster:
     def victims(
         self, request: Request, candidates: Mapping[str, Sequence[str]], budgets: Budgets = NO_BUDGETS
     ) -> dict[str, Preemption]:
-        """Per node who must leave so that the request fits, among those that the scheduler would evict there first.
+        """Return for each node who must be evicted, preferring the candidates of the scheduler there.
 
-        Those who leave anyway count as gone; if that is enough, nobody must. Where these are too few, or not who holds
-        what is needed, any of the node may be named; nodes where nobody who may be evicted helps are left out.
+        Leaving allocations count as gone. If the candidates do not suffice, others of the node may be named. Nodes
+        where no eviction helps are left out.
 
         Raises:
             Unavailable: not ready. NotFound: the pool is not known.
@@ -469,65 +439,23 @@ class Cluster:
         """
         return self.allocator.check_nodes_preempt(request, candidates, self._now(), budgets)
 
-    def holders_on(self, nodes: Iterable[str]) -> list[Allocation]:
-        """What is held on these nodes."""
-        fleet = self.allocator.fleet
-        rows = [fleet.row_of[node] for node in nodes if node in fleet.row_of]
-        return [fleet.ledger[uid] for row in rows for uid in fleet.card_holders(fleet.cards_on(row))]
-
-    def being_left(self, nodes: Iterable[str]) -> list[str]:
-        """Those of these nodes that somebody leaves."""
-        fleet = self.allocator.fleet
-        return sorted({fleet.ledger[uid].node for uid in fleet.leaving}.intersection(nodes))
-
-    def goes(self, uid: str) -> bool:
-        """Whether it leaves, or holds nothing any more."""
-        fleet = self.allocator.fleet
-        return uid in fleet.leaving or uid not in fleet.ledger
-
     def give_way(self, request: Request, preemption: Preemption) -> None:
-        """Keep the room for a request that its victims leave: nobody else is offered it.
+        """Reserve the room of victims for a request: no other request is offered it.
 
-        Where nobody had to leave, who goes before it is offered it.
+        If there were no victims, requests that come before it are offered the room.
         """
         self.promise(replace(preemption.nomination(request, self._now()), first_come=True))
 
     def keep_room(self, request: Request, node: str) -> None:
-        """As `give_way`, where it is only known on which node: the cards are those that fit best."""
+        """Do as `give_way` if only the node is known: the cards are those that fit best."""
         self.promise(Nomination(request, node, self._now(), first_come=True, owed=True))
 
-    def takes_pods(self, node: str) -> bool:
-        """Whether a node is there, ready and open."""
-        fleet = self.allocator.fleet
-        return node in fleet.row_of and fleet.nodes[fleet.row_of[node]].schedulable
-
-    def leaves(self, node: str, below: float = math.inf) -> bool:
-        """Whether somebody of a priority below that leaves this node."""
-        fleet = self.allocator.fleet
-        there = (held for uid in fleet.leaving if (held := fleet.ledger[uid]).node == node)
-        return any(held.claim is None or held.claim.priority < below for held in there)
-
-    @property
-    def lowest_priority(self) -> float:
-        """The lowest priority of those that hold cards; infinite if nobody does."""
-        claims = (held.claim for held in self.allocator.fleet.ledger.values())
-        return min((claim.priority for claim in claims if claim is not None), default=math.inf)
-
-    def with_lower_priority(self, request: Request, nodes: Iterable[str]) -> list[str]:
-        """Those of these nodes where somebody of lower priority holds cards; where it is lowest comes first."""
-        own, asked = request.claim.priority, set(nodes)
-        highest: dict[str, int] = {}
-        for held in self.allocator.fleet.ledger.values():
-            if held.node in asked and held.claim is not None and held.claim.priority < own:
-                highest[held.node] = max(highest.get(held.node, held.claim.priority), held.claim.priority)
-        return sorted(highest, key=lambda node: (highest[node], node))
-
-    # --- what will probably be ---
+    # --- expected places ---
 
     def _expect(self, request: Request, node: str | None) -> None:
         books, uid = self.allocator, request.uid
         if books.nominations.of(uid) is not None and uid not in self._expected:
-            return  # somebody gave way to it, or it is promised: that stays
+            return  # others were evicted for it, or its place is promised: that stays
         self._forget_expected(uid)
         choice = books.choose_on(request, node) if node is not None else None
         if isinstance(choice, Choice):
@@ -539,12 +467,12 @@ class Cluster:
             self.allocator.withdraw(uid)
 
     def expire(self) -> None:
-        """Keep no place any more that was kept for a request for `EXPECTED_S`."""
+        """End the reservations of expected places older than `EXPECTED_S`."""
         now = self._clock()
         for uid in [uid for uid, until in self._expected.items() if until <= now]:
             self._forget_expected(uid)
 
 
 def _since(allocation: Allocation) -> float:
-    """When it was bound, or will be said to have been: a place is held from the moment it is reserved."""
+    """Return the time of its bind, which is that of its reservation."""
     return allocation.bound_at or allocation.assumed_at or 0.0

@@ -292,7 +292,7 @@ class Gates:
         for uid, pod in self._pods.items():
             if pod.promise is None or uid in fleet.ledger:
                 continue
-            if not _is_there(fleet, pod.promise) or pod.promise.node in self._cluster.kept_back(pod.request):
+            if not _is_there(fleet, pod.promise) or pod.promise.node in self._cluster.rejected_by(pod.request):
                 self._take_back(uid, pod)
             elif nominations.of(uid) != pod.promise:  # it was to be placed, and that failed
                 self._cluster.promise(pod.promise)
@@ -399,11 +399,11 @@ class Gates:
         return units, held_back
 
     def _is_held_back(self, uid: str) -> bool:
-        return bool(self._cluster.kept_back(self._pods[uid].request))
+        return bool(self._cluster.rejected_by(self._pods[uid].request))
 
     def _elsewhere(self, request: Request) -> Request:
         """Return the request without the nodes that have refused such pods."""
-        back, asked = self._cluster.kept_back(request), request.requirement
+        back, asked = self._cluster.rejected_by(request), request.requirement
         return replace(request, requirement=replace(asked, nodes=asked.nodes.without(back))) if back else request
 
     def _stand(self, refused: dict[str, Refusal]) -> None:
