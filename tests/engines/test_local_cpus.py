@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.recorder import opened
-from ullage.engines.local.warden import move_threads, thread_ids
+from ullage.engines.local.processes import move_threads, thread_ids
 
 CPUS = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
@@ -60,12 +60,12 @@ def runs_on() -> set[int]:
     return os.sched_getaffinity(0)
 
 
-def test_who_shares_cpus_has_those_that_the_warden_may_use_now(tmp_path: Path) -> None:
+def test_who_shares_cpus_has_those_that_the_supervisor_may_use_now(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "data") as recorder:
-            assert recorder.engine.warden_pid is not None
+            assert recorder.engine.supervisor_pid is not None
             for number, allowed in enumerate(({A}, {A, B})):
-                os.sched_setaffinity(recorder.engine.warden_pid, allowed)
+                os.sched_setaffinity(recorder.engine.supervisor_pid, allowed)
                 await recorder.enter(f"e{number}")
                 assert await recorder.run(number, runs_on, name=f"e{number}") == allowed
             assert await recorder.run(2, runs_on, name="e0") == {A, B}

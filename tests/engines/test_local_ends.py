@@ -125,35 +125,35 @@ async def main():
     async with opened(Path({data!r})) as recorder:
         await test_local_ends.scatter_in(recorder, Path({notes!r}))
         worker = recorder.of(test_local_ends.Registered)[0].pid
-        print("ready", worker, recorder.engine.warden_pid, flush=True)
+        print("ready", worker, recorder.engine.supervisor_pid, flush=True)
         await asyncio.sleep(3600)
 
 asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("with_warden", [False, True], ids=["server", "server-and-warden"])
-def test_nothing_is_left_of_a_killed_server(tmp_path: Path, notes: Path, *, with_warden: bool) -> None:
+@pytest.mark.parametrize("with_supervisor", [False, True], ids=["server", "server-and-supervisor"])
+def test_nothing_is_left_of_a_killed_server(tmp_path: Path, notes: Path, *, with_supervisor: bool) -> None:
     data = tmp_path / "data"
     text = SERVER.format(path=[str(Path(__file__).parents[2])], data=str(data), notes=str(notes))
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        ready, worker, warden = server.stdout.readline().split()
+        ready, worker, supervisor = server.stdout.readline().split()
         assert ready == "ready"
         pids = [int(worker), *scattered(notes)]
         assert all(map(alive, pids))
-        if with_warden:
+        if with_supervisor:
             os.kill(server.pid, signal.SIGSTOP)  # so that it cannot start another one
-            os.kill(int(warden), signal.SIGKILL)
+            os.kill(int(supervisor), signal.SIGKILL)
         os.kill(server.pid, signal.SIGKILL)
 
     async def main() -> None:
-        if with_warden:
+        if with_supervisor:
             await eventually(lambda: not alive(pids[0]))  # the kernel ended the worker; others may linger
             async with opened(data):
                 assert not any(map(alive, found_by_sweep(pids)))
         else:
-            await eventually(lambda: not any(map(alive, [*pids, int(warden)])))
+            await eventually(lambda: not any(map(alive, [*pids, int(supervisor)])))
             async with opened(data):
                 pass
 
@@ -170,24 +170,24 @@ def found_by_sweep(pids: list[int]) -> list[int]:
     return pids if legacy else pids[:-1]
 
 
-def test_a_killed_warden_is_replaced_and_its_executors_are_gone(tmp_path: Path, notes: Path) -> None:
+def test_a_killed_supervisor_is_replaced_and_its_executors_are_gone(tmp_path: Path, notes: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "data") as recorder:
             pids = await scatter_in(recorder, notes)
-            first = recorder.engine.warden_pid
+            first = recorder.engine.supervisor_pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
             gone = await recorder.first(ExecutorGone)
-            assert "warden process was killed" in gone.reason
+            assert "supervisor process was killed" in gone.reason
             assert not any(map(alive, found_by_sweep(pids)))
             recorder.launch("next")
             await recorder.first(Registered, 2)
-            assert recorder.engine.warden_pid != first
+            assert recorder.engine.supervisor_pid != first
 
     asyncio.run(main())
 
 
-def test_a_launch_while_there_is_no_warden_reaches_the_next_one(
+def test_a_launch_while_there_is_no_supervisor_reaches_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wait = asyncio.subprocess.Process.wait
@@ -199,17 +199,17 @@ def test_a_launch_while_there_is_no_warden_reaches_the_next_one(
     async def main() -> None:
         monkeypatch.setattr(asyncio.subprocess.Process, "wait", long)
         async with opened(tmp_path / "data") as recorder:
-            pid = recorder.engine.warden_pid
+            pid = recorder.engine.supervisor_pid
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            await eventually(lambda: recorder.engine.warden_pid != pid)
+            await eventually(lambda: recorder.engine.supervisor_pid != pid)
             recorder.launch()
             await recorder.first(Registered)
 
     asyncio.run(main())
 
 
-def test_a_warden_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start, left = asyncio.create_subprocess_exec, [OSError(errno.EAGAIN, "no process is left")] * 2
 
     async def scarce(*arguments: Any, **more: Any) -> asyncio.subprocess.Process:
@@ -241,14 +241,14 @@ def test_what_is_handed_to_a_worker_that_was_just_killed_is_dropped(tmp_path: Pa
     uvloop.run(main())  # as the server: a closed transport of uvloop takes no write, asyncio's own does
 
 
-def test_orders_for_a_warden_that_was_just_killed_are_dropped(tmp_path: Path) -> None:
+def test_orders_for_a_supervisor_that_was_just_killed_are_dropped(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "data") as recorder:
             await recorder.enter()
-            pid = recorder.engine.warden_pid
+            pid = recorder.engine.supervisor_pid
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            while recorder.engine.warden_pid == pid:
+            while recorder.engine.supervisor_pid == pid:
                 recorder.engine.stop("e", 0.0)
                 await asyncio.sleep(0)
             await recorder.first(ExecutorGone)

@@ -88,7 +88,7 @@ def make_link(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_fifo, make_link, Path.mkdir], ids=["fifo", "link", "directory"])
-@pytest.mark.parametrize("name", ["logs/warden.err", "run/cgroups", "run/executors.sock", "run/python/ullage"])
+@pytest.mark.parametrize("name", ["logs/supervisor.err", "run/cgroups", "run/executors.sock", "run/python/ullage"])
 def test_an_engine_starts_whatever_is_in_place_of_its_own_files(
     tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:

@@ -2,11 +2,11 @@
 
 1. cgroup version 2, where the server's own cgroup is delegated to it (cgroups(7), "Delegation").
 2. cgroup version 1, where the server may make directories in the memory controller.
-3. Neither: the warden looks at the memory now and then, and ends who holds too much.
+3. Neither: the supervisor looks at the memory now and then, and ends who holds too much.
 
 `detect` chooses; `Confinement.layer` says in words which one it is. In the first two the kernel
 kills inside the cgroup when its memory is full, and counts that. In the first an executor cannot leave CPUs
-of its own either; in the others only its affinity, which the warden sets, keeps it there.
+of its own either; in the others only its affinity, which the supervisor sets, keeps it there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SERVER = "ullage-server"  # where a delegated server moves itself: version 2 ha
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The limits of one executor: cgroup directories to join, or bytes for the warden to watch."""
+    """The limits of one executor: cgroup directories to join, or bytes for the supervisor to watch."""
 
     directories: tuple[Path, ...] = ()
     watched_bytes: int | None = None
@@ -74,7 +74,7 @@ class Watching:
     roots: tuple[Path, ...] = ()
 
     def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:  # noqa: ARG002  # as the protocol says
-        """Leave the limit to the warden."""
+        """Leave the limit to the supervisor."""
         return Cell(watched_bytes=requirement.memory_bytes or None)
 
 

@@ -1,4 +1,4 @@
-"""Executors as processes of this machine: the `Engine` port on a warden, a socket, and cgroups.
+"""Executors as processes of this machine: the `Engine` port on a supervisor, a socket, and cgroups.
 
 Everything runs on the event loop of `open`; nothing here blocks it.
 """
@@ -19,7 +19,7 @@ from ullage.engines.local.ended_logs import EndedLogs
 from ullage.engines.local.environment import worker_command, worker_environment
 from ullage.engines.local.executor import LocalExecutor, own_cpus
 from ullage.engines.local.home import Home, remove
-from ullage.engines.local.link import WardenLink
+from ullage.engines.local.link import SupervisorLink
 from ullage.engines.local.sharing import Sharing, Unenforced
 from ullage.model.error import AlreadyExists
 from ullage.model.node import Node
@@ -76,14 +76,14 @@ class LocalEngine:
         self._confinement = confinement
         self._sharing = sharing or Unenforced()
         self._executors: dict[str, LocalExecutor] = {}
-        self._doomed: list[LocalExecutor] = []  # of a warden that died; gone once its successor has swept
+        self._doomed: list[LocalExecutor] = []  # of a supervisor that died; gone once its successor has swept
         self._swept = asyncio.Event()
         self._idle = asyncio.Event()
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: EngineListener | None = None
         self._server: asyncio.Server | None = None
-        self._link = WardenLink(self._home.warden_log, self._on_warden, self._on_warden_lost)
+        self._link = SupervisorLink(self._home.supervisor_log, self._on_supervisor, self._on_supervisor_lost)
 
     @property
     def layer(self) -> str:
@@ -91,7 +91,7 @@ class LocalEngine:
         return "not open" if self._confinement is None else self._confinement.layer
 
     @property
-    def warden_pid(self) -> int | None:
+    def supervisor_pid(self) -> int | None:
         """The process that looks after the workers."""
         return self._link.pid
 
@@ -249,9 +249,9 @@ class LocalEngine:
     def _kill(self, executor: LocalExecutor) -> None:
         self._link.send(do="stop", executor=executor.name, grace_s=0)
 
-    # --- the warden -----------------------------------------------------------------------------
+    # --- the supervisor -----------------------------------------------------------------------------
 
-    def _on_warden(self, event: dict[str, Any]) -> None:
+    def _on_supervisor(self, event: dict[str, Any]) -> None:
         if event["event"] == "swept":
             doomed, self._doomed = self._doomed, []
             for lost in doomed:
@@ -274,11 +274,11 @@ class LocalEngine:
             case "gone":
                 self._finish(executor)
 
-    def _on_warden_lost(self) -> None:
+    def _on_supervisor_lost(self) -> None:
         """The kernel killed the workers with it; the next one finds what they had started."""
         self._doomed = list(self._executors.values())
         for executor in self._doomed:
-            executor.blame("the engine's warden process was killed, and the worker with it")
+            executor.blame("the engine's supervisor process was killed, and the worker with it")
         self._sweep()
 
     def _sweep(self) -> None:

@@ -226,7 +226,7 @@ class LocalExecutor:
         return reason.with_tail(text, self._error_log)
 
     def blame_memory(self) -> None:
-        """Note that the warden found too much memory in use."""
+        """Note that the supervisor found too much memory in use."""
         self.blame(f"the worker {self._exceeded()}")
 
     def _exceeded(self) -> str:

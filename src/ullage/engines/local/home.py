@@ -85,9 +85,9 @@ class Home:
         return self._short / "executors.sock"
 
     @property
-    def warden_log(self) -> Path:
-        """What the warden has to complain of."""
-        return self.path / "logs/warden.err"
+    def supervisor_log(self) -> Path:
+        """What the supervisor has to complain of."""
+        return self.path / "logs/supervisor.err"
 
     @property
     def package_path(self) -> Path:

@@ -1,4 +1,4 @@
-"""The engine's end of the pipes to its warden; a warden that dies is replaced."""
+"""The engine's end of the pipes to its supervisor; a supervisor that dies is replaced."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ullage.engines.local.home import open_plainly
 
 _log = logging.getLogger(__name__)
 
-_RUN_WARDEN = "import sys; sys.path.append(sys.argv[1]); from ullage.engines.local.warden import main; main()"
+_RUN_SUPERVISOR = "import sys; sys.path.append(sys.argv[1]); from ullage.engines.local.supervisor import main; main()"
 
 _PAUSE_S = 0.1
 _PAUSE_MAX_S = 10.0
-"""Seconds before a new warden is started: doubled for each that dies without having said a word."""
+"""Seconds before a new supervisor is started: doubled for each that dies without having said a word."""
 
 
-class WardenLink:
-    """Sends orders, passes on what the warden says, and calls `on_lost` when it died.
+class SupervisorLink:
+    """Sends orders, passes on what the supervisor says, and calls `on_lost` when it died.
 
-    Orders given while there is no warden reach the next one, first those of `on_lost`.
+    Orders given while there is no supervisor reach the next one, first those of `on_lost`.
     """
 
     def __init__(self, log: Path, on_event: Callable[[dict[str, Any]], None], on_lost: Callable[[], None]) -> None:
@@ -43,15 +43,15 @@ class WardenLink:
 
     @property
     def pid(self) -> int | None:
-        """The warden's process id; None while there is none."""
+        """The supervisor's process id; None while there is none."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the first warden."""
+        """Start the first supervisor."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     def send(self, **order: object) -> None:
-        """Give an order; see `warden.py` for which there are."""
+        """Give an order; see `supervisor.py` for which there are."""
         data = json.dumps(order).encode() + b"\n"
         if self._process is None or self._process.stdin is None:
             self._waiting.append(data)
@@ -59,7 +59,7 @@ class WardenLink:
             self._process.stdin.write(data)
 
     async def close(self) -> None:
-        """Close the pipe, upon which the warden kills what is left and ends."""
+        """Close the pipe, upon which the supervisor kills what is left and ends."""
         self._closing = True
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
@@ -70,7 +70,7 @@ class WardenLink:
     async def _keep(self) -> None:
         pause = _PAUSE_S
         while await self._live():
-            _log.warning("there is no warden; what one looked after is killed, and a new one is started")
+            _log.warning("there is no supervisor; what one looked after is killed, and a new one is started")
             self._waiting.clear()  # meant for the one that died
             self._on_lost()
             pause = _PAUSE_S if self._spoke else min(2 * pause, _PAUSE_MAX_S)
@@ -78,12 +78,12 @@ class WardenLink:
                 await asyncio.wait_for(self._awake.wait(), pause)
 
     async def _live(self) -> bool:
-        """Run one warden from start to end. Return whether another one is to follow."""
+        """Run one supervisor from start to end. Return whether another one is to follow."""
         self._spoke = False
         try:
             process = await self._spawn()
         except OSError as error:  # no process or no memory is left: perhaps there is soon
-            _log.warning("the warden cannot be started: %s", error.strerror)
+            _log.warning("the supervisor cannot be started: %s", error.strerror)
             return not self._closing
         assert process.stdin is not None
         assert process.stdout is not None
@@ -110,7 +110,7 @@ class WardenLink:
                 "-I",
                 "-S",
                 "-c",
-                _RUN_WARDEN,
+                _RUN_SUPERVISOR,
                 str(Path(ullage.__file__).parent.parent),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

@@ -1,0 +1,147 @@
+"""A child of the supervisor between fork and exec: its output, CPUs, memory and cgroups."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ullage.wire.output_log import LogWriter
+
+_PR_SET_PDEATHSIG = 1
+
+_OOM_SCORE_ADJ = 500
+"""When the machine runs out of memory, workers go before servers and shells: proc_pid_oom_score_adj(5)."""
+
+_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261}
+"""Number of the call: it is in no C library."""
+_MPOL_PREFERRED, _MPOL_PREFERRED_MANY = 1, 5
+_MOST_ZONES = 1024
+"""What a kernel can be built for."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def open_output(order: dict[str, Any]) -> tuple[dict[int, LogWriter], list[int]]:
+    """Return the logs of an executor by the pipes that feed them, and the ends for its standard output and error.
+
+    Raises:
+        OSError: there is no descriptor left, or a log cannot be opened.
+
+    """
+    output: dict[int, LogWriter] = {}
+    writers: list[int] = []
+    try:
+        for path in map(Path, (order["out"], order["err"])):
+            log = LogWriter(path.parent, path.name)
+            reader, writer = os.pipe()
+            os.set_blocking(reader, False)
+            output[reader] = log
+            writers.append(writer)
+    except OSError:
+        for descriptor in (*output, *writers):
+            os.close(descriptor)
+        for log in output.values():
+            log.close()
+        raise
+    return output, writers
+
+
+def become(
+    order: dict[str, Any],
+    output: list[int],
+    cpus: frozenset[int],
+    shared: frozenset[int],
+    supervisor: int,
+    report_fd: int,
+) -> NoReturn:
+    """In the child: become the worker. What goes wrong is written to `report_fd`."""
+    try:
+        _prepare(order, output, supervisor)
+        _stay_on(cpus, shared, required=order.get("cpus_required", False))
+        _stay_near(order.get("zones") or [])
+        argv = order["argv"]
+        try:
+            os.execvpe(argv[0], argv, order["env"])  # noqa: S606  # no shell is the point
+        except OSError as error:
+            where = "" if "/" in argv[0] else f" (PATH is {order['env'].get('PATH', '')})"
+            os.write(report_fd, f"{error.strerror}: {argv[0]}{where}".encode()[:4096])
+    except OSError as error:
+        os.write(report_fd, f"{error.strerror}: {error.filename}".encode()[:4096])
+    except BaseException as error:  # noqa: BLE001  # nothing may return from here into the loop of the supervisor
+        os.write(report_fd, repr(error).encode()[:4096])
+    os._exit(127)
+
+
+def _prepare(order: dict[str, Any], output: list[int], supervisor: int) -> None:
+    """Everything between fork and exec."""
+    os.setsid()
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:  # it died before the line above took effect
+        os._exit(1)
+    _join(order.get("cgroups") or [])
+    _offer_to_oom_killer()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # ignored signals would stay ignored through exec
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    for standard, writer in enumerate(output, start=1):
+        os.dup2(writer, standard)
+    os.chdir(order["cwd"])
+
+
+def _join(cgroups: Iterable[str]) -> None:
+    for directory in cgroups:
+        with open(f"{directory}/cgroup.procs", "w", encoding="ascii") as file:  # noqa: PTH123  # as in `processes.py`
+            file.write("0")  # "0" is the writer itself: cgroups(7)
+
+
+def _stay_on(cpus: frozenset[int], shared: frozenset[int], *, required: bool) -> None:
+    """Have this process, and all that it starts, run on these CPUs only, or on the `shared` ones if it may use none.
+
+    The kernel leaves out CPUs that a cpuset forbids without a word: sched_setaffinity(2). If they are `required`,
+    all of them must be there.
+    """
+    for wanted in (cpus, shared):
+        try:
+            os.sched_setaffinity(0, wanted)
+        except OSError:
+            continue
+        break
+    if required and os.sched_getaffinity(0) != cpus:
+        shown = ",".join(map(str, sorted(cpus)))
+        raise OSError(errno.EINVAL, "the kernel does not let it run on all of the CPUs it was placed on", shown)
+
+
+def _stay_near(zones: list[int]) -> None:
+    """Have this process, and all that it starts, take its memory from these zones while they have some.
+
+    See set_mempolicy(2). A kernel without zones, or one that does not let it, leaves things as they are: memory comes
+    from where a page is first touched.
+    """
+    call = _SET_MEMPOLICY.get(os.uname().machine)
+    if call is None or not zones or not 0 <= min(zones) <= max(zones) < _MOST_ZONES:
+        return
+    mask = sum(1 << zone for zone in set(zones)).to_bytes(_MOST_ZONES // 8, "little")
+    for mode in (_MPOL_PREFERRED_MANY, _MPOL_PREFERRED)[: 2 if len(zones) == 1 else 1]:  # the first is of Linux 5.15
+        if _libc.syscall(call, mode, mask, ctypes.c_ulong(_MOST_ZONES + 1)) == 0:
+            return
+
+
+def _offer_to_oom_killer() -> None:
+    try:
+        with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:  # noqa: PTH123  # as in `processes.py`
+            if int(file.read()) < _OOM_SCORE_ADJ:
+                file.write(str(_OOM_SCORE_ADJ))
+    except OSError:
+        return  # a hint to the kernel, not a promise to anybody
+
+
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process. Raises OSError if the kernel refuses."""
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl failed")
