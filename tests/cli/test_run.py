@@ -129,7 +129,7 @@ def test_a_second_signal_leaves_at_once_with_the_code_of_the_first(fake, first, 
 
 
 def test_a_signal_before_the_program_is_submitted_leaves_no_session_behind(fake, monkeypatch):
-    monkeypatch.setattr("ullage.cli.program.submit", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("ullage.cli.program.submit", lambda *_, **_more: os.kill(os.getpid(), signal.SIGTERM))
     assert main(["run", "--", "prog"]) == 143
     assert only_session(fake).state == "closed"
 
@@ -353,7 +353,7 @@ def test_submit_prints_the_id_and_leaves_the_session_open(capsys, fake):
 
 
 def test_a_submission_that_fails_leaves_no_session_behind(fake, monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **_more):
         raise InvalidRequest("no")
 
     monkeypatch.setattr("ullage.cli.program.submit", refuse)

@@ -56,7 +56,7 @@ async def _read(namespace: str, name: str, kubeconfig: Path | None, context: str
         select = Selection(namespace, fields=f"involvedObject.uid={pod.metadata.uid}")
         found = [event.document async for page in api.pages(EVENTS, select) for event in page.items]
     events = sorted(map(_event, found), key=lambda each: each.at, reverse=True)
-    return PodWhyBody(f"{namespace}/{name}", pod.spec.node_name, pod.status.phase, _summary(pod, events), events)
+    return PodWhyBody(f"{namespace}/{name}", pod.spec.node_name, pod.status.phase, _summary(pod, events), events=events)
 
 
 def _event(event: Document) -> PodEventBody:
@@ -73,7 +73,7 @@ def _event(event: Document) -> PodEventBody:
         str(event.get("reason") or ""),
         str(source.get("component") or event.get("reportingComponent") or ""),
         str(event.get("message") or ""),
-        str(event.get("type") or ""),
+        type=str(event.get("type") or ""),
     )
 
 

@@ -182,10 +182,10 @@ class _Server:
             body,
             {machine.node.name: machine.note},
             token,
-            {host, "localhost", "127.0.0.1"},
-            self._home / "logs" / "tasks",
-            self._end.set,
-            pages(page_key(token)),
+            hosts={host, "localhost", "127.0.0.1"},
+            task_logs=self._home / "logs" / "tasks",
+            shut_down=self._end.set,
+            pages=pages(page_key(token)),
         )
         front = BoundedServer(app, local_bounds(), drain_s=DRAIN_S)
         for number in (signal.SIGINT, signal.SIGTERM):

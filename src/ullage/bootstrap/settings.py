@@ -140,7 +140,7 @@ class QueueSection(_Section, frozen=True, kw_only=True):
 
         """
         try:
-            return parse_queue(name, self.parent, self.weight, self.guarantee, self.limit)
+            return parse_queue(name, self.parent, self.weight, self.guarantee, limit=self.limit)
         except InvalidRequest as error:
             raise InvalidRequest(f"queues.{name}: {error.message}", field=f"queues.{name}") from None
 

@@ -59,7 +59,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.out
     cells = len(replay.cells())
     with _progress(cells) as finished:
-        outcome = run_replay(replay, folder, arguments.processes, finished, load_strategies)
+        outcome = run_replay(replay, folder, arguments.processes, finished, prepare=load_strategies)
     show_tables(outcome.tables, arguments.output)
     note_report(folder, plotted=outcome.plotted)
     return 0

@@ -142,7 +142,7 @@ def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
         },
     )
     try:
-        program.submit(api, session, argv, environment, given)
+        program.submit(api, session, argv, environment, standard_input=given)
         if not arguments.wait:
             refuse_unplaceable(api, api.session(session))
         caution(warnings)

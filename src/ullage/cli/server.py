@@ -103,7 +103,7 @@ def _first_to_start() -> Iterator[None]:
 def _serve(arguments: argparse.Namespace) -> int:
     with loading():
         from ullage.bootstrap.server import serve  # noqa: PLC0415  # the whole server, for this one verb
-    return serve(home(), arguments.config, arguments.host, arguments.port, arguments.gpus)
+    return serve(home(), arguments.config, arguments.host, arguments.port, gpus=arguments.gpus)
 
 
 def _start(arguments: argparse.Namespace) -> ServerEndpoint:

@@ -116,7 +116,7 @@ class Transport:
         headers = {"Accept": kind} | ({} if body is None else {"Content-Type": kind})
         while True:
             try:
-                return self._send(method, path, body, headers, ANSWER_S + wait_s)
+                return self._send(method, path, body, headers, timeout_s=ANSWER_S + wait_s)
             except _NotConnected as error:
                 patience.wait(error)
             except DiskFull:  # somebody has to make room: that is said at once

@@ -47,9 +47,9 @@ def load_kinds(text: str) -> tuple[DeviceKind, ...]:
             entry.get("vendor"),
             frozenset(entry.get("kinds", ())),
             frozenset(entry.get("devices", ())),
-            entry.get("listed", False),
-            entry.get("card", False),
-            frozenset(entry.get("adapters", ())),
+            listed=entry.get("listed", False),
+            card=entry.get("card", False),
+            adapters=frozenset(entry.get("adapters", ())),
         )
         for entry in tomllib.loads(text)["device"]
     )

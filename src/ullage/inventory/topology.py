@@ -79,7 +79,7 @@ def _others(devices: Mapping[str, PciDevice], record: ZoneRecord, cards: Sequenc
             continue
         near = find_zones(device, (), zones, zone_of_cpu)
         index = counted[kind.resource]
-        found.append(Device(kind.resource, index, address, address, near, model=device.name))
+        found.append(Device(kind.resource, index, address, address, zones=near, model=device.name))
         counted[kind.resource] += 1
     return tuple(found)
 

@@ -109,7 +109,7 @@ class TopologyReader:
             cards = place_cards(cards, devices, record)
             if record is not None:
                 notes = (*record.notes, *notes)
-                topology = self._dated(compose_topology(record, devices, cards, nvlinks, usable_cpus))
+                topology = self._dated(compose_topology(record, devices, cards, nvlinks, usable_cpus=usable_cpus))
         except InvalidRequest as error:
             cards = [replace(gpu, zones=()) for gpu in cards]
             notes = (f"the topology is not used: {error.message}",)

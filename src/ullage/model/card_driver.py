@@ -47,7 +47,7 @@ class CardDriver:
             index,
             device.text(self.model) or None,
             self.vendor,
-            None if memory is None else memory.amount // MILLI,
+            vram_bytes=None if memory is None else memory.amount // MILLI,
             zones=device.zones or self._zones(device),
             bus_id=device.bus_id,
         )

@@ -72,7 +72,9 @@ def _profile(entry: _Entry, position: int) -> Profile:
         rows = entry.entries("templates")
         entry.end()
         templates = tuple(_template(row, index, vendor) for index, row in enumerate(rows))
-        return Profile(name, vendor, templates, aliases, most, slots, groups, extended)
+        return Profile(
+            name, vendor, templates, aliases, max_partitions=most, slots=slots, groups=groups, extended=extended
+        )
 
 
 def _vendor(name: str) -> Vendor:

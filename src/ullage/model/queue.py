@@ -69,7 +69,7 @@ def check_weight(field: str, weight: object) -> None:
 def parse_queue(name: str, parent: str, weight: int, guarantee: str | None, limit: str | None) -> Queue:
     """Return a queue whose guarantee and limit are requirement texts; a limit binds only the dimensions it names."""
     promised = ResourceRequirement.from_string(guarantee).resources if guarantee else Resources()
-    return Queue(name, parent, weight, promised, parse_limit(limit) if limit else Limit())
+    return Queue(name, parent, weight, promised, limit=parse_limit(limit) if limit else Limit())
 
 
 def parse_limit(text: str) -> Limit:

@@ -83,44 +83,59 @@ class AllocationApi:
         """Return all routes of requests for cards."""
         a = "/v1/allocations"
         return [
-            Endpoint("GET", a, self.allocations, "requests that hold cards", list[wire.AllocationBody]),
+            Endpoint("GET", a, self.allocations, "requests that hold cards", answer=list[wire.AllocationBody]),
             Endpoint(
                 "POST",
                 a,
                 self.create,
                 "give cards to a request, or evict for it",
-                wire.AllocationBody,
-                wire.CreateAllocation,
-                201,
+                answer=wire.AllocationBody,
+                body=wire.CreateAllocation,
+                status=201,
                 others=((_LEAVING, NominationBody),),
             ),
             Endpoint(
-                "GET", "/v1/nominations", self.nominations, "requests that room is kept for", list[NominationBody]
+                "GET",
+                "/v1/nominations",
+                self.nominations,
+                "requests that room is kept for",
+                answer=list[NominationBody],
             ),
-            Endpoint("GET", f"{a}/{{uid}}", self.get, "one allocation", wire.AllocationBody),
-            Endpoint("DELETE", f"{a}/{{uid}}", self.delete, "free its cards", wire.FreedBody, query=("gpu",)),
-            Endpoint("POST", f"{a}/{{uid}}/commit", self.commit, "make an assumption bound", wire.AllocationBody),
+            Endpoint("GET", f"{a}/{{uid}}", self.get, "one allocation", answer=wire.AllocationBody),
+            Endpoint("DELETE", f"{a}/{{uid}}", self.delete, "free its cards", answer=wire.FreedBody, query=("gpu",)),
+            Endpoint(
+                "POST", f"{a}/{{uid}}/commit", self.commit, "make an assumption bound", answer=wire.AllocationBody
+            ),
             Endpoint("POST", f"{a}/{{uid}}/forget", self.forget, "undo whatever the uid holds"),
             Endpoint(
                 "POST",
                 f"{a}/{{uid}}/release",
                 self.release,
                 "its owner was told to go",
-                wire.AllocationBody,
-                wire.ReleaseAllocation,
-                _LEAVING,
+                answer=wire.AllocationBody,
+                body=wire.ReleaseAllocation,
+                status=_LEAVING,
             ),
             Endpoint(
                 "POST",
                 f"{a}/{{uid}}/adjust",
                 self.adjust,
                 "change how much of its cards it takes",
-                wire.AdjustmentBody,
-                wire.AdjustAllocation,
+                answer=wire.AdjustmentBody,
+                body=wire.AdjustAllocation,
             ),
-            Endpoint("GET", "/v1/nodes/{node}/capacity", self.capacity, "a node's cards in sum", wire.CapacityBody),
-            Endpoint("GET", "/v1/unused-nodes", self.unused, "nodes whose cards nobody holds", list[str]),
-            Endpoint("POST", "/v1/plan", self.plan, "would it fit, where, and why", wire.PlanBody, wire.PlanRequest),
+            Endpoint(
+                "GET", "/v1/nodes/{node}/capacity", self.capacity, "a node's cards in sum", answer=wire.CapacityBody
+            ),
+            Endpoint("GET", "/v1/unused-nodes", self.unused, "nodes whose cards nobody holds", answer=list[str]),
+            Endpoint(
+                "POST",
+                "/v1/plan",
+                self.plan,
+                "would it fit, where, and why",
+                answer=wire.PlanBody,
+                body=wire.PlanRequest,
+            ),
         ]
 
     # --- requests ---

@@ -122,4 +122,4 @@ def application(name: str, body: api.PutApplicationBody) -> Application:
 
 def queue(name: str, body: api.PutQueueBody) -> Queue:
     """Return a queue from its whole specification."""
-    return parse_queue(name, body.parent, body.weight, body.guarantee, body.limit)
+    return parse_queue(name, body.parent, body.weight, body.guarantee, limit=body.limit)

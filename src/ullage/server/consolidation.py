@@ -39,8 +39,8 @@ class ConsolidationApi:
                 "/v1/room",
                 self.make,
                 "who would move so that whole cards are free",
-                wire.RoomPlan,
-                wire.MakeRoom,
+                answer=wire.RoomPlan,
+                body=wire.MakeRoom,
                 others=others,
             )
         ]

@@ -31,8 +31,10 @@ class GangApi:
         """Return all routes of gangs."""
         g = "/v1/gangs/{key}"
         return [
-            Endpoint("PUT", g, self.put, "ask for several requests together", wire.GangBody, wire.PutGangBody),
-            Endpoint("GET", g, self.get, "how a gang stands", wire.GangBody),
+            Endpoint(
+                "PUT", g, self.put, "ask for several requests together", answer=wire.GangBody, body=wire.PutGangBody
+            ),
+            Endpoint("GET", g, self.get, "how a gang stands", answer=wire.GangBody),
             Endpoint("DELETE", g, self.drop, "end a gang and free its cards"),
         ]
 
@@ -59,7 +61,9 @@ class GangApi:
                 raise invalid("members.preempt", member.uid, "a gang preempts as a whole; say it beside the members")
         timeout_s = seconds_of("timeout_s", body.timeout_s) or None
         required = len(uids) if body.required is None else body.required
-        claim = GangClaim(key, required, len(uids), timeout_s, body.domain, body.preempt, body.within)
+        claim = GangClaim(
+            key, required, len(uids), timeout_s, domain=body.domain, preempt=body.preempt, within=body.within
+        )
         requests = [self._allocations.request(member) for member in body.members]
         return [replace(request, claim=replace(request.claim, gang=claim)) for request in requests]
 

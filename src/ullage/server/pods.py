@@ -29,7 +29,12 @@ class PodApi:
         return [
             *(
                 Endpoint(
-                    "POST", f"{root}/simulate-schedule", self.simulate, simulate, SimulateSchedule, query=("domain",)
+                    "POST",
+                    f"{root}/simulate-schedule",
+                    self.simulate,
+                    simulate,
+                    answer=SimulateSchedule,
+                    query=("domain",),
                 )
                 for root in ("/api", "/v1")
             ),
@@ -38,11 +43,11 @@ class PodApi:
                 "/v1/pods/{namespace}/{pod}",
                 self.free,
                 "free what a pod that is gone holds",
-                list[FreedBody],
+                answer=list[FreedBody],
                 query=("uid",),
             ),
-            Endpoint("GET", "/api/allocation", self.report, report, AllocationReport),
-            Endpoint("GET", "/v1/allocation-report", self.report, report, AllocationReport),
+            Endpoint("GET", "/api/allocation", self.report, report, answer=AllocationReport),
+            Endpoint("GET", "/v1/allocation-report", self.report, report, answer=AllocationReport),
         ]
 
     async def simulate(self, request: Request) -> SimulateSchedule:

@@ -34,10 +34,15 @@ class QuotaApi:
         """Return all routes of quotas."""
         q = "/v1/quotas"
         return [
-            Endpoint("GET", q, self.all, "quotas and how they stand", list[wire.QuotaBody]),
-            Endpoint("GET", f"{q}/{{namespace}}", self.get, "one quota", wire.QuotaBody),
+            Endpoint("GET", q, self.all, "quotas and how they stand", answer=list[wire.QuotaBody]),
+            Endpoint("GET", f"{q}/{{namespace}}", self.get, "one quota", answer=wire.QuotaBody),
             Endpoint(
-                "PUT", f"{q}/{{namespace}}", self.put, "create or replace a quota", wire.QuotaBody, wire.PutQuotaBody
+                "PUT",
+                f"{q}/{{namespace}}",
+                self.put,
+                "create or replace a quota",
+                answer=wire.QuotaBody,
+                body=wire.PutQuotaBody,
             ),
             Endpoint("DELETE", f"{q}/{{namespace}}", self.drop, "remove a quota"),
         ]

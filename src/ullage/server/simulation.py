@@ -145,7 +145,9 @@ class _Simulation:
         for stage in self._stages:
             removed = [wire.removal(rejection, reject_text(rejection)) for rejection in stage.removed]
             stages.append(
-                wire.filter_stage(stage.filter, stage.kind.value, before, stage.kept, removed, reached=stage.reached)
+                wire.filter_stage(
+                    stage.filter, stage.kind.value, before, stage.kept, removed=removed, reached=stage.reached
+                )
             )
             before = stage.kept
         return stages

@@ -94,7 +94,7 @@ class Streams:
                 field="session",
             )
         folder = self._task_logs / record.session.logs
-        printed = _Printed(record.session.number, folder, task, int(out), int(err))
+        printed = _Printed(record.session.number, folder, task, int(out), err=int(err))
         return EventSourceResponse(self._follow(record, task, printed, follow=follow))
 
     async def _follow(

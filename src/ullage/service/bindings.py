@@ -112,10 +112,10 @@ class Bindings:
             if isinstance(found, FailedCheck):
                 return found, LedgerChange()
             chosen = picks if found.availability else ()
-            return app, bound(snapshot.view, snapshot.ledger, app, chosen, snapshot.cluster.held)
+            return app, bound(snapshot.view, snapshot.ledger, app, chosen, held=snapshot.cluster.held)
 
         asked = f"{caller.name}: resume {named} {sorted(map(repr, picks))}"
-        return await self._started(plan, caller, named, terms, asked)
+        return await self._started(plan, caller, named, terms, asked=asked)
 
     async def install(
         self, caller: Caller, named: NamedApp, accelerator: str = "", picks: Sequence[Pick] = (), terms: Terms = Terms()
@@ -128,10 +128,10 @@ class Bindings:
             if isinstance(found, FailedCheck):
                 return found, LedgerChange()
             app, cards = found
-            return app, bound(snapshot.view, snapshot.ledger, app, cards, snapshot.cluster.held)
+            return app, bound(snapshot.view, snapshot.ledger, app, cards, held=snapshot.cluster.held)
 
         asked = f"{caller.name}: install {named} {accelerator} {sorted(map(repr, picks))}"
-        return await self._started(plan, caller, named, terms, asked)
+        return await self._started(plan, caller, named, terms, asked=asked)
 
     async def suspend(self, caller: Caller, named: NamedApp, terms: Terms = Terms()) -> None:
         """Stop an application and release its cards. A repeat changes nothing."""
@@ -216,7 +216,7 @@ class Bindings:
             if foreign:
                 fix = f"{foreign[0].id} is in force and not of the ledger: migrate or delete it, or end its pods"
                 raise Conflict(f"{key.device} cannot be switched: {fix}", code="binding-not-migrated")
-            return switched(snapshot.ledger, card, share_of(card, share), snapshot.apps, snapshot.cluster.held)
+            return switched(snapshot.ledger, card, share_of(card, share), snapshot.apps, held=snapshot.cluster.held)
 
         asked = f"{caller.name}: switch {key} {share}"
         report, change = await self._changed(plan, terms, asked)
@@ -252,7 +252,7 @@ class Bindings:
             app = snapshot.judged(caller, named) if assign else snapshot.app(caller, named)
             picks = [Pick(*snapshot.card_of(device).key, memory) for device, memory in assign]
             off = [key for key in snapshot.view.cards if key.device in gone]
-            return app, reassigned(snapshot.view, snapshot.ledger, app, picks, off, snapshot.cluster.held)
+            return app, reassigned(snapshot.view, snapshot.ledger, app, picks, unassign=off, held=snapshot.cluster.held)
 
         app, change = await self._changed(plan, Terms(), "", caller)
         if app is not None and not change.empty and app.state and app.state not in STOPPED:
@@ -397,4 +397,4 @@ def _judged(snapshot: BindingsSnapshot, app: HostedApp, picks: Sequence[Pick]) -
     found = validate(view, requirement, picks, app.key, singly=app.singly)
     if not found.ok:
         return FailedCheck(CheckType.UNAVAILABLE, there, found)
-    return Validated(there, found, rows_of(view, app.key, requirement, picks, app.id))
+    return Validated(there, found, rows_of(view, app.key, requirement, picks, app_id=app.id))

@@ -51,7 +51,7 @@ class BindingsSnapshot:
         cluster = self.cluster
         names = {key.node for key in self.ledger.shares}
         inventory = Inventory(tuple(self._switched(node) if node.name in names else node for node in cluster.nodes))
-        return BindingView(inventory, self.ledger.rows, cluster.tenants, cluster.quotas, cluster.owner_use)
+        return BindingView(inventory, self.ledger.rows, cluster.tenants, cluster.quotas, owner_use=cluster.owner_use)
 
     @cached_property
     def apps(self) -> dict[AppKey, HostedApp]:

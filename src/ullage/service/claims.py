@@ -183,7 +183,9 @@ class Claims:
                 if refused is not None:
                     self._drop(placement)
                     return refused
-                results = (DeviceResult(each.request, each.device.id, each.admin, "", each.consumed) for each in picks)
+                results = (
+                    DeviceResult(each.request, each.device.id, each.admin, "", consumed=each.consumed) for each in picks
+                )
                 self.devices.keep(claim.uid, tuple(results))
         except UllageError:
             self._drop(placement)
@@ -325,8 +327,8 @@ class Claims:
             found = search(waiting, offer, own)
             if found is None:
                 return _NO_DEVICES
-            best = self._best(pod, waiting, node, offer, found, own)
-            return best if isinstance(best, str) else self._with_cards(pod, waiting, node, offer, best, own)
+            best = self._best(pod, waiting, node, offer, found=found, steps=own)
+            return best if isinstance(best, str) else self._with_cards(pod, waiting, node, offer, found=best, steps=own)
         except SearchExhausted:
             return "search-exhausted"
         finally:
@@ -431,7 +433,7 @@ class Claims:
         complete = all(pool.complete for pool in pools)
         if cards is not None:
             devices = [device for device in devices if self.devices.card(device) in (None, *cards)]
-        return Offer(devices, self.devices.use_of(pools), self._takes, self.devices.is_free, complete)
+        return Offer(devices, self.devices.use_of(pools), self._takes, self.devices.is_free, whole=complete)
 
     def _takes(self, wanted: Wanted, device: SliceDevice) -> bool | None:
         selectors = (*self._classes[wanted.device_class].selectors, *wanted.selectors)

@@ -122,7 +122,9 @@ class Consolidations:
 
     def _hold(self, request: Request, place: Choice, *, owed: bool) -> PutNomination:
         now, gpus = self._clock(), place.gpus
-        return self._nominated.put(Nomination(request, place.node, now, gpus, place.charges, hold=True, owed=owed))
+        return self._nominated.put(
+            Nomination(request, place.node, now, gpus, charges=place.charges, hold=True, owed=owed)
+        )
 
 
 def _again(held: Allocation) -> Request:

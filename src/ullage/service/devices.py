@@ -405,7 +405,7 @@ class Devices:
         observed = ZonePlacement(devices=((CARD, there),), rank=Rank.OBSERVED)
         bound = AllocationState.BOUND
         try:
-            self._cluster.found(Allocation(id_, node, asked, there, bound, claim=owner, placement=observed))
+            self._cluster.found(Allocation(id_, node, asked, there, state=bound, claim=owner, placement=observed))
         except UllageError as error:
             self.report("ResourceClaim", self._name(uids), error)
 

@@ -86,13 +86,13 @@ class Dispatcher:
                     task.id,
                     task.claim,
                     task.input,
-                    None if shared is None else task.submission,
-                    shared if unseen else None,
+                    shared_id=None if shared is None else task.submission,
+                    shared=shared if unseen else None,
                 )
             )
             if unseen:
                 executor.shared_sent.append(task.submission)
         record.counts[TaskState.RUNNING] += len(tasks)
         claims = tuple(order.claim for order in orders)
-        self._journal.write(AddClaims(record.id, tuple(task.id for task in tasks), claims, executor.id, now))
+        self._journal.write(AddClaims(record.id, tuple(task.id for task in tasks), claims, executor.id, at=now))
         self._engine.hand_out(executor.id, orders)

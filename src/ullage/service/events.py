@@ -50,7 +50,7 @@ class Events:
         """Record one event; `kind` is a fixed short name."""
         self._number += 1
         self.counts[kind] += 1
-        event = Event(self._number, self._clock(), kind, session, code, message, data)
+        event = Event(self._number, self._clock(), kind, session, code=code, message=message, data=data)
         self._journal.write(AddEvent(event), then=partial(self._stored, event.number))
         self.recent.append(event)
         self.on_event(event)

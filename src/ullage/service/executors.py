@@ -81,7 +81,11 @@ class Executors:
         self._state.fleet.charge(replace(action.allocation, id=executor.id))
         self._state.executors[executor.id] = executor
         record.executors[executor.id] = executor
-        self._journal.write(PutExecutor(executor.id, executor.node, record.id, None, asked, executor.gpus, now))
+        self._journal.write(
+            PutExecutor(
+                executor.id, executor.node, record.id, None, requirement=asked, gpus=executor.gpus, created_at=now
+            )
+        )
         self._events.add("executor.started", record.id, **_facts(executor, record))
         cards = {gpu.uuid: gpu for gpu in self._state.nodes[executor.node].gpus}
         self._engine.launch(
@@ -90,10 +94,10 @@ class Executors:
                 executor.node,
                 application,
                 record.session.spec.setup,
-                asked,
-                tuple(cards[uuid] for uuid in executor.gpus),
-                action.allocation.charges,
-                action.allocation.placement,
+                requirement=asked,
+                gpus=tuple(cards[uuid] for uuid in executor.gpus),
+                charges=action.allocation.charges,
+                placement=action.allocation.placement,
             )
         )
 
@@ -395,7 +399,7 @@ class Executors:
         executor.since = self._clock()
         executor.shared_sent.clear()
         session = record.session
-        self._engine.bind(BindOrder(executor.id, record.id, session.spec.common_data, executor.gang, session.logs))
+        self._engine.bind(BindOrder(executor.id, record.id, session.spec.common_data, executor.gang, logs=session.logs))
 
     def _bind_failed(self, executor: ExecutorRecord, event: ExecutorBound) -> None:
         record = self._state.session(executor.session or "")

@@ -105,7 +105,7 @@ class GangRequests:
         if domain is None:
             return GangStatus(key, phase, answers)
         nodes = [answer.node for answer in answers.values() if isinstance(answer, Allocation)]
-        return GangStatus(key, phase, answers, domain, spans(self._allocator.fleet, domain, nodes))
+        return GangStatus(key, phase, answers, domain, domains=spans(self._allocator.fleet, domain, nodes))
 
     def drop(self, key: str, done: Callback) -> tuple[str, ...]:
         """End a gang: members that wait are forgotten, and the cards of the others are free.

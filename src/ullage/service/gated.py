@@ -139,4 +139,4 @@ def _smallest(fleet: Fleet, pods: Iterable[GatedPod]) -> list[GatedPod]:
 def _whole(key: str, pods: Sequence[GatedPod], *, begun: bool) -> Unit:
     """Return a gang as one unit, in the queue of its oldest member."""
     first = min(pods, key=lambda pod: pod.age)
-    return Unit(f"gang {key}", first.queue, tuple(pod.request for pod in pods), first.since, begun)
+    return Unit(f"gang {key}", first.queue, tuple(pod.request for pod in pods), first.since, begun=begun)

@@ -232,7 +232,9 @@ class Gates:
                 for position, pod in enumerate(pods, start=1):
                     uid = pod.request.uid
                     reserved = (self._reserved[uid],) if uid in self._reserved else ()
-                    self._standing[uid] = Standing(queue, position, len(pods), self._refused.get(uid), reserved)
+                    self._standing[uid] = Standing(
+                        queue, position, len(pods), self._refused.get(uid), reserved=reserved
+                    )
         return {uid: standing for uid, standing in self._standing.items() if uid in self._pods}
 
     def refusals(self) -> Mapping[str, Refusal]:
@@ -324,11 +326,13 @@ class Gates:
         among = np.zeros(len(books.fleet.nodes), dtype=np.bool_)
         among[rows] = True
         nominations = books.nominations.without(pod.request.uid)
-        found, _ = place_run(books.fleet, books.rules, [self._elsewhere(pod.request)], self._now(), nominations, among)
-        return found[0] if found else None
+        found, _ = place_run(
+            books.fleet, books.rules, [self._elsewhere(pod.request)], self._now(), nominations=nominations, rows=among
+        )
+        return next(iter(found), None)
 
     def _promise(self, pod: GatedPod, choice: Choice) -> None:
-        pod.promise = Nomination(pod.request, choice.node, self._now(), choice.gpus, choice.charges, hold=True)
+        pod.promise = Nomination(pod.request, choice.node, self._now(), choice.gpus, charges=choice.charges, hold=True)
         pod.until = self._clock() + self._open_s
         self._reserved.pop(pod.request.uid, None)
         self._cluster.promise(pod.promise)
@@ -374,9 +378,9 @@ class Gates:
             books.rules,
             self._queues,
             self._holdings.of(books.fleet),
-            promised,
-            books.nominations.without(*own),
-            frozenset(self._reserved.values()),
+            promised=promised,
+            nominations=books.nominations.without(*own),
+            before=frozenset(self._reserved.values()),
         )
 
     def _reserve(self, turns: Turns) -> None:

@@ -75,7 +75,7 @@ class NominatedRequests:
         fleet, rules = self._allocator.fleet, self._allocator.rules
         if what_decides(known.request) == what_decides(request) or known.node not in fleet.row_of:
             return known
-        choice = choice_after(fleet, rules, request, fleet.row_of[known.node], self._allocator.nominations)
+        choice = choice_after(fleet, rules, request, fleet.row_of[known.node], nominations=self._allocator.nominations)
         if choice is None:
             return known
         return replace(known, request=request, gpus=choice.gpus, charges=choice.charges)

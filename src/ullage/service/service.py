@@ -247,7 +247,10 @@ def _session_of(stored: StoredSession) -> SessionRecord:
         record.submissions[submission.submission] = Submission(submission.first, submission.count, 0, submission.shared)
         record.submission_keys[submission.key] = submission.submission
         record.next_task = max(record.next_task, submission.first + submission.count)
-    tasks = [TaskRecord(record, t.task, t.submission, t.input, t.created_at, t.losses, t.errors) for t in stored.tasks]
+    tasks = [
+        TaskRecord(record, t.task, t.submission, t.input, created_at=t.created_at, losses=t.losses, errors=t.errors)
+        for t in stored.tasks
+    ]
     for task in tasks:
         record.submissions[task.submission].left += 1
     record.counts[TaskState.PENDING] = record.counts[TaskState.RUNNING] = 0

@@ -58,8 +58,8 @@ class Tasks:
         record.submissions[number] = Submission(first, len(inputs), len(inputs), shared)
         record.submission_keys[key] = number
         self._journal.write(
-            AddTasks(session_id, number, key, first, tuple(inputs), now, shared),
-            then=lambda: self._taken_in(record, number, first, inputs, now, done),
+            AddTasks(session_id, number, key, first, inputs=tuple(inputs), created_at=now, shared=shared),
+            then=lambda: self._taken_in(record, number, first, inputs, now=now, done=done),
         )
 
     def _taken_in(
@@ -74,7 +74,7 @@ class Tasks:
         if self._state.sessions.get(record.id) is not record:
             done(first, len(inputs))  # deleted meanwhile, and its tasks with it
             return
-        tasks = [TaskRecord(record, first + i, submission, data, now) for i, data in enumerate(inputs)]
+        tasks = [TaskRecord(record, first + i, submission, data, created_at=now) for i, data in enumerate(inputs)]
         record.add_pending(tasks)
         done(first, len(inputs))
         if not record.takes_tasks:
@@ -265,18 +265,29 @@ class Tasks:
             task.id,
             0,
             state,
-            outcome.code,
-            outcome.output,
-            outcome.message[:MESSAGE_LIMIT],
-            executor,
-            outcome.started_at,
-            outcome.ended_at,
+            code=outcome.code,
+            output=outcome.output,
+            message=outcome.message[:MESSAGE_LIMIT],
+            executor=executor,
+            started_at=outcome.started_at,
+            ended_at=outcome.ended_at,
         )
 
     def _stopped(self, task: TaskRecord, ending: Ending) -> TaskResult:
         started, now = task.handed_out_at if task.executor else None, self._clock()
         state, code, message = ending
-        return TaskResult(task.session.id, task.id, 0, state, code, None, message, task.executor, started, now)
+        return TaskResult(
+            task.session.id,
+            task.id,
+            0,
+            state,
+            code=code,
+            output=None,
+            message=message,
+            executor=task.executor,
+            started_at=started,
+            ended_at=now,
+        )
 
     def _settle(self, record: SessionRecord, ended: list[TaskResult]) -> None:
         """Number and store endings. Counts change now; endings are published once they are durable."""

@@ -83,7 +83,7 @@ class Waits:
             return None
         promise = promise or Promise(())
         places = tuple(replace(place, id=f"promised/{n}") for n, place in enumerate(promise.places))
-        return PutWait(record.id, record.waiting_since, record.not_before, places, promise.paid, won)
+        return PutWait(record.id, record.waiting_since, record.not_before, places, paid=promise.paid, won=won)
 
     def _won(self, record: SessionRecord) -> tuple[WonPlace, ...]:
         """Return the protected places of a session. A gang is protected as long as one of its members is."""

@@ -70,8 +70,8 @@ def run_churn(trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO) -> C
         raise InvalidRequest(f"task {endless.name} of {trace.name} has no duration: churn needs one", code=CODE)
     fleet = shuffled(trace.nodes, np.random.default_rng(seed))
     requirements = [task.requirement for task in trace.tasks]
-    placing = Placing(fleet, trace.shapes, policy, requirements, seed)
-    return _Churn(trace, fleet, placing, typical_workload(requirements), turn).run()
+    placing = Placing(fleet, trace.shapes, policy, requirements, seed=seed)
+    return _Churn(trace, fleet, placing, typical_workload(requirements), turn=turn).run()
 
 
 class Samples:
@@ -127,7 +127,7 @@ class _Churn:
         self._amounts = {group: fleet.resources(trace.shapes[group.shape]) * group.units for group in kinds}
         self._fleet, self._total = fleet, fleet.total
         self._placing = placing
-        self._waiting = Waiting(turn, fleet.total, self._amounts, trace.shapes, trace.queues)
+        self._waiting = Waiting(turn, fleet.total, self._amounts, trace.shapes, queues=trace.queues)
         self._samples = Samples(placing, capacity_milli(fleet), workload, self._arrivals[-1])
         self._queues = WaitingQueues()
         self._ends: list[tuple[float, int]] = []
@@ -201,13 +201,13 @@ class _Churn:
             samples.allocation,
             samples.fragmentation,
             samples.mean_allocation,
-            samples.mean_fragmentation,
-            waits_of([start - self._arrivals[n] for n, start in self._started.items()]),
-            mean_jct(jobs),
-            fairness_of(jobs, self._queues),
-            len(self._started),
-            {kind: never[kind] for kind in TraceKind},
-            self._now,
+            mean_fragmentation=samples.mean_fragmentation,
+            waits=waits_of([start - self._arrivals[n] for n, start in self._started.items()]),
+            mean_jct_s=mean_jct(jobs),
+            fairness=fairness_of(jobs, self._queues),
+            started=len(self._started),
+            never={kind: never[kind] for kind in TraceKind},
+            ended_s=self._now,
         )
 
 
@@ -215,4 +215,4 @@ def waits_of(waits_s: list[float]) -> ChurnWaits:
     """Return the distribution of waiting times; zeros if nothing started."""
     found = np.array(waits_s or [0.0])
     p50, p95, p99 = np.percentile(found, (50, 95, 99)).tolist()
-    return ChurnWaits(float(found.mean()), p50, p95, p99, float(found.max()))
+    return ChurnWaits(float(found.mean()), p50, p95, p99, worst_s=float(found.max()))

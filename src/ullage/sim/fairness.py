@@ -102,6 +102,6 @@ def fairness_of(jobs: Sequence[FairnessJob], queues: WaitingQueues) -> Fairness:
     """Return all measures together."""
     rho = finish_time_rho(jobs)
     if not len(rho):
-        return Fairness(1.0, 1.0, 1.0, 0.0, queues.jain, queues.gap)
+        return Fairness(1.0, 1.0, 1.0, 0.0, jain=queues.jain, gap=queues.gap)
     unfair, p90 = float((rho > 1.0 + 1e-9).mean()), float(np.percentile(rho, 90))
-    return Fairness(float(rho.max()), p90, float(rho.mean()), unfair, queues.jain, queues.gap)
+    return Fairness(float(rho.max()), p90, float(rho.mean()), unfair, jain=queues.jain, gap=queues.gap)

@@ -85,7 +85,7 @@ def _read(path: Path, readers: Readers[T]) -> list[tuple[Row, T]]:
                 raise InvalidRequest(f"{path} has column names and no rows", code=CODE)
             return found
     forms = " or ".join(",".join(needed) for needed in readers)
-    raise invalid_trace(path, 1, "-", ",".join(sorted(columns)), f"no known format has these columns; use {forms}")
+    raise invalid_trace(path, 1, "-", ",".join(sorted(columns)), fix=f"no known format has these columns; use {forms}")
 
 
 def _converted(row: Row, read: Callable[[Row], T]) -> T:
@@ -94,7 +94,7 @@ def _converted(row: Row, read: Callable[[Row], T]) -> T:
     except InvalidRequest as error:
         if error.code == CODE:
             raise
-        raise invalid_trace(row.path, row.line, error.field or "-", dict(row.cells), error.message) from None
+        raise invalid_trace(row.path, row.line, error.field or "-", dict(row.cells), fix=error.message) from None
 
 
 def _read_node(row: Row) -> Node:
@@ -127,7 +127,7 @@ def _read_task(row: Row) -> TraceTask:
         row.requirement("request"),
         row.seconds("arrival_s") or 0.0,
         row.seconds("duration_s"),
-        row.text("queue", "default"),
-        row.integer("priority", 0),
-        units,
+        queue=row.text("queue", "default"),
+        priority=row.integer("priority", 0),
+        units=units,
     )

@@ -55,7 +55,7 @@ def run_inflation(trace: Trace, policy: str, seed: int) -> Inflated:
     arrived = 100 * np.cumsum(milli[arrivals]) / capacity
     requirements = [task.requirement for task in trace.tasks]
     workload = typical_workload(requirements)
-    placing = Placing(fleet, trace.shapes, policy, requirements, seed)
+    placing = Placing(fleet, trace.shapes, policy, requirements, seed=seed)
     rows, fragmentation, start = [], [], 0
     for percent in range(UNTIL_PERCENT + 1):
         end = int(np.searchsorted(arrived, percent, side="right"))

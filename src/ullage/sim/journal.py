@@ -131,7 +131,7 @@ class _Reader:
             if self._open[name][1].node == data["node"]:
                 self._end(name)
         cards = tuple(
-            Gpu(uuid, index, model, vendor, vram, gflops)
+            Gpu(uuid, index, model, vendor, vram_bytes=vram, compute_gflops=gflops)
             for index, (uuid, model, vendor, vram, gflops) in enumerate(json.loads(data["cards"]))
         )
         name = data["node"]

@@ -48,7 +48,7 @@ def read_task(row: Row) -> TraceTask:
         row.count("memory_mib", maximum=_MAX_CPU) * _MIB,
         count,
         part,
-        cards,
+        cards=cards,
     )
     return TraceTask(row.text("name"), asked, row.seconds("creation_time") or 0.0, _duration_s(row))
 

@@ -31,4 +31,6 @@ def read_task(row: Row) -> TraceTask:
         raise row.bad("duration", "write seconds such as 66.0")
     each = max(n for n in range(1, _CARDS_PER_NODE + 1) if cards % n == 0)
     asked = ResourceRequirement(gpu_count=each)
-    return TraceTask(str(row.line), asked, arrival.timestamp(), duration_s, row.text("cluster"), units=cards // each)
+    return TraceTask(
+        str(row.line), asked, arrival.timestamp(), duration_s, queue=row.text("cluster"), units=cards // each
+    )

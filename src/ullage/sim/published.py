@@ -37,7 +37,7 @@ def read_curves(path: Path) -> Curves:
     missing = {"workload", "sc_policy", *_LOADS}.difference(columns_of(path))
     if missing:
         shown = ", ".join(sorted(missing)[:5])
-        raise invalid_trace(path, 1, shown, "", "published curves have workload, sc_policy and the loads 0 to 130")
+        raise invalid_trace(path, 1, shown, "", fix="published curves have workload, sc_policy and the loads 0 to 130")
     found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     for row in read_rows(path):
         policy = row.text("sc_policy")

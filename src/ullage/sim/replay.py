@@ -90,7 +90,7 @@ def run_replay(
     prepare()
     published = replay.check()
     happened = [_happened(source) for source in replay.sources if source.nodes is None]
-    results = [*happened, *run_cells(replay.cells(), folder, processes, finished, prepare)]
+    results = [*happened, *run_cells(replay.cells(), folder, processes, finished, prepare=prepare)]
     if replay.turns:
         tables, charts = churn_tables(results), churn_charts(results)
     else:

@@ -25,7 +25,7 @@ class Row:
 
     def bad(self, column: str, fix: str) -> InvalidRequest:
         """Return the error of one cell."""
-        return invalid_trace(self.path, self.line, column, self.cells.get(column, ""), fix)
+        return invalid_trace(self.path, self.line, column, self.cells.get(column, ""), fix=fix)
 
     def text(self, column: str, default: str | None = None) -> str:
         """Return a name or another text.
@@ -172,7 +172,7 @@ def _csv_rows(path: Path, reader: Iterator[list[str]], columns: tuple[str, ...])
         if not cells:
             continue
         if len(cells) != len(columns):
-            raise invalid_trace(path, line, columns[-1], ",".join(cells), f"{len(columns)} columns are needed")
+            raise invalid_trace(path, line, columns[-1], ",".join(cells), fix=f"{len(columns)} columns are needed")
         yield Row(path, line, dict(zip(columns, (cell.strip() for cell in cells), strict=True)))
 
 
@@ -180,7 +180,9 @@ def _json_cells(path: Path, number: int, line: str) -> dict[str, str]:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise invalid_trace(path, number, "-", line.strip()[:60], f"each line is one JSON object ({error})") from None
+        raise invalid_trace(
+            path, number, "-", line.strip()[:60], fix=f"each line is one JSON object ({error})"
+        ) from None
     if not isinstance(value, dict):
-        raise invalid_trace(path, number, "-", line.strip()[:60], "each line is one JSON object")
+        raise invalid_trace(path, number, "-", line.strip()[:60], fix="each line is one JSON object")
     return {key: "" if cell is None else str(cell) for key, cell in value.items()}

@@ -174,7 +174,7 @@ def inflation_charts(results: Sequence[Result]) -> list[Chart]:
             loads = range(start, UNTIL_PERCENT + 1)
             series = tuple(_series(policy, loads, _matrix(runs, field)[:, start:]) for policy, runs in groups.items())
             title = f"{field.capitalize()}, {trace}"
-            charts.append(Chart(f"{field}-{trace}", title, "arrived load, % of cards", "% of cards", series))
+            charts.append(Chart(f"{field}-{trace}", title, "arrived load, % of cards", "% of cards", series=series))
     return charts
 
 
@@ -186,7 +186,9 @@ def _by_trace(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:
 
 
 def _series(name: str, x: Sequence[float], curves: npt.NDArray[np.float64]) -> Series:
-    return Series(name, list(x), curves.min(axis=0).tolist(), curves.mean(axis=0).tolist(), curves.max(axis=0).tolist())
+    return Series(
+        name, list(x), curves.min(axis=0).tolist(), curves.mean(axis=0).tolist(), high=curves.max(axis=0).tolist()
+    )
 
 
 # --- churn ---
@@ -241,5 +243,7 @@ def churn_charts(results: Sequence[Result]) -> list[Chart]:
                 for policy, runs in groups.items()
             )
             title = f"{field.capitalize()}, {trace}"
-            charts.append(Chart(f"{field}-{trace}", title, "hours since the first arrival", "% of cards", series))
+            charts.append(
+                Chart(f"{field}-{trace}", title, "hours since the first arrival", "% of cards", series=series)
+            )
     return charts

@@ -101,7 +101,9 @@ def read_tasks(connection: Connection, session: str, page: Page) -> list[TaskVie
         result = None
         if state is not None:
             result = TaskResult(session, task, sequence, TaskState(state), code, None, *ending)
-        views.append(TaskView(session, task, created_at, result, executor, claimed_at, losses))
+        views.append(
+            TaskView(session, task, created_at, result, executor=executor, claimed_at=claimed_at, losses=losses)
+        )
     return views
 
 
@@ -121,7 +123,7 @@ def read_evictions(connection: Connection, page: Page, session: str | None) -> l
 
 
 def _event(number: int, at: float, kind: str, of: str | None, code: int | None, message: str, data: str) -> Event:
-    return Event(number, at, kind, of, code, message, msgspec.json.decode(data, type=_DATA))
+    return Event(number, at, kind, of, code=code, message=message, data=msgspec.json.decode(data, type=_DATA))
 
 
 def _number(session: str) -> ScalarSelect[int]:

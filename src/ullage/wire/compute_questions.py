@@ -115,11 +115,11 @@ class DemandBody(msgspec.Struct, frozen=True):
             amounts["requiredGPU"],
             amounts["limitedGPU"],
             amounts["requiredCPU"],
-            amounts["requiredMemory"],
-            amounts["limitedMemory"],
-            amounts["requiredDisk"],
-            self.support_multi_cards,
-            self.support_multi_nodes,
+            memory_bytes=amounts["requiredMemory"],
+            memory_limit_bytes=amounts["limitedMemory"],
+            disk_bytes=amounts["requiredDisk"],
+            several_cards=self.support_multi_cards,
+            several_nodes=self.support_multi_nodes,
         )
         return AppDemand(self.id, AppKey(self.application, self.owner), requirement)
 

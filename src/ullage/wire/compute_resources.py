@@ -242,11 +242,11 @@ def requirement_body(asked: ComputeRequirement) -> RequirementBody:
         asked.cpu_milli,
         asked.gpu_bytes,
         asked.gpu_limit_bytes,
-        asked.memory_bytes,
-        asked.memory_limit_bytes,
-        asked.disk_bytes,
-        asked.several_cards,
-        asked.several_nodes,
+        required_memory=asked.memory_bytes,
+        limited_memory=asked.memory_limit_bytes,
+        required_disk=asked.disk_bytes,
+        support_multi_cards=asked.several_cards,
+        support_multi_nodes=asked.several_nodes,
     )
 
 
@@ -271,11 +271,11 @@ def requirement_of(body: RequirementBody) -> ComputeRequirement:
         body.required_gpu,
         body.limited_gpu,
         body.required_cpu,
-        body.required_memory,
-        body.limited_memory,
-        body.required_disk,
-        body.support_multi_cards,
-        body.support_multi_nodes,
+        memory_bytes=body.required_memory,
+        memory_limit_bytes=body.limited_memory,
+        disk_bytes=body.required_disk,
+        several_cards=body.support_multi_cards,
+        several_nodes=body.support_multi_nodes,
     )
 
 
@@ -287,9 +287,9 @@ def allocation_bodies(rows: Iterable[BoundCard]) -> list[ComputeAllocationBody]:
             row.app.name,
             row.app.owner,
             row.accelerator,
-            row.card.node,
-            row.card.device,
-            row.memory_bytes,
+            node_name=row.card.node,
+            device_id=row.card.device,
+            memory=row.memory_bytes,
             spec=requirement_body(row.spec) if row.spec else None,
             state="draining" if row.draining else "",
         )
@@ -304,12 +304,12 @@ def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard]) ->
         card.node,
         card.accelerator,
         card.model,
-        card.memory_bytes,
-        available,
-        _yes(card.healthy),
-        card.share,
-        list(supported_modes(card.accelerator)),
-        allocation_bodies(rows),
+        memory=card.memory_bytes,
+        available=available,
+        health=_yes(card.healthy),
+        support_type=card.share,
+        available_support_types=list(supported_modes(card.accelerator)),
+        bindings=allocation_bodies(rows),
     )
 
 
@@ -317,7 +317,7 @@ def node_body(node: ComputeNode, devices: list[ComputeDeviceBody]) -> ComputeNod
     """Return the body of a node with its cards; the one type that older clients read is that of its cards."""
     kinds = list(node.accelerators)
     only = next((kind for kind in kinds if kind != CPU), next(iter(kinds), ""))
-    return ComputeNodeBody(node.name, only, kinds, _yes(node.ready), devices)
+    return ComputeNodeBody(node.name, only, kinds, _yes(node.ready), devices=devices)
 
 
 def availability_body(found: Availability) -> AvailabilityBody:
@@ -327,7 +327,7 @@ def availability_body(found: Availability) -> AvailabilityBody:
         for node in found.nodes
     ]
     asked = requirement_body(found.requirement)
-    return AvailabilityBody(found.schedulable, asked, found.scope, nodes, found.reason or "")
+    return AvailabilityBody(found.schedulable, asked, found.scope, nodes, reason=found.reason or "")
 
 
 def validation_body(found: Validation) -> ValidationBody:
@@ -385,11 +385,11 @@ def _room_body(room: ComputeCardRoom) -> ComputeRoomBody:
         card.id,
         card.model,
         card.share,
-        card.memory_bytes,
-        room.available,
-        room.operable,
-        allocation_bodies(room.bound),
-        room.fit or "",
+        capacity=card.memory_bytes,
+        available=room.available,
+        operable=room.operable,
+        bindings=allocation_bodies(room.bound),
+        fit_level=room.fit or "",
     )
 
 
@@ -399,7 +399,9 @@ def _pressure_body(found: NodePressure) -> NodePressureBody:
 
 def _dimensions(found: Iterable[Dimension]) -> list[DimensionBody]:
     return [
-        DimensionBody(each.resource, each.required, each.used, each.capacity, each.available, each.pressured)
+        DimensionBody(
+            each.resource, each.required, each.used, each.capacity, available=each.available, pressured=each.pressured
+        )
         for each in found
     ]
 

@@ -161,9 +161,9 @@ def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
             for name, value in mapping(resources.get(kind), f"{path}.resources.{kind}").items():
                 field = f"{path}.resources.{kind}.{name}"
                 if name in amounts:
-                    yield _Found(Dialect.HAMI, name, field, value, amounts[name])
+                    yield _Found(Dialect.HAMI, name, field, value, words=amounts[name])
                 elif name in counts and not is_nothing(value):
-                    yield _Found(Dialect.PLAIN, name, field, value, counts[name])
+                    yield _Found(Dialect.PLAIN, name, field, value, words=counts[name])
 
 
 @cache
@@ -183,7 +183,7 @@ def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, r
         there = [word for word in resources if word.words == words]
         amounts = [word for word in there if word.dialect is Dialect.HAMI]
         notes = (
-            _Found(Dialect.HAMI, key, f"{_ANNOTATIONS}.{key}", annotations[key], words)
+            _Found(Dialect.HAMI, key, f"{_ANNOTATIONS}.{key}", annotations[key], words=words)
             for key in words.annotations()
             if key in annotations and (there or requested)
         )

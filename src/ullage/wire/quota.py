@@ -104,4 +104,4 @@ def _quantity(section: Mapping[str, object], name: str, path: str, units: int = 
 
 
 def _percent(section: Mapping[str, object], path: str) -> int:
-    return _quantity(section, "compute", path, PPM // WHOLE_PERCENT, PPM)
+    return _quantity(section, "compute", path, PPM // WHOLE_PERCENT, maximum=PPM)

@@ -125,7 +125,7 @@ class _Loop:
 
     def _enter(self, frame: frames.Enter) -> None:
         gang = Gang(frame.gang.id, frame.gang.rank, frame.gang.size) if frame.gang else None
-        context = Context(self._executor, frame.session, None, frame.common_data, gang, frame.logs)
+        context = Context(self._executor, frame.session, None, frame.common_data, gang=gang, logs=frame.logs)
         enter_session(context)
         answer = frames.Entered(0)
         try:
@@ -189,7 +189,9 @@ class _Loop:
         ended_at = time.time()
         if output is not None and (wrong := _unsendable(output)):
             output, code, message = None, code or 1, wrong
-        return frames.Outcome(task.id, job.claim, code, output, message, started_at, ended_at)
+        return frames.Outcome(
+            task.id, job.claim, code, output, message=message, started_at=started_at, ended_at=ended_at
+        )
 
 
 def _take(batch: Batch) -> Job | None:

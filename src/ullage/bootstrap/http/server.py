@@ -92,7 +92,9 @@ class BoundedServer(uvicorn.Server):
         """Do the TLS handshake if there is one, and pass the connection to its protocol."""
 
         def protocol() -> BoundedConnection:
-            return BoundedConnection(self.config, self.server_state, self.lifespan.state, connections, arriving)
+            return BoundedConnection(
+                self.config, self.server_state, self.lifespan.state, connections, arriving=arriving
+            )
 
         loop = asyncio.get_running_loop()
         if arriving.socket.family != socket.AF_UNIX:

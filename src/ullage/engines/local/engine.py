@@ -153,7 +153,7 @@ class LocalEngine:
         out, err = self._home.logs(order.executor)
         self._ended_logs.take(out.stem)
         secret = secrets.token_hex(32)
-        executor = LocalExecutor(order, secret, err, self._report, self._look_after)
+        executor = LocalExecutor(order, secret, err, self._report, on_silent=self._look_after)
         try:
             environment = worker_environment(
                 order, self._home, os.environ, self._sharing, server_id=self._server_id, secret=secret

@@ -130,9 +130,9 @@ class LocalExecutor:
             outcome.claim,
             outcome.code,
             outcome.output,
-            message,
-            outcome.started_at,
-            outcome.ended_at,
+            message=message,
+            started_at=outcome.started_at,
+            ended_at=outcome.ended_at,
         )
 
     # --- the service's side ---------------------------------------------------------------------
@@ -159,7 +159,7 @@ class LocalExecutor:
             if batch and held + size > RUN_BYTES:
                 self._send(frames.Run(batch))
                 batch, held = [], 0
-            batch.append(frames.HandOut(order.task, order.claim, order.input, order.shared_id, order.shared))
+            batch.append(frames.HandOut(order.task, order.claim, order.input, order.shared_id, shared=order.shared))
             held += size
         if batch:
             self._send(frames.Run(batch))
@@ -176,7 +176,7 @@ class LocalExecutor:
 
     def _fail(self, order: TaskOrder, message: str) -> None:
         now = time.time()
-        outcome = TaskOutcome(order.task, order.claim, 1, None, message, now, now)
+        outcome = TaskOutcome(order.task, order.claim, 1, None, message=message, started_at=now, ended_at=now)
         self._later(Completed(self.name, (outcome,)))
 
     def _later(self, event: EngineEvent) -> None:

@@ -145,7 +145,7 @@ def _result(raw: Document, path: str) -> DeviceResult:
         DeviceId(driver, text(raw.get("pool")), text(raw.get("device"))),
         raw.get("adminAccess") is True,
         text(raw.get("shareID")),
-        {
+        consumed={
             name if "/" in name else f"{driver}/{name}": _milli(amount, f"{path}.consumedCapacity.{name}")
             for name, amount in consumed.items()
         },
@@ -182,9 +182,9 @@ def _wanted(name: str, raw: Document, path: str) -> Wanted:
         text(raw.get("deviceClassName")),
         _selectors(raw, path),
         None if mode == "All" else whole(raw.get("count"), f"{path}.count", MAX_INT32) or 1,
-        raw.get("adminAccess") is True,
-        tolerations_of(raw),
-        {str(key): _milli(amount, f"{path}.capacity.requests.{key}") for key, amount in capacity.items()},
+        admin=raw.get("adminAccess") is True,
+        tolerations=tolerations_of(raw),
+        capacity={str(key): _milli(amount, f"{path}.capacity.requests.{key}") for key, amount in capacity.items()},
     )
 
 

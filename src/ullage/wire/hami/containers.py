@@ -50,7 +50,9 @@ def _ask(stage: AlignmentStage, path: str, container: Document, words: Words) ->
     ppm = 0 if mib else (percentage or WHOLE) * PPM // WHOLE
     if cores is None:
         cores = words.default_cores or (WHOLE if ppm == PPM else 0)
-    return ContainerAsk(name, stage, count, mib * MIB, ppm, min(cores, WHOLE), priority, counted)
+    return ContainerAsk(
+        name, stage, count, mib * MIB, vram_ppm=ppm, cores=min(cores, WHOLE), task_priority=priority, counted=counted
+    )
 
 
 class _Amounts:

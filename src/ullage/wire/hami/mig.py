@@ -54,7 +54,7 @@ def reservations_of(asks: Sequence[ContainerAsk], allocation: Allocation) -> tup
             slot = slots.get(gpu)
             if slot is not None and slot.start is not None and slot.end is not None:
                 place = MigPlace(slot.start, slot.end - slot.start)
-                found.append(Reservation(container, device, gpu, slot.template, place))
+                found.append(Reservation(container, device, gpu, slot.template, placement=place))
     return tuple(found)
 
 

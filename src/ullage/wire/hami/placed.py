@@ -54,7 +54,9 @@ def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf
     requirement = _requirement(asked, len(held), part)
     charges = tuple(charge_of(replace(requirement, gpu_count=1, part=each), uuid) for uuid, each in held.items())
     claim = _claim(keys, asked)
-    return Allocation(claim.pod_uid, node, requirement, tuple(held), AllocationState.BOUND, charges, claim)
+    return Allocation(
+        claim.pod_uid, node, requirement, tuple(held), state=AllocationState.BOUND, charges=charges, claim=claim
+    )
 
 
 def _without_cards(pod: Document, node: str, asked: PodRequest | None) -> Allocation:

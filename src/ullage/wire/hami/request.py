@@ -81,7 +81,7 @@ def read_hami(
     )
     spec = mapping(pod.get("spec"), "spec")
     asked = AskedCards(count, part, cards, None, guaranteed=True)
-    claim, warnings = claim_of(keys, spec, asked, defaults, replicas, now)
+    claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
     if isolation is Isolation.SHARED and part != WHOLE_CARD:  # all cores or a policy: the cards are taken whole
         claim = replace(claim, limit=part, counts_as_written=True)
     cpu_milli = pod_amount(spec, "cpu", MILLI)
@@ -92,7 +92,7 @@ def read_hami(
         part=None if isolation is Isolation.SHARED and part == WHOLE_CARD else part,
         cards=cards,
         nodes=node_affinity(spec),
-        alignment=_alignment(pod, keys, own, _Cards(asks, words, count, cpu_milli, policies)),
+        alignment=_alignment(pod, keys, own, _Cards(asks, words, count, cpu_milli, policies=policies)),
     )
     return PodRequest(
         uid=claim.pod_uid,

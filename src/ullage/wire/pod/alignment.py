@@ -95,12 +95,12 @@ def _pairs(value: str, key: str) -> tuple[Pair, ...]:
 def _containers(pod: Document) -> Iterator[ContainerNeeds]:
     alone = has_own_cpus(pod)
     for stage, path, container in containers_of(mapping(pod.get("spec"), "spec")):
-        cpu_milli = container_amount(container, path, "cpu", MILLI, ("requests", "limits")) if alone else 0
+        cpu_milli = container_amount(container, path, "cpu", MILLI, kinds=("requests", "limits")) if alone else 0
         yield ContainerNeeds(
             name=text(container.get("name")),
             stage=stage,
             cpus=cpu_milli // MILLI if cpu_milli % MILLI == 0 else 0,
-            memory_bytes=container_amount(container, path, "memory", 1, ("requests", "limits")) if alone else 0,
+            memory_bytes=container_amount(container, path, "memory", 1, kinds=("requests", "limits")) if alone else 0,
             devices=tuple(sorted(_devices(container, path).items())),
             hugepages=tuple(sorted(_hugepages(container, path).items())) if alone else (),
         )
@@ -112,7 +112,7 @@ def _devices(container: Document, path: str) -> dict[str, int]:
     for name in limited_resources(container, path):
         if "/" in name and "kubernetes.io/" not in name:
             resource = as_resource(name)
-            found[resource] = found.get(resource, 0) + container_amount(container, path, name, 1, ("limits",))
+            found[resource] = found.get(resource, 0) + container_amount(container, path, name, 1, kinds=("limits",))
     return {resource: count for resource, count in found.items() if count}
 
 
@@ -122,7 +122,7 @@ def _hugepages(container: Document, path: str) -> dict[int, int]:
     for name in limited_resources(container, path):
         if name.startswith(HUGEPAGES):
             size = parse_quantity(name.removeprefix(HUGEPAGES), f"{path}.resources.limits.{name}")
-            found[size] = found.get(size, 0) + container_amount(container, path, name, 1, ("limits",))
+            found[size] = found.get(size, 0) + container_amount(container, path, name, 1, kinds=("limits",))
     return {size: amount for size, amount in found.items() if amount}
 
 

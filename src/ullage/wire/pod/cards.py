@@ -62,7 +62,9 @@ def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> AskedCa
         template=template,
     )
     whole = isolation is Isolation.SHARED and (full or part == Part())
-    return AskedCards(count, None if whole else part, cards, most, guaranteed, _fractions_of_bytes(keys))
+    return AskedCards(
+        count, None if whole else part, cards, most, guaranteed=guaranteed, warnings=_fractions_of_bytes(keys)
+    )
 
 
 # --- amounts ---

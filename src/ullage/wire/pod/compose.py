@@ -39,7 +39,7 @@ def compose_request(
     keys = Keys(pod, domain)
     spec = mapping(pod.get("spec"), "spec")
     asked = asked_of_cards(keys, spec, defaults)
-    claim, warnings = claim_of(keys, spec, asked, defaults, replicas, now)
+    claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
     cpu_milli = pod_amount(spec, "cpu", MILLI)
     split = container_gpu_counts(keys, asked.count)
     requirement = ResourceRequirement(

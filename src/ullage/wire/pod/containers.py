@@ -110,7 +110,7 @@ def containers_amount(spec: Document, resource: str, units: int, *kinds: str) ->
     """Return the peak request of the containers; the first of `kinds` that names the resource counts."""
     staying = peak = 0
     for stage, path, container in containers_of(spec):
-        amount = container_amount(container, path, resource, units, kinds)
+        amount = container_amount(container, path, resource, units, kinds=kinds)
         if stage is AlignmentStage.INIT:
             peak = max(peak, staying + amount)
         else:

@@ -34,7 +34,7 @@ def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> 
     if group is None:
         raise keys.conflict("gang-enabled", "workload", "name the workload in that label")
     domain, within = keys.text("gang-domain") or None, keys.text("gang-within") or None
-    return GangClaim(group, required, desired, _timeout(keys), domain, within=within)
+    return GangClaim(group, required, desired, _timeout(keys), domain=domain, within=within)
 
 
 def gang_annotations(request: PodRequest) -> dict[str, str]:

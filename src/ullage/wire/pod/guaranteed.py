@@ -22,8 +22,8 @@ def has_own_cpus(pod: Document) -> bool:
     if qos:
         return bool(qos == "Guaranteed")
     return all(
-        0 < limit == container_amount(container, path, resource, units, ("requests", "limits"))
+        0 < limit == container_amount(container, path, resource, units, kinds=("requests", "limits"))
         for _, path, container in containers_of(spec)
         for resource, units in (("cpu", MILLI), ("memory", 1))
-        for limit in [container_amount(container, path, resource, units, ("limits",))]
+        for limit in [container_amount(container, path, resource, units, kinds=("limits",))]
     )

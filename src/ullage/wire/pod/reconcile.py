@@ -124,7 +124,7 @@ def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
     asked, charges = ResourceRequirement(gpu_count=len(gpus)), _recorded(keys, len(gpus))
     if charges:
         asked = _as_granted(asked, len(gpus), charges)
-    return Allocation(uid, node, asked, gpus, AllocationState.BOUND, charges, _whose(keys, pod))
+    return Allocation(uid, node, asked, gpus, state=AllocationState.BOUND, charges=charges, claim=_whose(keys, pod))
 
 
 def _whose(keys: Keys, pod: Document) -> Claim:

@@ -81,7 +81,7 @@ class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         """
         slot = None if self.template is None else Slot(self.template, self.start, self.end, self.group)
         basis = None if self.basis is None else self.basis.basis
-        return Charge(self.compute, self.vram, self.isolation, slot, basis)
+        return Charge(self.compute, self.vram, self.isolation, slot, basis=basis)
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

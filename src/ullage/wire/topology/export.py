@@ -48,7 +48,7 @@ def record_of(
     if found.cpus:
         taken = settings.reserved_cpus.union(*(one.cpus for pod in held.pods for one in pod.containers))
         stock[CPU] = Stock(len(found.cpus), tuple(sorted({cpu.id for cpu in found.cpus} - taken)))
-    return NodeRecord(node.name, topology, node.gpus, card_resource, stock, settings.reserved, use)
+    return NodeRecord(node.name, topology, node.gpus, card_resource, stock=stock, reserved=settings.reserved, use=use)
 
 
 def _zone(zone: Zone, settings: KubeletSettings) -> Zone:

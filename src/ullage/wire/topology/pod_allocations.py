@@ -34,7 +34,9 @@ def read_use(listed: object, card_name: str, supplement: Supplement, dropped: Dr
     for path, entry in dropped.rows(listed, "spec.podAllocations"):
         uid, namespace, name = (text(entry.get(key)) for key in ("uid", "namespace", "name"))
         containers = tuple(
-            _holding(here, raw, ids.get((uid, namespace, name, text(raw.get("name"))), _NO_IDS), card_name, dropped)
+            _holding(
+                here, raw, ids.get((uid, namespace, name, text(raw.get("name"))), _NO_IDS), card_name, dropped=dropped
+            )
             for here, raw in dropped.rows(entry.get("containerAllocations"), f"{path}.containerAllocations")
         )
         pods.append(PodHolding(namespace, name, uid, containers))

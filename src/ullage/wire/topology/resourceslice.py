@@ -86,7 +86,7 @@ def _pool(driver: str, name: str, slices: Sequence[_Slice], older_names: Sequenc
             path = f"{slice_name}.spec.sharedCounters"
             for here, raw in mappings(newest[slice_name].spec.get("sharedCounters"), path):
                 counters[text(raw.get("name"))] = _counters(raw.get("counters"), here)
-        devices = _devices(driver, name, newest, older_names, dropped)
+        devices = _devices(driver, name, newest, older_names, dropped=dropped)
     except InvalidRequest as error:
         dropped.warn(f"pool {driver}/{name}: {error.message}; its devices are left out")
         return Pool(driver, name, complete=False)
@@ -126,7 +126,7 @@ def _devices(
                 raise invalid(f"{path}.name", name, "it is there twice")
             with dropped.entry():
                 reach = raw if spec.get("perDeviceNodeSelection") else spec
-                devices[name] = _device(SliceDevice(driver, pool, name), raw, path, reach, older_names)
+                devices[name] = _device(SliceDevice(driver, pool, name), raw, path, reach, older_names=older_names)
     return [devices[name] for name in sorted(devices)]
 
 
@@ -188,7 +188,7 @@ def _policy(value: object, path: str) -> RequestPolicy:
         tuple(_milli(each, f"{path}.requestPolicy.validValues") for each in values),
         least if least is not None or not within else 0,
         most,
-        step,
+        step=step,
     )
 
 
