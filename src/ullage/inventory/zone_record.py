@@ -117,7 +117,7 @@ def _hugepages(directory: Path) -> Mapping[int, Room]:
         match = _PAGES.fullmatch(name)
         count = read_number(directory / name / "nr_hugepages")
         if match and count is not None and count > 0:
-            size = int(match[1]) * _KIB
+            size = int(match.group(1)) * _KIB
             pages[size] = Room(size * count, size * count)
     return pages
 

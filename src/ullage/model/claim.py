@@ -103,7 +103,8 @@ class Claim:
         """Return its compute and vram on a card for quotas on limits."""
         if self.counts_as_written and self.limit is not None:
             return limit
-        return max(charged[0], limit[0]), max(charged[1], limit[1])
+        (compute, vram), (compute_limit, vram_limit) = charged, limit
+        return max(compute, compute_limit), max(vram, vram_limit)
 
     def shielded(self, until: float) -> Claim:
         """Return the claim protected from preemption until then at least (seconds since the epoch)."""

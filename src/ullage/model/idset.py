@@ -56,7 +56,8 @@ def _range(part: str, text: str, field: str, most: int) -> tuple[int, int]:
     match = _RANGE.fullmatch(part)
     if match is None:
         raise invalid(field, text, _FIX)
-    first, last = int(match[1]), int(match[2] or match[1])
+    lowest, highest = match.groups()
+    first, last = int(lowest), int(highest or lowest)
     if first > last:
         raise invalid(field, text, f"a range runs from its lower to its higher id; {part.strip()} does not")
     if last > most:

@@ -73,8 +73,9 @@ class CardEntry(_Entry, frozen=True, kw_only=True):
     @classmethod
     def of(cls, gpu: Gpu, node: str, *, bound: tuple[int, int], assumed: tuple[int, int]) -> CardEntry:
         """Return a card of which (compute, vram) is bound and assumed; a deficit is shown as 0."""
-        left = max(0, gpu.compute - bound[0]), max(0, gpu.vram - bound[1])
-        effective = max(0, left[0] - assumed[0]), max(0, left[1] - assumed[1])
+        (compute, vram), (assumed_compute, assumed_vram) = bound, assumed
+        left = max(0, gpu.compute - compute), max(0, gpu.vram - vram)
+        effective = max(0, left[0] - assumed_compute), max(0, left[1] - assumed_vram)
         known = gpu.compute_gflops is not None or gpu.vram_bytes is not None
         return cls(
             name=gpu.uuid,

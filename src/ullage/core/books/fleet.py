@@ -641,8 +641,10 @@ def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
 
 def counted(gpu: Gpu | None, amounts: tuple[int, int]) -> tuple[int, int]:
     """Return what quotas count of these amounts on a card: GFLOPS and bytes where it reports them, else nothing."""
-    compute = amounts[0] if gpu is None or gpu.compute_gflops is not None else 0
-    return compute, amounts[1] if gpu is None or gpu.vram_bytes is not None else 0
+    compute, vram = amounts
+    if gpu is None:
+        return compute, vram
+    return compute if gpu.compute_gflops is not None else 0, vram if gpu.vram_bytes is not None else 0
 
 
 def _as_numbers(rows: at.Rows) -> memoryview:

@@ -263,7 +263,7 @@ class Reclaim:
     def _willing(self, lines: Iterable[VictimLine], now: float) -> list[Willing]:
         """Return all possible victims of a claim, in order. How many a session may lose is not checked."""
         found = [(line, victim) for line in lines for victim in line.victims if victim.protected_until <= now]
-        found.sort(key=lambda pair: (pair[1].busy, -1 if pair[0].demand is None else pair[0].demand.priority))
+        found.sort(key=_least_loss)
         alone = (_alone(executor) for executor in self._lingering if executor.id not in self._gone)
         return [*((None, victim) for victim in alone), *found]
 
@@ -427,6 +427,12 @@ class Reclaim:
 def _lingers(executor: ExecutorView) -> bool:
     """Return whether an executor leaves its session without a winner, so that it need not hurry yet."""
     return executor.phase is ExecutorPhase.LEAVING and executor.eviction is None
+
+
+def _least_loss(willing: tuple[VictimLine, ExecutorVictim]) -> tuple[bool, int]:
+    """Sort key: idle victims first, then those of the lowest priority; those without a demand before all."""
+    line, victim = willing
+    return victim.busy, -1 if line.demand is None else line.demand.priority
 
 
 def _alone(executor: ExecutorView) -> ExecutorVictim:

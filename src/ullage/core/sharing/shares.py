@@ -378,7 +378,8 @@ def _parents_first(queues: Iterable[Queue]) -> list[Queue]:
 
 
 def _plus(a: Vector, b: Vector) -> Vector:
-    return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
+    (cpu, memory, gpu), (more_cpu, more_memory, more_gpu) = a, b
+    return cpu + more_cpu, memory + more_memory, gpu + more_gpu
 
 
 def dominant_share(usage: CardHolding | Resources, total: Resources) -> float:

@@ -94,11 +94,11 @@ def typical_workload(tasks: Iterable[ResourceRequirement]) -> Workload:
     counts = Counter(map(class_of, tasks))
     kept: list[tuple[TaskClass, int]] = []
     covered, enough = 0, COVERED * counts.total()
-    for pair in _most_popular_first(counts):
+    for task, count in _most_popular_first(counts):
         if covered >= enough:
             break
-        covered += pair[1]
-        kept.append(pair)
+        covered += count
+        kept.append((task, count))
     return Workload.counted(kept)
 
 

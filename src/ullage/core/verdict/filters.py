@@ -229,8 +229,9 @@ def _room(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | No
     for code, need, had in zip(_AMOUNTS, needs, has, strict=True):
         if need > had:
             return _no(code, fleet, card, Cure.CAPACITY, need, max(0, had))
-    if has[0] <= 0 or fleet.card_modes.item(card) & WHOLE:  # who asks for no compute needs some too
-        return _no(Code.GPU_COMPUTE, fleet, card, Cure.CAPACITY, needs[0], 0)
+    (compute_asked, _), (compute_free, _) = needs, has
+    if compute_free <= 0 or fleet.card_modes.item(card) & WHOLE:  # who asks for no compute needs some too
+        return _no(Code.GPU_COMPUTE, fleet, card, Cure.CAPACITY, compute_asked, 0)
     return None
 
 

@@ -214,7 +214,7 @@ _PIECES = {CARD: "cards", CPU: "CPUs", MEMORY: "of memory"}
 
 def first_text(rejections: Sequence[Rejection]) -> str:
     """Return the first answer; where cards or nodes are named, with what there is instead on all of them."""
-    first = rejections[0]
+    first, *_ = rejections
     return f"{MEANINGS[first.code]}: {mismatch_text(rejections)}" if first.wanted else reject_text(first)
 
 

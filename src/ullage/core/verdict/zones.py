@@ -125,7 +125,8 @@ class _Refused(NamedTuple):
 
 def _order(amount: tuple[int, int]) -> tuple[bool, int]:
     """Sort key: cards first, then CPUs, memory and other devices."""
-    return amount[0] != at.CARDS, amount[0]
+    code, _ = amount
+    return code != at.CARDS, code
 
 
 def _rooms(

@@ -122,7 +122,7 @@ def worker_command(order: LaunchOrder, environment: Mapping[str, str]) -> list[s
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
     """`text` with `$NAME` and `${NAME}` replaced; a name that is not set stays as it is written."""
-    return _VARIABLE.sub(lambda match: environment.get(match[1] or match[2], match[0]), text)
+    return _VARIABLE.sub(lambda match: environment.get(match.group(1) or match.group(2), match.group()), text)
 
 
 def _foreign(order: LaunchOrder) -> bool:

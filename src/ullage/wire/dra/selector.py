@@ -197,7 +197,8 @@ def _quantity(said: str) -> Fraction:
     found = _NUMBER.fullmatch(said)
     if found is None:
         raise ValueError(f"{said!r} is no quantity")
-    number, suffix = Fraction(found[1]), found[2] or ""
+    digits, unit = found.groups()
+    number, suffix = Fraction(digits), unit or ""
     power = _POWERS[suffix] if suffix in _POWERS else 0 if suffix in _BINARY else int(suffix[1:])
     scale: int = 1024 ** _BINARY[suffix] if suffix in _BINARY else 10 ** abs(power)
     return number * scale if power >= 0 else number / scale
@@ -243,12 +244,13 @@ def _order(value: object) -> tuple[int, int, int, bool, tuple[tuple[bool, int, s
     found = _SEMVER.fullmatch(value[_VERSION]) if isinstance(value, Mapping) and _VERSION in value else None
     if found is None:
         raise TypeError("no version")
+    major, minor, patch, release = found.group(1, 2, 3, 4)
     before = tuple(
         (not part.isdecimal(), int(part) if part.isdecimal() else 0, part)
-        for part in (found[4] or "").split(".")
+        for part in (release or "").split(".")
         if part
     )
-    return int(found[1]), int(found[2]), int(found[3]), not before, before
+    return int(major), int(minor), int(patch), not before, before
 
 
 def _compare(one: object, other: object) -> int:

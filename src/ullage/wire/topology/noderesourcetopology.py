@@ -84,7 +84,7 @@ def _zone_rows(document: Document, dropped: Dropped) -> dict[int, tuple[str, Doc
         if match is None:
             dropped.warn(invalid(f"{path}.name", entry.get("name"), "a name such as node-0 is needed").message)
             continue
-        id_ = int(match[1])
+        id_ = int(match.group(1))
         if id_ in rows or id_ >= MAX_ZONES:
             fix = f"each zone is there once, with an id from 0 to {MAX_ZONES - 1}"
             message = invalid(f"{path}.name", entry["name"], fix).message
@@ -177,5 +177,6 @@ def _by_name(listed: object, dropped: Dropped) -> tuple[str | None, str | None]:
         dropped.warn(invalid(path, listed, f"a list with one of {', '.join(_POLICIES)} is needed").message)
         return None, None
     if len(names) > 1:
-        dropped.warn(f"{path}: {match[0]} counts, and the other {len(names) - 1} do not")
-    return _POLICIES[match[1]], match[2] and match[2].lower()
+        dropped.warn(f"{path}: {match.group()} counts, and the other {len(names) - 1} do not")
+    policy, scope = match.groups()
+    return _POLICIES[policy], scope and scope.lower()
