@@ -10,7 +10,8 @@ import pytest
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.departed import Freed
-from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import Usage
 from ullage.core.placing.adjust import Adjustment, AmountsChange, ScalingRefusal
 from ullage.core.placing.candidates import find, refusals_on
 from ullage.core.placing.decision import Candidates, Choice, Refusal

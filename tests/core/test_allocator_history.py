@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.departed import Freed
-from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import Usage
 from ullage.core.placing.adjust import Adjustment, AmountsChange
 from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.rules import Rules

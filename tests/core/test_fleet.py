@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.lab import a_node
 
-from ullage.core.books.fleet import Fleet, OtherUsage
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import OtherUsage
 from ullage.core.kernel import columns as at
 from ullage.core.verdict.filters import CARD
 from ullage.model.allocation import Allocation, AllocationState

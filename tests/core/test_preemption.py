@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, crowd, frozen
 
 from ullage.core.allocator import FleetAllocator
-from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import Usage
 from ullage.core.evicting.preemption import (
     Attempt,
     Budgets,

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import Usage
 from ullage.core.placing.candidates import find
 from ullage.core.placing.offers import offers
 from ullage.core.placing.rules import Rules

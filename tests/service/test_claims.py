@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.books.fleet import OtherUsage
+from ullage.core.books.usage import OtherUsage
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.device_search import DevicePick
 from ullage.core.verdict.quota import Quotas

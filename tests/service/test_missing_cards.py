@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.service.test_restart import Machine
 
-from ullage.core.books.fleet import Usage
+from ullage.core.books.usage import Usage
 from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request

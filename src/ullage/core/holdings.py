@@ -13,7 +13,7 @@ from dataclasses import replace
 from ullage.core.books.bind_handlers import BindHandlers, Handler
 from ullage.core.books.capacity import CardRoom, room_of
 from ullage.core.books.departed import Departed, Freed
-from ullage.core.books.fleet import Fleet, OtherUsage
+from ullage.core.books.fleet import Fleet
 from ullage.core.books.following import (
     as_they_are,
     contradiction,
@@ -26,6 +26,7 @@ from ullage.core.books.following import (
 from ullage.core.books.inventory_check import check_inventory
 from ullage.core.books.observation import Observation, foreign_id, is_unconfirmed, observe
 from ullage.core.books.places import check_places
+from ullage.core.books.usage import OtherUsage
 from ullage.core.learning.learned import Learning
 from ullage.core.placing.nomination import NO_NOMINATIONS, Promised
 from ullage.model.allocation import Allocation, AllocationState

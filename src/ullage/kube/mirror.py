@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ullage.core.books.fleet import OtherUsage
+from ullage.core.books.usage import OtherUsage
 from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ullage.core.books.fleet import Usage
+from ullage.core.books.usage import Usage
 from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.objects import ResourceQuota
 from ullage.kube.context import OnError

@@ -9,7 +9,8 @@ from math import ceil
 
 import msgspec
 
-from ullage.core.books.fleet import CardHolding, Fleet
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import CardHolding
 from ullage.core.explaining.explain import Reasons, reject
 from ullage.core.explaining.summary import summary
 from ullage.core.explaining.zone_warning import weaker_predictions

@@ -6,7 +6,7 @@ import re
 
 from starlette.requests import Request as HttpRequest
 
-from ullage.core.books.fleet import Usage
+from ullage.core.books.usage import Usage
 from ullage.core.verdict.quota import QuotaStatus
 from ullage.core.verdict.sentences import condition_text
 from ullage.model.error import InvalidRequest, invalid

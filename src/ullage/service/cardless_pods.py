@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import add, sub
 
-from ullage.core.books.fleet import OtherUsage
+from ullage.core.books.usage import OtherUsage
 from ullage.service.cluster import Cluster
 
 

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.allocator import FleetAllocator
-from ullage.core.books.fleet import Fleet, OtherUsage
+from ullage.core.books.fleet import Fleet
 from ullage.core.books.observation import Observation, foreign_id
+from ullage.core.books.usage import OtherUsage
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets
 from ullage.core.explaining.nowhere import nowhere

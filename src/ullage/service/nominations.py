@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ullage.core.admitting.wake import Pending, woken_by_node, woken_by_quota
-from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import Usage
 from ullage.core.evicting.preemption import choice_after
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.feasibility import what_decides

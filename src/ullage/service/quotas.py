@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ullage.core.books.fleet import Usage
+from ullage.core.books.usage import Usage
 from ullage.core.verdict.quota import Quotas, QuotaStatus
 from ullage.core.verdict.sentences import condition_text
 from ullage.model.allocation import AllocationState

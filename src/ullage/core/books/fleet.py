@@ -17,8 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
 from math import ceil
-from operator import add, attrgetter, sub
-from typing import NamedTuple
+from operator import attrgetter, sub
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from ullage.core.books.inventory_check import check_inventory
 from ullage.core.books.labels import Labels
 from ullage.core.books.modes import mode_of, modes_of
 from ullage.core.books.places import share_a_place
+from ullage.core.books.usage import CardHolding, OtherUsage, Usage, usage_of
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.charge import LARGEST_SIZE, TAKEN_COLUMNS, follow_all
 from ullage.core.kernel.charge import charge as charge_columns
@@ -52,49 +52,6 @@ _MOST_OTHER_USAGE = 2**60
 
 _KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "zones")))
 """The facts of a card that decide what it may take."""
-
-
-class Usage(NamedTuple):
-    """What the requests of one namespace hold: GFLOPS and bytes asked, and at most used; workers; millionths of cards.
-
-    The last is the compute of cards of any kind, also of those whose GFLOPS are not known.
-    """
-
-    compute_request: int = 0
-    vram_request: int = 0
-    compute_limit: int = 0
-    vram_limit: int = 0
-    workers: int = 0
-    cores_ppm: int = 0
-
-    def plus(self, other: Usage, sign: int = 1) -> Usage:
-        """Return the sum (or the difference, with `sign` -1)."""
-        return Usage(*(map(add, self, other) if sign > 0 else map(sub, self, other)))
-
-
-class OtherUsage(NamedTuple):
-    """Usage of a node by workloads outside the ledger. They hold no cards and are never evicted.
-
-    `slots` is by how many the allocations that the node may have are fewer.
-    """
-
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    slots: int = 0
-
-
-class CardHolding(NamedTuple):
-    """Cpu, memory and thousandths of cards, exactly."""
-
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    gpu_milli: Fraction = Fraction(0)
-
-    def plus(self, other: CardHolding) -> CardHolding:
-        """Return the sum."""
-        return CardHolding(
-            self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes, self.gpu_milli + other.gpu_milli
-        )
 
 
 class Fleet:
@@ -309,7 +266,7 @@ class Fleet:
         A dimension in which a card's capacity is not known counts nothing. A card that is missing counts as
         what it was when it was last known.
         """
-        return _usage(allocation, self.last_known(allocation))
+        return usage_of(allocation, self.last_known(allocation))
 
     def last_known(self, allocation: Allocation) -> tuple[Gpu | None, ...]:
         """Return its cards in order, those that are missing as it remembers them; None for one that nobody knows."""
@@ -463,7 +420,7 @@ class Fleet:
         claim = allocation.claim
         if claim is None:
             return
-        usage, before = _usage(allocation, gpus), self.usage.get(claim.namespace)
+        usage, before = usage_of(allocation, gpus), self.usage.get(claim.namespace)
         if before is not None:
             usage = before.plus(usage, sign)
         if usage.workers:
@@ -608,43 +565,6 @@ def _is_full(gpu: Gpu, charge: Charge, users: int) -> bool:
     """Return whether so many users are all that may have parts of a card."""
     parts = charge.isolation is not Isolation.PARTITIONED
     return parts and gpu.max_users is not None and users >= gpu.max_users
-
-
-def share_of(compute: int, total: int) -> int:
-    """Return what compute is of a card that has so much, in millionths of it, rounded up; no more than all of it."""
-    return min(PPM, -(-compute * PPM // max(1, total)))
-
-
-def _usage(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
-    """Return what an allocation on these cards counts; see `Fleet.usage_of`."""
-    claim, charges = allocation.claim, allocation.charges
-    limit = claim.limit if claim is not None else None
-    compute = vram = compute_limit = vram_limit = cores = 0
-    for position, gpu in enumerate(gpus):
-        needs = (0, 0)
-        if charges:
-            charge = charges[position]
-            needs = counted(gpu, (charge.compute, charge.vram))
-            cores += share_of(charge.compute, PPM if gpu is None else gpu.compute)
-        elif gpu is not None:
-            needs = gpu.compute_gflops or 0, gpu.vram_bytes or 0
-        cores += 0 if charges else PPM
-        compute, vram = compute + needs[0], vram + needs[1]
-        if claim is not None and limit is not None:
-            total = (0, 0) if gpu is None else (gpu.compute, gpu.vram)
-            most = claim.most(needs, counted(gpu, limit.on(*total)))
-            compute_limit, vram_limit = compute_limit + most[0], vram_limit + most[1]
-    if limit is None:
-        compute_limit, vram_limit = compute, vram
-    return Usage(compute, vram, compute_limit, vram_limit, 1, cores)
-
-
-def counted(gpu: Gpu | None, amounts: tuple[int, int]) -> tuple[int, int]:
-    """Return what quotas count of these amounts on a card: GFLOPS and bytes where it reports them, else nothing."""
-    compute, vram = amounts
-    if gpu is None:
-        return compute, vram
-    return compute if gpu.compute_gflops is not None else 0, vram if gpu.vram_bytes is not None else 0
 
 
 def _as_numbers(rows: at.Rows) -> memoryview:

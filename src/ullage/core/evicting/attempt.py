@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import worth
 from ullage.core.books.trial import trial
+from ullage.core.books.usage import Usage
 from ullage.core.evicting.clearing import Clearing
 from ullage.core.evicting.victims import Budgets, Cost, Shield, claim_of, cost_of, lock_on, shield, victim_of
 from ullage.core.placing.candidates import find, same_on_all_cards

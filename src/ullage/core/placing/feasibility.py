@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from ullage.core.books.fleet import Column, Fleet, Usage
+from ullage.core.books.fleet import Column, Fleet
+from ullage.core.books.usage import Usage
 from ullage.core.kernel import columns as at
 from ullage.core.placing.nomination import Ahead
 from ullage.core.placing.placement import table_of

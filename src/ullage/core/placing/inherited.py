@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import Usage
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.part import Isolation
 

@@ -12,8 +12,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
-from ullage.core.books.fleet import Fleet, Usage
+from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
+from ullage.core.books.usage import Usage
 from ullage.core.placing.inherited import Spare, charge_beyond
 from ullage.core.placing.nomination import Ahead, Nominations, Promised
 from ullage.core.verdict.counted import amounts_on

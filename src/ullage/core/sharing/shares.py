@@ -22,7 +22,7 @@ from math import lcm
 
 import numpy as np
 
-from ullage.core.books.fleet import CardHolding
+from ullage.core.books.usage import CardHolding
 from ullage.core.kernel import queues as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.filling import ASKS_BEYOND, FILLING, GUARANTEED, SAME_SHAPE

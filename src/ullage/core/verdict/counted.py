@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ullage.core.books.fleet import Fleet, counted, share_of
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import counted, share_of
 from ullage.core.verdict.partition import fit
 from ullage.core.verdict.quota import Asked, asked_of
 from ullage.model.allocation import Charge

@@ -16,7 +16,7 @@ from functools import cached_property
 from operator import le
 from typing import NamedTuple, TypeVar
 
-from ullage.core.books.fleet import Usage
+from ullage.core.books.usage import Usage
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.part import Part
 from ullage.model.quantity import PPM, parse_decimal
