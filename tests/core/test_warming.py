@@ -37,6 +37,7 @@ def compiled_so_far() -> set[tuple[str, str, str]]:
 
 def left_to_compile() -> list[str]:
     """What the routes compile after warming, each with the first test that did."""
+    import_module("tests.conftest")  # the profile of properties: no example fails because the machine is busy
     modules = [import_module(f"tests.core.{name}") for name in (*ROUTES, *MEASURES)]
     for step in steps():
         step()
@@ -55,5 +56,5 @@ def test_no_decision_waits_for_the_compiler():
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         pytest.skip("nothing is compiled here")
     code = "from tests.core.test_warming import left_to_compile as left; print(*left(), sep='\\n', end='')"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not said, said
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr[-4000:]
