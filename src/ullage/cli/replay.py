@@ -83,16 +83,16 @@ def _asked(arguments: argparse.Namespace) -> Replay:
         raise InvalidRequest("--queues needs --tasks and --churn: it says whose turn it is")
     published = {"allocation": arguments.published, "fragmentation": arguments.published_frag}
     return Replay(
-        (
+        sources=(
             tuple(TraceSource(arguments.nodes, tasks, arguments.first, arguments.queues) for tasks in arguments.tasks)
             if journal is None
             else (TraceSource(None, _exported(journal, arguments.out)),)
         ),
-        tuple(dict.fromkeys(arguments.policy)),
-        parse_seeds(arguments.seeds),
-        tuple(map(Turn, dict.fromkeys(arguments.turn or ["fifo"]))) if churn else (),
-        arguments.against,
-        {field: path for field, path in published.items() if path is not None},
+        policies=tuple(dict.fromkeys(arguments.policy)),
+        seeds=parse_seeds(arguments.seeds),
+        turns=tuple(map(Turn, dict.fromkeys(arguments.turn or ["fifo"]))) if churn else (),
+        against=arguments.against,
+        published={field: path for field, path in published.items() if path is not None},
     )
 
 

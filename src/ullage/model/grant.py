@@ -39,9 +39,9 @@ class Grant:
         return cls(
             -(-compute * PPM // max(1, gpu.compute)),
             -(-vram * PPM // max(1, gpu.vram)),
-            None if gpu.compute_gflops is None else compute,
-            None if gpu.vram_bytes is None else vram,
-            isolation,
+            compute_gflops=None if gpu.compute_gflops is None else compute,
+            vram_bytes=None if gpu.vram_bytes is None else vram,
+            isolation=isolation,
         )
 
     @property

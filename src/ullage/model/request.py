@@ -214,7 +214,7 @@ class ResourceRequirement:
             cards = CardSelector.from_entries(entries, whole=part is None)
         alignment = _alignment(entries)
         cpu, memory, number = amounts.get("cpu", 0), amounts.get("mem", 0), 1 if fraction else count
-        return cls(cpu, memory, number, part, cards, alignment=alignment)
+        return cls(cpu, memory, number, part, cards=cards, alignment=alignment)
 
     @property
     def cpu(self) -> int:

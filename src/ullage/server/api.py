@@ -42,72 +42,108 @@ class ServerApi:
 
     def endpoints(self) -> list[Endpoint]:
         """Return all routes under /v1 that respond with a body."""
-        s, t = "/v1/sessions/{session}", "/v1/sessions/{session}/tasks"
+        return [*self._server_endpoints(), *self._session_endpoints(), *self._task_endpoints()]
+
+    def _server_endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint("GET", "/v1/server", self.server, "the server", api.ServerBody),
+            Endpoint("GET", "/v1/server", self.server, "the server", answer=api.ServerBody),
             Endpoint("POST", "/v1/shutdown", self.shut_down, "end the server and all it runs"),
-            Endpoint("GET", "/v1/overview", self.overview, "everything at once", api.Overview),
-            Endpoint("GET", "/v1/applications", self.applications, "applications", list[api.ApplicationBody]),
-            Endpoint("GET", "/v1/applications/{name}", self.application, "one application", api.ApplicationBody),
+            Endpoint("GET", "/v1/overview", self.overview, "everything at once", answer=api.Overview),
+            Endpoint("GET", "/v1/applications", self.applications, "applications", answer=list[api.ApplicationBody]),
+            Endpoint("GET", "/v1/applications/{name}", self.application, "one application", answer=api.ApplicationBody),
             Endpoint(
                 "PUT",
                 "/v1/applications/{name}",
                 self.put_application,
                 "register or replace an application",
-                api.ApplicationBody,
-                api.PutApplicationBody,
+                answer=api.ApplicationBody,
+                body=api.PutApplicationBody,
             ),
             Endpoint("DELETE", "/v1/applications/{name}", self.drop_application, "unregister an application"),
-            Endpoint("GET", "/v1/queues", self.queues, "the share tree", list[api.QueueBody]),
+            Endpoint("GET", "/v1/queues", self.queues, "the share tree", answer=list[api.QueueBody]),
             Endpoint(
-                "PUT", "/v1/queues/{name}", self.put_queue, "create or replace a queue", api.QueueBody, api.PutQueueBody
+                "PUT",
+                "/v1/queues/{name}",
+                self.put_queue,
+                "create or replace a queue",
+                answer=api.QueueBody,
+                body=api.PutQueueBody,
             ),
             Endpoint("DELETE", "/v1/queues/{name}", self.drop_queue, "remove a queue that nobody uses"),
-            Endpoint("GET", "/v1/nodes", self.nodes, "machines", list[api.NodeBody]),
-            Endpoint("GET", "/v1/nodes/{name}/topology", self.topology, "what is near what in a machine", TopologyBody),
-            Endpoint("POST", "/v1/nodes/{name}/cordon", self.cordon, "keep new work off a node", api.NodeBody),
-            Endpoint("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "let work back on a node", api.NodeBody),
-            Endpoint("GET", "/v1/gpus", self.gpus, "cards and who holds them", list[api.GpuBody]),
-            Endpoint("GET", "/v1/executors", self.executors, "worker processes", list[api.ExecutorBody]),
+            Endpoint("GET", "/v1/nodes", self.nodes, "machines", answer=list[api.NodeBody]),
+            Endpoint(
+                "GET", "/v1/nodes/{name}/topology", self.topology, "what is near what in a machine", answer=TopologyBody
+            ),
+            Endpoint("POST", "/v1/nodes/{name}/cordon", self.cordon, "keep new work off a node", answer=api.NodeBody),
+            Endpoint(
+                "POST", "/v1/nodes/{name}/uncordon", self.uncordon, "let work back on a node", answer=api.NodeBody
+            ),
+            Endpoint("GET", "/v1/gpus", self.gpus, "cards and who holds them", answer=list[api.GpuBody]),
+            Endpoint("GET", "/v1/executors", self.executors, "worker processes", answer=list[api.ExecutorBody]),
             Endpoint(
                 "GET",
                 "/v1/events",
                 self.list_events,
                 "what happened",
-                list[api.EventBody],
+                answer=list[api.EventBody],
                 query=("after", "limit", "session"),
             ),
+        ]
+
+    def _session_endpoints(self) -> list[Endpoint]:
+        s = "/v1/sessions/{session}"
+        return [
             Endpoint(
                 "GET",
                 "/v1/sessions",
                 self.sessions,
                 "sessions",
-                list[api.SessionBody],
+                answer=list[api.SessionBody],
                 query=("state", "owner"),
             ),
             Endpoint(
-                "POST", "/v1/sessions", self.create_session, "open a session", api.SessionBody, api.CreateSession, 201
+                "POST",
+                "/v1/sessions",
+                self.create_session,
+                "open a session",
+                answer=api.SessionBody,
+                body=api.CreateSession,
+                status=201,
             ),
-            Endpoint("GET", s, self.session, "one session", api.SessionBody),
-            Endpoint("PATCH", s, self.update_session, "change a session", api.SessionBody, api.UpdateSession),
+            Endpoint("GET", s, self.session, "one session", answer=api.SessionBody),
+            Endpoint(
+                "PATCH", s, self.update_session, "change a session", answer=api.SessionBody, body=api.UpdateSession
+            ),
             Endpoint("DELETE", s, self.delete_session, "forget a closed session"),
             Endpoint(
-                "POST", f"{s}/open", self.open_session, "get or open a session", api.SessionBody, api.CreateSession
+                "POST",
+                f"{s}/open",
+                self.open_session,
+                "get or open a session",
+                answer=api.SessionBody,
+                body=api.CreateSession,
             ),
-            Endpoint("POST", f"{s}/close", self.close_session, "close a session", api.SessionBody),
-            Endpoint("POST", f"{s}/cancel", self.cancel_session, "end all tasks and close", api.SessionBody),
-            Endpoint("POST", f"{s}/clear-failures", self.clear_failures, "forget bind failures", api.SessionBody),
-            Endpoint("GET", f"{s}/why", self.why, "why it has what it has", api.Explanation),
-            Endpoint("POST", t, self.submit, "submit tasks", api.Submitted, api.SubmitTasks, 201),
-            Endpoint("GET", t, self.tasks, "tasks", list[api.TaskBody], query=("after", "limit")),
-            Endpoint("GET", t + "/{task}", self.task, "one task", api.TaskBody),
-            Endpoint("POST", t + "/{task}/cancel", self.cancel_task, "end a task", api.TaskBody),
+            Endpoint("POST", f"{s}/close", self.close_session, "close a session", answer=api.SessionBody),
+            Endpoint("POST", f"{s}/cancel", self.cancel_session, "end all tasks and close", answer=api.SessionBody),
+            Endpoint(
+                "POST", f"{s}/clear-failures", self.clear_failures, "forget bind failures", answer=api.SessionBody
+            ),
+            Endpoint("GET", f"{s}/why", self.why, "why it has what it has", answer=api.Explanation),
+        ]
+
+    def _task_endpoints(self) -> list[Endpoint]:
+        s, t = "/v1/sessions/{session}", "/v1/sessions/{session}/tasks"
+        return [
+            Endpoint("POST", t, self.submit, "submit tasks", answer=api.Submitted, body=api.SubmitTasks, status=201),
+            Endpoint("GET", t, self.tasks, "tasks", answer=list[api.TaskBody], query=("after", "limit")),
+            Endpoint("GET", t + "/{task}", self.task, "one task", answer=api.TaskBody),
+            Endpoint("POST", t + "/{task}/cancel", self.cancel_task, "end a task", answer=api.TaskBody),
             Endpoint(
                 "GET",
                 f"{s}/results",
                 self.results,
                 "endings after a cursor, waiting for the first if asked",
-                api.Results,
+                answer=api.Results,
                 query=("after", "limit", "wait"),
             ),
         ]
@@ -244,7 +280,7 @@ class ServerApi:
             if not taken.done():
                 taken.set_result(api.Submitted(first=first, count=count))
 
-        self._service.tasks.submit(session_of(request), body.key, body.inputs, body.shared, done)
+        self._service.tasks.submit(session_of(request), body.key, body.inputs, body.shared, done=done)
         return await taken
 
     async def tasks(self, request: Request) -> list[api.TaskBody]:

@@ -287,7 +287,7 @@ class Cluster:
         names = {name for _, refused in found.refused for name in refused}
         request = max(asked, key=lambda pair: len(names.intersection(pair[1])))[0]
         books = self.allocator
-        return nowhere_text(nowhere(books.fleet, books.rules, request, found.refused, books.nominations))
+        return nowhere_text(nowhere(books.fleet, books.rules, request, found.refused, nominations=books.nominations))
 
     def offers_of(self, asked: Sequence[tuple[Request, Sequence[str]]], *, expected: bool = True) -> NodeOffers:
         """Return offers as `offers` for one request that differs between groups of nodes.
@@ -461,7 +461,9 @@ class Cluster:
         choice = books.choose_on(request, node) if node is not None else None
         if isinstance(choice, Choice):
             self._expected[uid] = self._clock() + EXPECTED_S
-            books.nominate(Nomination(request, choice.node, self._now(), choice.gpus, choice.charges, hold=True))
+            books.nominate(
+                Nomination(request, choice.node, self._now(), choice.gpus, charges=choice.charges, hold=True)
+            )
 
     def _forget_expected(self, uid: str) -> None:
         if self._expected.pop(uid, None) is not None:

@@ -326,9 +326,8 @@ class Gates:
         among = np.zeros(len(books.fleet.nodes), dtype=np.bool_)
         among[rows] = True
         nominations = books.nominations.without(pod.request.uid)
-        found, _ = place_run(
-            books.fleet, books.rules, [self._elsewhere(pod.request)], self._now(), nominations=nominations, rows=among
-        )
+        request = self._elsewhere(pod.request)
+        found, _ = place_run(books.fleet, books.rules, [request], self._now(), nominations=nominations, rows=among)
         return next(iter(found), None)
 
     def _promise(self, pod: GatedPod, choice: Choice) -> None:

@@ -97,10 +97,22 @@ def read_tasks(connection: Connection, session: str, page: Page) -> list[TaskVie
     """Tasks of a session by id, each with its latest hand-out (the highest claim), if it had one."""
     query = _TASK_VIEWS.where(_tasks.c.session == _number(session), _tasks.c.task > page.after).limit(page.limit)
     views = []
-    for task, created_at, executor, claimed_at, losses, sequence, state, code, *ending in connection.execute(query):
+    for task, created_at, executor, claimed_at, losses, sequence, state, *ending in connection.execute(query):
         result = None
         if state is not None:
-            result = TaskResult(session, task, sequence, TaskState(state), code, None, *ending)
+            code, message, by, started_at, ended_at = ending
+            result = TaskResult(
+                session,
+                task,
+                sequence,
+                TaskState(state),
+                code=code,
+                output=None,
+                message=message,
+                executor=by,
+                started_at=started_at,
+                ended_at=ended_at,
+            )
         views.append(
             TaskView(session, task, created_at, result, executor=executor, claimed_at=claimed_at, losses=losses)
         )

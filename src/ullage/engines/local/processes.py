@@ -43,7 +43,9 @@ def _read_stat(name: str) -> Process | None:
     state, threads = fields[0], int(fields[17])
     if state in b"XZ" and threads <= 1:  # a zombie leader with threads still runs
         return None
-    return Process(int(name), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), int(fields[21]))
+    return Process(
+        int(name), int(fields[1]), int(fields[2]), int(fields[3]), start=int(fields[19]), rss_pages=int(fields[21])
+    )
 
 
 def descendants(table: dict[int, Process], pid: int) -> list[Process]:

@@ -184,7 +184,9 @@ class Supervisor:
             self._not_started(order, f"cannot fork: {error.strerror}")
             return
         if pid == 0:
-            become(order, writers, own or self._shared_cpus, self._shared_cpus, supervisor, child_fd)
+            become(
+                order, writers, own or self._shared_cpus, self._shared_cpus, supervisor=supervisor, report_fd=child_fd
+            )
         for descriptor in (child_fd, *writers):
             os.close(descriptor)
         child = self._children[order["executor"]] = Child(order, pid, report_fd, output)

@@ -185,7 +185,7 @@ def _native_cards(spec: Document) -> tuple[str, int]:
     """Return the device plugin's resource that the containers limit, and the cards; "" and 0 if there is none."""
     named = {name for _, path, container in containers_of(spec) for name in limited_resources(container, path)}
     kinds = [name for name in NATIVE_RESOURCES if name in named]
-    found = {name: count for name in kinds if (count := containers_amount(spec, name, 1, "limits"))}
+    found = {name: count for name in kinds if (count := containers_amount(spec, name, 1, kinds=("limits",)))}
     if len(found) > 1:
         raise invalid("spec.containers", ", ".join(found), "ask for cards of one kind")
     for name, count in found.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ullage.model.alignment import AlignmentStage
 from ullage.model.resources import MILLI
@@ -53,7 +53,7 @@ def pod_amount(spec: Document, resource: str, units: int) -> int:
     overhead = _amount_in(spec.get("overhead"), "spec.overhead", resource, units) or 0
     stated = _amount_in(own.get("requests"), "spec.resources.requests", resource, units)
     if stated is None:
-        stated = containers_amount(spec, resource, units, "requests", "limits")
+        stated = containers_amount(spec, resource, units, kinds=("requests", "limits"))
     if not stated:
         stated = _amount_in(own.get("limits"), "spec.resources.limits", resource, units) or 0
     return stated + overhead
@@ -106,7 +106,7 @@ def _with_given(container: Document, status: Document, *, refused: bool) -> Docu
     return {**container, "resources": {**resources, "requests": {**asked, **most}}}
 
 
-def containers_amount(spec: Document, resource: str, units: int, *kinds: str) -> int:
+def containers_amount(spec: Document, resource: str, units: int, kinds: Sequence[str]) -> int:
     """Return the peak request of the containers; the first of `kinds` that names the resource counts."""
     staying = peak = 0
     for stage, path, container in containers_of(spec):
