@@ -28,7 +28,7 @@ from ullage.core.placing.offers import NodeRefusal
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.uneven import NO_AMOUNTS, lacking
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
-from ullage.core.verdict.filters import charge_on
+from ullage.core.verdict.cards import charge_on
 from ullage.core.verdict.quota import Quotas, asked_of
 from ullage.model.affinity import ANY_NODE
 from ullage.model.alignment import Alignment

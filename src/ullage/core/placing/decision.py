@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.sentences import MEANINGS, first_text
+from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import Charge
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.zone_placement import ZonePlacement
