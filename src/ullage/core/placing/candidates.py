@@ -137,7 +137,7 @@ def judge(
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class RemovedCards:
     """The cards that one rule removed, as positions in the judgement.
 
     Cards of equal `classes` have the same reasons; `why` returns those of the card at a position.
@@ -156,7 +156,7 @@ class Judgement:
         self.rows = fleet.card_row[cards]
         self.left = np.arange(len(cards))
         """Positions of the cards that passed all rules so far."""
-        self.removals: list[Removal] = []
+        self.removed: list[RemovedCards] = []
         self._stages: list[Stage] = []
         self._fleet, self._rules, self._request, self._asked = fleet, rules, request, request.requirement
         self._verdicts = CardVerdicts(fleet, request.requirement, cards)
@@ -213,8 +213,8 @@ class Judgement:
             if stage.applies(self._asked):
                 goes = np.isin(verdicts.reason[self.left], list(stage.reasons))
                 gone = self.left[goes]
-                removal = Removal(gone, verdicts.classes[gone], lambda k: (verdicts.rejection(k),))
-                self._remove(stage.name, stage.kind, removal, ~goes, lost=gone[~verdicts.curable[gone]])
+                removed = RemovedCards(gone, verdicts.classes[gone], lambda k: (verdicts.rejection(k),))
+                self._remove(stage.name, stage.kind, removed, ~goes, lost=gone[~verdicts.curable[gone]])
 
     def by_node(self) -> None:
         """Remove the cards of nodes that lack CPU or memory, promise too much, or have too many workers."""
@@ -294,18 +294,18 @@ class Judgement:
             node, gpu = nodes[rows.item(k)].name, gpus[cards.item(k)].uuid
             return tuple(replace(each, node=node, gpu=gpu) for each in why(k))
 
-        self._remove(name, kind, Removal(gone, classes[gone], named), np.isin(self.left, stay), lost)
+        self._remove(name, kind, RemovedCards(gone, classes[gone], named), np.isin(self.left, stay), lost)
 
-    def _remove(self, name: str, kind: StageKind, removal: Removal, stays: Flags, lost: Column) -> None:
+    def _remove(self, name: str, kind: StageKind, removed: RemovedCards, stays: Flags, lost: Column) -> None:
         before, reached = len(self.left), bool(len(self.left)) or not self._stages
         self.left = self.left[stays]
         self._lost[lost] = True
-        if len(removal.cards):
-            self.removals.append(removal)
+        if len(removed.cards):
+            self.removed.append(removed)
         gpus, cards = self._fleet.cards, self.cards
         kept = on_demand(self.left, lambda k: (gpus[cards[k]].uuid,))
-        removed = on_demand(removal.cards, removal.why)
-        self._stages.append(Stage(name, kind, reached, before, len(self.left), removed, kept))
+        why = on_demand(removed.cards, removed.why)
+        self._stages.append(Stage(name, kind, reached, before, len(self.left), why, kept))
 
     @staticmethod
     def _split(positions: Column, classes: Column, goes: Callable[[int], bool]) -> tuple[Column, Column]:

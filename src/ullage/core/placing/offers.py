@@ -153,10 +153,10 @@ def _reasons_by_card(judged: Judgement) -> tuple[list[Why], Column]:
     """Return the distinct reasons of cards without their details, and per card which of them it has."""
     known: dict[Why, int] = {}
     of_card = np.zeros(len(judged.cards), dtype=np.int64)
-    for removal in judged.removals:
-        _, first, of_class = np.unique(removal.classes, return_index=True, return_inverse=True)
-        plain = [_without_details(removal.why(k)) for k in removal.cards[first].tolist()]
-        of_card[removal.cards] = np.array([known.setdefault(why, len(known)) for why in plain])[of_class]
+    for removed in judged.removed:
+        _, first, of_class = np.unique(removed.classes, return_index=True, return_inverse=True)
+        plain = [_without_details(removed.why(k)) for k in removed.cards[first].tolist()]
+        of_card[removed.cards] = np.array([known.setdefault(why, len(known)) for why in plain])[of_class]
     return list(known), of_card
 
 
