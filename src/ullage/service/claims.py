@@ -310,7 +310,12 @@ class Claims:
         allocated = (claim.allocation for claim in pod.claims if claim.allocation is not None)
         if not all(each.nodes.allows(node, machine.labels) for each in allocated):
             return "claim-elsewhere"
-        short = shortfalls(fleet, row, ResourceRequirement(pod.cpu_milli, pod.memory_bytes))
+        return self._lacks(row, pod)
+
+    def _lacks(self, row: int, pod: ClaimingPod) -> str | None:
+        if not (pod.cpu_milli or pod.memory_bytes):
+            return None
+        short = shortfalls(self._cluster.allocator.fleet, row, ResourceRequirement(pod.cpu_milli, pod.memory_bytes))
         return short[0].code.value if short else None
 
     def _on(
