@@ -149,6 +149,12 @@ def open_cards(fleet: Fleet, row: int, asked: ResourceRequirement) -> list[int]:
     return fits
 
 
+def any_takes(fleet: Fleet, asked: ResourceRequirement, cards: Sequence[int]) -> bool:
+    """Return whether one of these cards could take a share of one unit now."""
+    verdicts = CardVerdicts(fleet, asked, np.array(cards, dtype=np.int64))
+    return bool((verdicts.reason == reasons.FITS).any())
+
+
 def free_cards(fleet: Fleet, asked: ResourceRequirement) -> Column:
     """Return per node how many cards could take a share of one unit now."""
     if asked.cards == ANY_CARD:
