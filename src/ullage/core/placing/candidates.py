@@ -163,6 +163,8 @@ class Judgement:
         self._each = self.left
         self._lost: Flags = np.zeros(len(cards), dtype=bool)
         """The cards that went for what neither freed capacity nor a change of quota could cure."""
+        self._possible = (self._verdicts.reason == FITS) | self._verdicts.curable
+        """The cards that only a change of the node could not help: others may leave, or the request may change."""
 
     def candidates(self) -> Candidates:
         """Return the cards that passed, by node, and every stage."""
@@ -287,6 +289,8 @@ class Judgement:
 
         stay, gone = self._split(self.left, classes, lambda k: bool(why(k)))
         lost, _ = self._split(gone, classes, lambda k: _could(why(k)))
+        hopeless, _ = self._split(gone, classes, lambda k: not any(each.cure is Cure.NODE_CHANGE for each in why(k)))
+        self._possible[hopeless] = False
         fleet, cards, rows = self._fleet, self.cards, self.rows
         nodes, gpus = fleet.nodes, fleet.cards
 
@@ -304,8 +308,10 @@ class Judgement:
             self.removed.append(removed)
         gpus, cards = self._fleet.cards, self.cards
         kept = on_demand(self.left, lambda k: (gpus[cards[k]].uuid,))
-        why = on_demand(removed.cards, removed.why)
-        self._stages.append(Stage(name, kind, reached, before, len(self.left), why, kept))
+        open_to_it = removed.cards[self._possible[removed.cards]]
+        ranked = np.concatenate([open_to_it, np.setdiff1d(removed.cards, open_to_it)])
+        why, by_cure = on_demand(removed.cards, removed.why), on_demand(ranked, removed.why)
+        self._stages.append(Stage(name, kind, reached, before, len(self.left), why, kept, len(open_to_it), by_cure))
 
     @staticmethod
     def _split(positions: Column, classes: Column, goes: Callable[[int], bool]) -> tuple[Column, Column]:
@@ -361,8 +367,11 @@ def _with_reserved(stage: Stage, alone: Stage) -> Stage:
     free = frozenset(alone.kept)
     if not free:
         return stage
-    removed = (_by_reserve(rejection) if rejection.gpu in free else rejection for rejection in stage.removed)
-    return replace(stage, removed=tuple(removed))
+    removed, by_cure = (
+        tuple(_by_reserve(rejection) if rejection.gpu in free else rejection for rejection in rejections)
+        for rejections in (stage.removed, stage.by_cure)
+    )
+    return replace(stage, removed=removed, by_cure=by_cure)
 
 
 def _by_reserve(rejection: Rejection) -> Rejection:

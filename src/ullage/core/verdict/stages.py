@@ -6,7 +6,7 @@ Names and rejections of many cards are made when they are read. Most callers rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import TypeVar, overload
@@ -19,7 +19,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step: its name, the number of cards before and after it, and why each of the others went."""
+    """One step: its name, the number of cards before and after it, and why each of the others went.
+
+    So many `possible` of the removed cards could take the request as they are, if others left or the quota allowed it;
+    `by_cure` has their rejections before those of the others.
+    """
 
     filter: str
     kind: StageKind
@@ -28,6 +32,8 @@ class Stage:
     after: int
     removed: Sequence[Rejection] = ()
     kept: Sequence[str] = ()
+    possible: int = 0
+    by_cure: Sequence[Rejection] = field(default=(), compare=False, repr=False)
 
 
 class OnDemand(Sequence[T]):
