@@ -28,7 +28,7 @@ test: warm
 
 # Without the compiler nothing waits for it: the core in less than a minute, or the tests that ARGS names.
 quick: $(READY)
-	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not long" --hypothesis-profile=quick $(if $(ARGS),$(ARGS),-n auto --maxprocesses 8 tests/core)
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not long" --hypothesis-profile=quick $(if $(ARGS),$(ARGS),-n auto --maxprocesses 8 tests/core tests/binding)
 
 # What is compiled gives the same answers uncompiled, and reads no row that is not there: NumPy checks each index.
 KERNEL_TESTS := tests/core/test_placement.py tests/core/test_allocator_cases.py tests/core/test_allocator_oracle.py \

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ullage.core.binding.rows import Ledger, applied
-from ullage.core.binding.view import BindingView, Inventory
+from ullage.binding.rows import Ledger, applied
+from ullage.binding.view import BindingView, Inventory
 from ullage.model.binding import BindingState, ShareMode
 from ullage.model.compute import (
     AppKey,

@@ -14,15 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ullage.core.binding import installation
-from ullage.core.binding.assignment import reassigned
-from ullage.core.binding.availability import availability
-from ullage.core.binding.migration import Migration, migrated
-from ullage.core.binding.preflight import preflight
-from ullage.core.binding.rows import Answered, LedgerChange, bound, drained, released, rows_of, taken_back
-from ullage.core.binding.stale import Stale, stale
-from ullage.core.binding.switching import STOPPED, share_of, switched
-from ullage.core.binding.validation import validate
+from ullage.binding import installation
+from ullage.binding.assignment import reassigned
+from ullage.binding.availability import availability
+from ullage.binding.migration import Migration, migrated
+from ullage.binding.preflight import preflight
+from ullage.binding.rows import Answered, LedgerChange, bound, drained, released, rows_of, taken_back
+from ullage.binding.stale import Stale, stale
+from ullage.binding.switching import STOPPED, share_of, switched
+from ullage.binding.validation import validate
 from ullage.model.compute import AppKey, AppState, BoundCard, CardKey, HostedApp, Pick
 from ullage.model.compute_answer import (
     AppDemand,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ullage.core.binding.force import in_force
-from ullage.core.binding.rows import Ledger
-from ullage.core.binding.view import BindingView, Inventory
+from ullage.binding.force import in_force
+from ullage.binding.rows import Ledger
+from ullage.binding.view import BindingView, Inventory
 from ullage.model.binding import supported_modes
 from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
 from ullage.model.compute_answer import Problem

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ullage.core.binding.rows import Ledger
+from ullage.binding.rows import Ledger
 from ullage.kube.client.api import KubeApi, Selection
 from ullage.kube.client.changes import Change, Create, Replace
 from ullage.kube.client.informer import Informer

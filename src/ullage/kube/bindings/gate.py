@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ullage.core.binding.permit import Hindrance, PermitRefused, Place
+from ullage.binding.permit import Hindrance, PermitRefused, Place
 from ullage.kube.bindings.occupants import Identity, identity
 from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.terms import BindingScope

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ullage.core.binding.permit import BindingClaims
+from ullage.binding.permit import BindingClaims
 from ullage.kube.bindings.hosted_apps import tenant_in
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from ullage.core.binding.permit import BindingClaims
+from ullage.binding.permit import BindingClaims
 from ullage.kube.bindings.occupants import Occupant, identity
 from ullage.model.binding import Consume
 from ullage.model.error import InvalidRequest

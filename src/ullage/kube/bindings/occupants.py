@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from ullage.core.binding.rows import Ledger
+from ullage.binding.rows import Ledger
 from ullage.kube.bindings.nodes import ONE_MEMORY
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.objects import Pod

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from ullage.core.binding.permit import BindingClaims
-from ullage.core.binding.rows import Ledger, LedgerChange, as_binding
+from ullage.binding.permit import BindingClaims
+from ullage.binding.rows import Ledger, LedgerChange, as_binding
 from ullage.kube.bindings.allocations_map import AllocationsMap, not_there
 from ullage.kube.bindings.hosted_apps import (
     WORKLOADS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ullage.core.binding.rows import Ledger, LedgerChange
-from ullage.core.binding.view import BindingView
+from ullage.binding.rows import Ledger, LedgerChange
+from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
 from ullage.model.compute import AppState, BoundCard, ComputeCard, HostedApp
 from ullage.model.compute_answer import Problem

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ullage.core.binding.rows import Ledger
-from ullage.core.binding.view import BindingView
+from ullage.binding.rows import Ledger
+from ullage.binding.view import BindingView
 from ullage.model.binding import Binding
 from ullage.model.compute import AppKey, HostedApp
 

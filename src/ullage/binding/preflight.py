@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ullage.core.binding.owner_quota import of_quota
-from ullage.core.binding.placement import Picks, place
-from ullage.core.binding.pressure import asked, asked_too_much, overall, pressure, too_full
-from ullage.core.binding.rows import rows_of
-from ullage.core.binding.view import BindingView
+from ullage.binding.owner_quota import of_quota
+from ullage.binding.placement import Picks, place
+from ullage.binding.pressure import asked, asked_too_much, overall, pressure, too_full
+from ullage.binding.rows import rows_of
+from ullage.binding.view import BindingView
 from ullage.model.compute import ComputeNode, HostRoom
 from ullage.model.compute_answer import AppDemand, Dimension, Preflight, Shortage
 

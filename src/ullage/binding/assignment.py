@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ullage.core.binding.owner_quota import beyond_quota
-from ullage.core.binding.rows import Ledger, LedgerChange, bound
-from ullage.core.binding.validation import mixed, unfit
-from ullage.core.binding.view import BindingView
+from ullage.binding.owner_quota import beyond_quota
+from ullage.binding.rows import Ledger, LedgerChange, bound
+from ullage.binding.validation import mixed, unfit
+from ullage.binding.view import BindingView
 from ullage.model.compute import CardKey, HostedApp, Pick
 from ullage.model.error import Conflict, InvalidRequest
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ullage.core.binding.placement import fit, place, roomy
-from ullage.core.binding.view import BindingView
+from ullage.binding.placement import fit, place, roomy
+from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement
 from ullage.model.compute_answer import Availability, ComputeCardRoom, NodeRoom, NodeStatus, NoRoom

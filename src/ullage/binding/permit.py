@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from ullage.core.binding.view import TENANTS
+from ullage.binding.view import TENANTS
 from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant, matched
 from ullage.model.compute import ComputeCard
 from ullage.model.part import CardSelector, Isolation, Part

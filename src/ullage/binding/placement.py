@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ullage.core.binding.pressure import too_full
-from ullage.core.binding.view import BindingView
+from ullage.binding.pressure import too_full
+from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement, Pick
 from ullage.model.compute_answer import FitLevel

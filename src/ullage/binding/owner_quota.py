@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ullage.core.binding.view import BindingView
+from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import EVERYBODY, AppKey, BoundCard, CardKey, HostRoom
 from ullage.model.compute_answer import Dimension

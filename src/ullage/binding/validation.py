@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ullage.core.binding.owner_quota import beyond_quota
-from ullage.core.binding.permit import Hindrance
-from ullage.core.binding.pressure import pressure
-from ullage.core.binding.rows import rows_of
-from ullage.core.binding.view import BindingView
+from ullage.binding.owner_quota import beyond_quota
+from ullage.binding.permit import Hindrance
+from ullage.binding.pressure import pressure
+from ullage.binding.rows import rows_of
+from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import NVIDIA, AppKey, AvailabilityScope, ComputeCard, ComputeRequirement, Pick
 from ullage.model.compute_answer import Validation

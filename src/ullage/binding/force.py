@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from ullage.core.binding.permit import BindingClaims
-from ullage.core.binding.rows import as_binding, rows_of_bindings
-from ullage.core.binding.view import BindingView
+from ullage.binding.permit import BindingClaims
+from ullage.binding.rows import as_binding, rows_of_bindings
+from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, ShareMode
 from ullage.model.compute import AppKey, BoundCard, CardKey, CardUser, ComputeCard
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.bindings import ALONE, MIB, SLICED, TURNS, a_card
 
-from ullage.core.binding.permit import BindingClaims, Hindrance, PermittedCard, Place, standing
+from ullage.binding.permit import BindingClaims, Hindrance, PermittedCard, Place, standing
 from ullage.model.binding import Binding, BindingState, Consume, ShareMode, Tenant
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
