@@ -9,6 +9,7 @@ from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS
 from tests.wire.topology.hostile import shaped
 from ullage.kube.bindings.nodes import compute_node
 from ullage.kube.client.kinds import NODES, Unreadable
+from ullage.kube.nodes import CardSources, node_of
 from ullage.model.compute import ComputeCard, HostRoom
 from ullage.wire.hami.node import CORDON, REGISTER, cordoned, read_cordon, read_register
 
@@ -50,8 +51,12 @@ def registered(node):
     return cordoned(cards, read_cordon(annotations.get(CORDON, "")))
 
 
+def described(node):
+    return compute_node(node, node_of(node, CardSources([registered])))
+
+
 def read(**facts):
-    return compute_node(NODES.read(json.dumps(written(**facts)).encode()), [registered])
+    return described(NODES.read(json.dumps(written(**facts)).encode()))
 
 
 def test_a_node_has_its_cards_and_amounts():
@@ -101,4 +106,4 @@ def test_no_node_breaks_anything(document):
         found = NODES.read(json.dumps(document, default=str).encode())
     except Unreadable:
         return
-    compute_node(found, [registered])
+    described(found)

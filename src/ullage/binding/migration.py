@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ullage.binding.rows import Ledger, LedgerChange
 from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
-from ullage.model.compute import AppState, BoundCard, ComputeCard, HostedApp
+from ullage.model.compute import AppState, BoundCard, HostedApp
 from ullage.model.compute_answer import Problem
 
 _KEPT = frozenset(
@@ -86,23 +86,24 @@ def _in_use(app: HostedApp) -> bool:
 
 
 def _row(view: BindingView, binding: Binding, app: HostedApp) -> BoundCard | Problem:
+    """Return a binding as a row; an unhealthy card does not keep it from that, as somebody runs on it."""
     cards = [card for key, card in view.cards.items() if key.device == binding.uuid]
     if len(cards) != 1:
         return Problem(binding.name, f"{len(cards)} cards have the uuid {binding.uuid}")
-    card = cards[0]
-    problem = _problem(view, card, binding)
-    if problem:
-        return Problem(binding.name, problem)
-    memory = binding.memory_bytes if card.share is ShareMode.MEMORY_SLICE else 0
-    spec = app.requirement
-    return BoundCard(binding.name, app.key, card.key, card.accelerator, card.share, memory or 0, app.id, spec=spec)
-
-
-def _problem(view: BindingView, card: ComputeCard, binding: Binding) -> str:
-    """Return what keeps a binding from its card; an unhealthy card does not, as somebody runs on it."""
-    free = view.free_bytes(card)
-    if card.share is ShareMode.MEMORY_SLICE and binding.memory_bytes is None:
-        return f"{card.id} shares out its memory, and the binding says no amount"
-    if not free or (card.share is ShareMode.MEMORY_SLICE and (binding.memory_bytes or 0) > free):
-        return f"{card.id} has {free} bytes left for it as {card.share}"
-    return ""
+    (card,) = cards
+    sliced, memory = card.share is ShareMode.MEMORY_SLICE, binding.memory_bytes
+    if sliced and memory is None:
+        return Problem(binding.name, f"{card.id} shares out its memory, and the binding says no amount")
+    if (rejected := view.room(card).reject(memory or 0)) is not None:
+        return Problem(binding.name, rejected.sentence)
+    amount = memory or 0 if sliced else 0
+    return BoundCard(
+        binding.name,
+        app.key,
+        card.key,
+        card.accelerator,
+        share=card.share,
+        memory_bytes=amount,
+        app_id=app.id,
+        spec=app.requirement,
+    )

@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from ullage.binding.view import TENANTS
+from ullage.binding.room import TENANTS, BindingRejection, CardRoom, Hindrance
+from ullage.binding.rows import as_binding
+from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant, matched
-from ullage.model.compute import ComputeCard
+from ullage.model.compute import AppKey, BoundCard, ComputeCard
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
-
-
-class Hindrance(StrEnum):
-    """Why bindings keep a pod from a node, in addition to `BindingMismatch`, which keeps one binding from a pod."""
-
-    NO_LABEL = "application-label-missing"
-    NOT_BOUND = "not-bound"
-    NOT_HERE = "no-bound-card"
-    CONFLICT = "bindings-of-several-owners"
-    MIXED = "bound-cards-shared-differently"
-    TOO_FEW = "InsufficientGPU"
-    EXCLUSIVE = "exclusive-already-bound"
-    NO_MEMORY = "device-vram-insufficient"
-    TENANTS = "tenants-exhausted"
-    DRAINING = "device-draining"
-
-
-class PermitRefused(NamedTuple):
-    """Why a node will not do; `detail` is a card, amounts, or whose. It `helps` if another pod of the same leaves."""
-
-    code: Hindrance | BindingMismatch
-    detail: str = ""
-    helps: bool = False
-
-    @property
-    def text(self) -> str:
-        """It in one line."""
-        return f"{self.code}:{self.detail}" if self.detail else self.code.value
 
 
 class PermittedCard(NamedTuple):
@@ -54,15 +27,18 @@ class PermittedCard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Per node the cards among which a pod gets its own, and how many, or why not; `rest` is of all other nodes.
+    """By node, the cards among which a pod gets its own, or why there are none."""
 
-    `short` has what is asked and the most that one node has left, where that is the reason.
-    """
-
-    rest: PermitRefused
     places: Mapping[str, Place] = field(default_factory=dict)
-    refused: Mapping[str, PermitRefused] = field(default_factory=dict)
-    short: tuple[int, int] | None = None
+    refused: Mapping[str, BindingRejection] = field(default_factory=dict)
+
+    @property
+    def short(self) -> BindingRejection | None:
+        """The rejection by the node with the most cards left, if nothing but their number is the reason."""
+        found = self.refused.values()
+        if self.places or any(each.code not in (Hindrance.TOO_FEW, Hindrance.NOT_HERE) for each in found):
+            return None
+        return max(found, key=lambda each: each.had, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,53 +96,45 @@ def _cap(bound: PermittedCard, own: Part | None) -> int:
     return total if own is None else own.on(0, total)[1]
 
 
-def standing(card: ComputeCard, bindings: Sequence[Binding], tenants: int = TENANTS) -> dict[str, PermitRefused]:
-    """By name, the bindings of a card that it has no room for; those that come first stand.
+def standing(card: ComputeCard, bindings: Iterable[Binding], tenants: int = TENANTS) -> dict[str, BindingRejection]:
+    """Return why the card has no room for some of its bindings, by their names. The first bindings are in force.
 
     One that drains counts until it is over.
     """
-    stand: dict[tuple[str, str, str], int] = {}
-    refused: dict[str, PermitRefused] = {}
+    room = CardRoom(card, tenants)
+    rejected: dict[str, BindingRejection] = {}
     for each in bindings:
-        app = each.app, each.owner, each.namespace
-        others = {key: memory for key, memory in stand.items() if key != app}
-        memory = (each.memory_bytes or 0) if card.share is ShareMode.MEMORY_SLICE else 0
-        most = {ShareMode.EXCLUSIVE: 1, ShareMode.TIME_SLICE: tenants}.get(card.share, len(others) + 1)
-        draining = each.state is BindingState.DRAINING
-        if not draining and len(others) >= most:
-            code = Hindrance.EXCLUSIVE if card.share is ShareMode.EXCLUSIVE else Hindrance.TENANTS
-            refused[each.name] = PermitRefused(code, card.id)
-        elif not draining and memory and 0 < card.memory_bytes < sum(others.values()) + memory:
-            refused[each.name] = PermitRefused(Hindrance.NO_MEMORY, card.id)
+        app, memory = AppKey(each.app, each.owner, each.namespace), each.memory_bytes or 0
+        why = None if each.state is BindingState.DRAINING else room.reject(memory, app)
+        if why is None:
+            room.add(app, card.share, memory)
         else:
-            stand[app] = max(stand.get(app, 0), memory)
-    return refused
+            rejected[each.name] = why
+    return rejected
 
 
 class BindingClaims:
-    """Bindings that are there, in the order in which they count, on cards that are there."""
+    """Bindings that are there, in the order in which they count, on cards that are there.
 
-    def __init__(
-        self,
-        bindings: Iterable[Binding],
-        cards: Mapping[str, ComputeCard],
-        *,
-        tenants: int = TENANTS,
-        strict: bool = False,
-        closed: Collection[str] = (),
-    ) -> None:
-        """`cards` by their ids; who came to one that is `closed` while it was shared otherwise has not gone yet.
+    With `strict` a binding that names no owner or namespace is nobody's.
+    """
 
-        With `strict` a binding that names no owner or namespace is nobody's.
-        """
-        self._strict, self._cards, self._tenants, self._closed = strict, cards, tenants, frozenset(closed)
+    def __init__(self, own: BindingView, bindings: Iterable[Binding], *, strict: bool = False) -> None:
+        """`own` has the rows of the ledger, which come first; `bindings` are those of others, the oldest first."""
+        self._strict, self._cards, self._tenants = strict, own.inventory.by_device, own.tenants
         self._of_app: defaultdict[str, list[Binding]] = defaultdict(list)
         self._on_card: defaultdict[str, list[Binding]] = defaultdict(list)
-        self._barred: dict[str, dict[str, PermitRefused]] = {}
-        self._stands_in = {uuid: card.id for card in cards.values() for uuid in card.stands_for}
-        for each in bindings:
+        self._rejected: dict[str, dict[str, BindingRejection]] = {}
+        self._stands_in = {uuid: card.id for card in self._cards.values() for uuid in card.stands_for}
+        self._closed = {row.card.device for row in own.rows if row.draining and self._is_of_before(row)}
+        """Cards that somebody still leaves who came while they were shared in another way."""
+        for each in (*map(as_binding, own.rows), *bindings):
             self._of_app[each.app].append(each)
             self._on_card[each.uuid].append(each)
+
+    def _is_of_before(self, row: BoundCard) -> bool:
+        card = self._cards.get(row.card.device)
+        return card is not None and card.share is not row.share
 
     def seen(self, binding: Binding) -> Binding:
         """Return a binding against its card: invalid where it promises more than that has."""
@@ -186,84 +154,92 @@ class BindingClaims:
         """Return why a binding is not in force now; "" if it is."""
         if why := self.invalid(binding):
             return why
-        barred = self.barred(binding)
-        return self.seen(binding).reason if barred is None else barred.text
+        rejected = self.rejection(binding)
+        return self.seen(binding).reason if rejected is None else rejected.sentence
 
-    def barred(self, binding: Binding) -> PermitRefused | None:
-        """Return why its card has no room for a binding; None if it has, or nothing is known of the card."""
+    def rejection(self, binding: Binding) -> BindingRejection | None:
+        """Return why its card does not take a valid binding now; None if it does, or nothing is known of the card."""
+        if binding.uuid in self._closed:
+            return BindingRejection(Hindrance.DRAINING, binding.uuid)
+        return self.crowded_out(binding)
+
+    def crowded_out(self, binding: Binding) -> BindingRejection | None:
+        """Return why the bindings that come first leave no room on its card; None if they do."""
         uuid = binding.uuid
-        if uuid not in self._barred:
+        if uuid not in self._cards:
+            return None
+        if uuid not in self._rejected:
             there = [self.seen(each) for each in self._on_card.get(uuid, ()) if not self.invalid(each)]
-            if uuid in self._closed:
-                self._barred[uuid] = {each.name: PermitRefused(Hindrance.DRAINING, uuid) for each in there}
-            elif uuid in self._cards:
-                self._barred[uuid] = standing(self._cards[uuid], there, self._tenants)
-            else:
-                self._barred[uuid] = {}
-        return self._barred[uuid].get(binding.name)
+            self._rejected[uuid] = standing(self._cards[uuid], there, self._tenants)
+        return self._rejected[uuid].get(binding.name)
 
     def permit(
         self,
         tenant: Tenant,
         asked: ResourceRequirement,
-        nodes: Iterable[str],
+        nodes: Collection[str],
         held: Collection[str],
         consume: Consume = Consume.ALL,
     ) -> Permit:
         """Return what a pod may have. `held` are cards held by other pods of its application, owner and namespace."""
         found = self._mine(tenant)
-        if isinstance(found, PermitRefused):
-            return Permit(found)
-        offered = set(nodes)
-        here: defaultdict[str, list[PermittedCard]] = defaultdict(list)
-        for each in found:
-            card = self._cards.get(each.uuid)
-            if card is not None and card.node in offered and _chosen(card, asked.cards):
-                here[card.node].append(PermittedCard(each, card))
-        places: dict[str, Place] = {}
-        refused: dict[str, PermitRefused] = {}
-        most = 0
-        take = self._all if consume is Consume.ALL else self._some
-        for node, cards in here.items():
-            place = take(cards, asked.gpu_count, held)
-            if isinstance(place, int):
-                most = max(most, place)
-                place = PermitRefused(Hindrance.TOO_FEW, f" requested={asked.gpu_count}, bound={place}", helps=True)
-            if isinstance(place, PermitRefused):
-                refused[node] = place
-            else:
-                places[node] = place
-        short = not places and all(each.code is Hindrance.TOO_FEW for each in refused.values())
-        return Permit(PermitRefused(Hindrance.NOT_HERE), places, refused, (asked.gpu_count, most) if short else None)
+        if isinstance(found, BindingRejection):
+            return Permit(refused=dict.fromkeys(nodes, found))
+        here, offered = defaultdict[str, list[PermittedCard]](list), set(nodes)
+        for each in self._there(found):
+            if each.card.node in offered and _chosen(each.card, asked.cards):
+                here[each.card.node].append(each)
+        judged = {node: self._place(cards, asked.gpu_count, held, consume) for node, cards in here.items()}
+        places = {node: place for node, place in judged.items() if isinstance(place, Place)}
+        nothing = BindingRejection(Hindrance.NOT_HERE, needed=asked.gpu_count)
+        refused = dict.fromkeys((node for node in nodes if node not in places), nothing)
+        return Permit(places, refused | {node: why for node, why in judged.items() if not isinstance(why, Place)})
+
+    def _place(
+        self, here: Sequence[PermittedCard], asked: int, held: Collection[str], consume: Consume
+    ) -> Place | BindingRejection:
+        """Return the cards of a node for a pod: all that are bound there, or as many of one share mode as are asked.
+
+        All are given only if none of them is held. Else the least shared cards come first, then the largest.
+        """
+        rejected = [self.rejection(each.binding) for each in here]
+        there = [each for each, why in zip(here, rejected, strict=True) if why is None]
+        if not there:
+            return next(filter(None, rejected))
+        free = [each for each in there if not _is_held(each.card, held)]
+        if consume is Consume.ALL:
+            free = free if len(free) == len(there) else []
+            groups = [tuple(free)] if len({each.card.share for each in free}) == 1 else []
+        else:
+            groups = [tuple(group) for _, group in groupby(sorted(free, key=_order), key=_order)]
+        if len(free) < asked:
+            return BindingRejection(Hindrance.TOO_FEW, needed=asked, had=len(free), helps=True)
+        for cards in groups:
+            if len(cards) >= asked:
+                return Place(cards, len(cards) if consume is Consume.ALL else asked)
+        return BindingRejection(Hindrance.MIXED, needed=asked, had=max(map(len, groups), default=0))
 
     def bound(self, tenant: Tenant, node: str) -> tuple[PermittedCard, ...]:
         """Return the cards of a node that are bound for a pod now, held or not."""
         found = self._mine(tenant)
-        if isinstance(found, PermitRefused):
-            return ()
-        there = (PermittedCard(each, self._cards[each.uuid]) for each in found if each.uuid in self._cards)
-        return tuple(each for each in there if each.card.node == node and self.barred(each.binding) is None)
+        there = () if isinstance(found, BindingRejection) else self._there(found)
+        return tuple(each for each in there if each.card.node == node and self.rejection(each.binding) is None)
 
-    def whole(self, tenant: Tenant, held: Collection[str]) -> frozenset[str] | PermitRefused:
+    def whole(self, tenant: Tenant, held: Collection[str]) -> frozenset[str] | BindingRejection:
         """Return the cards that a pod may hold whole: those that are bound for its application alone."""
         found = self._mine(tenant)
-        if isinstance(found, PermitRefused):
+        if isinstance(found, BindingRejection):
             return found
-        there = [(self._cards[each.uuid], each) for each in found if each.uuid in self._cards]
-        alone = (card for card, each in there if card.share is ShareMode.EXCLUSIVE and self.barred(each) is None)
-        return frozenset(uuid for card in alone if not _is_held(card, held) for uuid in card.uuids)
+        alone = (each for each in self._there(found) if each.card.share is ShareMode.EXCLUSIVE)
+        cards = (each.card for each in alone if self.rejection(each.binding) is None)
+        return frozenset(uuid for card in cards if not _is_held(card, held) for uuid in card.uuids)
 
     def others_on(self, tenant: Tenant, uuid: str) -> tuple[Binding, ...]:
         """Return the bindings that keep a card for other applications; those that the card has no room for do not."""
         keys = (key for key in (uuid, self._stands_in.get(uuid)) if key is not None)
         there = (self.seen(each) for key in keys for each in self._on_card.get(key, ()))
-        return tuple(
-            each
-            for each in there
-            if not self.invalid(each)
-            and self.barred(each) is None
-            and each.against(tenant, strict=self._strict) is not None
-        )
+        in_force = (each for each in there if not self.invalid(each) and self.rejection(each) is None)
+        return tuple(each for each in in_force if each.against(tenant, strict=self._strict) is not None)
 
     def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
         """Return the bindings of a pod as they are to be shown where they are of several owners; else none."""
@@ -273,49 +249,25 @@ class BindingClaims:
     def _of(self, app: str) -> list[Binding]:
         return [self.seen(each) for each in self._of_app.get(app, ())]
 
-    def _mine(self, tenant: Tenant) -> tuple[Binding, ...] | PermitRefused:
+    def _mine(self, tenant: Tenant) -> tuple[Binding, ...] | BindingRejection:
         """Return the bindings of a pod, one to a card: the one that says whose it is before one that does not."""
         if not tenant.app:
-            return PermitRefused(Hindrance.NO_LABEL)
+            return BindingRejection(Hindrance.NO_LABEL)
         there = self._of(tenant.app)
         found = matched(filter(_in_force, there), tenant, strict=self._strict)
         if found.conflict:
-            return PermitRefused(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
+            return BindingRejection(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
         if found.bindings:
             by_card = {each.uuid: each for each in sorted(found.bindings, key=lambda each: not each.legacy)}
             return tuple(by_card[uuid] for uuid in sorted(by_card))
         against = {each.against(tenant, strict=self._strict) for each in there}
         if None in against:
-            return PermitRefused(Hindrance.DRAINING)
+            return BindingRejection(Hindrance.DRAINING)
         nearest = [why for why in BindingMismatch if why in against]
-        return PermitRefused(nearest[-1]) if nearest else PermitRefused(Hindrance.NOT_BOUND)
+        return BindingRejection(nearest[-1]) if nearest else BindingRejection(Hindrance.NOT_BOUND)
 
-    def _all(self, here: Sequence[PermittedCard], asked: int, held: Collection[str]) -> Place | PermitRefused | int:
-        """Return all cards that are bound on a node, if none of them is held."""
-        barred = [self.barred(each.binding) for each in here]
-        there = [each for each, why in zip(here, barred, strict=True) if why is None]
-        if not there:
-            return next(filter(None, barred))
-        if any(_is_held(each.card, held) for each in there):
-            return 0
-        if len(there) < asked:
-            return len(there)
-        if len({each.card.share for each in there}) > 1:
-            return PermitRefused(Hindrance.MIXED)
-        return Place(tuple(there), len(there))
-
-    def _some(self, here: Sequence[PermittedCard], asked: int, held: Collection[str]) -> Place | PermitRefused | int:
-        """Return as many free cards of one share mode on a node as are asked: the least shared, then the largest."""
-        barred = [self.barred(each.binding) for each in here]
-        there = [each for each, why in zip(here, barred, strict=True) if why is None]
-        if not there:
-            return next(filter(None, barred))
-        free = sorted((each for each in there if not _is_held(each.card, held)), key=_order)
-        for _, group in groupby(free, key=_order):
-            cards = tuple(group)
-            if len(cards) >= asked:
-                return Place(cards, asked)
-        return len(free) if len(free) < asked else PermitRefused(Hindrance.MIXED)
+    def _there(self, bindings: Iterable[Binding]) -> Iterator[PermittedCard]:
+        return (PermittedCard(each, self._cards[each.uuid]) for each in bindings if each.uuid in self._cards)
 
 
 _RANK = {ShareMode.EXCLUSIVE: 0, ShareMode.MEMORY_SLICE: 1, ShareMode.TIME_SLICE: 2}

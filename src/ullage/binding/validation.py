@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from ullage.binding.owner_quota import beyond_quota
-from ullage.binding.permit import Hindrance
 from ullage.binding.pressure import pressure
+from ullage.binding.room import Hindrance
 from ullage.binding.rows import rows_of
 from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
@@ -61,19 +61,16 @@ def mixed(cards: Iterable[ComputeCard]) -> str:
 
 def unfit(view: BindingView, card: ComputeCard, memory_bytes: int) -> str:
     """Return what keeps an application from a card whatever it asks in all; "" for nothing."""
-    rows = view.on(card)
-    free = view.free_bytes(card)
     if not view.usable(card):
         return f"device-unhealthy:{card.id}"
-    if any(row.share is not card.share for row in rows):
-        return f"device-draining:{card.id}"
-    if card.share is ShareMode.EXCLUSIVE:
-        return f"exclusive-already-bound:{card.id}" if rows else ""
-    if card.share is ShareMode.TIME_SLICE:
-        return "" if free else f"tenants-exhausted:{card.id}"
+    rejected = view.room(card).reject(memory_bytes)
+    if rejected is not None:
+        return rejected.text
+    if card.share is not ShareMode.MEMORY_SLICE:
+        return ""
     if memory_bytes <= 0:
         return f"memory-required:{card.id}"
-    return f"device-vram-insufficient:{card.id}" if memory_bytes > free else ""
+    return "" if card.memory_bytes else f"{Hindrance.NO_MEMORY}:{card.id}"  # an unknown amount cannot be shared out
 
 
 def _named(view: BindingView, picks: Sequence[Pick]) -> str:

@@ -6,7 +6,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ullage.binding.permit import Hindrance, PermitRefused, Place
+from ullage.binding.permit import Permit, Place
+from ullage.binding.room import BindingRejection, Hindrance
 from ullage.kube.bindings.occupants import Identity, identity
 from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.terms import BindingScope
@@ -35,18 +36,23 @@ MOST_WAITING = 4096
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What a pod may request on which nodes, and why other nodes do not fit.
+    """What a pod may request on which nodes, and in `permit` why other nodes do not fit.
 
-    `never` are nodes where no eviction helps. `short` is the amount requested and the amount left to the pod. `uneven`
-    has bytes by card, for each node where the cards have different amounts.
+    `uneven` has bytes by card, for each node where the cards have different amounts.
     """
 
     asked: Sequence[tuple[PodRequest, Sequence[str]]]
-    refused: Mapping[str, str] = field(default_factory=dict)
-    never: Mapping[str, str] = field(default_factory=dict)
-    short: tuple[int, int] | None = None
-    places: Mapping[str, Place] = field(default_factory=dict)
+    permit: Permit = field(default_factory=Permit)
     uneven: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """The cards of each node where bindings give it some; empty where bindings do not count."""
+        return self.permit.places
+
+    def refused(self, *, helps: bool) -> dict[str, str]:
+        """Return the reasons by node, of nodes where an eviction helps or of those where none does."""
+        return {node: _text(why) for node, why in self.permit.refused.items() if why.helps is helps}
 
     def on(self, node: str) -> PodRequest:
         """Return its request on the one node that was examined.
@@ -56,7 +62,7 @@ class Admitted:
 
         """
         if not self.asked:
-            why = self.refused.get(node) or self.never.get(node, "")
+            why = _text(self.permit.refused[node])
             raise Conflict(f"{node} is not for it by its bindings: {why}", code="bind-not-bound")
         return self.asked[0][0]
 
@@ -122,15 +128,11 @@ class Gate:
             self._bindings.wake()
         if note:
             self._expect(asked, placed=bool(found.places))
-        helps = {node: _text(why) for node, why in found.refused.items() if why.helps}
-        never = {node: _text(why) for node, why in found.refused.items() if not why.helps}
-        rest = (node for node in nodes if node not in found.places and node not in found.refused)
-        never |= dict.fromkeys(rest, _text(found.rest))
         amounts = {node: place.uneven(asked.requirement) for node, place in found.places.items()}
         uneven = {node: vram for node, vram in amounts.items() if vram}
-        return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places, uneven)
+        return Admitted(list(_together(asked, found.places)), found, uneven)
 
-    def counts(self, pod: Document, asked: PodRequest, nodes: Iterable[str]) -> tuple[int, ...]:
+    def counts(self, pod: Document, asked: PodRequest, nodes: Collection[str]) -> tuple[int, ...]:
         """Return the numbers of cards that a new pod can get by its bindings on these nodes, each number once.
 
         Cards that other pods of its application hold count as free, as those pods may end first. The result is empty if
@@ -191,7 +193,7 @@ class Gate:
             return None
         tenant = self._bindings.tenant(pod)
         found = self._bindings.claims.whole(tenant, self._bindings.occupants.siblings(uid, tenant))
-        if isinstance(found, PermitRefused):
+        if isinstance(found, BindingRejection):
             raise Conflict(_text(found), code="not-bound")
         return found
 
@@ -248,7 +250,7 @@ def _with(asked: PodRequest, requirement: ResourceRequirement) -> PodRequest:
     )
 
 
-def _text(why: PermitRefused) -> str:
+def _text(why: BindingRejection) -> str:
     if why.code is Hindrance.NO_LABEL:
         return f"{why.code}: a pod with cards needs the label {APP_LABEL}"
     return why.text
