@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.bindings import ALONE, MIB, SLICED, TURNS, a_card, a_node, a_row, a_view
 
+from ullage.binding.force import in_force
 from ullage.binding.permit import BindingClaims, PermittedCard, Place, standing
 from ullage.binding.room import Hindrance
 from ullage.model.binding import Binding, BindingState, Consume, ShareMode, Tenant
@@ -62,6 +64,35 @@ def test_what_stands_on_a_card_fits_and_what_does_not_stand_would_not(world, ten
             before = [other for other in there[: there.index(each)] if other.name not in refused]
             if each.name in refused:
                 assert not fits(card, [*before, each], tenants)
+
+
+@given(worlds(), st.integers(1, 3), st.sampled_from([1, 4000, 9000, 16_000]))
+def test_what_is_free_of_a_card_is_what_one_more_binding_of_it_would_stand_with(world, tenants, mib):
+    cards, bindings = world
+    bindings = [each for each in bindings if each.app and each.selector is not None]
+    view = in_force(a_view(nodes_of(cards), tenants=tenants), bindings)
+    for card in cards.values():
+        there = [each.on(card.memory_bytes) for each in bindings if each.uuid == card.id]
+        there = [each for each in there if each.state is not BindingState.INVALID]
+        new = Binding("new", card.id, "new", memory_bytes=mib * MIB)
+        stands = "new" not in standing(card, [*there, new], tenants)
+        enough = mib * MIB if card.share is SLICED else 1
+        assert stands is (view.free_bytes(card) >= enough)
+
+
+@pytest.mark.parametrize(
+    ("share", "sentence"),
+    [
+        (ALONE, "exclusive-already-bound:g"),
+        (SLICED, "device-vram-insufficient:g: 9000Mi are bound, 7000Mi are left"),
+        (TURNS, "tenants-exhausted:g: 2 applications would take turns, at most 1 may"),
+    ],
+)
+def test_a_binding_without_room_says_how_much_it_would_need_and_how_much_there_is(share, sentence):
+    bindings = [Binding(f"b{size}", "g", f"app{size}", selector=(), memory_bytes=size * MIB) for size in (9001, 9000)]
+    view = a_view((a_node(a_card("n1", "g", 16_001, share)),), tenants=1)
+    claims = BindingClaims(view, bindings)
+    assert [claims.reason(each) for each in bindings] == ["", sentence]
 
 
 def fits(card, bindings, tenants):

@@ -1,6 +1,7 @@
 """Nodes of the API as applications are bound to them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -90,6 +91,14 @@ def test_what_takes_nothing_new_says_so():
     sick = json.dumps([CARDS[0] | {"health": False}, CARDS[1] | {"mode": "mig"}])
     node, _ = read(annotations={REGISTER: sick})
     assert [(card.healthy, card.cordoned) for card in node.cards] == [(False, False), (True, True)]
+
+
+def test_a_card_of_another_device_plugin_takes_nothing_new():
+    found = NODES.read(json.dumps(written()).encode())
+    machine = node_of(found, CardSources([registered]))
+    machine = replace(machine, gpus=(machine.gpus[0], replace(machine.gpus[1], used_by="another")))
+    node, _ = compute_node(found, machine)
+    assert [(card.healthy, card.cordoned) for card in node.cards] == [(True, False), (True, True)]
 
 
 def test_what_cannot_be_read_is_a_problem_and_the_rest_stands():

@@ -43,7 +43,7 @@ def reassigned(
         for row in ledger.of(app.key)
         if row.card not in gone and row.card in view.cards
     }
-    change = bound(view, ledger, app, {**kept, **wanted}.values(), held)
+    change = bound(view, ledger, app, {**kept, **wanted}.values(), held=held)
     fresh = [row for row in change.put if not row.draining]
     staying = [row for row in ledger.of(app.key) if row.id not in {each.id for each in change.put} | {*change.drop}]
     if fresh and (code := beyond_quota(others, app.key, [*staying, *fresh])):

@@ -46,7 +46,7 @@ def _node_room(view: BindingView, node: ComputeNode, asked: ComputeRequirement, 
 def _card_room(view: BindingView, card: ComputeCard, asked: ComputeRequirement) -> ComputeCardRoom:
     free = view.free_bytes(card)
     operable = view.usable(card) and card.accelerator == asked.accelerator and free > 0
-    return ComputeCardRoom(card, free, operable, fit(view, card, asked), view.on(card))
+    return ComputeCardRoom(card, free, operable, fit=fit(view, card, asked), bound=view.on(card))
 
 
 def _status(

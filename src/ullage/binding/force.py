@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ullage.binding.permit import BindingClaims
-from ullage.binding.rows import as_binding, rows_of_bindings
+from ullage.binding.rows import as_binding, row_on, rows_of_bindings
 from ullage.binding.view import BindingView
-from ullage.model.binding import Binding, BindingState, ShareMode
+from ullage.model.binding import Binding, BindingState
 from ullage.model.compute import AppKey, BoundCard, CardKey, CardUser
 
 
@@ -47,9 +47,7 @@ def _uncovered(view: BindingView, rows: Iterable[BoundCard], users: Iterable[Car
                 more = card.memory_bytes if amount is None else amount
                 held[user.app, card.key] = min(card.memory_bytes, held[user.app, card.key] + more)
     for (app, key), memory in held.items():
-        card = view.cards[key]
-        name, sliced = f"{'/'.join(app)}@{'/'.join(key)}", card.share is ShareMode.MEMORY_SLICE
-        yield BoundCard(name, app, key, card.accelerator, share=card.share, memory_bytes=memory if sliced else 0)
+        yield row_on(view.cards[key], f"{'/'.join(app)}@{'/'.join(key)}", app, memory)
 
 
 def _is_of(app: AppKey, bound: AppKey) -> bool:

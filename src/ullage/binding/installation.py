@@ -37,7 +37,7 @@ def chosen(
     if not accelerator and len(app.requirements) > 1:
         if len(runnable) != 1:
             return FailedCheck(CheckType.MODE, options=offered)
-        accelerator = runnable[0]
+        (accelerator,) = runnable
     app = replace(app, accelerator=accelerator)
     requirement = app.requirement
     if requirement is None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ullage.binding.rows import Ledger, LedgerChange
+from ullage.binding.rows import Ledger, LedgerChange, row_on
 from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
 from ullage.model.compute import AppState, BoundCard, HostedApp
@@ -44,18 +44,19 @@ def migrated(view: BindingView, ledger: Ledger, bindings: Iterable[Binding], app
     put: list[BoundCard] = []
     for binding in sorted(bindings, key=lambda each: each.name):
         matching = _applications(binding, apps)
+        app = next(iter(matching), None)
         if binding.state is BindingState.INVALID:
             found.problems.append(Problem(binding.name, binding.reason))
         elif len(matching) > 1:
             whose = ", ".join(sorted(f"{app.key.owner} in {app.key.namespace or '-'}" for app in matching))
             reason = f"{binding.app} is an application of {whose}; say the owner on the binding"
             found.problems.append(Problem(binding.name, reason))
-        elif not matching or not _in_use(matching[0]):
+        elif app is None or not _in_use(app):
             found.dropped.append(binding.name)
-        elif any(row.app == matching[0].key and row.card.device == binding.uuid for row in (*ledger.rows, *put)):
+        elif any(row.app == app.key and row.card.device == binding.uuid for row in (*ledger.rows, *put)):
             found.unchanged.append(binding.name)
         else:
-            row = _row(view.with_rows(put), binding, matching[0])
+            row = _row(view.with_rows(put), binding, app)
             if isinstance(row, Problem):
                 found.problems.append(row)
             else:
@@ -91,19 +92,9 @@ def _row(view: BindingView, binding: Binding, app: HostedApp) -> BoundCard | Pro
     if len(cards) != 1:
         return Problem(binding.name, f"{len(cards)} cards have the uuid {binding.uuid}")
     (card,) = cards
-    sliced, memory = card.share is ShareMode.MEMORY_SLICE, binding.memory_bytes
-    if sliced and memory is None:
+    memory = binding.memory_bytes
+    if memory is None and card.share is ShareMode.MEMORY_SLICE:
         return Problem(binding.name, f"{card.id} shares out its memory, and the binding says no amount")
     if (rejected := view.room(card).reject(memory or 0)) is not None:
         return Problem(binding.name, rejected.sentence)
-    amount = memory or 0 if sliced else 0
-    return BoundCard(
-        binding.name,
-        app.key,
-        card.key,
-        card.accelerator,
-        share=card.share,
-        memory_bytes=amount,
-        app_id=app.id,
-        spec=app.requirement,
-    )
+    return replace(row_on(card, binding.name, app.key, memory), app_id=app.id, spec=app.requirement)

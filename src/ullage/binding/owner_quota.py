@@ -33,7 +33,7 @@ def of_quota(
         ("memory", quota.memory_bytes, used.memory_bytes, added.memory_bytes),
     )
     return tuple(
-        Dimension(resource, more, before, most, more > 0 and before + more > most)
+        Dimension(resource, more, before, most, pressured=more > 0 and before + more > most)
         for resource, most, before, more in amounts
         if most is not None
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from ullage.binding.room import TENANTS, BindingRejection, CardRoom, Hindrance
+from ullage.binding.room import FULL, TENANTS, BindingRejection, CardTenants, Hindrance
 from ullage.binding.rows import as_binding
 from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant, matched
@@ -39,6 +39,12 @@ class Permit:
         if self.places or any(each.code not in (Hindrance.TOO_FEW, Hindrance.NOT_HERE) for each in found):
             return None
         return max(found, key=lambda each: each.had, default=None)
+
+    @property
+    def sentence(self) -> str:
+        """What the first card without room lacks, with its amounts; "" if bound cards have room, or there are none."""
+        full = (each.sentence for each in self.refused.values() if each.code in FULL)
+        return next(full, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,7 @@ def standing(card: ComputeCard, bindings: Iterable[Binding], tenants: int = TENA
 
     One that drains counts until it is over.
     """
-    room = CardRoom(card, tenants)
+    room = CardTenants(card, tenants)
     rejected: dict[str, BindingRejection] = {}
     for each in bindings:
         app, memory = AppKey(each.app, each.owner, each.namespace), each.memory_bytes or 0
@@ -186,7 +192,7 @@ class BindingClaims:
         if isinstance(found, BindingRejection):
             return Permit(refused=dict.fromkeys(nodes, found))
         here, offered = defaultdict[str, list[PermittedCard]](list), set(nodes)
-        for each in self._there(found):
+        for each in found:
             if each.card.node in offered and _chosen(each.card, asked.cards):
                 here[each.card.node].append(each)
         judged = {node: self._place(cards, asked.gpu_count, held, consume) for node, cards in here.items()}
@@ -219,19 +225,19 @@ class BindingClaims:
                 return Place(cards, len(cards) if consume is Consume.ALL else asked)
         return BindingRejection(Hindrance.MIXED, needed=asked, had=max(map(len, groups), default=0))
 
-    def bound(self, tenant: Tenant, node: str) -> tuple[PermittedCard, ...]:
-        """Return the cards of a node that are bound for a pod now, held or not."""
-        found = self._mine(tenant)
-        there = () if isinstance(found, BindingRejection) else self._there(found)
-        return tuple(each for each in there if each.card.node == node and self.rejection(each.binding) is None)
-
-    def whole(self, tenant: Tenant, held: Collection[str]) -> frozenset[str] | BindingRejection:
-        """Return the cards that a pod may hold whole: those that are bound for its application alone."""
+    def bound(self, tenant: Tenant) -> tuple[PermittedCard, ...] | BindingRejection:
+        """Return the cards that are bound for a pod and could take it now, held or not."""
         found = self._mine(tenant)
         if isinstance(found, BindingRejection):
             return found
-        alone = (each for each in self._there(found) if each.card.share is ShareMode.EXCLUSIVE)
-        cards = (each.card for each in alone if self.rejection(each.binding) is None)
+        return tuple(each for each in found if self.rejection(each.binding) is None)
+
+    def whole(self, tenant: Tenant, held: Collection[str]) -> frozenset[str] | BindingRejection:
+        """Return the cards that a pod may hold whole: those that are bound for its application alone."""
+        found = self.bound(tenant)
+        if isinstance(found, BindingRejection):
+            return found
+        cards = (each.card for each in found if each.card.share is ShareMode.EXCLUSIVE)
         return frozenset(uuid for card in cards if not _is_held(card, held) for uuid in card.uuids)
 
     def others_on(self, tenant: Tenant, uuid: str) -> tuple[Binding, ...]:
@@ -249,8 +255,8 @@ class BindingClaims:
     def _of(self, app: str) -> list[Binding]:
         return [self.seen(each) for each in self._of_app.get(app, ())]
 
-    def _mine(self, tenant: Tenant) -> tuple[Binding, ...] | BindingRejection:
-        """Return the bindings of a pod, one to a card: the one that says whose it is before one that does not."""
+    def _mine(self, tenant: Tenant) -> list[PermittedCard] | BindingRejection:
+        """Return the cards of a pod that are there, each by the binding that says most about whose it is."""
         if not tenant.app:
             return BindingRejection(Hindrance.NO_LABEL)
         there = self._of(tenant.app)
@@ -259,15 +265,12 @@ class BindingClaims:
             return BindingRejection(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
         if found.bindings:
             by_card = {each.uuid: each for each in sorted(found.bindings, key=lambda each: not each.legacy)}
-            return tuple(by_card[uuid] for uuid in sorted(by_card))
+            return [PermittedCard(by_card[uuid], self._cards[uuid]) for uuid in sorted(by_card) if uuid in self._cards]
         against = {each.against(tenant, strict=self._strict) for each in there}
         if None in against:
             return BindingRejection(Hindrance.DRAINING)
         nearest = [why for why in BindingMismatch if why in against]
-        return BindingRejection(nearest[-1]) if nearest else BindingRejection(Hindrance.NOT_BOUND)
-
-    def _there(self, bindings: Iterable[Binding]) -> Iterator[PermittedCard]:
-        return (PermittedCard(each, self._cards[each.uuid]) for each in bindings if each.uuid in self._cards)
+        return BindingRejection(nearest[-1] if nearest else Hindrance.NOT_BOUND)
 
 
 _RANK = {ShareMode.EXCLUSIVE: 0, ShareMode.MEMORY_SLICE: 1, ShareMode.TIME_SLICE: 2}

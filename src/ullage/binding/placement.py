@@ -119,7 +119,7 @@ def _take(openings: Iterable[Opening], amount: int) -> tuple[list[Opening], int]
     chosen: list[Opening] = []
     while pool and amount > 0:
         enough = [each for each in pool if each.free >= amount]
-        taken = min(enough, key=lambda each: (each.free, each.card.id)) if enough else pool[0]
+        taken = min(enough or pool[:1], key=lambda each: (each.free, each.card.id))
         pool.remove(taken)
         chosen.append(taken)
         amount -= min(amount, taken.free)

@@ -46,7 +46,8 @@ def _place(view: BindingView, demand: AppDemand) -> Found | Preflight:
     anywhere = found or _on(view, demand, ready)
     if anywhere is None:
         return Preflight(demand.id, Shortage.CLUSTER_CAPACITY if ready else Shortage.UNSCHEDULABLE)
-    lent = of_quota(view, demand.app, added, rows_of(view, demand.app, requirement, anywhere[1]))
+    _, picks = anywhere
+    lent = of_quota(view, demand.app, added, rows_of(view, demand.app, requirement, picks))
     if found is not None and not _pressured(lent) and not _pressured(together):
         return found
     for reason, dimensions in ((Shortage.OWNER_QUOTA, lent), (Shortage.CLUSTER_PRESSURE, together)):
@@ -67,7 +68,8 @@ def _on(view: BindingView, demand: AppDemand, nodes: list[ComputeNode]) -> Found
 
 
 def _first(view: BindingView, found: Found) -> ComputeNode:
-    return view.node(min(found[0]))
+    nodes, _ = found
+    return view.node(min(nodes))
 
 
 def _pressured(dimensions: tuple[Dimension, ...]) -> bool:

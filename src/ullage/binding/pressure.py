@@ -40,7 +40,7 @@ def asked_too_much(node: ComputeNode, added: HostRoom) -> bool:
 def _dimensions(capacity: HostRoom, used: HostRoom, added: HostRoom, tenths: int) -> tuple[Dimension, ...]:
     over = _over(capacity, used, added, tenths)
     return tuple(
-        Dimension(resource, more, before, there, pressured)
+        Dimension(resource, more, before, there, pressured=pressured)
         for (resource, there, before, more), pressured in zip(_amounts(capacity, used, added), over, strict=True)
     )
 

@@ -28,6 +28,10 @@ class Hindrance(StrEnum):
     DRAINING = "device-draining"
 
 
+FULL = frozenset({Hindrance.EXCLUSIVE, Hindrance.NO_MEMORY, Hindrance.TENANTS})
+"""Why a card has no room for one more application."""
+
+
 class BindingRejection(NamedTuple):
     """Why bindings keep a pod from a node, or why a card has no room for a binding.
 
@@ -59,7 +63,7 @@ class BindingRejection(NamedTuple):
         return self.text
 
 
-class CardRoom:
+class CardTenants:
     """The applications on one card, by the bytes that each was promised.
 
     An application that is there twice, as one that drains and is back, counts once with the larger amount. Once

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ullage.binding.view import BindingView, Inventory
 from ullage.model.binding import Binding, BindingState, ShareMode
-from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeRequirement, HostedApp, Pick
+from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeRequirement, HostedApp, Pick
 from ullage.model.compute_answer import SwitchReport
 
 REMEMBERED = 1000
@@ -91,7 +91,7 @@ def bound(
     Whether the cards will do was decided before, against the same version.
     """
     requirement = app.requirement or ComputeRequirement("")
-    wanted = {row.card: row for row in rows_of(view, app.key, requirement, picks, app.id)}
+    wanted = {row.card: row for row in rows_of(view, app.key, requirement, picks, app_id=app.id)}
     kept = {row.card for row in ledger.of(app.key) if _same(row, wanted.get(row.card))}
     change = released((row for row in ledger.of(app.key) if row.card not in kept), held)
     fresh = (row for card, row in wanted.items() if card not in kept)
@@ -121,19 +121,14 @@ def rows_of(
 ) -> tuple[BoundCard, ...]:
     """Return the rows of an application on chosen cards, as yet without ids; memory counts where it is shared out."""
     cards = ((view.cards[pick.key], pick.memory_bytes) for pick in picks)
-    return tuple(
-        BoundCard(
-            f"{'/'.join(app)}@{'/'.join(card.key)}",
-            app,
-            card.key,
-            card.accelerator,
-            share=card.share,
-            memory_bytes=memory if card.share is ShareMode.MEMORY_SLICE else 0,
-            app_id=app_id,
-            spec=requirement,
-        )
-        for card, memory in cards
-    )
+    rows = (row_on(card, f"{'/'.join(app)}@{'/'.join(card.key)}", app, memory) for card, memory in cards)
+    return tuple(replace(row, app_id=app_id, spec=requirement) for row in rows)
+
+
+def row_on(card: ComputeCard, name: str, app: AppKey, memory_bytes: int | None) -> BoundCard:
+    """Return the row of an application on a card. Its amount counts where memory is shared out."""
+    memory = (memory_bytes or 0) if card.share is ShareMode.MEMORY_SLICE else 0
+    return BoundCard(name, app, card.key, card.accelerator, share=card.share, memory_bytes=memory)
 
 
 def as_binding(row: BoundCard) -> Binding:
@@ -154,9 +149,7 @@ def rows_of_bindings(inventory: Inventory, bindings: Iterable[Binding]) -> Itera
     for each in bindings:
         card = inventory.by_device.get(each.uuid)
         if card is not None and each.state is not BindingState.INVALID:
-            memory = (each.memory_bytes or 0) if card.share is ShareMode.MEMORY_SLICE else 0
-            app = AppKey(each.app, each.owner, each.namespace)
-            yield BoundCard(each.name, app, card.key, card.accelerator, share=card.share, memory_bytes=memory)
+            yield row_on(card, each.name, AppKey(each.app, each.owner, each.namespace), each.memory_bytes)
 
 
 def _same(row: BoundCard, other: BoundCard | None) -> bool:

@@ -115,9 +115,9 @@ def _enough(cards: Sequence[ComputeCard], asked: ComputeRequirement, picks: Sequ
     ]
     if sum(shares) >= asked.gpu_bytes:
         return ""
-    if len(cards) > 1:
+    card, *others = cards
+    if others:
         return "aggregate-vram-insufficient"
     if asked.accelerator != NVIDIA:
         return "device-memory-insufficient"
-    shared_out = cards[0].share is ShareMode.MEMORY_SLICE
-    return f"device-vram-insufficient:{cards[0].id}" if shared_out else "device-vram-insufficient"
+    return f"{Hindrance.NO_MEMORY}:{card.id}" if card.share is ShareMode.MEMORY_SLICE else Hindrance.NO_MEMORY.value

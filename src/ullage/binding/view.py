@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ullage.binding.room import TENANTS, CardRoom
+from ullage.binding.room import TENANTS, CardTenants
 from ullage.model.binding import ShareMode, supported_modes
 from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeNode, HostRoom, OwnerQuota
 
@@ -108,9 +108,9 @@ class BindingView:
         """Return whether new work may come to a card at all."""
         return card.healthy and not card.cordoned and self.by_name[card.node].ready
 
-    def room(self, card: ComputeCard) -> CardRoom:
+    def room(self, card: ComputeCard) -> CardTenants:
         """Return the room that rows leave of a card."""
-        room = CardRoom(card, self.tenants)
+        room = CardTenants(card, self.tenants)
         for row in self.on(card):
             room.add(row.app, row.share, row.memory_bytes)
         return room

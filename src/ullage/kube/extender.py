@@ -153,7 +153,8 @@ class Extender:
         """Return a sentence that explains why the pod fits on no node."""
         if not found.refused:
             only = "where bindings count it gets cards that are bound for its application alone"
-            return f"asks for {asked_text(asked.requirement)}; {only}: bind some by a GPUBinding"
+            lacks = admitted.permit.sentence or "bind some by a GPUBinding"
+            return f"asks for {asked_text(asked.requirement)}; {only}: {lacks}"
         shared = () if admitted.places else asked.shared[-1:]
 
         def explain() -> str:

@@ -84,10 +84,11 @@ class BindingsSnapshot:
         keys = self.keys(caller, named)
         if not keys:
             raise NotFound(f"there is no application {named.name!r} of {named.owner or caller.name!r}", field="name")
-        if len(keys) > 1:
+        key, *others = keys
+        if others:
             spaces = ", ".join(sorted(key.namespace for key in keys))
             raise Conflict(f"{named.name!r} is there in {spaces}; say the namespace", code="ambiguous", field="name")
-        return self.apps.get(keys[0]) or HostedApp(keys[0], state="")
+        return self.apps.get(key) or HostedApp(key, state="")
 
     def hosted(self, caller: Caller, named: NamedApp) -> HostedApp:
         """Return the only matching application. One that only has rows is not found."""

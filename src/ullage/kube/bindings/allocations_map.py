@@ -6,6 +6,7 @@ Rows of another client are replaced only once each is a row of the ledger, a GPU
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -94,5 +95,5 @@ def _bindings(found: Object, place: str) -> Iterable[Binding]:
                 name, "", row.app_name, row.owner, state=BindingState.INVALID, reason="a name or amount is wrong"
             )
             continue
-        memory = row.memory or None
-        yield Binding(name, row.device_id, row.app_name, row.owner, "", (), memory, legacy=True, accelerator=row.mode)
+        facts = Binding(name, row.device_id, row.app_name, row.owner, selector=(), memory_bytes=row.memory or None)
+        yield replace(facts, legacy=True, accelerator=row.mode)

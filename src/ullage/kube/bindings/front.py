@@ -39,4 +39,5 @@ class FrontBindings:
         intruders = Intruders(context, claimed)
         store = KubeBindings(context, terms, mirror, term=term, intruders=intruders)
         gate = Gate(context, store, terms.scope)
-        return cls(store, gate, Upkeep(context, store, gate, intruders), Bindings(store), intruders)
+        upkeep = Upkeep(context, store, gate, intruders)
+        return cls(store, gate, upkeep, use=Bindings(store), intruders=intruders)

@@ -122,7 +122,7 @@ class Gate:
         tenant = self._bindings.tenant(pod)
         claims = self._bindings.claims
         siblings = self._bindings.occupants.siblings(asked.uid, tenant)
-        found = claims.permit(tenant, asked.requirement, nodes, siblings, consume_of(tenant))
+        found = claims.permit(tenant, asked.requirement, nodes, held=siblings, consume=consume_of(tenant))
         if note and identity(tenant) not in self._torn and claims.conflict(tenant):
             self._torn[identity(tenant)] = tenant
             self._bindings.wake()
@@ -148,7 +148,7 @@ class Gate:
         tenant = self._bindings.tenant(pod)
         consume = consume_of(tenant)
         try:
-            found = self._bindings.claims.permit(tenant, asked.requirement, nodes, (), consume)
+            found = self._bindings.claims.permit(tenant, asked.requirement, nodes, held=(), consume=consume)
         except Unavailable:
             return ()
         return tuple(sorted({place.count for place in found.places.values()}))
@@ -173,7 +173,8 @@ class Gate:
             elif self._has_place(pod, asked, nodes):
                 self._waiting.pop(key, None)
                 notes = {f"{self._domain}/{WOKEN}": pod.metadata.resource_version}
-                yield Patch(PODS, key[1], {"metadata": {"uid": asked.uid, "annotations": notes}}, key[0])
+                namespace, name = key
+                yield Patch(PODS, name, {"metadata": {"uid": asked.uid, "annotations": notes}}, namespace)
 
     def _has_place(self, pod: Pod, asked: PodRequest, nodes: Collection[str]) -> bool:
         try:

@@ -44,7 +44,7 @@ def compute_node(found: NodeObject, node: Node) -> tuple[ComputeNode, tuple[Prob
 
 
 def _card(node: Node, gpu: Gpu, accelerator: str, annotations: Document) -> ComputeCard:
-    """Return a card. Applications cannot be bound to a partitioned card."""
+    """Return a card. Applications cannot be bound to one that is partitioned or takes no new work by the books."""
     return ComputeCard(
         node.name,
         gpu.uuid,
@@ -55,7 +55,7 @@ def _card(node: Node, gpu: Gpu, accelerator: str, annotations: Document) -> Comp
         index=gpu.index,
         zone=gpu.zones[0] if gpu.zones else 0,
         healthy=gpu.healthy,
-        cordoned=gpu.cordoned or gpu.isolation is Isolation.PARTITIONED,
+        cordoned=(gpu.healthy and not gpu.usable) or gpu.isolation is Isolation.PARTITIONED,
     )
 
 

@@ -170,7 +170,7 @@ class Occupants:
             room = HostRoom()
         notes = pod.metadata.annotations or {}
         bindings, cards = (listed(notes.get(key, "")) for key in (self._key, self._cards_key))
-        return Occupant(tenant, pod.spec.node_name, bindings, frozenset(cards), room, pod.metadata.name)
+        return Occupant(tenant, pod.spec.node_name, bindings, frozenset(cards), room=room, name=pod.metadata.name)
 
 
 def identity(tenant: Tenant) -> Identity:

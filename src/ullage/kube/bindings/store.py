@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ullage.binding.permit import BindingClaims
-from ullage.binding.rows import Ledger, LedgerChange
+from ullage.binding.rows import Ledger, LedgerChange, row_on
 from ullage.binding.view import BindingView, Inventory
 from ullage.kube.bindings.allocations_map import AllocationsMap, not_there
 from ullage.kube.bindings.hosted_apps import (
@@ -41,7 +41,7 @@ from ullage.kube.context import KubeContext
 from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.binding import Binding, BindingState, Tenant
-from ullage.model.compute import AppKey, BoundCard, ComputeNode
+from ullage.model.compute import AppKey, ComputeNode
 from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.service.bindings_port import ClusterFacts
@@ -129,9 +129,9 @@ class KubeBindings:
             apps,
             self.occupants.held(ledger),
             foreign,
-            tuple(problems),
-            self._terms.quotas,
-            dict(self.occupants.used_by),
+            problems=tuple(problems),
+            quotas=self._terms.quotas,
+            owner_use=dict(self.occupants.used_by),
             users=tuple(self.occupants.users()),
             strict=self._terms.strict,
         )
@@ -254,7 +254,9 @@ class KubeBindings:
     @property
     def foreign(self) -> Iterator[Binding]:
         """Yield the bindings that are no rows of the ledger: objects, the oldest first, then rows of app-service."""
-        yield from (binding for _, binding in sorted(self._foreign.values(), key=lambda each: (each[0], each[1].name)))
+        for _, name in sorted((since, name) for name, (since, _) in self._foreign.items()):
+            _, binding = self._foreign[name]
+            yield binding
         yield from self.imports
 
     @property
@@ -338,8 +340,7 @@ class KubeBindings:
             card = cards.get(binding.uuid)
             if row and card is not None and binding.on(card.memory_bytes).state is not BindingState.INVALID:
                 app = AppKey(binding.app, binding.owner, binding.namespace)
-                memory = binding.memory_bytes or 0
-                rows.append(BoundCard(row, app, card.key, card.accelerator, card.share, memory))
+                rows.append(row_on(card, row, app, binding.memory_bytes))
                 numbered = _NUMBER.search(row)
                 version = max(version, int(numbered[1]) if numbered else 0)
         return Ledger(version, tuple(rows))
