@@ -9,7 +9,7 @@ from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, a_card, a_node, a_row
 
 from ullage.binding.assignment import reassigned
 from ullage.binding.installation import chosen
-from ullage.binding.owner_quota import beyond_quota, of_quota
+from ullage.binding.limits import beyond_quota, of_quota
 from ullage.binding.preflight import preflight
 from ullage.binding.rows import Ledger
 from ullage.binding.validation import validate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ullage.binding.owner_quota import beyond_quota
+from ullage.binding.limits import beyond_quota
 from ullage.binding.rows import Ledger, LedgerChange, bound
 from ullage.binding.validation import mixed, unfit
 from ullage.binding.view import BindingView

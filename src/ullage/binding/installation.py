@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ullage.binding.availability import availability
+from ullage.binding.limits import too_full
 from ullage.binding.placement import Picks, place, roomy
-from ullage.binding.pressure import too_full
 from ullage.binding.validation import validate
 from ullage.binding.view import BindingView
 from ullage.model.compute import ComputeRequirement, HostedApp, Pick

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ullage.binding.pressure import too_full
+from ullage.binding.limits import too_full
 from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement, Pick

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ullage.binding.owner_quota import of_quota
+from ullage.binding.limits import asked, asked_too_much, of_quota, overall, pressure, too_full
 from ullage.binding.placement import Picks, place
-from ullage.binding.pressure import asked, asked_too_much, overall, pressure, too_full
 from ullage.binding.rows import rows_of
 from ullage.binding.view import BindingView
 from ullage.model.compute import ComputeNode, HostRoom

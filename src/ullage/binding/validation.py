@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ullage.binding.owner_quota import beyond_quota
-from ullage.binding.pressure import pressure
+from ullage.binding.limits import beyond_quota, pressure
 from ullage.binding.room import Hindrance
 from ullage.binding.rows import rows_of
 from ullage.binding.view import BindingView

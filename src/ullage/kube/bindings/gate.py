@@ -116,8 +116,7 @@ class Gate:
             InvalidRequest: its labels cannot be parsed. Unavailable: bindings are uncertain now.
 
         """
-        metadata = mapping(pod.get("metadata"), "metadata")
-        if not self.covers(text(metadata.get("namespace")) or "default"):
+        if not self._covers(pod):
             return Admitted([(asked, nodes)])
         tenant = self._bindings.tenant(pod)
         claims = self._bindings.claims
@@ -142,8 +141,7 @@ class Gate:
             InvalidRequest: its labels cannot be parsed.
 
         """
-        namespace = text(mapping(pod.get("metadata"), "metadata").get("namespace")) or "default"
-        if self.unready or not self.covers(namespace):
+        if self.unready or not self._covers(pod):
             return ()
         tenant = self._bindings.tenant(pod)
         consume = consume_of(tenant)
@@ -189,8 +187,7 @@ class Gate:
             Conflict: no binding is for it. InvalidRequest: its labels cannot be parsed. Unavailable: as `admit`.
 
         """
-        metadata = mapping(pod.get("metadata"), "metadata")
-        if not self.covers(text(metadata.get("namespace")) or "default"):
+        if not self._covers(pod):
             return None
         tenant = self._bindings.tenant(pod)
         found = self._bindings.claims.whole(tenant, self._bindings.occupants.siblings(uid, tenant))
@@ -215,6 +212,9 @@ class Gate:
     def undo(self, uid: str) -> None:
         """Release what is held for a pod that is not bound after all."""
         self._bindings.occupants.undo(uid)
+
+    def _covers(self, pod: Document) -> bool:
+        return self.covers(text(mapping(pod.get("metadata"), "metadata").get("namespace")) or "default")
 
     def covers(self, namespace: str) -> bool:
         """Return whether bindings count for pods of a namespace."""
