@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ullage.binding.view import BindingView, Inventory
+from ullage.binding.view import BindingInventory, BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
 from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeRequirement, HostedApp, Pick
 from ullage.model.compute_answer import SwitchReport
@@ -144,7 +144,7 @@ def as_binding(row: BoundCard) -> Binding:
     )
 
 
-def rows_of_bindings(inventory: Inventory, bindings: Iterable[Binding]) -> Iterator[BoundCard]:
+def rows_of_bindings(inventory: BindingInventory, bindings: Iterable[Binding]) -> Iterator[BoundCard]:
     """Yield bindings of others as rows, under their names; without those of cards that are not there."""
     for each in bindings:
         card = inventory.by_device.get(each.uuid)

@@ -13,7 +13,7 @@ from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, Comput
 
 
 @dataclass(frozen=True)
-class Inventory:
+class BindingInventory:
     """Nodes with their cards, indexed."""
 
     nodes: tuple[ComputeNode, ...] = ()
@@ -44,7 +44,7 @@ class Inventory:
                 found[accelerator].append(node.name)
         return {accelerator: tuple(names) for accelerator, names in found.items()}
 
-    def shared(self, shares: Mapping[CardKey, ShareMode]) -> Inventory:
+    def shared(self, shares: Mapping[CardKey, ShareMode]) -> BindingInventory:
         """Return the same with cards in the modes to which they were switched, as far as their types support these."""
         if not shares:
             return self
@@ -54,7 +54,7 @@ class Inventory:
             share = shares.get(card.key)
             return replace(card, share=share) if share in supported_modes(card.accelerator) else card
 
-        return Inventory(
+        return BindingInventory(
             tuple(
                 replace(node, cards=tuple(map(switched, node.cards))) if node.name in names else node
                 for node in self.nodes
@@ -70,7 +70,7 @@ class BindingView:
     `added` what came to nodes since they were looked at.
     """
 
-    inventory: Inventory = Inventory()
+    inventory: BindingInventory = BindingInventory()
     rows: tuple[BoundCard, ...] = ()
     tenants: int = TENANTS
     quotas: Mapping[str, OwnerQuota] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ullage.binding.force import in_force
 from ullage.binding.rows import Ledger
-from ullage.binding.view import BindingView, Inventory
+from ullage.binding.view import BindingInventory, BindingView
 from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
 from ullage.model.compute_answer import Problem
 from ullage.model.error import Conflict, Forbidden, NotFound
@@ -47,7 +47,7 @@ class BindingsSnapshot:
     @cached_property
     def own(self) -> BindingView:
         """The same without foreign bindings. The ledger says how cards are shared, else their nodes do."""
-        cluster, inventory = self.cluster, Inventory(self.cluster.nodes).shared(self.ledger.shares)
+        cluster, inventory = self.cluster, BindingInventory(self.cluster.nodes).shared(self.ledger.shares)
         return BindingView(inventory, self.ledger.rows, cluster.tenants, cluster.quotas, owner_use=cluster.owner_use)
 
     @cached_property

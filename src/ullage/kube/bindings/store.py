@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ullage.binding.permit import BindingClaims
 from ullage.binding.rows import Ledger, LedgerChange, row_on
-from ullage.binding.view import BindingView, Inventory
+from ullage.binding.view import BindingInventory, BindingView
 from ullage.kube.bindings.allocations_map import AllocationsMap, not_there
 from ullage.kube.bindings.hosted_apps import (
     WORKLOADS,
@@ -78,7 +78,7 @@ class KubeBindings:
         self._nodes: dict[str, tuple[ComputeNode, tuple[Problem, ...]]] = {}
         self._foreign: dict[str, tuple[str, Binding]] = {}
         self._claims: BindingClaims | None = None
-        self._known_inventory: Inventory | None = None
+        self._known_inventory: BindingInventory | None = None
         self._on_change: list[Callable[[], None]] = []
         self._on_end: list[Callable[[], None]] = []
         mirror.subscribe(self._on_machine)
@@ -246,9 +246,9 @@ class KubeBindings:
         return self.claims.reason(binding)
 
     @property
-    def _inventory(self) -> Inventory:
+    def _inventory(self) -> BindingInventory:
         if self._known_inventory is None:
-            self._known_inventory = Inventory(tuple(node for node, _ in self._nodes.values()))
+            self._known_inventory = BindingInventory(tuple(node for node, _ in self._nodes.values()))
         return self._known_inventory
 
     @property
