@@ -7,7 +7,7 @@ to one per card, with its name, only when they are read; they show the inventory
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property
@@ -325,6 +325,17 @@ class Rejections(_OnDemand[Rejection]):
         self._positions = positions
         self._numbers = numbers
         self._answers = answers
+
+    @property
+    def kinds(self) -> list[Rejection]:
+        """Those of the classes, which name no card; they differ from those of the cards in nothing else."""
+        return [rejection for against in self._answers for rejection in against]
+
+    def nodes(self, codes: Container[Code]) -> set[str]:
+        """Return the nodes of the cards that were rejected with one of these codes."""
+        nodes, _, row = self._inventory
+        meant = np.array([any(each.code in codes for each in against) for against in self._answers], dtype=np.bool_)
+        return {nodes[at_].name for at_ in np.unique(row[self._positions[meant[self._numbers]]]).tolist()}
 
     def __len__(self) -> int:
         return int(np.array([len(against) for against in self._answers])[self._numbers].sum())
