@@ -223,7 +223,8 @@ def metrics() -> str:
         allocations=SimpleNamespace(refused={Code.GPU: 0}, adjusted={"up": 0}, all=list),
         observations=SimpleNamespace(unconfirmed=list, foreign=lambda: [SimpleNamespace(node="", gpus=())]),
     )
-    answers = SimpleNamespace(
+    snapshot = SimpleNamespace(
+        queues=lambda: [SimpleNamespace(name="", share=0.0, pending=0)],
         nodes=lambda: [SimpleNamespace(name="", allocatable=amounts, held=amounts)],
         gpus=lambda: [
             SimpleNamespace(
@@ -235,10 +236,12 @@ def metrics() -> str:
                 free=SimpleNamespace(fraction=1.0, compute_gflops=None, vram_bytes=None),
             )
         ],
+    )
+    answers = SimpleNamespace(
+        snapshot=lambda: snapshot,
         room=lambda: SimpleNamespace(
             models=[SimpleNamespace(model="", idle_milli=0, fragments_milli=0)], fits={1: 0}, tasks=0
         ),
-        queues=lambda: [SimpleNamespace(name="", share=0.0, pending=0)],
     )
     rows = [
         (

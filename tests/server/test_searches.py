@@ -25,6 +25,7 @@ from ullage.model.error import PlanChanged, Unavailable
 from ullage.model.request import ResourceRequirement
 from ullage.server.allocations import AllocationApi, Refused
 from ullage.server.consolidation import ConsolidationApi
+from ullage.server.routes import Answer
 from ullage.server.searches import MOST_WAITING, Searches
 
 
@@ -198,12 +199,19 @@ def searching(
         while not made.done():
             machine.pump()
             await asyncio.sleep(0)
-        return await made
+        return body_of(await made)
 
     try:
         return asyncio.run(main())
     finally:
         of.planning = planning
+
+
+def body_of(answer: Any) -> Any:
+    """The body of an answer, as it is written."""
+    if isinstance(answer, Answer):
+        return replace(answer, body=body_of(answer.body))
+    return answer() if callable(answer) else answer
 
 
 def releasing(machine: Machine) -> set[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -35,7 +36,7 @@ from ullage.server.placements import placement_body
 from ullage.server.preemption import attempt_body, nomination_body, preemption_body
 from ullage.server.rejections import rejection_body
 from ullage.server.room_plan import room_plan
-from ullage.server.routes import Answer, Endpoint
+from ullage.server.routes import Answer, Endpoint, LongBody, encoded
 from ullage.server.searches import TRIES, Searches
 from ullage.service.allocations import AllocationRequests, Outcome
 from ullage.service.service import UllageService
@@ -60,7 +61,7 @@ class Refused(Exception):
 async def on_refused(_: HttpRequest, error: Exception) -> Response:
     """Handle a refusal for Starlette."""
     assert isinstance(error, Refused)
-    body = msgspec.json.encode(refusal_body(error.refusal, error.warnings))
+    body = await encoded(lambda: refusal_body(error.refusal, error.warnings))
     return Response(body, 409, media_type="application/json")
 
 
@@ -140,8 +141,10 @@ class AllocationApi:
 
     # --- requests ---
 
-    async def allocations(self, _: HttpRequest) -> list[wire.AllocationBody]:
-        return [self.body(allocation) for allocation in self._allocations.all()]
+    async def allocations(self, _: HttpRequest) -> LongBody[list[wire.AllocationBody]]:
+        fleet, found = self._fleet, self._allocations.all()
+        unconfirmed = {allocation.id for allocation in self._service.observations.unconfirmed()}
+        return lambda: [_allocation(fleet, each, unconfirmed=each.id in unconfirmed) for each in found]
 
     async def get(self, request: HttpRequest) -> wire.AllocationBody:
         return self.body(self._allocations.get(_uid(request)))
@@ -221,7 +224,7 @@ class AllocationApi:
             raise Refused(outcome)
         return _adjustment(outcome, self.body(outcome.allocation))
 
-    async def plan(self, request: HttpRequest) -> wire.PlanBody:
+    async def plan(self, request: HttpRequest) -> LongBody[wire.PlanBody]:
         body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
         qos = _qos(body.qos)
         claim = Claim(
@@ -233,18 +236,18 @@ class AllocationApi:
         uid = body.uid if body.uid == wire.UNNAMED else check_name("uid", body.uid)
         resreq = bodies.requirement(body.resreq, self._service.numa)
         asked = self._service.quotas.admit(Request(uid, resreq, claim, body.strategy))
-        plan = self._plan(asked, self._allocations.simulate(asked))
-        if plan.choice is not None:
-            return plan
-        if body.preempt:
+        decision = self._allocations.simulate(asked)
+        plan, fleet = self._plan(asked, decision), self._fleet
+        more: dict[str, Callable[[], Any]] = {}
+        if body.preempt and isinstance(decision.outcome, Refusal):
             preempting = self._service.preemptions.planning
             found = await self._searches.result_for(request, lambda: preempting(asked))
-            plan = msgspec.structs.replace(plan, preemption=preemption_body(self._fleet, found))
-        if body.move:
+            more["preemption"] = lambda: preemption_body(fleet, found)
+        if body.move and isinstance(decision.outcome, Refusal):
             planning = self._service.consolidations.planning
             moves = await self._searches.result_for(request, lambda: planning(asked, 1, None))
-            plan = msgspec.structs.replace(plan, room=room_plan(moves))
-        return plan
+            more["room"] = lambda: room_plan(moves)
+        return lambda: msgspec.structs.replace(plan(), **{name: write() for name, write in more.items()})
 
     async def capacity(self, request: HttpRequest) -> wire.CapacityBody:
         return _capacity(self._allocations.capacity(check_name("node", request.path_params["node"])))
@@ -274,51 +277,54 @@ class AllocationApi:
 
     def body(self, allocation: Allocation) -> wire.AllocationBody:
         """Return the body of an allocation."""
-        claim = allocation.claim
-        assert claim is not None
-        return wire.AllocationBody(
-            uid=allocation.id,
-            state=allocation.state.value,
-            node=allocation.node,
-            gpus=self._gpus(allocation.gpus, allocation.charges),
-            resreq=str(allocation.requirement),
-            limit=None if claim.limit is None else part_map(claim.limit),
-            namespace=claim.namespace,
-            workload=claim.workload,
-            pod=claim.pod,
-            pod_uid=claim.pod_uid,
-            qos=claim.qos.value,
-            priority=claim.priority,
-            assumed_at=allocation.assumed_at,
-            bound_at=allocation.bound_at,
-            release_by=allocation.release_by,
-            placement=placement_body(allocation.placement),
-            unconfirmed=self._service.observations.is_unconfirmed(allocation),
-        )
+        return _allocation(self._fleet, allocation, unconfirmed=self._service.observations.is_unconfirmed(allocation))
 
-    def _gpus(self, uuids: tuple[str, ...], charges: tuple[Charge, ...]) -> list[wire.AllocatedGpu]:
-        return [_gpu(self._fleet, uuid, charges[position] if charges else None) for position, uuid in enumerate(uuids)]
-
-    def _plan(self, asked: Request, decision: Decision) -> wire.PlanBody:
-        outcome, strategy = decision.outcome, self._service.state.allocator.rules.strategy_of(asked)
-        workload = self._service.learning.workload if strategy.on(self._fleet) is not strategy else None
-        choice = None
-        if isinstance(outcome, Choice):
-            gpus = self._gpus(outcome.gpus, outcome.charges)
-            choice = wire.ChoiceBody(
-                node=outcome.node, gpus=gpus, score=outcome.score, placement=placement_body(outcome.placement)
-            )
-        return wire.PlanBody(
-            choice=choice,
-            refusal=refusal_body(outcome, self._trap(asked)) if isinstance(outcome, Refusal) else None,
+    def _plan(self, asked: Request, decision: Decision) -> LongBody[wire.PlanBody]:
+        fleet, outcome, strategy = self._fleet, decision.outcome, self._service.state.allocator.rules.strategy_of(asked)
+        workload = self._service.learning.workload if strategy.on(fleet) is not strategy else None
+        trap = self._trap(asked) if isinstance(outcome, Refusal) else ()
+        return lambda: wire.PlanBody(
+            choice=_choice(fleet, outcome) if isinstance(outcome, Choice) else None,
+            refusal=refusal_body(outcome, trap) if isinstance(outcome, Refusal) else None,
             stages=[_stage(stage) for stage in decision.candidates.stages],
             node_scores=decision.scores.nodes,
             gpu_scores=decision.scores.cards,
             strategy=strategy.name,
             learned_from=None if workload is None else workload.tasks,
             terms=dict(decision.terms),
-            warnings=list(weaker_predictions(self._fleet, [choice.node])) if choice else [],
+            warnings=list(weaker_predictions(fleet, [outcome.node])) if isinstance(outcome, Choice) else [],
         )
+
+
+def _choice(fleet: Fleet, choice: Choice) -> wire.ChoiceBody:
+    gpus = _gpus(fleet, choice.gpus, choice.charges)
+    placement = placement_body(choice.placement)
+    return wire.ChoiceBody(node=choice.node, gpus=gpus, score=choice.score, placement=placement)
+
+
+def _allocation(fleet: Fleet, allocation: Allocation, *, unconfirmed: bool) -> wire.AllocationBody:
+    """Return the body of an allocation. Of the books only the inventory is read, which nobody changes."""
+    claim = allocation.claim
+    assert claim is not None
+    return wire.AllocationBody(
+        uid=allocation.id,
+        state=allocation.state.value,
+        node=allocation.node,
+        gpus=_gpus(fleet, allocation.gpus, allocation.charges),
+        resreq=str(allocation.requirement),
+        limit=None if claim.limit is None else part_map(claim.limit),
+        namespace=claim.namespace,
+        workload=claim.workload,
+        pod=claim.pod,
+        pod_uid=claim.pod_uid,
+        qos=claim.qos.value,
+        priority=claim.priority,
+        assumed_at=allocation.assumed_at,
+        bound_at=allocation.bound_at,
+        release_by=allocation.release_by,
+        placement=placement_body(allocation.placement),
+        unconfirmed=unconfirmed,
+    )
 
 
 def freed_body(freed: Freed) -> wire.FreedBody:
@@ -372,6 +378,10 @@ def _stage(stage: Stage) -> wire.StageBody:
         after=stage.after,
         removed=[rejection_body(rejection) for rejection in stage.removed],
     )
+
+
+def _gpus(fleet: Fleet, uuids: Sequence[str], charges: Sequence[Charge]) -> list[wire.AllocatedGpu]:
+    return [_gpu(fleet, uuid, charges[position] if charges else None) for position, uuid in enumerate(uuids)]
 
 
 def _gpu(fleet: Fleet, uuid: str, charge: Charge | None) -> wire.AllocatedGpu:

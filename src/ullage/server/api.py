@@ -16,7 +16,7 @@ from ullage.server import bodies
 from ullage.server.answers import Answers, application_body, event_body, result_body, task_body
 from ullage.server.durable import durable
 from ullage.server.parameters import count_of, session_of, task_of
-from ullage.server.routes import Endpoint
+from ullage.server.routes import Endpoint, LongBody
 from ullage.service.service import UllageService
 from ullage.service.store_port import Page
 from ullage.service.tasks import STOP_GRACE_S
@@ -156,15 +156,15 @@ class ServerApi:
     async def shut_down(self, _: Request) -> None:
         self._shut_down()
 
-    async def overview(self, _: Request) -> api.Overview:
+    async def overview(self, _: Request) -> LongBody[api.Overview]:
         return self._answers.overview(time.time())
 
-    async def list_events(self, request: Request) -> list[api.EventBody]:
+    async def list_events(self, request: Request) -> LongBody[list[api.EventBody]]:
         page, session = _page(request), request.query_params.get("session")
         found = self._service.events.page(page, session)
         if found is None:
             found = await asyncio.to_thread(self._service.store.events, page, session)
-        return [event_body(event) for event in found]
+        return lambda: [event_body(event) for event in found]
 
     # --- applications, queues, nodes ---
 
@@ -195,8 +195,8 @@ class ServerApi:
     async def drop_queue(self, request: Request) -> None:
         await durable(self._service.catalog.drop_queue, _name(request))
 
-    async def nodes(self, _: Request) -> list[api.NodeBody]:
-        return self._answers.nodes()
+    async def nodes(self, _: Request) -> LongBody[list[api.NodeBody]]:
+        return self._answers.snapshot().nodes
 
     async def topology(self, request: Request) -> TopologyBody:
         return self._answers.topology(_name(request))
@@ -207,20 +207,22 @@ class ServerApi:
     async def uncordon(self, request: Request) -> api.NodeBody:
         return self._answers.node(await durable(self._service.nodes.cordon, _name(request), False))
 
-    async def gpus(self, _: Request) -> list[api.GpuBody]:
-        return self._answers.gpus()
+    async def gpus(self, _: Request) -> LongBody[list[api.GpuBody]]:
+        return self._answers.snapshot().gpus
 
-    async def executors(self, _: Request) -> list[api.ExecutorBody]:
-        return self._answers.executors()
+    async def executors(self, _: Request) -> LongBody[list[api.ExecutorBody]]:
+        found = self._answers.executors()
+        return lambda: found
 
     # --- sessions ---
 
-    async def sessions(self, request: Request) -> list[api.SessionBody]:
+    async def sessions(self, request: Request) -> LongBody[list[api.SessionBody]]:
         state = request.query_params.get("state")
         states = [each.value for each in SessionState]
         if state is not None and state not in states:
             raise invalid("state", state, f"write {' or '.join(states)}")
-        return self._answers.sessions(state, request.query_params.get("owner"))
+        snapshot, owner = self._answers.snapshot(), request.query_params.get("owner")
+        return lambda: snapshot.sessions(state, owner)
 
     async def session(self, request: Request) -> api.SessionBody:
         return self._answers.session(self._service.state.session(session_of(request)))
@@ -283,11 +285,12 @@ class ServerApi:
         self._service.tasks.submit(session_of(request), body.key, body.inputs, body.shared, done=done)
         return await taken
 
-    async def tasks(self, request: Request) -> list[api.TaskBody]:
+    async def tasks(self, request: Request) -> LongBody[list[api.TaskBody]]:
         session, page, tasks = session_of(request), _page(request), self._service.tasks
         self._service.state.session(session)
         views = await asyncio.to_thread(tasks.stored_tasks, session, page)
-        return [task_body(view, state) for view, state in tasks.with_states(session, views)]
+        found = tasks.with_states(session, views)
+        return lambda: [task_body(view, state) for view, state in found]
 
     async def task(self, request: Request) -> api.TaskBody:
         return self.find_task(session_of(request), task_of(request))

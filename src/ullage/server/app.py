@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -31,6 +30,7 @@ from ullage.server.room import RoomGuard
 from ullage.server.routes import openapi
 from ullage.server.searches import Searches
 from ullage.server.streams import Streams
+from ullage.service.pages import written
 from ullage.service.service import UllageService
 from ullage.wire.api import ServerBody
 
@@ -68,10 +68,10 @@ def make_app(
         return msgspec.json.encode(openapi(endpoints, server.version))
 
     async def scrape(_: Request) -> Response:
-        return Response(await metrics.page(service, answers), media_type=CONTENT_TYPE_LATEST)
+        return Response(await written(metrics.page(service, answers)), media_type=CONTENT_TYPE_LATEST)
 
     async def describe(_: Request) -> Response:
-        return Response(await asyncio.to_thread(document), media_type="application/json")
+        return Response(await written(document), media_type="application/json")
 
     async def alive(_: Request) -> Response:
         return PlainTextResponse("ok")

@@ -13,7 +13,7 @@ from ullage.server import bodies
 from ullage.server.allocations import BODY_LIMIT, Refused
 from ullage.server.durable import durable
 from ullage.server.room_plan import room_plan
-from ullage.server.routes import Answer, Endpoint
+from ullage.server.routes import Answer, Endpoint, LongBody
 from ullage.server.searches import TRIES, Searches
 from ullage.service.service import UllageService
 from ullage.wire import consolidation as wire
@@ -45,16 +45,17 @@ class ConsolidationApi:
             )
         ]
 
-    async def make(self, request: HttpRequest) -> wire.RoomPlan | Answer:
+    async def make(self, request: HttpRequest) -> LongBody[wire.RoomPlan] | Answer:
         """Respond with a plan, or carry it out."""
         body = await bodies.read_body(request, wire.MakeRoom, BODY_LIMIT)
         asked, uids = self._asked(body), _uids(body)
         if body.dry_run:
-            return room_plan(await self._plan(request, asked, body))
+            plan = await self._plan(request, asked, body)
+            return lambda: room_plan(plan)
         found = await self._carry_out(request, asked, body, uids)
         if isinstance(found, NoConsolidation):
             raise Refused(found)
-        return Answer(_LEAVING, room_plan(found, uids))
+        return Answer(_LEAVING, lambda: room_plan(found, uids))
 
     async def _plan(self, request: HttpRequest, asked: Request, body: wire.MakeRoom) -> Consolidation | NoConsolidation:
         planning = self._service.consolidations.planning

@@ -8,7 +8,7 @@ from ullage.model.name import check_name
 from ullage.server.allocations import BODY_LIMIT, freed_body
 from ullage.server.bodies import read_raw
 from ullage.server.durable import durable
-from ullage.server.routes import Endpoint
+from ullage.server.routes import Endpoint, LongBody
 from ullage.server.simulation import allocation_report, simulate_schedule
 from ullage.service.service import UllageService
 from ullage.wire.allocation import FreedBody
@@ -50,7 +50,7 @@ class PodApi:
             Endpoint("GET", "/v1/allocation-report", self.report, report, answer=AllocationReport),
         ]
 
-    async def simulate(self, request: Request) -> SimulateSchedule:
+    async def simulate(self, request: Request) -> LongBody[SimulateSchedule]:
         body = await read_raw(request, BODY_LIMIT)
         domain = request.query_params.get("domain", DOMAIN)
         return simulate_schedule(self._service.state.allocator, body, domain=domain)
@@ -60,5 +60,6 @@ class PodApi:
         freed = await durable(self._service.allocations.free_pod, namespace, pod, request.query_params.get("uid"))
         return [freed_body(each) for each in freed]
 
-    async def report(self, _: Request) -> AllocationReport:
-        return allocation_report(self._service.state.allocator)
+    async def report(self, _: Request) -> LongBody[AllocationReport]:
+        fleet = self._service.state.fleet.copy(apart=True)
+        return lambda: allocation_report(fleet)

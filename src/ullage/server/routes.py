@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -13,9 +13,14 @@ from starlette.routing import Route
 
 from ullage.server.bodies import MSGPACK
 from ullage.server.parameters import PATH, QUERY, check_query
+from ullage.service.pages import written
 from ullage.wire.api import ErrorBody
 
 Handler = Callable[[Request], Awaitable[Any]]
+
+_Body = TypeVar("_Body")
+LongBody: TypeAlias = Callable[[], _Body]
+"""A body that takes long to write: a function that a thread calls. It reads only what nobody changes, or copies."""
 
 _OURS = "/v1/"
 """The prefix of our routes; routes for clients of other products accept the bodies of those clients."""
@@ -62,9 +67,14 @@ class Endpoint:
         if answer is None:
             return Response(status_code=204)
         status, body = (answer.status, answer.body) if isinstance(answer, Answer) else (self.status, answer)
-        if request.headers.get("accept", "").startswith(MSGPACK):
-            return Response(msgspec.msgpack.encode(body), status, media_type=MSGPACK)
-        return Response(msgspec.json.encode(body), status, media_type="application/json")
+        packed = request.headers.get("accept", "").startswith(MSGPACK)
+        content = await encoded(body, msgspec.msgpack.encode if packed else msgspec.json.encode)
+        return Response(content, status, media_type=MSGPACK if packed else "application/json")
+
+
+async def encoded(body: Any, encode: Callable[[Any], bytes] = msgspec.json.encode) -> bytes:
+    """Return a body as bytes; a long one is written and encoded in a thread."""
+    return await written(lambda: encode(body())) if callable(body) else encode(body)
 
 
 def openapi(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ullage.model.claim import Request
 from ullage.model.counted import counted
 from ullage.model.error import InvalidAnnotation, NotFound
 from ullage.model.rejection import Rejection
+from ullage.server.routes import LongBody
 from ullage.wire import simulation as wire
 from ullage.wire.allocation_report import AllocationEntry, AllocationReport, CardEntry, Worker
 from ullage.wire.dialect import PodReader, PodSettings
@@ -47,7 +48,7 @@ def simulate_schedule(
     domain: str = DOMAIN,
     defaults: PodDefaults = PLAIN_DEFAULTS,
     schedulers: Sequence[str] = SCHEDULERS,
-) -> wire.SimulateSchedule:
+) -> LongBody[wire.SimulateSchedule]:
     """Return where a pod would go now and why; nothing changes. `pod` is a body, or a parsed pod.
 
     A wrong annotation, or an unknown pool, is a response, as is a refusal. An error of admission is a warning, because
@@ -67,13 +68,14 @@ def simulate_schedule(
         request = Request(composed.uid or _NOT_CREATED, composed.requirement, composed.claim)
         decision = allocator.simulate(request)
     except (InvalidAnnotation, NotFound) as error:
-        return wire.SimulateSchedule(schedule_result=wire.ScheduleResult(), error=wire.pod_error(error, nodes))
-    return _Simulation(allocator, request, decision).answer((*composed.warnings, *_admission(composed)))
+        refused = wire.SimulateSchedule(schedule_result=wire.ScheduleResult(), error=wire.pod_error(error, nodes))
+        return lambda: refused
+    simulation = _Simulation(allocator, request, decision)
+    return lambda: simulation.answer((*composed.warnings, *_admission(composed)))
 
 
-def allocation_report(allocator: FleetAllocator) -> AllocationReport:
+def allocation_report(fleet: Fleet) -> AllocationReport:
     """Return all cards and all their holders, executors too; `state` says whether an allocation is assumed."""
-    fleet = allocator.fleet
     cards = {gpu.uuid: gpu for gpu in fleet.cards}
     ledger = sorted(fleet.ledger.items())
     workers = {uid: Worker.of(allocation) for uid, allocation in ledger}
@@ -110,14 +112,15 @@ def _card(fleet: Fleet, card: int) -> CardEntry:
 
 
 class _Simulation:
-    """One decision in full detail."""
+    """One decision in full detail. Only the scores are of the present books, whose strategies may have learned."""
 
     def __init__(self, allocator: FleetAllocator, request: Request, decision: Decision) -> None:
-        self._allocator = allocator
-        self._fleet = allocator.fleet
-        self._request = request
-        self._decision = decision
+        self._fleet = allocator.fleet.copy(apart=True)
+        self._rules, self._request, self._decision = allocator.rules, request, decision
         self._stages = decision.candidates.stages
+        others = {node: self._others(node, set(uuids)) for node, uuids in decision.candidates.by_node.items()}
+        scored = Candidates({node: uuids for node, uuids in others.items() if uuids}, ())
+        self._other_scores = allocator.score(request, scored)
 
     def answer(self, warnings: tuple[str, ...]) -> wire.SimulateSchedule:
         """Return the whole response."""
@@ -188,12 +191,10 @@ class _Simulation:
 
     def _state(self, chosen: tuple[str, ...]) -> wire.GpuSchedulerState:
         fleet, by_node = self._fleet, self._decision.candidates.by_node
-        others = {node: self._others(node, set(uuids)) for node, uuids in by_node.items()}
-        scored = Candidates({node: uuids for node, uuids in others.items() if uuids}, ())
         return wire.GpuSchedulerState(
             node_gpus={node: tuple(_card(fleet, fleet.card_of[u]) for u in uuids) for node, uuids in by_node.items()},
             valid_scores=_whole(self._decision.scores),
-            other_scores=_whole(self._allocator.score(self._request, scored)),
+            other_scores=_whole(self._other_scores),
             final_gpus=chosen,
         )
 
@@ -203,7 +204,7 @@ class _Simulation:
         return tuple(uuid for uuid in on_node if uuid not in uuids)
 
     def _nodes(self) -> dict[str, wire.NodeVerdict]:
-        fleet, asked, rules = self._fleet, self._request.requirement, self._allocator.rules
+        fleet, asked, rules = self._fleet, self._request.requirement, self._rules
         scores = self._decision.scores.nodes
         return {
             node.name: wire.NodeVerdict(
@@ -222,7 +223,7 @@ class _Simulation:
 
     def _quota(self) -> wire.QuotaVerdict:
         """Return the verdict of the quotas, on each kind of card for which the request counts differently."""
-        fleet, rules, request = self._fleet, self._allocator.rules, self._request
+        fleet, rules, request = self._fleet, self._rules, self._request
         kinds = {
             (amounts_on(fleet, card, request), cores_on(fleet, card, request)): card for card in range(len(fleet.cards))
         }

@@ -19,7 +19,7 @@ from ullage.model.task import TaskState
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
 from ullage.server.parameters import session_of, task_of
-from ullage.server.routes import Endpoint
+from ullage.server.routes import Endpoint, encoded
 from ullage.service.news import News
 from ullage.service.service import UllageService
 from ullage.service.state import SessionRecord
@@ -72,8 +72,8 @@ class Streams:
         while True:
             # Listening begins before the state is read, so that a change while it is sent is not missed.
             with self._service.news.listen(News.EVERYTHING) as heard:
-                overview = self._answers.overview(time.time())
-                yield {"event": "overview", "data": msgspec.json.encode(overview).decode()}
+                overview = await encoded(self._answers.overview(time.time()))
+                yield {"event": "overview", "data": overview.decode()}
                 await asyncio.sleep(LIVE_GAP_S)
                 await heard(LIVE_BEAT_S)
 

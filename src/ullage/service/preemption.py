@@ -125,6 +125,6 @@ class Preemptions:
         nomination = found.nomination(request, self._clock())
         leaving = [leaves for uid in found.uids if (leaves := self._allocator.release(uid)) is not None]
         self._nominated.record(nomination)
-        self._journal.write(*map(PutAllocation, leaving), self._nominated.put(nomination), then=done)
+        self._journal.write(*map(PutAllocation, leaving), *self._nominated.put(nomination), then=done)
         self._changed(True)
         return nomination
