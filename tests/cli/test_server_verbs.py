@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -212,6 +213,37 @@ def test_down_without_a_server_is_fine(capsys, home):
 def test_down_of_a_dead_server_whose_files_are_left_is_fine(capsys, home):
     leave_files(home, "http://127.0.0.1:1", 2**22)
     assert main(["down"]) == 0
+
+
+@pytest.fixture
+def stopped(monkeypatch, home, hidden_fake):
+    """A local server that takes requests and answers none."""
+    monkeypatch.setattr("ullage.client.transport.ANSWER_S", 0.2)
+    monkeypatch.setattr("ullage.client.transport.UNANSWERED_S", 0.0)
+    leave_files(home, hidden_fake)
+    hidden_fake.hang = threading.Event()
+    yield hidden_fake
+    hidden_fake.hang.set()
+
+
+@pytest.mark.parametrize("verb", ["queue", "up", "down", "submit -- true", "events", "top", "run -- true"])
+def test_a_verb_says_that_a_stopped_server_does_not_answer_and_ends(capsys, stopped, verb):
+    assert main(verb.split()) == 69
+    said = f"the server at {stopped.url} (process {os.getpid()}) does not answer"
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first == f"ullage: {said}; waiting up to 1 s"
+    assert f"ullage: {said}" in rest[0]
+
+
+def test_down_says_how_a_server_ends_that_does_not_answer(capsys, stopped):
+    main(["down"])
+    assert f"(process {os.getpid()}) does not answer: `kill -CONT {os.getpid()}`" in capsys.readouterr().err
+
+
+def test_down_of_a_server_whose_socket_is_gone_does_not_say_that_none_runs(capsys, home, process):
+    leave_files(home, "http://127.0.0.1:1", process.pid)
+    assert main(["down"]) == 69
+    assert f"(process {process.pid}) does not answer" in capsys.readouterr().err
 
 
 def test_version_is_printed(capsys):

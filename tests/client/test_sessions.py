@@ -647,3 +647,17 @@ def test_shutdown_without_waiting_leaves_the_rest_to_a_thread(fake):
     fake.release()
     assert future.result() == 25
     next(thread for thread in threading.enumerate() if thread.name == "ullage-shutdown").join()
+
+
+def fail_without_a_server(client, fake):
+    with client.session("mine"):
+        fake.close()
+        client._api.transport.close_own()
+        raise ZeroDivisionError
+
+
+def test_a_failure_while_the_server_is_gone_is_raised_and_the_lost_cancellation_is_warned_of(fake, client, monkeypatch):
+    monkeypatch.setattr("ullage.client.session._GIVE_UP_S", 0.0)
+    with pytest.warns(UserWarning, match="session mine is not cancelled") as warned, pytest.raises(ZeroDivisionError):
+        fail_without_a_server(client, fake)
+    assert warned[0].filename == __file__

@@ -14,13 +14,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ullage.cli.exits import Exit
+from ullage.cli.exits import Exit, complain
 from ullage.cli.loading import loading
 from ullage.client.api import Api
 from ullage.client.endpoint import LOG_FILE, ServerEndpoint, given, home, local, make_home
-from ullage.client.local import INSTALL, answers, missing_packages
+from ullage.client.local import INSTALL, answers, missing_packages, require_answer
+from ullage.client.silence import UNANSWERED_S
 from ullage.client.spec import working_directory
-from ullage.client.transport import Patience, Transport
+from ullage.client.transport import NotConnected, Patience, Transport
 from ullage.model.error import Conflict, Unavailable
 
 if TYPE_CHECKING:
@@ -135,8 +136,9 @@ def _wait_until_it_answers(child: subprocess.Popen[bytes], log: _Log) -> ServerE
     gives_up_at, slow_at = time.monotonic() + _START_S, time.monotonic() + _SLOW_S
     while True:
         there = local()
-        if there is not None and answers(there):
-            return there
+        with suppress(Unavailable):  # it has begun to listen, and is slow
+            if there is not None and answers(there):
+                return there
         if log.grows():
             gives_up_at = time.monotonic() + _START_S
         if time.monotonic() >= slow_at:
@@ -205,7 +207,7 @@ def _options(arguments: argparse.Namespace) -> list[str]:
 
 def _down(_arguments: argparse.Namespace) -> int:
     there = given() or local()
-    if there is None or not answers(there):
+    if there is None or not _may_end(there):
         print("no server is running")
         return 0
     watched = _watch(there.pid)
@@ -216,6 +218,33 @@ def _down(_arguments: argparse.Namespace) -> int:
         _wait_for_silence(there)
     print("the server has ended")
     return 0
+
+
+def _may_end(there: ServerEndpoint) -> bool:
+    """Return whether a server is there.
+
+    Raises:
+        UllageError: something is there that cannot be asked to end.
+
+    """
+    try:
+        require_answer(there)
+    except NotConnected:
+        if there.pid is None:
+            return False
+        raise _deaf(there) from None
+    except Unavailable:
+        raise _deaf(there) from None
+    return True
+
+
+def _deaf(there: ServerEndpoint) -> Unavailable:
+    """Return the error for a server that does not take the request to end."""
+    if there.pid is None:
+        return Unavailable(f"the server at {there.url} does not answer", code="not-ended")
+    text = f"the server at {there.url} (process {there.pid}) does not answer"
+    fix = f"`kill -CONT {there.pid}` wakes one that is stopped; `kill -9 {there.pid}` ends it, and a start goes on"
+    return Unavailable(f"{text}: {fix} with what it stored", code="not-ended")
 
 
 def _watch(pid: int | None) -> int | None:
@@ -231,7 +260,10 @@ def _watch(pid: int | None) -> int | None:
 def _wait_for_end(watched: int) -> None:
     poll = select.poll()
     poll.register(watched, select.POLLIN)
-    ended = poll.poll(_STOP_S * 1000)
+    ended = poll.poll(UNANSWERED_S * 1000)
+    if not ended:
+        complain(f"the server ends its executors and itself; waiting up to {_STOP_S:.0f} s")
+        ended = poll.poll(_STOP_S * 1000)
     os.close(watched)
     if not ended:
         raise _still_there()

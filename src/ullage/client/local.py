@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from ullage.client.api import Api
 from ullage.client.endpoint import ServerEndpoint, given, local
-from ullage.client.transport import RETRY_S, Transport
+from ullage.client.transport import RETRY_S, NotAnswered, Transport
 from ullage.model.error import UllageError, Unavailable
 
 SERVER_PACKAGES = ("alembic", "numpy", "sqlalchemy", "starlette", "uvicorn")
@@ -40,11 +40,18 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
 
 
 def answers(endpoint: ServerEndpoint | None) -> bool:
-    """Return whether a server is there and ready."""
+    """Return whether a server is there and ready.
+
+    Raises:
+        Unavailable: one is there, and does not answer in time.
+
+    """
     if endpoint is None:
         return False
     try:
         require_answer(endpoint)
+    except NotAnswered:  # a second server of this home could not start
+        raise
     except UllageError:
         return False
     return True
