@@ -649,6 +649,48 @@ def test_shutdown_without_waiting_leaves_the_rest_to_a_thread(fake):
     next(thread for thread in threading.enumerate() if thread.name == "ullage-shutdown").join()
 
 
+def take_one_and_leave(results):
+    for _ in results:
+        break
+
+
+def take_a_failure(results):
+    with pytest.raises(ZeroDivisionError):
+        list(results)
+
+
+def take_none_in_time(results):
+    with pytest.raises(TimeoutError):
+        list(results)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("chunksize", [1, 2])
+@pytest.mark.parametrize(
+    ("first", "take", "timeout"),
+    [(1, take_one_and_leave, None), (0, take_a_failure, None), (None, take_none_in_time, 0.01)],
+)
+def test_what_nobody_waits_for_after_a_failure_a_timeout_or_a_break_is_cancelled(
+    fake, client, ordered, chunksize, first, take, timeout
+):
+    fake.hold = True
+    with client.session("s") as session:
+        numbers = [1 if first is None else first] * chunksize + [1] * 6
+        results = session.map(invert, numbers, ordered=ordered, chunksize=chunksize, timeout=timeout)
+        tasks = fake.sessions["s"].tasks
+        session._exchange._outstanding.task_of(session._exchange._outstanding.futures()[0])
+        if first is not None:
+            fake.work(fake.sessions["s"], tasks[0])
+        take(results)
+        del results
+        assert session.wait(60)
+    assert {task.state for task in tasks[0 if first is None else 1 :]} <= {"cancelled"}
+
+
+def invert(number):
+    return 1 // number
+
+
 def fail_without_a_server(client, fake):
     with client.session("mine"):
         fake.close()

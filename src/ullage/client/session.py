@@ -97,7 +97,8 @@ class Session:
     ) -> Iterator[T]:
         """Call `function` with one item of each iterable at a time; everything is submitted at once.
 
-        Results come in order, or with `ordered=False` as they end; the first failure is raised.
+        Results come in order, or with `ordered=False` as they end; the first failure is raised. After it, after a
+        timeout, and where the iterator is closed before its end, as by `break`, the rest is cancelled.
         `chunksize` calls make one task. `progress` draws a bar if stderr is a terminal.
 
         Raises:
@@ -116,7 +117,7 @@ class Session:
         else:
             futures = self._submit_chunks(function, cut(calls, chunksize))
         total = len(futures)
-        results: Iterator[Any] = arrange(futures, deadline)
+        results: Iterator[Any] = arrange(futures, deadline, self._exchange.cancel_soon)
         if progress:
             results = with_progress(results, total)
         return results if chunksize == 1 else chain.from_iterable(results)
