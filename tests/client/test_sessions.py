@@ -649,6 +649,17 @@ def test_shutdown_without_waiting_leaves_the_rest_to_a_thread(fake):
     next(thread for thread in threading.enumerate() if thread.name == "ullage-shutdown").join()
 
 
+def test_a_cancelled_future_ends_once_though_its_result_says_so_again(fake, client, caplog):
+    fake.hold = True
+    with client.session("s") as session:
+        cancelled, other = session.submit(square, 2), session.submit(square, 3)
+        assert cancelled.cancel()
+        fake.release()
+        assert other.result() == 9
+        assert wait([cancelled]).done == {cancelled}
+    assert caplog.messages == []
+
+
 def take_one_and_leave(results):
     for _ in results:
         break
