@@ -106,6 +106,16 @@ def test_the_exception_of_a_task_keeps_its_type_and_its_traceback(client):
     assert "in fail_with" in caught.value.__notes__[0]
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt("stop"), BaseException("b"), GeneratorExit()])
+def test_what_is_no_error_is_raised_as_the_function_raised_it(client, error):
+    with client.session() as session:
+        future = session.submit(fail_with, error)
+        with pytest.raises(type(error)) as caught:
+            future.result()
+        assert caught.value.args == error.args
+        assert getattr(caught.value, "code", None) == getattr(error, "code", None)
+
+
 def test_an_exception_that_cannot_travel_is_a_task_failed_with_its_text(client):
     with client.session() as session, pytest.raises(ullage.TaskFailed, match="Unpicklable") as caught:
         session.submit(lambda: fail_with(Unpicklable())).result()
