@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from tests.fake_api import TOKEN, leave_files, server_file
+from ullage.bootstrap.announcement import announce
 from ullage.cli import server
 from ullage.cli.main import main
 from ullage.client import endpoint
@@ -125,6 +126,25 @@ def test_options_that_a_running_server_does_not_take_are_an_error_that_names_the
     said = capsys.readouterr()
     assert f"does not take {option}" in said.err
     assert not said.out
+
+
+@pytest.mark.parametrize("option", ["--port=0", "--port={port}", "--host=127.0.0.1", "--gpus=2", "--config=c.toml"])
+def test_options_that_a_running_server_has_already_are_fine(capsys, monkeypatch, home, hidden_fake, option, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    hidden_fake.listen_in(home)
+    announce(home, hidden_fake.url, {"gpus": "2", "config": str(tmp_path / "c.toml")})
+    port = hidden_fake.url.rpartition(":")[2]
+    assert main(["up", option.format(port=port)]) == 0
+    assert capsys.readouterr().out == f"ullage is already running at {hidden_fake.url}\n"
+
+
+def test_a_server_records_the_options_it_was_started_with(capsys, home):
+    command = ["up", "--gpus=2", "--port=0"]
+    try:
+        assert [main(command), main(command), main(["up", "--gpus=1"])] == [0, 0, 75]
+    finally:
+        assert main(["down"]) == 0
+    assert "does not take --gpus=1;" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("code", [1, 2, 69])

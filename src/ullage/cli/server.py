@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from ullage.cli.exits import Exit, complain
 from ullage.cli.loading import loading
@@ -80,13 +81,24 @@ def _up(arguments: argparse.Namespace) -> int:
 
 
 def _already_running(there: ServerEndpoint, arguments: argparse.Namespace) -> int:
-    if options := [*_options(arguments), *(["--foreground"] if arguments.foreground else [])]:
+    differing = [f"--{name}={value}" for name, value in _options(arguments).items() if not _has(there, name, value)]
+    if options := [*differing, *(["--foreground"] if arguments.foreground else [])]:
         raise Conflict(
             f"a server is running at {there.url} and does not take {' '.join(options)}; `ullage down` ends it",
             code="already-running",
         )
     print(f"ullage is already running at {there.url}")
     return 0
+
+
+def _has(there: ServerEndpoint, option: str, value: str) -> bool:
+    """Return whether a running server is as an option of `ullage up` would have it."""
+    address = urlsplit(there.url)
+    if option == "port":
+        return value in ("0", str(address.port))
+    if option == "host":
+        return value == address.hostname
+    return there.options.get(option) == value
 
 
 @contextmanager
@@ -189,19 +201,20 @@ class _Log:
 
 
 def _foreground_command(arguments: argparse.Namespace) -> list[str]:
-    return [sys.executable, "-m", "ullage.cli.main", "up", "--foreground", *_options(arguments)]
+    words = [f"--{name}={value}" for name, value in _options(arguments).items()]
+    return [sys.executable, "-m", "ullage.cli.main", "up", "--foreground", *words]
 
 
-def _options(arguments: argparse.Namespace) -> list[str]:
+def _options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options that a server takes at its start, as they are written."""
-    found = []
+    found = {}
     for option in ("host", "port", "config", "gpus"):
         value = getattr(arguments, option)
         if isinstance(value, Path) and not value.is_absolute():
             # The server does not run in this directory for ever: a relative path would mean another file.
             value = Path(working_directory()) / value
         if value is not None:
-            found.append(f"--{option}={value}")
+            found[option] = str(value)
     return found
 
 
