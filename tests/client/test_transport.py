@@ -1,6 +1,7 @@
 """Requests, their errors and their repetition."""
 
 import socket
+import threading
 
 import pytest
 
@@ -12,7 +13,7 @@ from ullage.client.endpoint import ServerEndpoint
 from ullage.client.silence import Silence
 from ullage.client.transport import Patience, Transport
 from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
-from ullage.wire.api import CreateSession
+from ullage.wire.api import CreateSession, SubmitTasks
 
 
 class Pauses:
@@ -198,3 +199,23 @@ def test_a_server_that_takes_a_request_and_does_not_answer_is_named_with_its_pro
             list(Api(transport).log("s", 1, follow=True))
         transport.close()
     assert said == [f"the server at {url} (process 7) does not answer; waiting up to 1 s"]
+
+
+def test_closing_wakes_a_thread_that_follows_a_log(fake, api):
+    released = threading.Event()
+    api.create_session(CreateSession(application="command", id="s"))
+    api.submit("s", SubmitTasks(inputs=[b""], key="k"))
+    fake.logs["command"] = [("stdout", b"x", "1"), lambda *_: released.wait(60)]
+    messages = api.log("s", 1, follow=True)
+    next(messages)
+    threading.Timer(0, api.transport.close).start()
+    assert list(messages) == []
+    assert not released.is_set()
+    released.set()
+
+
+def test_a_connection_that_the_server_ended_is_let_go(fake, api):
+    api.server()
+    api.transport._own.connection.close()
+    api.server()
+    assert len(api.transport._all) == 1

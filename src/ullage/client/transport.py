@@ -97,7 +97,7 @@ class Transport:
         self._sleep = sleep
         self._silence = Silence()
         self._own = threading.local()
-        self._all: set[http.client.HTTPConnection] = set()
+        self._all: dict[http.client.HTTPConnection, socket.socket] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._process = os.getpid()
@@ -178,7 +178,7 @@ class Transport:
             raise _lost(endpoint, error) from error
         finally:
             with self._lock:
-                self._all.discard(connection)
+                self._all.pop(connection, None)
             connection.close()
 
     def close_own(self) -> None:
@@ -193,14 +193,12 @@ class Transport:
             return
         with self._lock:
             self._closed = True
-            connections = list(self._all)
+            sockets = list(self._all.values())
             self._all.clear()
-        for connection in connections:
-            used: socket.socket | None = connection.sock
-            if used is not None:  # the connection is its thread's, which may be in the middle of a request
-                with suppress(OSError):
-                    used.shutdown(socket.SHUT_RDWR)
-                used.close()
+        for used in sockets:  # each is its thread's, which may be in the middle of a request
+            with suppress(OSError):
+                used.shutdown(socket.SHUT_RDWR)
+            used.close()
 
     @property
     def is_of_this_process(self) -> bool:
@@ -272,6 +270,8 @@ class Transport:
             connection.sock.settimeout(timeout_s)
             endpoint: ServerEndpoint = self._own.endpoint
             return connection, endpoint
+        if connection is not None:  # the server ended it with its last answer
+            self._forget(connection)
         connection, endpoint = self._connect(timeout_s)
         self._own.connection, self._own.endpoint = connection, endpoint
         return connection, endpoint
@@ -295,14 +295,14 @@ class Transport:
             raise
         with self._lock:
             if not self._closed:
-                self._all.add(connection)
+                self._all[connection] = connection.sock  # a stream takes it away from the connection
                 return connection, endpoint
         connection.close()
         raise _closed_here()
 
     def _forget(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
-            self._all.discard(connection)
+            self._all.pop(connection, None)
         with suppress(OSError):
             connection.close()
         self._own.connection = None
