@@ -100,7 +100,20 @@ def test_ctrl_c_cancels_and_lets_the_output_come_to_its_end(capfdbinary, fake):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 143),
+        (signal.SIGHUP, 129),
+        (signal.SIGQUIT, 131),
+        (signal.SIGUSR1, 138),
+        (signal.SIGUSR2, 140),
+        (signal.SIGALRM, 142),
+        (signal.SIGXCPU, 152),
+        (signal.SIGRTMIN, 162),
+    ],
+)
 def test_after_a_signal_the_exit_code_is_that_of_the_signal(fake, number, code):
     def end(session, task):
         os.kill(os.getpid(), number)
