@@ -27,6 +27,7 @@ from ullage.cli.exits import (
 )
 from ullage.cli.loading import loading
 from ullage.cli.verbs import VERBS, VerbsInGroups
+from ullage.client.silence import Silence
 from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.model.nearest import did_you_mean
 from ullage.model.variables import unknown_variables
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parse_quickly(sys.argv[1:]) if argv is None else _parse(list(argv))
         caution(unknown_variables(os.environ))
         warnings.showwarning = _show_warning
+        Silence.say = complain
         code = cast("Callable[[argparse.Namespace], int]", arguments.act)(arguments)
         sys.stdout.flush()
     except Exit as end:

@@ -6,12 +6,14 @@ import threading
 import uuid
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from ullage.client.api import PAGE, Api
 from ullage.client.future import TaskFuture
 from ullage.client.outstanding import Outstanding, OutstandingCall
-from ullage.model.error import Conflict
+from ullage.model.error import Conflict, UllageError
 from ullage.model.rejection import Code
 from ullage.model.task import TaskState
 from ullage.wire.api import SubmitTasks, TaskBody
@@ -96,6 +98,19 @@ class Exchange:
         for task in list_tasks(self._api, self._session):
             if task.state == TaskState.PENDING and task.task in mine:
                 self.cancel(mine[task.task])
+
+    def cancel_soon(self, futures: list[Future[Any]]) -> None:
+        """Cancel futures in a thread: the exception that made them useless is not held up by so many requests."""
+        left = [future for future in futures if not future.done()]
+        if left and self.is_of_this_process:
+            with suppress(RuntimeError):  # the interpreter ends
+                threading.Thread(target=self._cancel_all, args=(left,), name="ullage-cancel").start()
+
+    def _cancel_all(self, futures: list[Future[Any]]) -> None:
+        with suppress(UllageError):  # no server answers, or the session is gone
+            for future in futures:
+                future.cancel()
+        self._api.transport.close_own()
 
     def cancel_each(self) -> None:
         """Cancel every task of this client, running ones too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -43,6 +44,7 @@ class TaskFuture(Future[T]):
         self.task: int | None = None
         self._decode = decode
         self._server = server
+        self._notifies = threading.Lock()
 
     def result(self, timeout: float | None = None) -> T:
         """Return the value of the task, or raise what it failed with.
@@ -86,7 +88,7 @@ class TaskFuture(Future[T]):
         """End as cancelled, unless it has ended otherwise."""
         if not super().cancel():
             return False
-        with suppress(RuntimeError, InvalidStateError):  # cancelled twice
+        if self._notifies.acquire(blocking=False):  # once: it may be cancelled here, and then by its result
             self.set_running_or_notify_cancel()  # wakes those who wait for several futures
         return True
 

@@ -24,7 +24,8 @@ class LogPiece(NamedTuple):
 class TaskLog:
     """The log of one task; after iteration `ended` is the task as it was then.
 
-    `on_note` takes what the server says about the log, such as how many bytes of it are not kept any more.
+    `on_note` takes what the server says about the log, such as how many bytes of it are not kept any more. `patience`
+    says how long it waits for a server that is gone.
     """
 
     def __init__(
@@ -35,7 +36,12 @@ class TaskLog:
         self._task = task
         self._follow = follow
         self._on_note = on_note
+        self.patience = api.transport.patience()
         self.ended: TaskBody | None = None
+
+    def give_up(self) -> None:
+        """End an iteration of another thread with an error, also one that waits for a server."""
+        self._api.transport.close()
 
     def __iter__(self) -> Iterator[LogPiece]:
         """Pieces as they come, each once; to the end of the task with `follow`.
@@ -45,12 +51,12 @@ class TaskLog:
 
         """
         position: str | None = None
-        patience = self._api.transport.patience()
+        self.patience.renew()
         while True:
             lost = Unavailable("the log broke off")
             try:
                 for message in self._api.log(self._session, self._task, follow=self._follow, position=position):
-                    patience.renew()
+                    self.patience.renew()
                     position = message.id or position
                     if message.event == "end":
                         self.ended = msgspec.json.decode(message.data, type=TaskBody)
@@ -61,4 +67,4 @@ class TaskLog:
                         yield LogPiece(message.event, base64.b64decode(message.data))
             except Unavailable as error:
                 lost = error
-            patience.wait(lost)
+            self.patience.wait(lost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, starmap
@@ -20,10 +21,13 @@ from ullage.client.pickling import PickledFunctions, check_callable, check_size,
 from ullage.client.results import Deadline, as_they_end, in_order, with_progress
 from ullage.client.spec import check_bytes
 from ullage.client.transport import Patience
-from ullage.model.error import Conflict, UllageError, invalid
+from ullage.model.error import Conflict, UllageError, Unavailable, invalid
 from ullage.wire.api import Explanation, SessionBody, TaskBody, UpdateSession
 
 T = TypeVar("T")
+
+_GIVE_UP_S = 5.0
+"""Seconds for which a server is sought that takes the cancellation after an exception."""
 
 _CLOSE_S = 30.0
 """Seconds that cancelled tasks may take to end before closing gives up."""
@@ -93,7 +97,8 @@ class Session:
     ) -> Iterator[T]:
         """Call `function` with one item of each iterable at a time; everything is submitted at once.
 
-        Results come in order, or with `ordered=False` as they end; the first failure is raised.
+        Results come in order, or with `ordered=False` as they end; the first failure is raised. After it, after a
+        timeout, and where the iterator is closed before its end, as by `break`, the rest is cancelled.
         `chunksize` calls make one task. `progress` draws a bar if stderr is a terminal.
 
         Raises:
@@ -112,7 +117,7 @@ class Session:
         else:
             futures = self._submit_chunks(function, cut(calls, chunksize))
         total = len(futures)
-        results: Iterator[Any] = arrange(futures, deadline)
+        results: Iterator[Any] = arrange(futures, deadline, self._exchange.cancel_soon)
         if progress:
             results = with_progress(results, total)
         return results if chunksize == 1 else chain.from_iterable(results)
@@ -226,11 +231,24 @@ class Session:
     def _give_up(self) -> None:
         """Cancel after an exception, which must not be hidden by what the server says to that."""
         try:
-            with suppress(UllageError):
-                if self._keep_open:
+            if self._keep_open:
+                with suppress(UllageError):
                     self._exchange.cancel_each()
-                else:
-                    self._exchange.abandon()
-                    self._api.cancel_session(self.id)
+            else:
+                self._exchange.abandon()
+                self._cancel_soon()
         finally:
             self._exchange.stop()
+
+    def _cancel_soon(self) -> None:
+        """Cancel the session, or warn that no server took it: the caller waits for the end of its `with` block."""
+        transport = self._api.transport.hurried(_GIVE_UP_S)
+        try:
+            Api(transport).cancel_session(self.id)
+        except Unavailable as error:
+            text = f"session {self.id} is not cancelled: {error.message}"
+            warnings.warn(f"{text}; `ullage cancel {self.id}` ends it once a server answers", stacklevel=4)
+        except UllageError:  # closed or deleted by somebody else
+            pass
+        finally:
+            transport.close()
