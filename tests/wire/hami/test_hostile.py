@@ -14,7 +14,7 @@ from ullage.wire.hami.admission import check_pod
 from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.node import read_cordon, read_handshake, read_register, read_scores
 from ullage.wire.hami.request import read_hami
-from ullage.wire.hami.results import decode_devices, encode_devices, placed_devices
+from ullage.wire.hami.results import decode_devices, encode_devices
 from ullage.wire.hami.words import NVIDIA, Words
 
 KEYS = (*NVIDIA.annotations(), "ullage.io/gpu-ids", "hami.io/vgpu-devices-allocated", "ullage.io/vram-request")
@@ -45,7 +45,6 @@ def test_any_pod_is_read_or_refused(document):
         read_pod,
         read_hami,
         check_pod,
-        placed_devices,
         lambda each: read_hami(each, WORDS),
         lambda each: container_asks(each, NVIDIA),
         PodReader(PodSettings("tensor-fusion.ai", hami=(NVIDIA, WORDS))),

@@ -178,10 +178,6 @@ def _environment() -> Any:
     return cel.NewEnv(variables={"device": dyn}, extensions=[*extensions, cel.CelExtension("kubernetes", functions)])
 
 
-def _includes(value: object, other: object) -> bool:
-    return other in value if isinstance(value, list) else value == other
-
-
 def _holds(read: Callable[..., object], *said: object) -> bool:
     try:
         read(*said)

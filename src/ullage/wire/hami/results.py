@@ -11,11 +11,10 @@ from ullage.model.allocation import Charge
 from ullage.model.error import invalid, invalid_annotation
 from ullage.model.gpu import Gpu
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
-from ullage.wire.document import Document, mapping, text
 from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
 from ullage.wire.hami.sharing import share_out
 from ullage.wire.hami.words import ANNOTATIONS, NVIDIA, Words
-from ullage.wire.pod.keys import DOMAIN, Keys, as_annotation, listed
+from ullage.wire.pod.keys import as_annotation
 
 TO_ALLOCATE = f"{ANNOTATIONS}/vgpu-devices-to-allocate"
 ALLOCATED = f"{ANNOTATIONS}/vgpu-devices-allocated"
@@ -120,25 +119,6 @@ def to_allocate(
     written, seconds = encode_devices(containers), str(int(now))
     placed = {NODE: node, TIME: seconds, TO_ALLOCATE: written, ALLOCATED: written}
     return placed | {BIND_PHASE: phase.value, BIND_TIME: seconds}
-
-
-def placed_devices(pod: Document, domain: str = DOMAIN) -> tuple[tuple[HamiDevice, ...], ...] | None:
-    """Return the devices of the containers of a pod if it was placed here; None for any other pod.
-
-    Raises:
-        InvalidAnnotation: the annotation cannot be read, or names cards that the pod was not given.
-
-    """
-    keys = Keys(pod, domain)
-    node = text(mapping(pod.get("spec"), "spec").get("nodeName"))
-    own = Keys(pod, ANNOTATIONS)
-    written, given = own.text("vgpu-devices-allocated"), listed(keys.text("gpu-ids") or "")
-    if not node or not given or written is None:
-        return None
-    devices = decode_devices(written)
-    if not {device.card for container in devices for device in container} <= set(given):
-        raise own.wrong("vgpu-devices-allocated", f"{keys.key('gpu-ids')} says which cards it was given; leave both")
-    return devices
 
 
 def _encoded(device: HamiDevice) -> str:
