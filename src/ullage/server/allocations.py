@@ -10,8 +10,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ullage.core.allocator import Decision
-from ullage.core.books.capacity import NodeCapacity
-from ullage.core.books.departed import Freed
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.preemption import NoPreemption
 from ullage.core.explaining.zone_warning import weaker_predictions, width_trap
@@ -40,6 +38,7 @@ from ullage.server.searches import TRIES, Searches
 from ullage.service.allocations import AllocationRequests, Outcome
 from ullage.service.service import UllageService
 from ullage.wire import allocation as wire
+from ullage.wire.body import body_of
 from ullage.wire.preemption import NominationBody
 
 BODY_LIMIT = 1 << 20
@@ -209,8 +208,7 @@ class AllocationApi:
 
     async def delete(self, request: HttpRequest) -> wire.FreedBody:
         named = request.query_params.getlist("gpu") or None
-        freed = await durable(self._allocations.dealloc, _uid(request), named)
-        return freed_body(freed)
+        return body_of(wire.FreedBody, await durable(self._allocations.dealloc, _uid(request), named))
 
     async def adjust(self, request: HttpRequest) -> wire.AdjustmentBody:
         body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)
@@ -247,7 +245,7 @@ class AllocationApi:
         return plan
 
     async def capacity(self, request: HttpRequest) -> wire.CapacityBody:
-        return _capacity(self._allocations.capacity(check_name("node", request.path_params["node"])))
+        return body_of(wire.CapacityBody, self._allocations.capacity(check_name("node", request.path_params["node"])))
 
     async def unused(self, _: HttpRequest) -> list[str]:
         return list(self._allocations.unused_nodes())
@@ -276,22 +274,14 @@ class AllocationApi:
         """Return the body of an allocation."""
         claim = allocation.claim
         assert claim is not None
-        return wire.AllocationBody(
+        return body_of(
+            wire.AllocationBody,
+            allocation,
+            claim,
             uid=allocation.id,
-            state=allocation.state.value,
-            node=allocation.node,
             gpus=self._gpus(allocation.gpus, allocation.charges),
             resreq=str(allocation.requirement),
             limit=None if claim.limit is None else part_map(claim.limit),
-            namespace=claim.namespace,
-            workload=claim.workload,
-            pod=claim.pod,
-            pod_uid=claim.pod_uid,
-            qos=claim.qos.value,
-            priority=claim.priority,
-            assumed_at=allocation.assumed_at,
-            bound_at=allocation.bound_at,
-            release_by=allocation.release_by,
             placement=placement_body(allocation.placement),
             unconfirmed=self._service.observations.is_unconfirmed(allocation),
         )
@@ -321,18 +311,6 @@ class AllocationApi:
         )
 
 
-def freed_body(freed: Freed) -> wire.FreedBody:
-    """Return the body of a deallocation."""
-    return wire.FreedBody(
-        uid=freed.uid,
-        gpus=list(freed.gpus),
-        already_gone=freed.already_gone,
-        unknown=freed.unknown,
-        not_held=list(freed.not_held),
-        not_named=list(freed.not_named),
-    )
-
-
 def refusal_body(refusal: Refusal, warnings: Iterable[str] = ()) -> wire.RefusalBody:
     """Return the body of a refusal."""
     scaling = refusal if isinstance(refusal, ScalingRefusal) else None
@@ -349,29 +327,8 @@ def refusal_body(refusal: Refusal, warnings: Iterable[str] = ()) -> wire.Refusal
     )
 
 
-def _capacity(capacity: NodeCapacity) -> wire.CapacityBody:
-    pairs = ("total", "available", "effective", "virtual", "virtual_available", "deficit")
-    amounts = {name: getattr(capacity, name) for name in pairs}
-    return wire.CapacityBody(
-        node=capacity.node,
-        **{name: _pair((pair.compute_gflops, pair.vram_bytes)) for name, pair in amounts.items()},
-        cards=capacity.cards,
-        managed=capacity.managed,
-        models=list(capacity.models),
-        workers=capacity.workers,
-        workers_per_card=capacity.workers_per_card,
-    )
-
-
 def _stage(stage: Stage) -> wire.StageBody:
-    return wire.StageBody(
-        name=stage.filter,
-        kind=stage.kind.value,
-        reached=stage.reached,
-        before=stage.before,
-        after=stage.after,
-        removed=[rejection_body(rejection) for rejection in stage.removed],
-    )
+    return body_of(wire.StageBody, stage, name=stage.filter, removed=list(map(rejection_body, stage.removed)))
 
 
 def _gpu(fleet: Fleet, uuid: str, charge: Charge | None) -> wire.AllocatedGpu:
@@ -380,11 +337,10 @@ def _gpu(fleet: Fleet, uuid: str, charge: Charge | None) -> wire.AllocatedGpu:
         known = (None, None) if charge is None else (charge.compute, charge.vram)
         return wire.AllocatedGpu(uuid=uuid, compute_gflops=known[0], vram_bytes=known[1], isolation="shared")
     grant, slot = Grant.of(fleet.cards[card], charge), charge.slot if charge else None
-    return wire.AllocatedGpu(
+    return body_of(
+        wire.AllocatedGpu,
+        grant,
         uuid=uuid,
-        compute_gflops=grant.compute_gflops,
-        vram_bytes=grant.vram_bytes,
-        isolation=grant.isolation.value,
         partition=slot.template if slot else None,
         slot_start=slot.start if slot else None,
         slot_end=slot.end if slot else None,
@@ -399,11 +355,6 @@ def _adjustment(outcome: Adjustment, allocation: wire.AllocationBody) -> wire.Ad
         delta_limit=_amounts(outcome.delta_limit, outcome.known),
         allocation=allocation,
     )
-
-
-def _pair(amounts: tuple[int, int]) -> wire.PairBody:
-    compute, vram = amounts
-    return wire.PairBody(compute_gflops=compute, vram_bytes=vram)
 
 
 def _amounts(amounts: Amounts, known: KnownAmounts) -> wire.AmountsBody:

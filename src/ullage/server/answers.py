@@ -18,7 +18,7 @@ from ullage.core.learning.fragmentation import NOTHING, IdleCards, fits_now, fra
 from ullage.core.placing.placement import Placer
 from ullage.core.sharing.shares import dominant_share
 from ullage.core.sharing.world import WORKING
-from ullage.core.verdict.sentences import MEANINGS, reject_text
+from ullage.core.verdict.sentences import MEANINGS
 from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.error import NotFound
 from ullage.model.event import Event
@@ -28,13 +28,15 @@ from ullage.model.quantity import PPM
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
 from ullage.model.resources import MILLI, Resources
-from ullage.model.task import TaskResult, TaskState
+from ullage.model.task import TaskState
 from ullage.server.placements import placement_body
+from ullage.server.rejections import rejection_body
 from ullage.server.session_warnings import session_warnings
 from ullage.service.service import UllageService
 from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import TaskView
 from ullage.wire import api
+from ullage.wire.body import body_of
 from ullage.wire.node_drawing import placed_card, topology_body
 from ullage.wire.node_topology import PlacedCardBody, TopologyBody
 
@@ -58,29 +60,15 @@ class Answers:
         spec, counts = record.session.spec, record.counts
         reason, message = self._reason(record)
         fleet = self._service.state.fleet
-        return api.SessionBody(
-            id=record.id,
-            application=spec.application,
-            state=record.session.state.value,
+        return body_of(
+            api.SessionBody,
+            record.session,
+            spec,
+            record,
+            **{state.value: counts[state] for state in TaskState},
             resreq=str(spec.resreq),
-            queue=spec.queue,
-            owner=spec.owner,
-            priority=spec.priority,
-            weight=spec.weight,
-            min_instances=spec.min_instances,
-            max_instances=spec.max_instances,
-            batch_size=spec.batch_size,
-            created_at=record.session.created_at,
-            closed_at=record.session.closed_at,
-            pending=counts[TaskState.PENDING],
-            running=counts[TaskState.RUNNING],
-            succeed=counts[TaskState.SUCCEED],
-            failed=counts[TaskState.FAILED],
-            cancelled=counts[TaskState.CANCELLED],
             held=sum(executor.phase in WORKING for executor in record.executors.values()),
-            deserved=record.deserved,
             share=dominant_share(fleet.holding(spec.resreq, len(record.executors)), fleet.total),
-            bind_failures=record.session.bind_failures,
             reason=reason,
             message=message,
         )
@@ -117,19 +105,13 @@ class Answers:
     def executors(self) -> list[api.ExecutorBody]:
         """Return worker processes by id."""
         return [
-            api.ExecutorBody(
-                id=executor.id,
-                node=executor.node,
-                state=executor.state.value,
-                session=executor.session,
+            body_of(
+                api.ExecutorBody,
+                executor,
                 resreq=str(executor.requirement),
-                gpus=list(executor.gpus),
-                pid=executor.pid,
                 tasks_running=len(executor.tasks),
                 gang=executor.gang.id if executor.gang else None,
-                since=executor.since,
                 placement=placement_body(executor.placement),
-                note=executor.note,
             )
             for executor in sorted(self._service.state.executors.values(), key=_age)
         ]
@@ -147,22 +129,12 @@ class Answers:
         fleet = self._service.state.fleet
         gpu, free = fleet.cards[card], _free(fleet, card)
         holders = fleet.holders[card].items()
-        return api.GpuBody(
+        return body_of(
+            api.GpuBody,
+            gpu,
             node=fleet.nodes[int(fleet.card_row[card])].name,
-            index=gpu.index,
-            uuid=gpu.uuid,
-            model=gpu.model,
-            vendor=gpu.vendor,
-            pool=gpu.pool,
-            vram_bytes=gpu.vram_bytes,
-            compute_gflops=gpu.compute_gflops,
-            zones=list(gpu.zones),
-            bus_id=gpu.bus_id,
-            healthy=gpu.healthy,
             isolations=None if gpu.isolations is None else sorted(gpu.isolations),
-            free=api.PartBody(
-                fraction=_free_ppm(fleet, card) / PPM, vram_bytes=free.vram_bytes, compute_gflops=free.compute_gflops
-            ),
+            free=body_of(api.PartBody, free, fraction=_free_ppm(fleet, card) / PPM),
             holders=[self._holder(executor, Grant.of(gpu, charge)) for executor, charge in sorted(holders)],
         )
 
@@ -170,14 +142,13 @@ class Answers:
         state = self._service.state
         record = state.executors.get(executor)
         session = state.sessions.get(record.session or "") if record else None
-        return api.GpuHolderBody(
+        return body_of(
+            api.GpuHolderBody,
+            grant,
             executor=executor,
             session=session.id if session else None,
             owner=session.session.spec.owner if session else None,
             fraction=grant.fraction_ppm / PPM,
-            vram_bytes=grant.vram_bytes,
-            compute_gflops=grant.compute_gflops,
-            isolation=grant.isolation.value,
         )
 
     def nodes(self) -> list[api.NodeBody]:
@@ -198,22 +169,14 @@ class Answers:
         held = sum((executor.requirement.resources for executor in here), Resources())
         cards = sum(PPM - _free_ppm(fleet, card) for card in fleet.cards_on(fleet.row_of[node.name]))
         held = replace(held, gpu_milli=-(-cards * MILLI // PPM))
-        return api.NodeBody(
-            name=node.name,
-            state=node.state.value,
-            cordoned=node.cordoned,
-            capacity=_amount(node.capacity),
-            allocatable=_amount(node.allocatable),
-            held=_amount(held),
+        return body_of(
+            api.NodeBody,
+            node,
+            held=held,
             executors=len(here),
-            max_executors=node.max_executors,
-            gpu_source=node.gpu_source,
             note=self._notes.get(node.name, ""),
-            labels=node.labels,
-            arch=node.arch,
-            os=node.os,
             observed_at=self._service.state.allocator.observed_at(node.name),
-            strangers=list(self._service.observations.strangers(node.name)),
+            strangers=self._service.observations.strangers(node.name),
         )
 
     def topology(self, name: str) -> TopologyBody:
@@ -258,15 +221,12 @@ class Answers:
         ]
 
     def _queue(self, queue: Queue, held: CardHolding, members: list[SessionRecord], total: Resources) -> api.QueueBody:
-        return api.QueueBody(
-            name=queue.name,
-            parent=queue.parent,
-            weight=queue.weight,
+        return body_of(
+            api.QueueBody,
+            queue,
             guarantee=str(queue.guarantee) if queue.guarantee else None,
             limit=_limit_text(queue.limit),
-            held=api.AmountBody(
-                cpu_milli=held.cpu_milli, memory_bytes=held.memory_bytes, gpu_milli=ceil(held.gpu_milli)
-            ),
+            held=body_of(api.AmountBody, held, gpu_milli=ceil(held.gpu_milli)),
             share=dominant_share(held, total),
             sessions=len(members),
             pending=sum(record.counts[TaskState.PENDING] for record in members),
@@ -285,41 +245,16 @@ class Answers:
     def explanation(self, reasons: Reasons, evicted: Event | None) -> api.Explanation:
         """Return the response to `why`; `evicted` is the newest eviction of the session."""
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
-        return api.Explanation(
-            session=reasons.session,
-            code=reasons.code.value,
-            cure=reasons.cure.value if reasons.cure else None,
-            summary=reasons.summary,
-            want=reasons.want,
-            held=reasons.held,
-            deserved=reasons.deserved,
-            share=reasons.share,
-            position=reasons.position,
-            rejections=[
-                api.RejectionBody(
-                    node=r.node,
-                    gpu=r.gpu,
-                    code=r.code.value,
-                    cure=r.cure.value,
-                    needed=r.needed,
-                    had=r.had,
-                    text=reject_text(r),
-                )
-                for r in reasons.rejections
-            ],
+        return body_of(
+            api.Explanation,
+            reasons,
+            rejections=[rejection_body(each) for each in reasons.rejections],
             holders=[
-                api.HolderBody(
-                    session=h.session,
-                    owner=owners.get(h.session, ""),
-                    executors=h.executors,
-                    deserved=h.deserved,
-                    amount=str(h.amount),
-                )
-                for h in reasons.holders
+                body_of(api.HolderBody, each, owner=owners.get(each.session, ""), amount=str(each.amount))
+                for each in reasons.holders
             ],
-            suggestions=list(reasons.suggestions),
             warnings=self._weaker(reasons),
-            evicted=None if evicted is None else event_body(evicted),
+            evicted=evicted,
         )
 
     def overview(self, at: float) -> api.Overview:
@@ -357,57 +292,20 @@ class Answers:
         )
 
 
-def result_body(result: TaskResult) -> api.Result:
-    """Return the result of a task."""
-    return api.Result(
-        task=result.task,
-        sequence=result.sequence,
-        state=result.state.value,
-        code=result.code,
-        output=result.output,
-        message=result.message,
-        executor=result.executor,
-        started_at=result.started_at,
-        ended_at=result.ended_at,
-    )
-
-
 def task_body(view: TaskView, state: TaskState) -> api.TaskBody:
     """Return one task."""
-    result = view.result
-    return api.TaskBody(
-        session=view.session,
-        task=view.task,
-        state=state.value,
-        created_at=view.created_at,
-        executor=result.executor if result else view.executor,
-        started_at=result.started_at if result else view.claimed_at,
-        ended_at=result.ended_at if result else None,
-        code=result.code if result else None,
-        message=result.message if result else "",
-        losses=view.losses,
-    )
+    ended = () if view.result is None else (view.result,)
+    return body_of(api.TaskBody, *ended, view, state=state, **({} if ended else {"started_at": view.claimed_at}))
 
 
 def application_body(application: Application) -> api.ApplicationBody:
     """Return an application."""
-    values = {
-        name: getattr(application, name)
-        for name in api.ApplicationBody.__struct_fields__
-        if name not in {"enabled", "built_in", "arguments", "labels"}
-    }
-    return api.ApplicationBody(
-        **values,
-        arguments=list(application.arguments),
-        labels=list(application.labels),
+    return body_of(
+        api.ApplicationBody,
+        application,
         enabled=application.state is ApplicationState.ENABLED,
         built_in=application.name in _BUILT_IN,
     )
-
-
-def event_body(event: Event) -> api.EventBody:
-    """Return the body of an event."""
-    return msgspec.convert(event, api.EventBody, from_attributes=True)
 
 
 def _free(fleet: Fleet, card: int) -> Grant:
@@ -425,10 +323,6 @@ def _free_ppm(fleet: Fleet, card: int) -> int:
         (int(fleet.vram_free[card]), int(fleet.vram_total[card])),
     )
     return min(max(0, free) * PPM // total for free, total in pairs if total)
-
-
-def _amount(amount: Resources) -> api.AmountBody:
-    return api.AmountBody(cpu_milli=amount.cpu_milli, memory_bytes=amount.memory_bytes, gpu_milli=amount.gpu_milli)
 
 
 def _limit_text(limit: Limit) -> str | None:

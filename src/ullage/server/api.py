@@ -13,7 +13,7 @@ from ullage.model.error import NotFound, invalid
 from ullage.model.name import check_name
 from ullage.model.session import SessionSpec, SessionState
 from ullage.server import bodies
-from ullage.server.answers import Answers, application_body, event_body, result_body, task_body
+from ullage.server.answers import Answers, application_body, task_body
 from ullage.server.durable import durable
 from ullage.server.parameters import count_of, session_of, task_of
 from ullage.server.routes import Endpoint
@@ -21,6 +21,7 @@ from ullage.service.service import UllageService
 from ullage.service.store_port import Page
 from ullage.service.tasks import STOP_GRACE_S
 from ullage.wire import api
+from ullage.wire.body import body_of
 from ullage.wire.node_topology import TopologyBody
 
 BODY_LIMIT = 8 * 1024 * 1024
@@ -164,7 +165,7 @@ class ServerApi:
         found = self._service.events.page(page, session)
         if found is None:
             found = await asyncio.to_thread(self._service.store.events, page, session)
-        return [event_body(event) for event in found]
+        return [body_of(api.EventBody, event) for event in found]
 
     # --- applications, queues, nodes ---
 
@@ -329,7 +330,7 @@ class ServerApi:
             await self._service.news.wait(session, left)
         following = found[-1].sequence if found else page.after
         return api.Results(
-            results=[result_body(result) for result in found],
+            results=[body_of(api.Result, result) for result in found],
             next=following,
             closed=closed and following == record.durable,
         )

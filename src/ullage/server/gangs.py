@@ -18,6 +18,7 @@ from ullage.server.routes import Endpoint
 from ullage.service.gangs import GangStatus
 from ullage.service.service import UllageService
 from ullage.wire import gang as wire
+from ullage.wire.body import body_of
 
 
 class GangApi:
@@ -69,9 +70,7 @@ class GangApi:
 
     def _body(self, status: GangStatus) -> wire.GangBody:
         members = [self._member(uid, answer) for uid, answer in status.answers.items()]
-        return wire.GangBody(
-            key=status.key, phase=status.phase.value, domain=status.domain, domains=status.domains, members=members
-        )
+        return body_of(wire.GangBody, status, members=members)
 
     def _member(self, uid: str, answer: Answer | None) -> wire.GangMember:
         if isinstance(answer, Allocation):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from ullage.model.name import check_name
-from ullage.server.allocations import BODY_LIMIT, freed_body
+from ullage.server.allocations import BODY_LIMIT
 from ullage.server.bodies import read_raw
 from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
@@ -13,6 +13,7 @@ from ullage.server.simulation import allocation_report, simulate_schedule
 from ullage.service.service import UllageService
 from ullage.wire.allocation import FreedBody
 from ullage.wire.allocation_report import AllocationReport
+from ullage.wire.body import body_of
 from ullage.wire.pod import DOMAIN
 from ullage.wire.simulation import SimulateSchedule
 
@@ -58,7 +59,7 @@ class PodApi:
     async def free(self, request: Request) -> list[FreedBody]:
         namespace, pod = (check_name(name, request.path_params[name]) for name in ("namespace", "pod"))
         freed = await durable(self._service.allocations.free_pod, namespace, pod, request.query_params.get("uid"))
-        return [freed_body(each) for each in freed]
+        return [body_of(FreedBody, each) for each in freed]
 
     async def report(self, _: Request) -> AllocationReport:
         return allocation_report(self._service.state.allocator)

@@ -19,6 +19,7 @@ from ullage.server.durable import durable
 from ullage.server.routes import Endpoint
 from ullage.service.service import UllageService
 from ullage.wire import allocation as wire
+from ullage.wire.body import body_of
 
 _SHOWN = RESOURCES[:-1]
 """The caps of quotas of this API: `cores` are for ResourceQuotas of Kubernetes alone."""
@@ -106,26 +107,24 @@ def _as_sent(text: str) -> str:
 
 
 def _quota_body(namespace: str, quota: Quota, status: QuotaStatus, assumed: Usage) -> wire.QuotaBody:
-    return wire.QuotaBody(
+    return body_of(
+        wire.QuotaBody,
+        status.condition,
+        quota,
         namespace=namespace,
-        total=wire.QuotaTotal(
-            requests=_part(quota.total_requests), limits=_part(quota.total_limits), max_workers=quota.max_workers
-        ),
-        single=wire.QuotaSingle(
+        total=body_of(wire.QuotaTotal, quota, requests=_part(quota.total_requests), limits=_part(quota.total_limits)),
+        single=body_of(
+            wire.QuotaSingle,
+            quota,
             max_requests=_part(quota.max_requests),
             max_limits=_part(quota.max_limits),
-            max_gpu_count=quota.max_gpu_count,
             default_requests=None if quota.default_requests is None else part_map(quota.default_requests),
             default_limits=None if quota.default_limits is None else part_map(quota.default_limits),
         ),
-        alert_threshold_percent=quota.alert_threshold_percent,
         used=_use(status.used),
         assumed=_use(assumed),
         available_percent=dict(zip(_SHOWN, status.available_percent, strict=False)),
-        ready=status.condition.ready,
-        reason=status.condition.reason,
         message=condition_text(status.condition),
-        since=status.condition.since,
         last_update=status.last_update,
     )
 
