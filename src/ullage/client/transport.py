@@ -16,12 +16,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
 
 from ullage.client import local_socket
 from ullage.client.answer import JSON, MSGPACK, error_of, may_be_repeated
 from ullage.client.endpoint import ServerEndpoint
 from ullage.model.error import Conflict, DiskFull, Forbidden, InvalidRequest, UllageError, Unavailable
+
+T = TypeVar("T")
 
 ANSWER_S = 60.0
 """Seconds the server may take to answer, on top of what the request itself asks it to wait."""
@@ -35,6 +40,13 @@ _OK = range(200, 300)
 _ROOT = 0
 
 
+def path_of(*parts: str | int, **query: str | float | None) -> str:
+    """Return the path of a route under `/v1`, such as `/v1/sessions/NAME/tasks?limit=9`; None is left out."""
+    given = {name: value for name, value in query.items() if value is not None}
+    path = "/".join(quote(str(part), safe="") for part in ("v1", *parts))
+    return f"/{path}?{urlencode(given)}" if given else f"/{path}"
+
+
 class Patience:
     """Pauses between attempts, each twice the one before, until `seconds` without success have passed."""
 
@@ -44,7 +56,7 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """Something worked: begin anew."""
+        """Start again after a success."""
         self._ends = time.monotonic() + self._seconds
         self._pause = _FIRST_PAUSE_S
 
@@ -125,6 +137,13 @@ class Transport:
                 if not repeat:
                     raise
                 patience.wait(error)
+
+    def call(
+        self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None, *, repeat: bool = True
+    ) -> T:
+        """Return the answer to a request with JSON bodies; raises as `request` does."""
+        sent = None if body is None else msgspec.json.encode(body)
+        return msgspec.json.decode(self.request(method, path, sent, repeat=repeat), type=answer)
 
     @contextmanager
     def open_stream(self, path: str, headers: dict[str, str]) -> Iterator[http.client.HTTPResponse]:

@@ -33,7 +33,7 @@ from ullage.server.placements import placement_body
 from ullage.server.preemption import attempt_body, nomination_body, preemption_body
 from ullage.server.rejections import rejection_body
 from ullage.server.room_plan import room_plan
-from ullage.server.routes import Answer, Endpoint
+from ullage.server.routes import Answer, route
 from ullage.server.searches import TRIES, Searches
 from ullage.service.allocations import AllocationRequests, Outcome
 from ullage.service.service import UllageService
@@ -78,74 +78,28 @@ class AllocationApi:
     def _fleet(self) -> Fleet:
         return self._service.state.fleet
 
-    def endpoints(self) -> list[Endpoint]:
-        """Return all routes of requests for cards."""
-        a = "/v1/allocations"
-        return [
-            Endpoint("GET", a, self.allocations, "requests that hold cards", answer=list[wire.AllocationBody]),
-            Endpoint(
-                "POST",
-                a,
-                self.create,
-                "give cards to a request, or evict for it",
-                answer=wire.AllocationBody,
-                body=wire.CreateAllocation,
-                status=201,
-                others=((_LEAVING, NominationBody),),
-            ),
-            Endpoint(
-                "GET",
-                "/v1/nominations",
-                self.nominations,
-                "requests that room is kept for",
-                answer=list[NominationBody],
-            ),
-            Endpoint("GET", f"{a}/{{uid}}", self.get, "one allocation", answer=wire.AllocationBody),
-            Endpoint("DELETE", f"{a}/{{uid}}", self.delete, "free its cards", answer=wire.FreedBody, query=("gpu",)),
-            Endpoint(
-                "POST", f"{a}/{{uid}}/commit", self.commit, "make an assumption bound", answer=wire.AllocationBody
-            ),
-            Endpoint("POST", f"{a}/{{uid}}/forget", self.forget, "undo whatever the uid holds"),
-            Endpoint(
-                "POST",
-                f"{a}/{{uid}}/release",
-                self.release,
-                "its owner was told to go",
-                answer=wire.AllocationBody,
-                body=wire.ReleaseAllocation,
-                status=_LEAVING,
-            ),
-            Endpoint(
-                "POST",
-                f"{a}/{{uid}}/adjust",
-                self.adjust,
-                "change how much of its cards it takes",
-                answer=wire.AdjustmentBody,
-                body=wire.AdjustAllocation,
-            ),
-            Endpoint(
-                "GET", "/v1/nodes/{node}/capacity", self.capacity, "a node's cards in sum", answer=wire.CapacityBody
-            ),
-            Endpoint("GET", "/v1/unused-nodes", self.unused, "nodes whose cards nobody holds", answer=list[str]),
-            Endpoint(
-                "POST",
-                "/v1/plan",
-                self.plan,
-                "would it fit, where, and why",
-                answer=wire.PlanBody,
-                body=wire.PlanRequest,
-            ),
-        ]
-
     # --- requests ---
 
-    async def allocations(self, _: HttpRequest) -> list[wire.AllocationBody]:
+    @route("GET", "/v1/allocations", "allocations")
+    async def list_allocations(self, _: HttpRequest) -> list[wire.AllocationBody]:
+        """Return all requests that hold cards."""
         return [self.body(allocation) for allocation in self._allocations.all()]
 
-    async def get(self, request: HttpRequest) -> wire.AllocationBody:
+    @route("GET", "/v1/allocations/{uid}", "allocations")
+    async def get_allocation(self, request: HttpRequest) -> wire.AllocationBody:
+        """Return what a request holds."""
         return self.body(self._allocations.get(_uid(request)))
 
-    async def create(self, request: HttpRequest) -> wire.AllocationBody | Answer:
+    @route(
+        "POST",
+        "/v1/allocations",
+        "allocations",
+        body=wire.CreateAllocation,
+        status=201,
+        others=((_LEAVING, NominationBody),),
+    )
+    async def create_allocation(self, request: HttpRequest) -> wire.AllocationBody | Answer:
+        """Place a request; with `preempt` evict others for it."""
         body = await bodies.read_body(request, wire.CreateAllocation, BODY_LIMIT)
         asked = self.request(body)
         if body.preempt:
@@ -192,25 +146,37 @@ class AllocationApi:
         trap = width_trap(self._fleet, self._service.policy, asked.requirement)
         return [] if trap is None else [trap]
 
-    async def nominations(self, _: HttpRequest) -> list[NominationBody]:
+    @route("GET", "/v1/nominations", "allocations")
+    async def list_nominations(self, _: HttpRequest) -> list[NominationBody]:
+        """Return the requests for which room is reserved."""
         return [nomination_body(self._fleet, nomination) for nomination in self._service.preemptions.nominations()]
 
-    async def commit(self, request: HttpRequest) -> wire.AllocationBody:
+    @route("POST", "/v1/allocations/{uid}/commit", "allocations")
+    async def commit_allocation(self, request: HttpRequest) -> wire.AllocationBody:
+        """Commit an assumed allocation: it is bound."""
         return self.body(await durable(self._allocations.commit, _uid(request)))
 
-    async def forget(self, request: HttpRequest) -> None:
+    @route("POST", "/v1/allocations/{uid}/forget", "allocations")
+    async def forget_allocation(self, request: HttpRequest) -> None:
+        """Undo everything that a request holds."""
         await durable(self._allocations.forget, _uid(request))
 
-    async def release(self, request: HttpRequest) -> wire.AllocationBody:
+    @route("POST", "/v1/allocations/{uid}/release", "allocations", body=wire.ReleaseAllocation, status=_LEAVING)
+    async def release_allocation(self, request: HttpRequest) -> wire.AllocationBody:
+        """Record that the owner was asked to stop."""
         body = await bodies.read_body(request, wire.ReleaseAllocation, BODY_LIMIT)
         within_s = None if body.within_s is None else seconds_of("within_s", body.within_s)
         return self.body(await durable(self._allocations.release, _uid(request), within_s))
 
-    async def delete(self, request: HttpRequest) -> wire.FreedBody:
+    @route("DELETE", "/v1/allocations/{uid}", "allocations", query=("gpu",))
+    async def free_allocation(self, request: HttpRequest) -> wire.FreedBody:
+        """Free the cards of a request whose owner has stopped."""
         named = request.query_params.getlist("gpu") or None
         return body_of(wire.FreedBody, await durable(self._allocations.dealloc, _uid(request), named))
 
-    async def adjust(self, request: HttpRequest) -> wire.AdjustmentBody:
+    @route("POST", "/v1/allocations/{uid}/adjust", "allocations", body=wire.AdjustAllocation)
+    async def adjust_allocation(self, request: HttpRequest) -> wire.AdjustmentBody:
+        """Change the amounts that a request takes of its cards."""
         body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)
         change = AmountsChange(amounts_of("request", body.request), amounts_or_none("limit", body.limit))
         check_vram(change.request)
@@ -219,7 +185,9 @@ class AllocationApi:
             raise Refused(outcome)
         return _adjustment(outcome, self.body(outcome.allocation))
 
-    async def plan(self, request: HttpRequest) -> wire.PlanBody:
+    @route("POST", "/v1/plan", "allocations", body=wire.PlanRequest)
+    async def plan_allocation(self, request: HttpRequest) -> wire.PlanBody:
+        """Return whether and where a request would be placed, with every step of the decision."""
         body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
         qos = _qos(body.qos)
         claim = Claim(
@@ -244,10 +212,14 @@ class AllocationApi:
             plan = msgspec.structs.replace(plan, room=room_plan(moves))
         return plan
 
-    async def capacity(self, request: HttpRequest) -> wire.CapacityBody:
+    @route("GET", "/v1/nodes/{node}/capacity", "nodes")
+    async def get_capacity(self, request: HttpRequest) -> wire.CapacityBody:
+        """Return the sums of the cards of a node."""
         return body_of(wire.CapacityBody, self._allocations.capacity(check_name("node", request.path_params["node"])))
 
-    async def unused(self, _: HttpRequest) -> list[str]:
+    @route("GET", "/v1/unused-nodes", "nodes")
+    async def list_unused_nodes(self, _: HttpRequest) -> list[str]:
+        """Return the nodes of which no card is held."""
         return list(self._allocations.unused_nodes())
 
     # --- conversion ---

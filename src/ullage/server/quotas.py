@@ -16,7 +16,7 @@ from ullage.model.resources import show_milli
 from ullage.server import bodies
 from ullage.server.allocations import BODY_LIMIT, amounts_of, amounts_or_none, part_map
 from ullage.server.durable import durable
-from ullage.server.routes import Endpoint
+from ullage.server.routes import route
 from ullage.service.service import UllageService
 from ullage.wire import allocation as wire
 from ullage.wire.body import body_of
@@ -31,36 +31,27 @@ class QuotaApi:
     def __init__(self, service: UllageService) -> None:
         self._quotas = service.quotas
 
-    def endpoints(self) -> list[Endpoint]:
-        """Return all routes of quotas."""
-        q = "/v1/quotas"
-        return [
-            Endpoint("GET", q, self.all, "quotas and how they stand", answer=list[wire.QuotaBody]),
-            Endpoint("GET", f"{q}/{{namespace}}", self.get, "one quota", answer=wire.QuotaBody),
-            Endpoint(
-                "PUT",
-                f"{q}/{{namespace}}",
-                self.put,
-                "create or replace a quota",
-                answer=wire.QuotaBody,
-                body=wire.PutQuotaBody,
-            ),
-            Endpoint("DELETE", f"{q}/{{namespace}}", self.drop, "remove a quota"),
-        ]
-
-    async def all(self, _: HttpRequest) -> list[wire.QuotaBody]:
+    @route("GET", "/v1/quotas", "quotas")
+    async def list_quotas(self, _: HttpRequest) -> list[wire.QuotaBody]:
+        """Return all quotas with their usage."""
         return [self._body(namespace) for namespace in self._quotas.names()]
 
-    async def get(self, request: HttpRequest) -> wire.QuotaBody:
+    @route("GET", "/v1/quotas/{namespace}", "quotas")
+    async def get_quota(self, request: HttpRequest) -> wire.QuotaBody:
+        """Return the quota of a namespace with its usage."""
         return self._body(_namespace(request))
 
-    async def put(self, request: HttpRequest) -> wire.QuotaBody:
+    @route("PUT", "/v1/quotas/{namespace}", "quotas", body=wire.PutQuotaBody)
+    async def put_quota(self, request: HttpRequest) -> wire.QuotaBody:
+        """Create or replace the quota of a namespace."""
         body = await bodies.read_body(request, wire.PutQuotaBody, BODY_LIMIT)
         namespace, quota = _namespace(request), _quota(body)
         await durable(self._quotas.put, namespace, quota)
         return self._body(namespace)
 
-    async def drop(self, request: HttpRequest) -> None:
+    @route("DELETE", "/v1/quotas/{namespace}", "quotas")
+    async def delete_quota(self, request: HttpRequest) -> None:
+        """Remove the quota of a namespace."""
         await durable(self._quotas.drop, _namespace(request))
 
     def _body(self, namespace: str) -> wire.QuotaBody:
