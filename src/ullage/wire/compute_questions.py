@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sized
 from typing import TypeVar
 
@@ -10,8 +9,9 @@ import msgspec
 
 from ullage.model.compute import AppKey, ComputeRequirement, Pick
 from ullage.model.compute_answer import AppDemand
-from ullage.model.error import InvalidRequest, invalid
+from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT64, check_amount
+from ullage.wire.decoding import decode_body
 from ullage.wire.gpubinding import read_memory, share_mode_of
 from ullage.wire.kubernetes_quantity import parse_quantity
 
@@ -23,7 +23,6 @@ MAX_TEXT = 256
 """Bytes of the longest name."""
 
 T = TypeVar("T", bound=msgspec.Struct)
-_PATH = re.compile(r" - at `\$\.?(.*?)`")
 
 
 class _Question(msgspec.Struct, frozen=True, rename="camel"):
@@ -203,16 +202,7 @@ def read(body: bytes, kind: type[T]) -> T:
         InvalidRequest: it is not JSON, or does not match the type.
 
     """
-    try:
-        return msgspec.json.decode(body.strip() or b"{}", type=kind)
-    except msgspec.ValidationError as error:
-        found = _PATH.search(str(error))
-        field = found.group(1) if found else "body"
-        raise InvalidRequest(f"{field}: {_PATH.sub('', str(error))}", field=field) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"body: it cannot be decoded: {error}", field="body") from None
-    except RecursionError:
-        raise InvalidRequest("body: it is nested too deeply", field="body") from None
+    return decode_body(body.strip(), kind)
 
 
 def check_text(text: str, field: str, *, needed: bool = False) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import chain, islice
 
 from ullage.model.error import invalid
-from ullage.wire.document import Document, mapping
+from ullage.wire.document import Document, mapping, section
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.request import read_hami
@@ -155,7 +155,7 @@ def _card_keys(domain: str) -> dict[str, Dialect]:
 def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
     """Yield the resources of containers that are cards, or parts of cards."""
     amounts, counts = _card_resources(settings.hami)
-    for _, path, container in containers_of(mapping(pod.get("spec"), "spec")):
+    for _, path, container in containers_of(section(pod, "spec")):
         resources = mapping(container.get("resources"), f"{path}.resources")
         for kind in ("limits", "requests"):
             for name, value in mapping(resources.get(kind), f"{path}.resources.{kind}").items():
@@ -191,7 +191,7 @@ def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, r
 
 
 def _annotations(pod: Document) -> Document:
-    return mapping(mapping(pod.get("metadata"), "metadata").get("annotations"), _ANNOTATIONS)
+    return section(pod, "metadata", "annotations")
 
 
 _ANNOTATIONS = "metadata.annotations"

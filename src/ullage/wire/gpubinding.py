@@ -23,7 +23,7 @@ from ullage.model.binding import (
 )
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT64
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, mapping, section, text
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.selector import check_text, read_selector
 
@@ -60,10 +60,10 @@ def read_binding(document: Document) -> Binding:
         raise invalid(
             "kind", (document.get("apiVersion"), document.get("kind")), f"a {KIND} of {API_VERSION} is needed"
         )
-    metadata = mapping(document.get("metadata"), "metadata")
+    metadata = section(document, "metadata")
     annotations = mapping(metadata.get("annotations"), "metadata.annotations")
     labels = mapping(metadata.get("labels"), "metadata.labels")
-    spec = mapping(document.get("spec"), "spec")
+    spec = section(document, "spec")
     name = text(metadata.get("name"))
     if not name:
         raise invalid("metadata.name", name, "an object has a name")
@@ -208,7 +208,7 @@ def tenant_of(pod: Document) -> Tenant:
         InvalidRequest: its labels are not strings.
 
     """
-    metadata = mapping(pod.get("metadata"), "metadata")
+    metadata = section(pod, "metadata")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     for key, value in labels.items():
         check_text(key, "metadata.labels")

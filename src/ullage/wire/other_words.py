@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ullage.wire.dialect import TENSOR_FUSION, PodSettings
-from ullage.wire.document import Document, mapping
+from ullage.wire.document import Document, mapping, section
 from ullage.wire.hami.words import Words
 from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.request import Dialect, PodRequest
@@ -23,7 +23,7 @@ _NOT_WITH_HAMI = ("partition-id",)
 
 def other_words(pod: Document, asked: PodRequest | None, settings: PodSettings) -> Iterator[str]:
     """Yield a sentence per such annotation; `asked` is the request of the pod, None for no cards."""
-    metadata = mapping(pod.get("metadata"), "metadata")
+    metadata = section(pod, "metadata")
     there = mapping(metadata.get("annotations"), "metadata.annotations")
     for key, why in {**_of_hami(asked, settings), **_of_domains(asked, settings.domain)}.items():
         if key in there:

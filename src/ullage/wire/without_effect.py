@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, mapping, section, text
 from ullage.wire.hami.words import Words
 from ullage.wire.kubernetes_quantity import is_nothing
 from ullage.wire.pod.containers import containers_of
@@ -12,7 +12,7 @@ from ullage.wire.pod.containers import containers_of
 
 def without_effect(pod: Document, vendors: Iterable[Words], split: Iterable[str] = ()) -> Iterator[str]:
     """Yield a sentence per such key. `split` are the containers between which cards are to be split, by name."""
-    spec = mapping(pod.get("spec"), "spec")
+    spec = section(pod, "spec")
     there = list(containers_of(spec))
     names = {text(container.get("name")) for _, _, container in there}
     for name in sorted(set(split) - names):

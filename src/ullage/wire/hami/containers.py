@@ -8,7 +8,7 @@ from ullage.model.alignment import AlignmentStage
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT32, PPM
 from ullage.model.request import MAX_CARDS
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, mapping, section, text
 from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
 from ullage.wire.hami.words import Words
 from ullage.wire.kubernetes_quantity import parse_quantity
@@ -30,7 +30,7 @@ def container_asks(pod: Document, words: Words) -> tuple[ContainerAsk, ...]:
         InvalidRequest: an amount is not a whole number, or out of range; HAMi would treat it as no request.
 
     """
-    spec = mapping(pod.get("spec"), "spec")
+    spec = section(pod, "spec")
     return tuple(_ask(stage, path, container, words) for stage, path, container in containers_of(spec))
 
 

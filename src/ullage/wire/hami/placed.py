@@ -12,7 +12,7 @@ from ullage.model.claim import Claim
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, section, text
 from ullage.wire.hami.ask import MIB, WHOLE
 from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, HamiDevice, decode_devices
 from ullage.wire.hami.words import ANNOTATIONS
@@ -37,7 +37,7 @@ def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf
         InvalidRequest: the annotations cannot be read, are for another node, or name an unknown card.
 
     """
-    keys, spec = Keys(pod, ANNOTATIONS), mapping(pod.get("spec"), "spec")
+    keys, spec = Keys(pod, ANNOTATIONS), section(pod, "spec")
     node = text(spec.get("nodeName"))
     name = next((name for name in _NAMES if keys.text(name)), None)
     if not node or name is None:

@@ -14,7 +14,7 @@ from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, ZonePolicy
-from ullage.wire.document import Document, mapping, mappings
+from ullage.wire.document import Document, mappings, section
 from ullage.wire.hami.ask import WHOLE, ContainerAsk, DeviceAsk
 from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.policies import Policies, policies_of
@@ -79,7 +79,7 @@ def read_hami(
         model_words=_listed(own, "use-gputype"),
         not_model_words=_listed(own, "nouse-gputype"),
     )
-    spec = mapping(pod.get("spec"), "spec")
+    spec = section(pod, "spec")
     asked = AskedCards(count, part, cards, None, guaranteed=True)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
     if isolation is Isolation.SHARED and part != WHOLE_CARD:  # all cores or a policy: the cards are taken whole
@@ -202,7 +202,7 @@ def _alignment(pod: Document, keys: Keys, own: Keys, cards: _Cards) -> Alignment
 
 def _as_plain(pod: Document, cards: _Cards) -> Document:
     """Return the pod with whole cards of a device plugin in place of HAMi's resources."""
-    spec, left = dict(mapping(pod.get("spec"), "spec")), iter(cards.asks)
+    spec, left = dict(section(pod, "spec")), iter(cards.asks)
     hidden = {cards.words.count, *cards.words.amounts}
     for kind in ("initContainers", "containers"):
         if spec.get(kind) is not None:

@@ -11,7 +11,7 @@ from ullage.model.counted import counted
 from ullage.model.error import InvalidRequest
 from ullage.model.part import Isolation, Part
 from ullage.model.request import MAX_CARDS, ResourceRequirement
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, section, text
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.keys import DOMAIN, Keys, listed
 from ullage.wire.pod.owner import plain_claim
@@ -115,7 +115,7 @@ def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
     try:
         keys = Keys(pod, domain)
         gpus = given_cards(keys)
-        metadata, node = mapping(pod.get("metadata"), "metadata"), _node_of(pod)
+        metadata, node = section(pod, "metadata"), _node_of(pod)
         uid = text(metadata.get("uid"))
     except InvalidRequest:
         return None
@@ -130,7 +130,7 @@ def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
 def _whose(keys: Keys, pod: Document) -> Claim:
     """Return the claim of a pod, with its priority where that can be read."""
     try:
-        return plain_claim(keys, mapping(pod.get("spec"), "spec"))
+        return plain_claim(keys, section(pod, "spec"))
     except InvalidRequest:
         namespace, name, uid = (text(keys.metadata.get(key)) for key in ("namespace", "name", "uid"))
         return Claim(namespace, pod=name, pod_uid=uid)
@@ -152,4 +152,4 @@ def _recorded(keys: Keys, count: int) -> tuple[Charge, ...]:
 
 
 def _node_of(pod: Document) -> str:
-    return text(mapping(pod.get("spec"), "spec").get("nodeName"))
+    return text(section(pod, "spec").get("nodeName"))
