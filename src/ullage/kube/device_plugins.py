@@ -194,7 +194,7 @@ class DevicePlugins:
         """
         known = {card.uuid: card for card in cards}
         containers = [each.all_of_it() if bound else each for each in ask.containers]
-        devices = devices_of(containers, allocation.gpus, known, ask.words, allocation.charges)
+        devices = devices_of(containers, allocation.gpus, known, ask.vendor, allocation.charges)
         slices = reservations_of(ask.containers, allocation)
         written = to_allocate(allocation.node, devices, self._now())
         return written | ({MIG: encode_reservations(slices)} if slices else {})

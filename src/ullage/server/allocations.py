@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -189,13 +190,7 @@ class AllocationApi:
     async def plan_allocation(self, request: HttpRequest) -> wire.PlanBody:
         """Return whether and where a request would be placed, with every step of the decision."""
         body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
-        qos = _qos(body.qos)
-        claim = Claim(
-            namespace=check_name("namespace", body.namespace),
-            limit=amounts_or_none("limit", body.limit),
-            qos=qos,
-            priority=PRIORITIES[qos] if body.priority is None else body.priority,
-        )
+        claim = _claim(body)
         uid = body.uid if body.uid == wire.UNNAMED else check_name("uid", body.uid)
         resreq = bodies.requirement(body.resreq, self._service.numa)
         asked = self._service.quotas.admit(Request(uid, resreq, claim, body.strategy))
@@ -226,15 +221,12 @@ class AllocationApi:
 
     def request(self, body: wire.CreateAllocation) -> Request:
         """Return the request in a body."""
-        qos, now = _qos(body.qos), time.time()
-        claim = Claim(
-            namespace=check_name("namespace", body.namespace),
+        now = time.time()
+        claim = replace(
+            _claim(body),
             workload=body.workload,
             pod=body.pod,
             pod_uid=body.pod_uid,
-            limit=amounts_or_none("limit", body.limit),
-            qos=qos,
-            priority=PRIORITIES[qos] if body.priority is None else body.priority,
             created_at=now,
             protected_until=now + seconds_of("protected_s", body.protected_s) if body.protected_s else 0.0,
             labels=body.labels,
@@ -348,10 +340,13 @@ def part_map(amounts: Part) -> wire.PartMap:
     )
 
 
-def _qos(text: str) -> Qos:
-    if text not in set(Qos):
-        raise invalid("qos", text, f"choose one of {', '.join(Qos)}")
-    return Qos(text)
+def _claim(body: wire.CreateAllocation | wire.PlanRequest) -> Claim:
+    """Return the claim of a request by its namespace, limit, quality of service and priority."""
+    namespace, limit = check_name("namespace", body.namespace), amounts_or_none("limit", body.limit)
+    if body.qos not in set(Qos):
+        raise invalid("qos", body.qos, f"choose one of {', '.join(Qos)}")
+    qos = Qos(body.qos)
+    return Claim(namespace, limit=limit, qos=qos, priority=PRIORITIES[qos] if body.priority is None else body.priority)
 
 
 def seconds_of(field: str, value: float) -> float:

@@ -13,7 +13,7 @@ from ullage.wire.hami.mig import (
     encode_reservations,
     reservations_of,
 )
-from ullage.wire.hami.words import NVIDIA
+from ullage.wire.hami.vendor import NVIDIA
 
 SLICED = CardSelector(isolation=Isolation.PARTITIONED)
 

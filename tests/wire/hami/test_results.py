@@ -18,7 +18,7 @@ from ullage.wire.hami.results import (
     encode_devices,
     to_allocate,
 )
-from ullage.wire.hami.words import NVIDIA
+from ullage.wire.hami.vendor import NVIDIA
 
 CARDS = {name: Gpu(name, 0, vram_bytes=8000 * MIB) for name in ("GPU-a", "GPU-b")}
 

@@ -16,16 +16,14 @@ from typing import Any
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.resources import MILLI
 from ullage.model.slice_device import Attribute, SliceDevice, ValueKind
+from ullage.wire.kubernetes_quantity import exact_quantity
 
 MAX_LENGTH = 10 * 1024
 """Characters of the longest expression, as in the API."""
 
 _QUANTITY, _VERSION = "@quantity", "@semver"
 _DOMAIN = re.compile(r"""\.(attributes|capacity)\s*\[\??\s*(["'])([^"'\\]*)\2\s*\]""")
-_NUMBER = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?")
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
-_POWERS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
 
 class SelectorFailed(InvalidRequest):
@@ -190,14 +188,10 @@ def _holds(read: Callable[..., object], *said: object) -> bool:
 
 
 def _quantity(said: str) -> Fraction:
-    found = _NUMBER.fullmatch(said)
+    found = exact_quantity(said)
     if found is None:
         raise ValueError(f"{said!r} is no quantity")
-    digits, unit = found.groups()
-    number, suffix = Fraction(digits), unit or ""
-    power = _POWERS[suffix] if suffix in _POWERS else 0 if suffix in _BINARY else int(suffix[1:])
-    scale: int = 1024 ** _BINARY[suffix] if suffix in _BINARY else 10 ** abs(power)
-    return number * scale if power >= 0 else number / scale
+    return found
 
 
 def _of(amount: Fraction) -> dict[str, str]:

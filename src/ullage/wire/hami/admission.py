@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ullage.model.error import invalid
 from ullage.wire.document import Document, mapping, section
-from ullage.wire.hami.words import ANNOTATIONS
+from ullage.wire.hami.vendor import ANNOTATIONS
 from ullage.wire.pod.containers import containers_of
 
 IGNORED = f"{ANNOTATIONS}/webhook"

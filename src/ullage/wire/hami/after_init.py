@@ -19,7 +19,7 @@ from ullage.wire.document import Document, section
 from ullage.wire.hami.ask import WHOLE, ContainerAsk
 from ullage.wire.hami.results import ALLOCATED
 from ullage.wire.hami.sharing import share_out
-from ullage.wire.hami.words import ANNOTATIONS
+from ullage.wire.hami.vendor import ANNOTATIONS
 from ullage.wire.pod.bind import BINDINGS
 from ullage.wire.pod.containers import containers_of, init_is_over
 from ullage.wire.pod.keys import Keys

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ullage.wire.hami.words import ANNOTATIONS
+from ullage.wire.hami.vendor import ANNOTATIONS
 
 LOCK = f"{ANNOTATIONS}/mutex.lock"
 

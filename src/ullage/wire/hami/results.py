@@ -13,7 +13,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
 from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
 from ullage.wire.hami.sharing import share_out
-from ullage.wire.hami.words import ANNOTATIONS, NVIDIA, Words
+from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
 from ullage.wire.pod.keys import as_annotation
 
 TO_ALLOCATE = f"{ANNOTATIONS}/vgpu-devices-to-allocate"
@@ -61,7 +61,7 @@ def devices_of(
     asks: Sequence[ContainerAsk],
     gpus: Sequence[str],
     cards: Mapping[str, Gpu],
-    words: Words = NVIDIA,
+    vendor: HamiVendor = NVIDIA,
     charges: Sequence[Charge] = (),
 ) -> tuple[tuple[HamiDevice, ...], ...]:
     """Return the devices of each container of a pod, in its order; none for one whose kubelet requests none.
@@ -79,17 +79,17 @@ def devices_of(
         missing = [uuid for uuid in here if uuid not in cards]
         if len(here) < ask.count or missing:
             raise invalid("gpus", missing or list(gpus), f"{ask.count} known cards are needed for {ask.name}")
-        devices = (_device(ask, cards[uuid], given.get(uuid), words) for uuid in here if ask.counted)
+        devices = (_device(ask, cards[uuid], given.get(uuid), vendor) for uuid in here if ask.counted)
         found.append(tuple(devices))
     return tuple(found)
 
 
-def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, words: Words) -> HamiDevice:
+def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, vendor: HamiVendor) -> HamiDevice:
     memory, cores = ask.vram_on(card.vram_bytes or 0), ask.cores
     if charge is not None:
         memory = min(memory, charge.vram) if card.vram_bytes else 0
         cores = min(cores, -(-charge.compute * WHOLE // (card.compute_gflops or PPM)))
-    return HamiDevice(card.uuid, words.vendor, memory // MIB, cores)
+    return HamiDevice(card.uuid, vendor.name, memory // MIB, cores)
 
 
 def encode_devices(containers: Iterable[Iterable[HamiDevice]]) -> str:

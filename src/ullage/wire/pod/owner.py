@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from ullage.model.claim import PRIORITIES, Claim, Qos
@@ -42,13 +43,18 @@ def claim_of(
     return claim, warnings
 
 
+def bare_claim(keys: Keys) -> Claim:
+    """Return the claim of a pod by its identity alone."""
+    namespace, name, uid = (text(keys.metadata.get(key)) for key in ("namespace", "name", "uid"))
+    return Claim(namespace, pod=name, pod_uid=uid)
+
+
 def plain_claim(keys: Keys, spec: Document) -> Claim:
     """Return the claim of a pod that requests no cards of its own."""
-    metadata = keys.metadata
-    return Claim(
-        namespace=text(metadata.get("namespace")) or "default",
-        pod=text(metadata.get("name")),
-        pod_uid=text(metadata.get("uid")),
+    metadata, bare = keys.metadata, bare_claim(keys)
+    return replace(
+        bare,
+        namespace=bare.namespace or "default",
         priority=_priority(spec, keys.choice("qos", Qos)),
         created_at=_moment(metadata.get("creationTimestamp"), 0.0),
         labels={str(key): text(value) for key, value in keys.labels.items()},

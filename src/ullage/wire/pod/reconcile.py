@@ -14,7 +14,7 @@ from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, section, text
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.keys import DOMAIN, Keys, listed
-from ullage.wire.pod.owner import plain_claim
+from ullage.wire.pod.owner import bare_claim, plain_claim
 from ullage.wire.pod.placement import read_placement
 from ullage.wire.pod.record import Record, record_of
 from ullage.wire.pod.request import PodRequest
@@ -132,8 +132,7 @@ def _whose(keys: Keys, pod: Document) -> Claim:
     try:
         return plain_claim(keys, section(pod, "spec"))
     except InvalidRequest:
-        namespace, name, uid = (text(keys.metadata.get(key)) for key in ("namespace", "name", "uid"))
-        return Claim(namespace, pod=name, pod_uid=uid)
+        return bare_claim(keys)
 
 
 def _recorded(keys: Keys, count: int) -> tuple[Charge, ...]:
