@@ -134,9 +134,9 @@ class Client(ServerReads):
         """Yield events after number `after`; with `follow` also those to come."""
         while True:
             page = self._api.events(after, PAGE, session)
-            yield from page
-            if page:
-                after = page[-1].number
+            for event in page:
+                yield event
+                after = event.number
             if len(page) < PAGE:
                 if not follow:
                     return

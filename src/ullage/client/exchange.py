@@ -27,10 +27,11 @@ def list_tasks(api: Api, session: str) -> Iterator[TaskBody]:
     """All tasks of a session, fetched page by page."""
     after = 0
     while page := api.tasks(session, after):
-        yield from page
+        for each in page:
+            yield each
+            after = each.task
         if len(page) < PAGE:
             return
-        after = page[-1].task
 
 
 class Exchange:

@@ -134,7 +134,7 @@ def format_decimal(millionths: int) -> str:
 def _suffix_factor(suffix: str) -> int | None:
     if suffix in ("", "b"):
         return 1
-    unit, rest = suffix[0], suffix[1:]
+    unit, rest = suffix[:1], suffix[1:]
     if unit in _UNITS and rest in ("", "b", "i", "ib"):
         return 1 << 10 * (_UNITS.index(unit) + 1)
     return None

@@ -265,9 +265,10 @@ class ServerApi:
 
         """
         found = self._service.tasks.list(session, Page(task - 1, 1))
-        if not found or found[0][0].task != task:
-            raise NotFound(f"task {task} of session {session} does not exist", field="task")
-        return task_body(*found[0])
+        for view, state in found:
+            if view.task == task:
+                return task_body(view, state)
+        raise NotFound(f"task {task} of session {session} does not exist", field="task")
 
     @route("GET", "/v1/sessions/{session}/results", "tasks", query=("after", "limit", "wait"))
     async def list_results(self, request: Request) -> api.Results:
@@ -284,7 +285,7 @@ class ServerApi:
             if found or closed or left <= 0:
                 break
             await self._service.news.wait(session, left)
-        following = found[-1].sequence if found else page.after
+        following = max((result.sequence for result in found), default=page.after)
         return api.Results(
             results=[body_of(api.Result, result) for result in found],
             next=following,

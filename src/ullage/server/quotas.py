@@ -88,7 +88,9 @@ def _quota(body: wire.PutQuotaBody) -> Quota:
 
 def _as_sent(text: str) -> str:
     """Return a message with the names and units that a quota's body has."""
-    text = re.sub(r"compute_gflops(: | \()(\d+)", lambda found: f"tflops{found[1]}{show_milli(int(found[2]))}", text)
+    text = re.sub(
+        r"(?<=compute_gflops: )\d+|(?<=compute_gflops \()\d+", lambda found: show_milli(int(found.group())), text
+    )
     text = text.replace("compute_gflops", "tflops").replace("vram_bytes", "vram")
     text = re.sub(r"\btotal_(requests|limits)\b", r"total.\1", text)
     text = re.sub(r"(?<![.\w])max_workers\b", "total.max_workers", text)

@@ -14,6 +14,7 @@ from ullage.core.verdict.counted import amounts_on, cores_on
 from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.sentences import MEANINGS, reject_text
 from ullage.model.allocation import AllocationState
+from ullage.model.amounts import Amounts
 from ullage.model.claim import Request
 from ullage.model.counted import counted
 from ullage.model.error import InvalidAnnotation, NotFound
@@ -100,13 +101,14 @@ def _admission(pod: PodRequest) -> tuple[str, ...]:
 
 def _card(fleet: Fleet, card: int) -> CardEntry:
     """Return a card of the ledger; every allocation that is not only assumed counts as bound, a releasing one too."""
-    bound, assumed = [0, 0], [0, 0]
-    for uid, charge in fleet.holders[card].items():
-        held = assumed if fleet.ledger[uid].state is AllocationState.ASSUMED else bound
-        held[0] += int(fleet.compute_total[card]) if charge is None else charge.compute
-        held[1] += int(fleet.vram_total[card]) if charge is None else charge.vram
-    node = fleet.nodes[int(fleet.card_row[card])].name
-    return CardEntry.of(fleet.cards[card], node, bound=(bound[0], bound[1]), assumed=(assumed[0], assumed[1]))
+    whole = Amounts(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
+    held = [
+        (fleet.ledger[uid].state, whole if charge is None else Amounts(charge.compute, charge.vram))
+        for uid, charge in fleet.holders[card].items()
+    ]
+    assumed = Amounts.sum_of(amounts for state, amounts in held if state is AllocationState.ASSUMED)
+    bound = Amounts.sum_of(amounts for state, amounts in held if state is not AllocationState.ASSUMED)
+    return CardEntry.of(fleet.cards[card], fleet.nodes[int(fleet.card_row[card])].name, bound=bound, assumed=assumed)
 
 
 class _Simulation:

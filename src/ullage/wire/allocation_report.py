@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ullage.model.allocation import Allocation, Charge
+from ullage.model.amounts import Amounts
 from ullage.model.gpu import Gpu
 from ullage.model.part import Part
 from ullage.model.quantity import format_bytes, format_decimal
@@ -72,11 +73,10 @@ class CardEntry(_Entry, frozen=True, kw_only=True):
     effective_available: Quantities
 
     @classmethod
-    def of(cls, gpu: Gpu, node: str, *, bound: tuple[int, int], assumed: tuple[int, int]) -> CardEntry:
-        """Return a card of which (compute, vram) is bound and assumed; a deficit is shown as 0."""
-        (compute, vram), (assumed_compute, assumed_vram) = bound, assumed
-        left = max(0, gpu.compute - compute), max(0, gpu.vram - vram)
-        effective = max(0, left[0] - assumed_compute), max(0, left[1] - assumed_vram)
+    def of(cls, gpu: Gpu, node: str, *, bound: Amounts, assumed: Amounts) -> CardEntry:
+        """Return a card of which these amounts are bound and assumed; a deficit is shown as 0."""
+        left = Amounts(gpu.compute, gpu.vram).above(bound)
+        effective = left.above(assumed)
         known = gpu.compute_gflops is not None or gpu.vram_bytes is not None
         return body_of(
             cls,

@@ -241,7 +241,7 @@ def share_number(mode: ShareMode) -> str:
 
 def share_mode(annotations: Document, uuid: str, accelerator: str) -> ShareMode:
     """Return the sharing mode of a card by the annotation of its node; the default if its type lacks that mode."""
-    modes = supported_modes(accelerator)
+    default, *_ = modes = supported_modes(accelerator)
     number = annotations.get(f"{SHARE_MODE}{uuid}")
     mode = _MODES.get(number) if isinstance(number, str) else None
-    return mode if mode in modes else modes[0]
+    return mode if mode in modes else default

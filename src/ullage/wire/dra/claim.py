@@ -28,7 +28,7 @@ EXTENDED = "resource.kubernetes.io/extended-resource-claim"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """The finalizer of a claim: added before it is allocated, removed after it is deallocated."""
 
-_MODES = ("ExactCount", "All")
+_EXACT, _ALL = _MODES = ("ExactCount", "All")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _request(raw: Document, path: str) -> DeviceRequest:
 
 
 def _wanted(name: str, raw: Document, path: str) -> Wanted:
-    mode = raw.get("allocationMode") or _MODES[0]
+    mode = raw.get("allocationMode") or _EXACT
     if mode not in _MODES:
         raise invalid(f"{path}.allocationMode", mode, f"{' and '.join(_MODES)} are known")
     if raw.get("derivedAttributes"):
@@ -181,7 +181,7 @@ def _wanted(name: str, raw: Document, path: str) -> Wanted:
         name,
         text(raw.get("deviceClassName")),
         _selectors(raw, path),
-        None if mode == "All" else whole(raw.get("count"), f"{path}.count", MAX_INT32) or 1,
+        None if mode == _ALL else whole(raw.get("count"), f"{path}.count", MAX_INT32) or 1,
         admin=raw.get("adminAccess") is True,
         tolerations=tolerations_of(raw),
         capacity={str(key): _milli(amount, f"{path}.capacity.requests.{key}") for key, amount in capacity.items()},

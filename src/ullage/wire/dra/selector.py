@@ -127,7 +127,7 @@ def _value(attribute: Attribute) -> object:
         {_VERSION: str(each).partition("+")[0]} if attribute.kind is ValueKind.VERSION else each
         for each in attribute.values
     ]
-    return values if attribute.listed else values[0]
+    return values if attribute.listed else next(iter(values))
 
 
 @lru_cache(maxsize=1)

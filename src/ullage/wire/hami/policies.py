@@ -48,7 +48,7 @@ def policies_of(pod: Document, vendor: HamiVendor) -> Policies:
     sorting = [name for name in chain if name in _SORTING]
     strategy = None
     if node is not None or sorting:
-        strategy = STRATEGIES[node or vendor.node_policy, sorting[0] if sorting else vendor.card_policy]
+        strategy = STRATEGIES[node or vendor.node_policy, next(iter(sorting), vendor.card_policy)]
     return Policies(strategy, "mutex" in chain, "numa" in chain, (*_links(keys, chain), *_weights(keys)))
 
 

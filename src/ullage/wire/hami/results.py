@@ -132,8 +132,9 @@ def _devices(container: str, key: str) -> Iterable[HamiDevice]:
         raise invalid_annotation(key, container, "each device ends with a colon")
     for entry in entries:
         fields = [field.strip() for field in entry.split(",")]
-        if len(fields) not in _FIELDS or not fields[0]:
+        if len(fields) not in _FIELDS or "" in fields[:1]:
             raise invalid_annotation(key, entry, "write UUID,TYPE,MiB,cores")
+        uuid, kind, memory, cores, *share_mode = fields
         with as_annotation():
-            memory, cores = (parse_count(amount, key, MAX_INT32) for amount in fields[2:4])
-        yield HamiDevice(fields[0], fields[1], memory, cores, *fields[4:])
+            memory_mib, percent = (parse_count(amount, key, MAX_INT32) for amount in (memory, cores))
+        yield HamiDevice(uuid, kind, memory_mib, percent, *share_mode)

@@ -86,9 +86,9 @@ def _as_granted(asked: ResourceRequirement, count: int, charges: tuple[Charge, .
     if not charges:
         part, selector = None, replace(selector, isolation=Isolation.SHARED, template=None)
     elif asked.whole:
-        granted = charges[0].basis
-        part = Part(charges[0].compute, charges[0].vram) if granted is None else granted.part
-        selector = replace(selector, isolation=charges[0].isolation)
+        first, *_ = charges
+        part = Part(first.compute, first.vram) if first.basis is None else first.basis.part
+        selector = replace(selector, isolation=first.isolation)
     return replace(asked, gpu_count=count, part=part, cards=selector)
 
 

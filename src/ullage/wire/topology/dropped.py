@@ -61,11 +61,12 @@ class Dropped:
 
     def choice(self, word: object, path: str, known: Sequence[str]) -> str:
         """Return a known word; a missing or unknown one is read as the first of `known`, the default."""
+        default, *_ = known
         if word in known:
             return str(word)
         if word not in (None, ""):
-            self.warn(invalid(path, word, f"{', '.join(known)} are known; it is read as {known[0]}").message)
-        return known[0]
+            self.warn(invalid(path, word, f"{', '.join(known)} are known; it is read as {default}").message)
+        return default
 
     def ids(self, text: object, path: str) -> tuple[int, ...]:
         """Return the ids of a set.
