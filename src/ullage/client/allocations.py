@@ -32,18 +32,18 @@ class _State(View, frozen=True, kw_only=True):
 class Allocations:
     """Calls under `/v1/allocations`, `/v1/plan`, `/v1/room`, `/v1/gangs` and `/v1/quotas`.
 
-    Cards that are not given are a `Refused` (`client/answer.py`), a `Conflict` with the whole refusal.
+    A refusal is raised as `RefusedAnswer` (`client/answer.py`), a `Conflict` with the whole body.
     """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def create(self, spec: CreateAllocation) -> AllocationBody:
-        """Give cards to a request; its uid makes a repeat harmless."""
+        """Place a request; its uid makes a repeat harmless."""
         return self._transport.call("POST", "/v1/allocations", AllocationBody, spec)
 
     def preempt(self, spec: CreateAllocation) -> AllocationBody | NominationBody:
-        """Give cards to a request, or evict others for it; once they are freed a repeat gives it their room."""
+        """Place a request, or evict others for it; once they have stopped, a repeat gets the room that is reserved."""
         sent = msgspec.json.encode(msgspec.structs.replace(spec, preempt=True))
         answer = self._transport.request("POST", "/v1/allocations", sent)
         if msgspec.json.decode(answer, type=_State).state == NOMINATED:
@@ -51,7 +51,7 @@ class Allocations:
         return msgspec.json.decode(answer, type=AllocationBody)
 
     def nominations(self) -> list[NominationBody]:
-        """Return requests that room is kept for while others leave."""
+        """Return the requests for which room is reserved while others stop."""
         return self._transport.call("GET", "/v1/nominations", list[NominationBody])
 
     def all(self) -> list[AllocationBody]:
@@ -63,21 +63,21 @@ class Allocations:
         return self._transport.call("GET", path_of("allocations", uid), AllocationBody)
 
     def commit(self, uid: str) -> AllocationBody:
-        """Make an assumption bound."""
+        """Commit an assumed allocation: it is bound."""
         return self._transport.call("POST", path_of("allocations", uid, "commit"), AllocationBody)
 
     def forget(self, uid: str) -> None:
-        """Undo whatever a request holds."""
+        """Undo everything that a request holds."""
         self._transport.request("POST", path_of("allocations", uid, "forget"))
 
     def release(self, uid: str, within_s: float | None = None) -> AllocationBody:
-        """Ask the owner to leave: its cards are free once `free` confirms it, or `within_s` seconds are over."""
+        """Record that the owner was asked to stop: its cards are free after `free`, or after `within_s` seconds."""
         return self._transport.call(
             "POST", path_of("allocations", uid, "release"), AllocationBody, ReleaseAllocation(within_s=within_s)
         )
 
     def free(self, uid: str) -> FreedBody:
-        """Free the cards of an owner that is gone."""
+        """Free the cards of an owner that has stopped."""
         return self._transport.call("DELETE", path_of("allocations", uid), FreedBody)
 
     def adjust(self, uid: str, change: AdjustAllocation) -> AdjustmentBody:
@@ -85,19 +85,19 @@ class Allocations:
         return self._transport.call("POST", path_of("allocations", uid, "adjust"), AdjustmentBody, change)
 
     def plan(self, request: PlanRequest) -> PlanBody:
-        """Would it fit, where, and why."""
+        """Return whether and where a request would be placed, and why."""
         return self._transport.call("POST", "/v1/plan", PlanBody, request)
 
     def make_room(self, asked: MakeRoom) -> RoomPlan:
-        """Return which requests would move to free whole cards; without `dry_run` ask their owners to leave."""
+        """Return which requests would move so that whole cards are free; without `dry_run` ask their owners to stop."""
         return self._transport.call("POST", "/v1/room", RoomPlan, asked)
 
     def put_gang(self, key: str, gang: PutGangBody) -> GangBody:
-        """Ask for several requests together; members that are known already are answered, not repeated."""
+        """Place several requests together; known members are not placed again."""
         return self._transport.call("PUT", path_of("gangs", key), GangBody, gang)
 
     def gang(self, key: str) -> GangBody:
-        """Return how a gang stands."""
+        """Return the phase and the members of a gang."""
         return self._transport.call("GET", path_of("gangs", key), GangBody)
 
     def drop_gang(self, key: str) -> None:
@@ -105,11 +105,11 @@ class Allocations:
         self._transport.request("DELETE", path_of("gangs", key))
 
     def quotas(self) -> list[QuotaBody]:
-        """Return all quotas and how they stand."""
+        """Return all quotas with their usage."""
         return self._transport.call("GET", "/v1/quotas", list[QuotaBody])
 
     def quota(self, namespace: str) -> QuotaBody:
-        """Return the quota of a namespace and how it stands."""
+        """Return the quota of a namespace with its usage."""
         return self._transport.call("GET", path_of("quotas", namespace), QuotaBody)
 
     def put_quota(self, namespace: str, quota: PutQuotaBody) -> QuotaBody:

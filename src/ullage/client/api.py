@@ -1,7 +1,7 @@
 """The routes of the server as methods: one call, one request, typed on both sides.
 
 Every method raises `Unavailable` when no server answers for `transport.RETRY_S` seconds, and else
-what the server says: `InvalidRequest`, `NotFound`, `Conflict`.
+the error in the response: `InvalidRequest`, `NotFound`, `Conflict`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Api(ServerReads):
         self.transport.request("POST", path_of("nodes", node, "cordon"))
 
     def uncordon(self, node: str) -> None:
-        """Use a node again."""
+        """Place work on a node again."""
         self.transport.request("POST", path_of("nodes", node, "uncordon"))
 
     # --- sessions ---

@@ -24,7 +24,7 @@ _JOIN_S = 1.0
 
 
 def list_tasks(api: Api, session: str) -> Iterator[TaskBody]:
-    """All tasks of a session, fetched page by page."""
+    """Yield all tasks of a session, which are fetched page by page."""
     after = 0
     while page := api.tasks(session, after):
         for each in page:
@@ -161,7 +161,7 @@ class Exchange:
         self._api.transport.close_own()
 
     def _warn_of_failures(self) -> None:
-        """Warn if executors of the session fail to start: nobody else tells who waits for a result."""
+        """Warn if executors of the session fail to start: a caller that waits for a result sees nothing else of it."""
         if self._api.session(self._session).reason != Code.BIND_FAILURES:
             return
         why = self._api.why(self._session)

@@ -95,7 +95,7 @@ class Transport:
         self.close()  # a caller that drops its client leaves no connection behind
 
     def patience(self) -> Patience:
-        """For a caller that repeats something larger than one request."""
+        """Return the patience for a caller that repeats more than one request."""
         return Patience(self._retry_s, self._sleep)
 
     def request(
@@ -108,16 +108,16 @@ class Transport:
         repeat: bool = True,
         wait_s: float = 0.0,
     ) -> bytes:
-        """Return the body of a good answer; MessagePack both ways if `packed`.
+        """Return the body of a successful response; MessagePack both ways if `packed`.
 
-        `repeat` says that doing it twice is doing it once. `wait_s` is how long the server may hold
+        `repeat` says that a repeated request has no further effect. `wait_s` is how long the server may hold
         the request before it starts to answer.
 
         Raises:
             Unavailable: no server answers, and patience is at its end.
             DiskFull: at once, whatever `repeat` says.
             Conflict: it was closed here (`client-closed`), or made before a fork (`client-forked`).
-            UllageError: what the server says against the request.
+            UllageError: the server refuses the request.
 
         """
         self.require_open()
@@ -131,7 +131,7 @@ class Transport:
                 return self._send(method, path, body, headers, timeout_s=ANSWER_S + wait_s)
             except _NotConnected as error:
                 patience.wait(error)
-            except DiskFull:  # somebody has to make room: that is said at once
+            except DiskFull:  # an operator has to make room: raised at once
                 raise
             except Unavailable as error:
                 if not repeat:
@@ -147,12 +147,12 @@ class Transport:
 
     @contextmanager
     def open_stream(self, path: str, headers: dict[str, str]) -> Iterator[http.client.HTTPResponse]:
-        """A good answer whose body is read while it comes, on a connection of its own.
+        """Yield a successful response whose body is read while it arrives, on its own connection.
 
         Raises:
             Unavailable: no server answers. It is not asked again: the caller knows where to resume.
             Conflict: the transport was closed here (`client-closed`).
-            UllageError: what the server says against the request.
+            UllageError: the server refuses the request.
 
         """
         self.require_open()
@@ -302,7 +302,7 @@ class _LocalConnection(http.client.HTTPConnection):
         """Connect, before any byte is sent.
 
         Raises:
-            OSError: nobody listens.
+            OSError: no process listens.
             Forbidden: another user listens.
 
         """

@@ -106,7 +106,7 @@ PPM = 1_000_000
 
 
 def parse_decimal(text: str, field: str, maximum: int) -> int:
-    """Millionths of a plain decimal such as `2`, `0.5` or `14.2857`; finer digits round up.
+    """Return millionths of a plain decimal such as `2`, `0.5` or `14.2857`; finer digits round up.
 
     Raises:
         InvalidRequest: a sign, an exponent, no digits, or above `maximum` millionths.
@@ -126,7 +126,7 @@ def parse_decimal(text: str, field: str, maximum: int) -> int:
 
 
 def format_decimal(millionths: int) -> str:
-    """Millionths as the shortest plain decimal: 500000 is `0.5`."""
+    """Return millionths as the shortest plain decimal: 500000 is `0.5`."""
     whole, part = divmod(millionths, PPM)
     return f"{whole}.{part:06d}".rstrip("0") if part else str(whole)
 

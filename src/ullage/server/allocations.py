@@ -124,7 +124,7 @@ class AllocationApi:
         return self.body(self._accepted(outcome, asked))
 
     async def _placed_or_evicting(self, request: HttpRequest, asked: Request) -> Outcome | Nomination:
-        """Search for victims if need be; search again, some times, if those found do not help any more."""
+        """Place a request, or search for victims; search again a few times if those found no longer suffice."""
         preemptions = self._service.preemptions
         for left in reversed(range(TRIES)):
             if not preemptions.searches_for(asked):
@@ -143,7 +143,7 @@ class AllocationApi:
         return outcome
 
     def _trap(self, asked: Request) -> list[str]:
-        """Return what no node can satisfy of a refused request."""
+        """Return a warning if no node can satisfy a refused request."""
         trap = width_trap(self._fleet, self._service.policy, asked.requirement)
         return [] if trap is None else [trap]
 

@@ -49,7 +49,7 @@ class ConsolidationApi:
     async def _carry_out(
         self, request: HttpRequest, asked: Request, body: wire.MakeRoom, uids: list[str]
     ) -> Consolidation | NoConsolidation:
-        """Carry a plan out, or another one if the first does not hold any more, and so on, some times."""
+        """Carry a plan out; make another plan, a few times, if the allocations have changed."""
         consolidations = self._service.consolidations
         for left in reversed(range(TRIES)):
             consolidations.check_uids(uids)

@@ -1,6 +1,6 @@
 """Prometheus metrics, read from the state at each scrape.
 
-What is read at once on the event loop is small beside the samples of thousands of cards, which a thread makes.
+What is read at once on the event loop is small compared with the samples of thousands of cards, which a thread makes.
 """
 
 from __future__ import annotations

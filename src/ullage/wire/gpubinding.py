@@ -108,7 +108,7 @@ def write_binding(binding: Binding) -> dict[str, Any]:
         STATE: "" if binding.state is BindingState.BOUND else binding.state.value,
         REASON: binding.reason,
     }
-    metadata = {"name": binding.name, "labels": _said(labels), "annotations": _said(notes)}
+    metadata = {"name": binding.name, "labels": _without_blanks(labels), "annotations": _without_blanks(notes)}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
 
@@ -136,7 +136,7 @@ def _recorded_state(annotations: Document) -> tuple[BindingState, str]:
     return BindingState(str(state)), text(annotations.get(REASON))
 
 
-def _said(texts: dict[str, str]) -> dict[str, str]:
+def _without_blanks(texts: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in texts.items() if value}
 
 

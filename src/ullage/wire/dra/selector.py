@@ -147,14 +147,14 @@ def _environment() -> Any:
         functions.append(cel.FunctionDecl(name, overloads))
 
     dyn, text = kind.DYN, kind.STRING
-    declare("quantity", dyn, ([text], lambda said: _of(_quantity(said))), member=False)
-    declare("isQuantity", kind.BOOL, ([text], lambda said: _holds(_quantity, said)), member=False)
+    declare("quantity", dyn, ([text], lambda written: _of(_quantity(written))), member=False)
+    declare("isQuantity", kind.BOOL, ([text], lambda written: _holds(_quantity, written)), member=False)
     declare("semver", dyn, ([text], _semver), ([text, kind.BOOL], _semver), member=False)
     declare(
         "isSemver",
         kind.BOOL,
-        ([text], lambda said: _holds(_semver, said)),
-        ([text, kind.BOOL], lambda said, lenient: _holds(_semver, said, lenient)),
+        ([text], lambda written: _holds(_semver, written)),
+        ([text, kind.BOOL], lambda written, lenient: _holds(_semver, written, lenient)),
         member=False,
     )
     declare("compareTo", kind.INT, ([dyn, dyn], _compare))
@@ -176,9 +176,9 @@ def _environment() -> Any:
     return cel.NewEnv(variables={"device": dyn}, extensions=[*extensions, cel.CelExtension("kubernetes", functions)])
 
 
-def _holds(read: Callable[..., object], *said: object) -> bool:
+def _holds(read: Callable[..., object], *written: object) -> bool:
     try:
-        read(*said)
+        read(*written)
     except ValueError:
         return False
     return True
@@ -187,10 +187,10 @@ def _holds(read: Callable[..., object], *said: object) -> bool:
 # --- quantities ---
 
 
-def _quantity(said: str) -> Fraction:
-    found = exact_quantity(said)
+def _quantity(written: str) -> Fraction:
+    found = exact_quantity(written)
     if found is None:
-        raise ValueError(f"{said!r} is no quantity")
+        raise ValueError(f"{written!r} is no quantity")
     return found
 
 
@@ -219,14 +219,14 @@ def _as_integer(value: object) -> int:
 # --- versions ---
 
 
-def _semver(said: str, lenient: bool = False) -> dict[str, str]:
+def _semver(written: str, lenient: bool = False) -> dict[str, str]:
     if lenient:
-        core, dash, rest = said.strip().removeprefix("v").partition("-")
+        core, dash, rest = written.strip().removeprefix("v").partition("-")
         parts = [str(int(part)) if part.isdecimal() else part for part in core.split(".")]
-        said = ".".join([*parts, "0", "0"][: max(3, len(parts))]) + dash + rest
-    if not _SEMVER.fullmatch(said):
-        raise ValueError(f"{said!r} is no semantic version")
-    return {_VERSION: said.partition("+")[0]}
+        written = ".".join([*parts, "0", "0"][: max(3, len(parts))]) + dash + rest
+    if not _SEMVER.fullmatch(written):
+        raise ValueError(f"{written!r} is no semantic version")
+    return {_VERSION: written.partition("+")[0]}
 
 
 def _order(value: object) -> tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]:

@@ -48,7 +48,7 @@ class HamiVendor:
         return bool(self.default_memory_mib or self.default_cores)
 
     def annotations(self) -> tuple[str, ...]:
-        """Keys of annotations of requests, in full."""
+        """Return the full keys of the annotations of requests."""
         return _annotations(self.domain)
 
 
