@@ -28,7 +28,7 @@ from ullage.model.quantity import PPM
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
 from ullage.model.resources import MILLI, Resources
-from ullage.model.task import TaskState
+from ullage.model.task import TaskResult, TaskState
 from ullage.server.placements import placement_body
 from ullage.server.rejections import rejection_body
 from ullage.server.session_warnings import session_warnings
@@ -290,6 +290,21 @@ class Answers:
             tasks=learning.seen,
             missing=learning.missing,
         )
+
+
+def result_body(result: TaskResult) -> api.Result:
+    """Return the result of a task; clients fetch thousands of them a second, so no field is looked up by its name."""
+    return api.Result(
+        task=result.task,
+        sequence=result.sequence,
+        state=result.state,
+        code=result.code,
+        output=result.output,
+        message=result.message,
+        executor=result.executor,
+        started_at=result.started_at,
+        ended_at=result.ended_at,
+    )
 
 
 def task_body(view: TaskView, state: TaskState) -> api.TaskBody:

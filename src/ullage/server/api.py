@@ -13,7 +13,7 @@ from ullage.model.error import NotFound, invalid
 from ullage.model.name import check_name
 from ullage.model.session import SessionSpec, SessionState
 from ullage.server import bodies
-from ullage.server.answers import Answers, application_body, task_body
+from ullage.server.answers import Answers, application_body, result_body, task_body
 from ullage.server.durable import durable
 from ullage.server.parameters import count_of, session_of, task_of
 from ullage.server.routes import route
@@ -287,7 +287,7 @@ class ServerApi:
             await self._service.news.wait(session, left)
         following = max((result.sequence for result in found), default=page.after)
         return api.Results(
-            results=[body_of(api.Result, result) for result in found],
+            results=[result_body(result) for result in found],
             next=following,
             closed=closed and following == record.durable,
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 
 Body = TypeVar("Body", bound=msgspec.Struct)
+
+_ABSENT = object()
 
 
 def body_of(kind: type[Body], *values: object, **stated: Any) -> Body:
@@ -18,21 +21,19 @@ def body_of(kind: type[Body], *values: object, **stated: Any) -> Body:
         msgspec.ValidationError: a required field is in none of the values, or an attribute is of another type.
 
     """
-    return msgspec.convert(_Fields(values, stated), kind, from_attributes=True)
+    found = {}
+    for name, encoded in _fields(kind):
+        content = stated.get(name, _ABSENT)
+        for value in values if content is _ABSENT else ():
+            content = getattr(value, name, _ABSENT)
+            if content is not _ABSENT:
+                break
+        if content is not _ABSENT:
+            found[encoded] = content
+    return msgspec.convert(found, kind, from_attributes=True)
 
 
-class _Fields:
-    """The stated fields and the attributes of several values as the attributes of one."""
-
-    __slots__ = ("_stated", "_values")
-
-    def __init__(self, values: tuple[object, ...], stated: dict[str, Any]) -> None:
-        self._values, self._stated = values, stated
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self._stated:
-            return self._stated[name]
-        for value in self._values:
-            if hasattr(value, name):
-                return getattr(value, name)
-        raise AttributeError(name)
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    """Return the names of the fields of a body, each with its name in JSON."""
+    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(kind))
