@@ -31,6 +31,7 @@ LISTS = frozenset(
         "create_subprocess_exec",
         "durable",
         "pack",
+        "path_of",
         "prctl",
     ]
 )

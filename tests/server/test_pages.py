@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from starlette.requests import Request
+from starlette.routing import Route
 
 from tests.lab import Lab, a_node
 from ullage.model.claim import Claim
@@ -21,7 +22,7 @@ from ullage.server.allocations import AllocationApi, Refused, on_refused
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
 from ullage.server.pods import PodApi
-from ullage.server.routes import Endpoint, encoded
+from ullage.server.routes import encoded, endpoints_of
 from ullage.server.searches import Searches
 from ullage.server.streams import Streams
 from ullage.service.pages import written
@@ -75,16 +76,15 @@ def change(lab: Lab) -> None:
 def page_of(lab: Lab, route: str) -> Callable[[], Any]:
     """What a thread is to write for a route, of the present state."""
     answers = Answers(lab.service, SERVER, {})
-    api = ServerApi(lab.service, answers, nothing)
-    requests = AllocationApi(lab.service, Searches())
-    endpoints = [*api.endpoints(), *requests.endpoints(), *PodApi(lab.service).endpoints()]
+    fronts = [ServerApi(lab.service, answers, nothing), AllocationApi(lab.service, Searches()), PodApi(lab.service)]
+    endpoints = [(endpoint, front) for front in fronts for endpoint in endpoints_of(type(front))]
     if route == "GET /metrics":
         return lambda: metrics.page(lab.service, answers)
-    found = next(endpoint for endpoint in endpoints if f"{endpoint.method} {endpoint.path}" == route)
+    found, front = next(each for each in endpoints if f"{each[0].method} {each[0].path}" == route)
     body = {"POST /v1/simulate-schedule": POD, "POST /v1/plan": {"resreq": "gpu=1"}}.get(route)
 
     def write() -> Any:
-        answer = asyncio.run(found.handler(a_request(found.method, body)))  # type: ignore[arg-type]
+        answer = asyncio.run(found.handler(front, a_request(found.method, body)))  # type: ignore[arg-type]
         assert callable(answer), "its page is written in a thread"
         return answer
 
@@ -132,19 +132,26 @@ async def in_writer(page: Callable[[], Any]) -> Any:
 def test_others_are_answered_while_a_page_is_written() -> None:
     answered = threading.Event()
 
-    async def long(_: Request) -> Callable[[], list[int]]:
-        def write() -> list[int]:
-            assert answered.wait(60), "the event loop waits for the page"
-            return [1]
+    class Front:
+        @route("GET", "/v1/long", "tests")
+        async def long(self, _: Request) -> LongBody[list[int]]:
+            """Return one number, late."""
 
-        return write
+            def write() -> list[int]:
+                assert answered.wait(60), "the event loop waits for the page"
+                return [1]
 
-    async def short(_: Request) -> list[int]:
-        answered.set()
-        return [2]
+            return write
 
-    async def ask(handler: Any) -> bytes:
-        route = Endpoint("GET", "/v1/it", handler, "it", answer=list[int]).route()
+        @route("GET", "/v1/short", "tests")
+        async def short(self, _: Request) -> list[int]:
+            """Return one number."""
+            answered.set()
+            return [2]
+
+    long, short = (endpoint.route(Front()) for endpoint in endpoints_of(Front))
+
+    async def ask(route: Route) -> bytes:
         sent: list[Any] = []
 
         async def send(message: Any) -> None:
@@ -205,7 +212,7 @@ def test_the_live_page_is_written_in_a_thread(lab: Lab, tmp_path: Path) -> None:
 
     async def main() -> bytes:
         asyncio.get_running_loop().call_soon(turned.set)
-        events = (await streams.live(a_request())).body_iterator
+        events = (await streams.stream_overviews(a_request())).body_iterator
         return await anext(aiter(events))  # type: ignore[return-value]
 
     event = asyncio.run(main())

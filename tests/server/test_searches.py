@@ -154,7 +154,7 @@ def machine(tmp_path: Any) -> Iterator[Machine]:
 
 def room(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -> Any:
     """What is answered to who asks for room; as `searching`."""
-    make = ConsolidationApi(machine.service, Searches()).make
+    make = ConsolidationApi(machine.service, Searches()).make_room
     return searching(
         machine, machine.service.consolidations, meanwhile, make, {"resreq": "gpu=2", "dry_run": False, **body}
     )
@@ -162,7 +162,7 @@ def room(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -
 
 def urgent(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -> Any:
     """What is answered to an urgent request that others may give way to; as `searching`."""
-    create = AllocationApi(machine.service, Searches()).create
+    create = AllocationApi(machine.service, Searches()).create_allocation
     asks = {"uid": "urgent", "resreq": "gpu=2", "qos": "critical", "preempt": True, **body}
     return searching(machine, machine.service.preemptions, meanwhile, create, asks)
 
@@ -324,7 +324,7 @@ def test_a_caller_who_leaves_asks_nobody_to_go(machine: Machine) -> None:
     async def main() -> None:
         left.set()
         with contextlib.suppress(ClientDisconnect):
-            await api.make(caller(body, left))
+            await api.make_room(caller(body, left))
             raise AssertionError("it was answered")
 
     asyncio.run(main())
@@ -449,5 +449,5 @@ def test_a_caller_who_leaves_evicts_nobody(machine: Machine) -> None:
     left.set()
     body = {"uid": "urgent", "resreq": "gpu=2", "qos": "critical", "preempt": True}
     with pytest.raises(ClientDisconnect):
-        asyncio.run(AllocationApi(machine.service, Searches()).create(caller(body, left)))
+        asyncio.run(AllocationApi(machine.service, Searches()).create_allocation(caller(body, left)))
     assert nobody_waits(machine)

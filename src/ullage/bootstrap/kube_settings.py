@@ -28,7 +28,7 @@ from ullage.model.resources import MILLI
 from ullage.wire.dialect import PodSettings
 from ullage.wire.hami.lock import EXPIRES_S, RETRY_S
 from ullage.wire.hami.policies import STRATEGIES
-from ullage.wire.hami.words import NVIDIA
+from ullage.wire.hami.vendor import NVIDIA
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.duration import parse_duration

@@ -26,13 +26,14 @@ _JOIN_S = 1.0
 
 
 def list_tasks(api: Api, session: str) -> Iterator[TaskBody]:
-    """All tasks of a session, fetched page by page."""
+    """Yield all tasks of a session, which are fetched page by page."""
     after = 0
     while page := api.tasks(session, after):
-        yield from page
+        for each in page:
+            yield each
+            after = each.task
         if len(page) < PAGE:
             return
-        after = page[-1].task
 
 
 class Exchange:
@@ -175,7 +176,7 @@ class Exchange:
         self._api.transport.close_own()
 
     def _warn_of_failures(self) -> None:
-        """Warn if executors of the session fail to start: nobody else tells who waits for a result."""
+        """Warn if executors of the session fail to start: a caller that waits for a result sees nothing else of it."""
         if self._api.session(self._session).reason != Code.BIND_FAILURES:
             return
         why = self._api.why(self._session)

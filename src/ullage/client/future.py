@@ -20,7 +20,7 @@ Decode = Callable[[Result], Any]
 
 
 class Server(Protocol):
-    """Where tasks are: what a future asks of it."""
+    """What a future needs of the server of its task."""
 
     def cancel(self, future: TaskFuture[Any]) -> bool:
         """Cancel one task wherever it is; False if it has ended."""
@@ -98,7 +98,7 @@ class TaskFuture(Future[T]):
             self.set_exception(error)
 
     def settle(self, result: Result) -> None:
-        """End as the task did, unless it was cancelled here meanwhile."""
+        """End as the task did, unless it was cancelled here before."""
         if result.state == TaskState.CANCELLED:
             self.become_cancelled()
             return

@@ -1,4 +1,4 @@
-"""What a task prints, byte for byte, across lost connections."""
+"""The output of a task, byte for byte, across lost connections."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class LogPiece(NamedTuple):
 class TaskLog:
     """The log of one task; after iteration `ended` is the task as it was then.
 
-    `on_note` takes what the server says about the log, such as how many bytes of it are not kept any more. `patience`
-    says how long it waits for a server that is gone.
+    `on_note` gets the server's remarks on the log, such as how many bytes of it are no longer kept. `patience` says how
+    long it waits for a server that is gone.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TaskLog:
         self._api.transport.close()
 
     def __iter__(self) -> Iterator[LogPiece]:
-        """Pieces as they come, each once; to the end of the task with `follow`.
+        """Yield each piece once as it arrives; with `follow` until the task ends.
 
         Raises:
             Unavailable: the server stays away.

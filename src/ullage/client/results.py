@@ -16,18 +16,18 @@ Cancel = Callable[[list[Future[Any]]], object]
 
 
 class Deadline:
-    """A moment `seconds` from now; None is never."""
+    """A time `seconds` from now; None is never."""
 
     def __init__(self, seconds: float | None) -> None:
         self._ends = None if seconds is None else time.monotonic() + seconds
 
     def left(self) -> float | None:
-        """Seconds until then, at least 0."""
+        """Return the seconds until then, at least 0; None for never."""
         return None if self._ends is None else max(0.0, self._ends - time.monotonic())
 
 
 def in_order(futures: list[Future[T]], deadline: Deadline, cancel: Cancel) -> Iterator[T]:
-    """Results in the order of `futures`, which is emptied, so that each can be forgotten once it is used."""
+    """Yield results in the order of `futures`, which is emptied, so that the memory of each can be freed."""
     futures.reverse()
     try:
         while futures:
@@ -47,7 +47,7 @@ def _last_result(futures: list[Future[T]], deadline: Deadline) -> T:
 
 
 def as_they_end(futures: list[Future[T]], deadline: Deadline, cancel: Cancel) -> Iterator[T]:
-    """Results in the order in which the futures end."""
+    """Yield results in the order in which the futures end."""
     ended: queue.SimpleQueue[Future[T]] = queue.SimpleQueue()
     left = dict.fromkeys(futures)
     futures.clear()
@@ -71,7 +71,7 @@ def _next_result(ended: queue.SimpleQueue[Future[T]], left: dict[Future[T], None
 
 
 def with_progress(results: Iterator[T], total: int) -> Iterator[T]:
-    """The same results, with a bar on stderr if that is a terminal."""
+    """Yield the same results, with a progress bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield from results
         return

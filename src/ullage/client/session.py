@@ -1,4 +1,4 @@
-"""A session, as its user sees it."""
+"""A session of a client."""
 
 from __future__ import annotations
 
@@ -153,15 +153,15 @@ class Session:
         return self._api.session(self.id)
 
     def why(self) -> Explanation:
-        """Return why the session has what it has."""
+        """Explain why the session has the executors that it has."""
         return self._api.why(self.id)
 
     def tasks(self) -> Iterator[TaskBody]:
-        """All tasks of the session, fetched page by page."""
+        """Yield all tasks of the session, which are fetched page by page."""
         return list_tasks(self._api, self.id)
 
     def log(self, task: int, *, follow: bool = False) -> TaskLog:
-        """Return what a task of a program prints; with `follow` until it ends."""
+        """Return the output of a task of a program; with `follow` until it ends."""
         return TaskLog(self._api, self.id, task, follow=follow)
 
     def update(
@@ -172,7 +172,7 @@ class Session:
         min_instances: int | msgspec.UnsetType = msgspec.UNSET,
         max_instances: int | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> SessionBody:
-        """Change what is given; the rest stays."""
+        """Change the given fields; the others stay."""
         changes = UpdateSession(
             priority=priority, weight=weight, min_instances=min_instances, max_instances=max_instances
         )
@@ -186,7 +186,7 @@ class Session:
         self._exchange.stop()
 
     def cancel_pending(self) -> None:
-        """Cancel what was submitted here and does not run yet."""
+        """Cancel the tasks that were submitted here and do not run yet."""
         self._exchange.cancel_pending()
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ class Session:
         return [self._add(shared, dump_call((calls,), {}), decode_value) for calls in chunks]
 
     def _give_up(self) -> None:
-        """Cancel after an exception, which must not be hidden by what the server says to that."""
+        """Cancel after an exception, which an error of the server must not hide."""
         try:
             if self._keep_open:
                 with suppress(UllageError):

@@ -17,13 +17,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
 
 from ullage.client import local_socket
 from ullage.client.answer import JSON, MSGPACK, error_of, may_be_repeated
 from ullage.client.endpoint import ServerEndpoint
 from ullage.client.silence import GONE_S, UNANSWERED_S, Silence
 from ullage.model.error import Conflict, DiskFull, Forbidden, InvalidRequest, UllageError, Unavailable
+
+T = TypeVar("T")
 
 ANSWER_S = 60.0
 """Seconds the server may take to answer, on top of what the request itself asks it to wait."""
@@ -35,6 +40,13 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _OK = range(200, 300)
 _ROOT = 0
+
+
+def path_of(*parts: str | int, **query: str | float | None) -> str:
+    """Return the path of a route under `/v1`, such as `/v1/sessions/NAME/tasks?limit=9`; None is left out."""
+    given = {name: value for name, value in query.items() if value is not None}
+    path = "/".join(quote(str(part), safe="") for part in ("v1", *parts))
+    return f"/{path}?{urlencode(given)}" if given else f"/{path}"
 
 
 class Patience:
@@ -106,7 +118,7 @@ class Transport:
         self.close()  # a caller that drops its client leaves no connection behind
 
     def patience(self) -> Patience:
-        """For a caller that repeats something larger than one request."""
+        """Return the patience for a caller that repeats more than one request."""
         return Patience(self._retry_s, self._sleep, self._silence)
 
     def hurried(self, seconds: float) -> Transport:
@@ -125,16 +137,16 @@ class Transport:
         repeat: bool = True,
         wait_s: float = 0.0,
     ) -> bytes:
-        """Return the body of a good answer; MessagePack both ways if `packed`.
+        """Return the body of a successful response; MessagePack both ways if `packed`.
 
-        `repeat` says that doing it twice is doing it once. `wait_s` is how long the server may hold
+        `repeat` says that a repeated request has no further effect. `wait_s` is how long the server may hold
         the request before it starts to answer.
 
         Raises:
             Unavailable: no server answers, and patience is at its end.
             DiskFull: at once, whatever `repeat` says.
             Conflict: it was closed here (`client-closed`), or made before a fork (`client-forked`).
-            UllageError: what the server says against the request.
+            UllageError: the server refuses the request.
 
         """
         self.require_open()
@@ -148,21 +160,28 @@ class Transport:
                 return self._send(method, path, body, headers, timeout_s=self._answer_s + wait_s)
             except NotConnected as error:
                 patience.wait(error)
-            except DiskFull:  # somebody has to make room: that is said at once
+            except DiskFull:  # an operator has to make room: raised at once
                 raise
             except Unavailable as error:
                 if not repeat:
                     raise
                 patience.wait(error)
 
+    def call(
+        self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None, *, repeat: bool = True
+    ) -> T:
+        """Return the answer to a request with JSON bodies; raises as `request` does."""
+        sent = None if body is None else msgspec.json.encode(body)
+        return msgspec.json.decode(self.request(method, path, sent, repeat=repeat), type=answer)
+
     @contextmanager
     def open_stream(self, path: str, headers: dict[str, str]) -> Iterator[http.client.HTTPResponse]:
-        """A good answer whose body is read while it comes, on a connection of its own.
+        """Yield a successful response whose body is read while it arrives, on its own connection.
 
         Raises:
             Unavailable: no server answers. It is not asked again: the caller knows where to resume.
             Conflict: the transport was closed here (`client-closed`).
-            UllageError: what the server says against the request.
+            UllageError: the server refuses the request.
 
         """
         self.require_open()
@@ -331,7 +350,7 @@ class _LocalConnection(http.client.HTTPConnection):
         """Connect, before any byte is sent.
 
         Raises:
-            OSError: nobody listens.
+            OSError: no process listens.
             Forbidden: another user listens.
 
         """

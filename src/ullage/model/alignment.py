@@ -144,10 +144,11 @@ def read_pair(key: str, level: str) -> Pair:
     names = [_SIDES.get(side.strip().lower(), side.strip()) for side in key.split(SEPARATOR)]
     if CARD not in names or len(names) != len(("cards", "and what they are near to")):
         raise invalid("pair", key, _PAIR_FORM)
-    names.remove(CARD)
     if level not in [*Level]:
         raise invalid(key, level, f"choose one of {', '.join(Level)}")
-    return Pair(names[0], Level(level))
+    names.remove(CARD)
+    (resource,) = names
+    return Pair(resource, Level(level))
 
 
 def parse_zone_policy(text: str, field: str = "numa") -> ZonePolicy:

@@ -9,13 +9,13 @@ import msgspec
 from ullage.core.explaining.explain import Reasons
 from ullage.core.explaining.zone_warning import weaker_predictions
 from ullage.core.learning.fragmentation import NOTHING, IdleCards, fits_now, fragments_of
-from ullage.core.verdict.sentences import reject_text
 from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.error import NotFound
 from ullage.model.event import Event
 from ullage.model.node import Node
 from ullage.model.task import TaskResult, TaskState
 from ullage.server.placements import placement_body
+from ullage.server.rejections import rejection_body
 from ullage.server.session_warnings import session_warnings
 from ullage.server.snapshot import (
     SessionFacts,
@@ -32,6 +32,7 @@ from ullage.service.service import UllageService
 from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import TaskView
 from ullage.wire import api
+from ullage.wire.body import body_of
 from ullage.wire.node_drawing import placed_card, topology_body
 from ullage.wire.node_topology import PlacedCardBody, TopologyBody
 
@@ -66,19 +67,13 @@ class Answers:
     def executors(self) -> list[api.ExecutorBody]:
         """Return worker processes by id."""
         return [
-            api.ExecutorBody(
-                id=executor.id,
-                node=executor.node,
-                state=executor.state.value,
-                session=executor.session,
+            body_of(
+                api.ExecutorBody,
+                executor,
                 resreq=str(executor.requirement),
-                gpus=list(executor.gpus),
-                pid=executor.pid,
                 tasks_running=len(executor.tasks),
                 gang=executor.gang.id if executor.gang else None,
-                since=executor.since,
                 placement=placement_body(executor.placement),
-                note=executor.note,
             )
             for executor in sorted(self._service.state.executors.values(), key=_age)
         ]
@@ -127,41 +122,16 @@ class Answers:
     def explanation(self, reasons: Reasons, evicted: Event | None) -> api.Explanation:
         """Return the response to `why`; `evicted` is the newest eviction of the session."""
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
-        return api.Explanation(
-            session=reasons.session,
-            code=reasons.code.value,
-            cure=reasons.cure.value if reasons.cure else None,
-            summary=reasons.summary,
-            want=reasons.want,
-            held=reasons.held,
-            deserved=reasons.deserved,
-            share=reasons.share,
-            position=reasons.position,
-            rejections=[
-                api.RejectionBody(
-                    node=r.node,
-                    gpu=r.gpu,
-                    code=r.code.value,
-                    cure=r.cure.value,
-                    needed=r.needed,
-                    had=r.had,
-                    text=reject_text(r),
-                )
-                for r in reasons.rejections
-            ],
+        return body_of(
+            api.Explanation,
+            reasons,
+            rejections=[rejection_body(each) for each in reasons.rejections],
             holders=[
-                api.HolderBody(
-                    session=h.session,
-                    owner=owners.get(h.session, ""),
-                    executors=h.executors,
-                    deserved=h.deserved,
-                    amount=str(h.amount),
-                )
-                for h in reasons.holders
+                body_of(api.HolderBody, each, owner=owners.get(each.session, ""), amount=str(each.amount))
+                for each in reasons.holders
             ],
-            suggestions=list(reasons.suggestions),
             warnings=self._weaker(reasons),
-            evicted=None if evicted is None else event_body(evicted),
+            evicted=evicted,
         )
 
     def overview(self, at: float) -> Callable[[], api.Overview]:
@@ -201,11 +171,11 @@ class Answers:
 
 
 def result_body(result: TaskResult) -> api.Result:
-    """Return the result of a task."""
+    """Return the result of a task; clients fetch thousands of them a second, so no field is looked up by its name."""
     return api.Result(
         task=result.task,
         sequence=result.sequence,
-        state=result.state.value,
+        state=result.state,
         code=result.code,
         output=result.output,
         message=result.message,
@@ -217,40 +187,18 @@ def result_body(result: TaskResult) -> api.Result:
 
 def task_body(view: TaskView, state: TaskState) -> api.TaskBody:
     """Return one task."""
-    result = view.result
-    return api.TaskBody(
-        session=view.session,
-        task=view.task,
-        state=state.value,
-        created_at=view.created_at,
-        executor=result.executor if result else view.executor,
-        started_at=result.started_at if result else view.claimed_at,
-        ended_at=result.ended_at if result else None,
-        code=result.code if result else None,
-        message=result.message if result else "",
-        losses=view.losses,
-    )
+    ended = () if view.result is None else (view.result,)
+    return body_of(api.TaskBody, *ended, view, state=state, **({} if ended else {"started_at": view.claimed_at}))
 
 
 def application_body(application: Application) -> api.ApplicationBody:
     """Return an application."""
-    values = {
-        name: getattr(application, name)
-        for name in api.ApplicationBody.__struct_fields__
-        if name not in {"enabled", "built_in", "arguments", "labels"}
-    }
-    return api.ApplicationBody(
-        **values,
-        arguments=list(application.arguments),
-        labels=list(application.labels),
+    return body_of(
+        api.ApplicationBody,
+        application,
         enabled=application.state is ApplicationState.ENABLED,
         built_in=application.name in _BUILT_IN,
     )
-
-
-def event_body(event: Event) -> api.EventBody:
-    """Return the body of an event."""
-    return msgspec.convert(event, api.EventBody, from_attributes=True)
 
 
 def _age(executor: ExecutorRecord) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from ullage.server import bodies
 from ullage.server.allocations import BODY_LIMIT, Refused
 from ullage.server.durable import durable
 from ullage.server.room_plan import room_plan
-from ullage.server.routes import Answer, Endpoint, LongBody
+from ullage.server.routes import Answer, LongBody, route
 from ullage.server.searches import TRIES, Searches
 from ullage.service.service import UllageService
 from ullage.wire import consolidation as wire
@@ -30,23 +30,9 @@ class ConsolidationApi:
         self._service = service
         self._searches = searches
 
-    def endpoints(self) -> list[Endpoint]:
-        """Return the only route."""
-        others = ((_LEAVING, wire.RoomPlan),)
-        return [
-            Endpoint(
-                "POST",
-                "/v1/room",
-                self.make,
-                "who would move so that whole cards are free",
-                answer=wire.RoomPlan,
-                body=wire.MakeRoom,
-                others=others,
-            )
-        ]
-
-    async def make(self, request: HttpRequest) -> LongBody[wire.RoomPlan] | Answer:
-        """Respond with a plan, or carry it out."""
+    @route("POST", "/v1/room", "allocations", body=wire.MakeRoom, others=((_LEAVING, wire.RoomPlan),))
+    async def make_room(self, request: HttpRequest) -> LongBody[wire.RoomPlan] | Answer:
+        """Return which workloads would move so that whole cards are free; without `dry_run` ask them to stop."""
         body = await bodies.read_body(request, wire.MakeRoom, BODY_LIMIT)
         asked, uids = self._asked(body), _uids(body)
         if body.dry_run:
@@ -64,7 +50,7 @@ class ConsolidationApi:
     async def _carry_out(
         self, request: HttpRequest, asked: Request, body: wire.MakeRoom, uids: list[str]
     ) -> Consolidation | NoConsolidation:
-        """Carry a plan out, or another one if the first does not hold any more, and so on, some times."""
+        """Carry a plan out; make another plan, a few times, if the allocations have changed."""
         consolidations = self._service.consolidations
         for left in reversed(range(TRIES)):
             consolidations.check_uids(uids)

@@ -14,6 +14,7 @@ from ullage.core.verdict.counted import amounts_on, cores_on
 from ullage.core.verdict.sentences import MEANINGS, reject_text
 from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import AllocationState
+from ullage.model.amounts import Amounts
 from ullage.model.claim import Request
 from ullage.model.counted import counted
 from ullage.model.error import InvalidAnnotation, NotFound
@@ -102,13 +103,14 @@ def _admission(pod: PodRequest) -> tuple[str, ...]:
 
 def _card(fleet: Fleet, card: int) -> CardEntry:
     """Return a card of the ledger; every allocation that is not only assumed counts as bound, a releasing one too."""
-    bound, assumed = [0, 0], [0, 0]
-    for uid, charge in fleet.holders[card].items():
-        held = assumed if fleet.ledger[uid].state is AllocationState.ASSUMED else bound
-        held[0] += int(fleet.compute_total[card]) if charge is None else charge.compute
-        held[1] += int(fleet.vram_total[card]) if charge is None else charge.vram
-    node = fleet.nodes[int(fleet.card_row[card])].name
-    return CardEntry.of(fleet.cards[card], node, bound=(bound[0], bound[1]), assumed=(assumed[0], assumed[1]))
+    whole = Amounts(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
+    held = [
+        (fleet.ledger[uid].state, whole if charge is None else Amounts(charge.compute, charge.vram))
+        for uid, charge in fleet.holders[card].items()
+    ]
+    assumed = Amounts.sum_of(amounts for state, amounts in held if state is AllocationState.ASSUMED)
+    bound = Amounts.sum_of(amounts for state, amounts in held if state is not AllocationState.ASSUMED)
+    return CardEntry.of(fleet.cards[card], fleet.nodes[int(fleet.card_row[card])].name, bound=bound, assumed=assumed)
 
 
 class _Simulation:
@@ -183,9 +185,9 @@ class _Simulation:
 
     def _lost(self, stage: Stage) -> dict[str, str]:
         """Return the reason of a stage without a reason per node, for nodes that lost cards by it."""
-        fleet, kept, said = self._fleet, set(stage.kept), _said(stage.removed[0])
+        fleet, kept, sentence = self._fleet, set(stage.kept), _sentence(stage.removed[0])
         lost = (card for card, gpu in enumerate(fleet.cards) if gpu.uuid not in kept)
-        return {fleet.nodes[int(fleet.card_row[card])].name: said for card in lost}
+        return {fleet.nodes[int(fleet.card_row[card])].name: sentence for card in lost}
 
     # --- where ---
 
@@ -227,12 +229,14 @@ class _Simulation:
         kinds = {
             (amounts_on(fleet, card, request), cores_on(fleet, card, request)): card for card in range(len(fleet.cards))
         }
-        said = [check_quota(fleet, rules, request, [card] * request.requirement.gpu_count) for card in kinds.values()]
-        refusals = dict.fromkeys(rejection for rejections in said for rejection in rejections)
+        by_kind = [
+            check_quota(fleet, rules, request, [card] * request.requirement.gpu_count) for card in kinds.values()
+        ]
+        refusals = dict.fromkeys(rejection for rejections in by_kind for rejection in rejections)
         return wire.QuotaVerdict(
             namespace=request.claim.namespace,
             levels=rules.quotas.levels(request.claim.namespace),
-            allowed=not refusals or not all(said),
+            allowed=not refusals or not all(by_kind),
             refusals=tuple(wire.quota_refusal(refusal, reject_text(refusal)) for refusal in refusals),
         )
 
@@ -241,7 +245,7 @@ def _reason(refusal: Refusal) -> str:
     """Return the numbers of a quota that refused, else how many cards or nodes have each reason."""
     first = refusal.rejections[0] if refusal.rejections else None
     if first is not None and first.quota is not None:
-        return _said(first)
+        return _sentence(first)
     counts = Counter(rejection.code for rejection in refusal.rejections)
     parts = (f"{MEANINGS[code]} ({code.value}, {number})" for code, number in counts.items())
     return "; ".join(parts) or MEANINGS[refusal.code]
@@ -252,10 +256,10 @@ def _whole(scores: Scores) -> dict[str, dict[str, int]]:
     return {node: {uuid: round(score) for uuid, score in cards.items()} for node, cards in scores.cards.items()}
 
 
-def _said(rejection: Rejection) -> str:
+def _sentence(rejection: Rejection) -> str:
     return f"{reject_text(rejection)} ({rejection.code.value})"
 
 
 def _by_node(stage: Stage) -> dict[str, str]:
     """Return the reason of a stage for each node, from the first of its cards."""
-    return {rejection.node: _said(rejection) for rejection in reversed(stage.removed) if rejection.node is not None}
+    return {rejection.node: _sentence(rejection) for rejection in reversed(stage.removed) if rejection.node is not None}

@@ -29,6 +29,7 @@ from ullage.model.task import TaskState
 from ullage.service.service import UllageService
 from ullage.service.state import SessionRecord, State
 from ullage.wire import api
+from ullage.wire.body import body_of
 
 
 class ExecutorSession(NamedTuple):
@@ -166,29 +167,14 @@ def session_body(fleet: Fleet, policy: Policy, facts: SessionFacts) -> api.Sessi
     """Return a session; for a request that can never be placed, with the reason."""
     info, counts = facts.info, facts.counts
     spec, (reason, message) = info.spec, _reason(fleet, policy, facts)
-    return api.SessionBody(
-        id=info.id,
-        application=spec.application,
-        state=info.state.value,
+    return body_of(
+        api.SessionBody,
+        info,
+        spec,
+        facts,
+        **{state.value: counts[state] for state in TaskState},
         resreq=str(spec.resreq),
-        queue=spec.queue,
-        owner=spec.owner,
-        priority=spec.priority,
-        weight=spec.weight,
-        min_instances=spec.min_instances,
-        max_instances=spec.max_instances,
-        batch_size=spec.batch_size,
-        created_at=info.created_at,
-        closed_at=info.closed_at,
-        pending=counts[TaskState.PENDING],
-        running=counts[TaskState.RUNNING],
-        succeed=counts[TaskState.SUCCEED],
-        failed=counts[TaskState.FAILED],
-        cancelled=counts[TaskState.CANCELLED],
-        held=facts.held,
-        deserved=facts.deserved,
         share=dominant_share(fleet.holding(spec.resreq, facts.executors), fleet.total),
-        bind_failures=info.bind_failures,
         reason=reason,
         message=message,
     )
@@ -213,36 +199,18 @@ def gpu_body(fleet: Fleet, card: int, session_of: SessionOf) -> api.GpuBody:
     """Return a card with its holders."""
     gpu, free = fleet.cards[card], _free(fleet, card)
     holders = fleet.holders[card].items()
-    return api.GpuBody(
+    return body_of(
+        api.GpuBody,
+        gpu,
         node=fleet.nodes[int(fleet.card_row[card])].name,
-        index=gpu.index,
-        uuid=gpu.uuid,
-        model=gpu.model,
-        vendor=gpu.vendor,
-        pool=gpu.pool,
-        vram_bytes=gpu.vram_bytes,
-        compute_gflops=gpu.compute_gflops,
-        zones=list(gpu.zones),
-        bus_id=gpu.bus_id,
-        healthy=gpu.healthy,
         isolations=None if gpu.isolations is None else sorted(gpu.isolations),
-        free=api.PartBody(
-            fraction=_free_ppm(fleet, card) / PPM, vram_bytes=free.vram_bytes, compute_gflops=free.compute_gflops
-        ),
+        free=body_of(api.PartBody, free, fraction=_free_ppm(fleet, card) / PPM),
         holders=[_holder(uid, session_of(uid), Grant.of(gpu, charge)) for uid, charge in sorted(holders)],
     )
 
 
 def _holder(uid: str, by: ExecutorSession, grant: Grant) -> api.GpuHolderBody:
-    return api.GpuHolderBody(
-        executor=uid,
-        session=by.session,
-        owner=by.owner,
-        fraction=grant.fraction_ppm / PPM,
-        vram_bytes=grant.vram_bytes,
-        compute_gflops=grant.compute_gflops,
-        isolation=grant.isolation.value,
-    )
+    return body_of(api.GpuHolderBody, grant, by, executor=uid, fraction=grant.fraction_ppm / PPM)
 
 
 def node_body(fleet: Fleet, facts: NodeFacts) -> api.NodeBody:
@@ -251,23 +219,7 @@ def node_body(fleet: Fleet, facts: NodeFacts) -> api.NodeBody:
     held = sum((requirement.resources for requirement in facts.required), Resources())
     cards = sum(PPM - _free_ppm(fleet, card) for card in fleet.cards_on(fleet.row_of[node.name]))
     held = replace(held, gpu_milli=-(-cards * MILLI // PPM))
-    return api.NodeBody(
-        name=node.name,
-        state=node.state.value,
-        cordoned=node.cordoned,
-        capacity=_amount(node.capacity),
-        allocatable=_amount(node.allocatable),
-        held=_amount(held),
-        executors=len(facts.required),
-        max_executors=node.max_executors,
-        gpu_source=node.gpu_source,
-        note=facts.note,
-        labels=node.labels,
-        arch=node.arch,
-        os=node.os,
-        observed_at=facts.observed_at,
-        strangers=list(facts.strangers),
-    )
+    return body_of(api.NodeBody, node, facts, held=held, executors=len(facts.required))
 
 
 def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[SessionFacts]) -> list[api.QueueBody]:
@@ -291,13 +243,12 @@ def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[S
 
 
 def _queue(queue: Queue, held: CardHolding, members: Sequence[SessionFacts], total: Resources) -> api.QueueBody:
-    return api.QueueBody(
-        name=queue.name,
-        parent=queue.parent,
-        weight=queue.weight,
+    return body_of(
+        api.QueueBody,
+        queue,
         guarantee=str(queue.guarantee) if queue.guarantee else None,
         limit=_limit_text(queue.limit),
-        held=api.AmountBody(cpu_milli=held.cpu_milli, memory_bytes=held.memory_bytes, gpu_milli=ceil(held.gpu_milli)),
+        held=body_of(api.AmountBody, held, gpu_milli=ceil(held.gpu_milli)),
         share=dominant_share(held, total),
         sessions=len(members),
         pending=sum(facts.counts[TaskState.PENDING] for facts in members),
@@ -320,10 +271,6 @@ def _free_ppm(fleet: Fleet, card: int) -> int:
         (int(fleet.vram_free[card]), int(fleet.vram_total[card])),
     )
     return min(max(0, free) * PPM // total for free, total in pairs if total)
-
-
-def _amount(amount: Resources) -> api.AmountBody:
-    return api.AmountBody(cpu_milli=amount.cpu_milli, memory_bytes=amount.memory_bytes, gpu_milli=amount.gpu_milli)
 
 
 def _limit_text(limit: Limit) -> str | None:

@@ -25,7 +25,6 @@ from ullage.wire.compute_resources import (
     device_body,
     node_body,
     preflight_answer,
-    problem_bodies,
     switch_body,
     validated_body,
 )
@@ -80,17 +79,17 @@ class _Api:
 
     async def problems(self, request: Request) -> Response:
         self.caller_of(request)
-        return found(problem_bodies((await self.bindings.look()).problems()))
+        return found(list((await self.bindings.look()).problems()))
 
     async def migrate(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, UpkeepBody)
         done = await self.bindings.migrate(caller, dry_run=body.dry_run)
-        return found(MigrationBody(done.kept, done.unchanged, done.dropped, problem_bodies(done.problems)))
+        return found(MigrationBody(done.kept, done.unchanged, done.dropped, done.problems))
 
     async def clean(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, UpkeepBody)
         gone = await self.bindings.clean(caller, dry_run=body.dry_run)
-        return found(problem_bodies(Problem(each.name, each.reason) for each in gone))
+        return found([Problem(each.name, each.reason) for each in gone])
 
     async def types(self, request: Request) -> Response:
         self.caller_of(request)

@@ -21,14 +21,13 @@ from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
+from ullage.wire.ineffective_keys import ineffective_annotations, ineffective_resources
 from ullage.wire.json_patch import JsonPatch
-from ullage.wire.other_words import other_words
 from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotations
 from ullage.wire.pod.alignment import zone_words
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import NOTES, gate_of
-from ullage.wire.unread import Unread, unread, unread_labels
-from ullage.wire.without_effect import without_effect
+from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """The scheduler name that an API server sets if a pod names none."""
@@ -119,8 +118,8 @@ class Webhook:
         for key in taken:
             patch.remove("metadata", "annotations", key)
         removed = (f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
-        unknown = tuple(unread(_annotations(pod), self._domain))
-        warnings = *removed, *map(str, unknown), *map(str, unread_labels(_labels(pod), self._domain))
+        unknown = tuple(unknown_annotations(_annotations(pod), self._domain))
+        warnings = *removed, *map(str, unknown), *map(str, unknown_labels(_labels(pod), self._domain))
         spec = mapping(pod.get("spec"), "spec")
         if ignores(_labels(pod)) or not self._is_ours(spec):
             return patch, warnings
@@ -131,8 +130,8 @@ class Webhook:
         clean = {**pod, "metadata": {**mapping(patch.document.get("metadata"), "metadata"), **_namespace(pod)}}
         asked = self.reader(clean)
         split = () if asked is None else asked.container_gpu_counts
-        warnings = *warnings, *without_effect(clean, self.reader.settings.hami, split)
-        warnings = *warnings, *other_words(clean, asked, self.reader.settings)
+        warnings = *warnings, *ineffective_resources(clean, self.reader.settings.hami, split)
+        warnings = *warnings, *ineffective_annotations(clean, asked, self.reader.settings)
         if asked is None:
             return patch, (*warnings, *self._without_cards(clean))
         check_pod(clean, scheduler=self.settings.scheduler)
@@ -154,7 +153,7 @@ class Webhook:
             fix = "pods without cards are not placed by zones; only the kubelet of their node aligns them"
             yield f"metadata.annotations.{key}: {fix}"
 
-    def _check_misspelt(self, pod: Document, unknown: Iterable[Unread]) -> None:
+    def _check_misspelt(self, pod: Document, unknown: Iterable[UnknownKey]) -> None:
         """Refuse a key that would be a request if spelt correctly: the pod would run with another request, or none.
 
         Raises:
@@ -163,8 +162,8 @@ class Webhook:
         """
         own = f"{self._domain}/"
         for each in unknown:
-            if each.meant != each.key and each.key.startswith(own) and each.meant.startswith(own):
-                fix = f"nobody reads it; did you mean {each.meant}?"
+            if each.similar != each.key and each.key.startswith(own) and each.similar.startswith(own):
+                fix = f"nobody reads it; did you mean {each.similar}?"
                 raise invalid_annotation(each.key, _annotations(pod)[each.key], fix)
 
     def _check_unchanged(self, review: Review) -> None:
@@ -260,7 +259,7 @@ class _ResultChanged(UllageError):
 
 def _complete_containers(patch: JsonPatch, pod: Document, devices: DeviceAsk) -> None:
     """Set the number of cards if a container requests only amounts, as device plugins count cards; and the priority."""
-    spec, asks, words = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.words
+    spec, asks, words = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.vendor
     for kind in ("initContainers", "containers"):
         for position, (path, container) in enumerate(mappings(spec.get(kind), f"spec.{kind}")):
             ask, resources = next(asks), mapping(container.get("resources"), f"{path}.resources")

@@ -11,11 +11,10 @@ from ullage.model.allocation import Charge
 from ullage.model.error import invalid, invalid_annotation
 from ullage.model.gpu import Gpu
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
-from ullage.wire.document import Document, mapping, text
 from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
 from ullage.wire.hami.sharing import share_out
-from ullage.wire.hami.words import ANNOTATIONS, NVIDIA, Words
-from ullage.wire.pod.keys import DOMAIN, Keys, as_annotation, listed
+from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
+from ullage.wire.pod.keys import as_annotation
 
 TO_ALLOCATE = f"{ANNOTATIONS}/vgpu-devices-to-allocate"
 ALLOCATED = f"{ANNOTATIONS}/vgpu-devices-allocated"
@@ -62,7 +61,7 @@ def devices_of(
     asks: Sequence[ContainerAsk],
     gpus: Sequence[str],
     cards: Mapping[str, Gpu],
-    words: Words = NVIDIA,
+    vendor: HamiVendor = NVIDIA,
     charges: Sequence[Charge] = (),
 ) -> tuple[tuple[HamiDevice, ...], ...]:
     """Return the devices of each container of a pod, in its order; none for one whose kubelet requests none.
@@ -80,17 +79,17 @@ def devices_of(
         missing = [uuid for uuid in here if uuid not in cards]
         if len(here) < ask.count or missing:
             raise invalid("gpus", missing or list(gpus), f"{ask.count} known cards are needed for {ask.name}")
-        devices = (_device(ask, cards[uuid], given.get(uuid), words) for uuid in here if ask.counted)
+        devices = (_device(ask, cards[uuid], given.get(uuid), vendor) for uuid in here if ask.counted)
         found.append(tuple(devices))
     return tuple(found)
 
 
-def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, words: Words) -> HamiDevice:
+def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, vendor: HamiVendor) -> HamiDevice:
     memory, cores = ask.vram_on(card.vram_bytes or 0), ask.cores
     if charge is not None:
         memory = min(memory, charge.vram) if card.vram_bytes else 0
         cores = min(cores, -(-charge.compute * WHOLE // (card.compute_gflops or PPM)))
-    return HamiDevice(card.uuid, words.vendor, memory // MIB, cores)
+    return HamiDevice(card.uuid, vendor.name, memory // MIB, cores)
 
 
 def encode_devices(containers: Iterable[Iterable[HamiDevice]]) -> str:
@@ -122,25 +121,6 @@ def to_allocate(
     return placed | {BIND_PHASE: phase.value, BIND_TIME: seconds}
 
 
-def placed_devices(pod: Document, domain: str = DOMAIN) -> tuple[tuple[HamiDevice, ...], ...] | None:
-    """Return the devices of the containers of a pod if it was placed here; None for any other pod.
-
-    Raises:
-        InvalidAnnotation: the annotation cannot be read, or names cards that the pod was not given.
-
-    """
-    keys = Keys(pod, domain)
-    node = text(mapping(pod.get("spec"), "spec").get("nodeName"))
-    own = Keys(pod, ANNOTATIONS)
-    written, given = own.text("vgpu-devices-allocated"), listed(keys.text("gpu-ids") or "")
-    if not node or not given or written is None:
-        return None
-    devices = decode_devices(written)
-    if not {device.card for container in devices for device in container} <= set(given):
-        raise own.wrong("vgpu-devices-allocated", f"{keys.key('gpu-ids')} says which cards it was given; leave both")
-    return devices
-
-
 def _encoded(device: HamiDevice) -> str:
     fields = (device.uuid, device.kind, str(device.memory_mib), str(device.cores))
     return ",".join(fields if device.share_mode is None else (*fields, device.share_mode))
@@ -152,8 +132,9 @@ def _devices(container: str, key: str) -> Iterable[HamiDevice]:
         raise invalid_annotation(key, container, "each device ends with a colon")
     for entry in entries:
         fields = [field.strip() for field in entry.split(",")]
-        if len(fields) not in _FIELDS or not fields[0]:
+        if len(fields) not in _FIELDS or "" in fields[:1]:
             raise invalid_annotation(key, entry, "write UUID,TYPE,MiB,cores")
+        uuid, kind, memory, cores, *share_mode = fields
         with as_annotation():
-            memory, cores = (parse_count(amount, key, MAX_INT32) for amount in fields[2:4])
-        yield HamiDevice(fields[0], fields[1], memory, cores, *fields[4:])
+            memory_mib, percent = (parse_count(amount, key, MAX_INT32) for amount in (memory, cores))
+        yield HamiDevice(uuid, kind, memory_mib, percent, *share_mode)

@@ -14,7 +14,7 @@ from ullage.model.alignment import SEPARATOR, Alignment, AlignmentStage, Contain
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, section, text
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.card_topology import needs_one_zone
 from ullage.wire.pod.containers import container_amount, containers_of, limited_resources
@@ -94,7 +94,7 @@ def _pairs(value: str, key: str) -> tuple[Pair, ...]:
 
 def _containers(pod: Document) -> Iterator[ContainerNeeds]:
     alone = has_own_cpus(pod)
-    for stage, path, container in containers_of(mapping(pod.get("spec"), "spec")):
+    for stage, path, container in containers_of(section(pod, "spec")):
         cpu_milli = container_amount(container, path, "cpu", MILLI, kinds=("requests", "limits")) if alone else 0
         yield ContainerNeeds(
             name=text(container.get("name")),
