@@ -22,7 +22,7 @@ from ullage.server.allocations import AllocationApi, Refused, on_refused
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
 from ullage.server.pods import PodApi
-from ullage.server.routes import encoded, endpoints_of
+from ullage.server.routes import LongBody, encoded, endpoints_of, route
 from ullage.server.searches import Searches
 from ullage.server.streams import Streams
 from ullage.service.pages import written
