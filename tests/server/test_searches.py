@@ -451,3 +451,32 @@ def test_a_caller_who_leaves_evicts_nobody(machine: Machine) -> None:
     with pytest.raises(ClientDisconnect):
         asyncio.run(AllocationApi(machine.service, Searches()).create_allocation(caller(body, left)))
     assert nobody_waits(machine)
+
+
+# --- a request that is placed before its search begins ---
+
+
+@pytest.mark.parametrize("way", ["create_allocation", "plan_allocation"])
+def test_a_request_that_got_cards_while_its_search_waited_is_answered_with_them(machine, way):
+    """The searches of others go first; meanwhile the same request is placed without evicting anybody."""
+    api, lab = AllocationApi(machine.service, Searches()), machine
+    body = {"uid": "u", "resreq": "gpu=2", "qos": "critical", "preempt": True}
+
+    async def main() -> list[Any]:
+        first = asyncio.ensure_future(api.plan_allocation(caller({**body, "uid": "other"})))
+        waits = [asyncio.ensure_future(getattr(api, way)(caller(body))) for _ in range(2)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        lab.service.allocations.dealloc("a", None, nothing)
+        placed = lab.service.allocations.alloc(asked("u"), nothing)
+        while not all(each.done() for each in waits):
+            lab.pump()
+            await asyncio.sleep(0)
+        await first
+        found = [each.result() for each in waits]
+        return [placed, *(each() if callable(each) else each for each in found)]
+
+    placed, *found = asyncio.run(main())
+    for answer in found:
+        chosen = answer.choice if way == "plan_allocation" else answer
+        assert [gpu.uuid for gpu in chosen.gpus] == list(placed.gpus)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from ullage.core.allocator import Decision
 from ullage.core.books.fleet import Fleet
-from ullage.core.evicting.preemption import NoPreemption
+from ullage.core.evicting.preemption import NoPreemption, PreemptionAnswer
 from ullage.core.explaining.zone_warning import weaker_predictions, width_trap
 from ullage.core.placing.adjust import Adjustment, AmountsChange, ScalingRefusal
 from ullage.core.placing.decision import Choice, Refusal
@@ -132,8 +132,8 @@ class AllocationApi:
         for left in reversed(range(TRIES)):
             if not preemptions.searches_for(asked):
                 return await durable(preemptions.alloc, asked)
-            found = await self._searches.result_for(request, lambda: preemptions.planning(asked))
             try:
+                found = await self._searches.result_for(request, lambda: preemptions.planning(asked))
                 return await durable(preemptions.carry_out, asked, found)
             except PlanChanged:
                 if not left:
@@ -201,14 +201,21 @@ class AllocationApi:
         plan, fleet = self._plan(asked, decision), self._fleet
         more: dict[str, Callable[[], Any]] = {}
         if body.preempt and isinstance(decision.outcome, Refusal):
-            preempting = self._service.preemptions.planning
-            found = await self._searches.result_for(request, lambda: preempting(asked))
+            try:
+                found = await self._would_evict(request, asked)
+            except PlanChanged:
+                return self._plan(asked, self._allocations.simulate(asked))
             more["preemption"] = lambda: preemption_body(fleet, found)
         if body.move and isinstance(decision.outcome, Refusal):
             planning = self._service.consolidations.planning
             moves = await self._searches.result_for(request, lambda: planning(asked, 1, None))
             more["room"] = lambda: room_plan(moves)
         return lambda: msgspec.structs.replace(plan(), **{name: write() for name, write in more.items()})
+
+    async def _would_evict(self, request: HttpRequest, asked: Request) -> PreemptionAnswer:
+        preemptions = self._service.preemptions
+        found = await self._searches.result_for(request, lambda: preemptions.planning(asked))
+        return preemptions.with_cards(asked, found)
 
     @route("GET", "/v1/nodes/{node}/capacity", "nodes")
     async def get_capacity(self, request: HttpRequest) -> wire.CapacityBody:
