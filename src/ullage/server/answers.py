@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.explain import Reasons
 from ullage.core.explaining.zone_warning import weaker_predictions
 from ullage.core.learning.fragmentation import NOTHING, IdleCards, fits_now, fragments_of
@@ -119,50 +120,11 @@ class Answers:
         """Return applications by name."""
         return [application_body(app) for _, app in sorted(self._service.state.applications.items())]
 
-    def _weaker(self, reasons: Reasons) -> list[str]:
-        """Return warnings about refusals by zones that are less certain."""
-        refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
-        return list(weaker_predictions(self._service.state.fleet, refusing))
-
-    def explanation(self, reasons: Reasons, evicted: Event | None) -> api.Explanation:
-        """Return the response to `why`; `evicted` is the newest eviction of the session."""
+    def explanation(self, explain: Callable[[], Reasons], evicted: Event | None) -> Callable[[], api.Explanation]:
+        """Return the response to `why`, for a thread; `evicted` is the newest eviction of the session."""
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
-        return api.Explanation(
-            session=reasons.session,
-            code=reasons.code.value,
-            cure=reasons.cure.value if reasons.cure else None,
-            summary=reasons.summary,
-            want=reasons.want,
-            held=reasons.held,
-            deserved=reasons.deserved,
-            share=reasons.share,
-            position=reasons.position,
-            rejections=[
-                api.RejectionBody(
-                    node=r.node,
-                    gpu=r.gpu,
-                    code=r.code.value,
-                    cure=r.cure.value,
-                    needed=r.needed,
-                    had=r.had,
-                    text=reject_text(r),
-                )
-                for r in reasons.rejections
-            ],
-            holders=[
-                api.HolderBody(
-                    session=h.session,
-                    owner=owners.get(h.session, ""),
-                    executors=h.executors,
-                    deserved=h.deserved,
-                    amount=str(h.amount),
-                )
-                for h in reasons.holders
-            ],
-            suggestions=list(reasons.suggestions),
-            warnings=self._weaker(reasons),
-            evicted=None if evicted is None else event_body(evicted),
-        )
+        fleet = self._service.state.fleet
+        return lambda: _explanation(fleet, owners, explain(), evicted)
 
     def overview(self, at: float) -> Callable[[], api.Overview]:
         """Return the state of everything, for live views, to be written in a thread; closed sessions are left out."""
@@ -198,6 +160,47 @@ class Answers:
             tasks=learning.seen,
             missing=learning.missing,
         )
+
+
+def _explanation(fleet: Fleet, owners: Mapping[str, str], reasons: Reasons, evicted: Event | None) -> api.Explanation:
+    """Return an explanation. Of the books only the inventory is read, which nobody changes."""
+    refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
+    return api.Explanation(
+        session=reasons.session,
+        code=reasons.code.value,
+        cure=reasons.cure.value if reasons.cure else None,
+        summary=reasons.summary,
+        want=reasons.want,
+        held=reasons.held,
+        deserved=reasons.deserved,
+        share=reasons.share,
+        position=reasons.position,
+        rejections=[
+            api.RejectionBody(
+                node=r.node,
+                gpu=r.gpu,
+                code=r.code.value,
+                cure=r.cure.value,
+                needed=r.needed,
+                had=r.had,
+                text=reject_text(r),
+            )
+            for r in reasons.rejections
+        ],
+        holders=[
+            api.HolderBody(
+                session=h.session,
+                owner=owners.get(h.session, ""),
+                executors=h.executors,
+                deserved=h.deserved,
+                amount=str(h.amount),
+            )
+            for h in reasons.holders
+        ],
+        suggestions=list(reasons.suggestions),
+        warnings=list(weaker_predictions(fleet, refusing)),
+        evicted=None if evicted is None else event_body(evicted),
+    )
 
 
 def result_body(result: TaskResult) -> api.Result:

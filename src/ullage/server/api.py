@@ -265,11 +265,10 @@ class ServerApi:
     async def delete_session(self, request: Request) -> None:
         await durable(self._service.sessions.delete, session_of(request))
 
-    async def why(self, request: Request) -> api.Explanation:
+    async def why(self, request: Request) -> LongBody[api.Explanation]:
         session = session_of(request)
-        reasons = self._service.why(session)
         evicted = await asyncio.to_thread(self._service.store.events, Page(0, 1), session, evictions=True)
-        return self._answers.explanation(reasons, evicted[0] if evicted else None)
+        return self._answers.explanation(self._service.explaining(session), evicted[0] if evicted else None)
 
     # --- tasks ---
 
