@@ -43,8 +43,8 @@ def a_request(method: str = "GET", body: Any = None) -> Request:
     async def receive() -> Any:
         return {"type": "http.request", "body": b"" if body is None else msgspec.json.encode(body), "more_body": False}
 
-    scope = {"type": "http", "method": method, "path": "/", "headers": [], "query_string": b"", "path_params": {}}
-    return Request(scope, receive)
+    scope: dict[str, Any] = {"type": "http", "method": method, "path": "/", "headers": [], "query_string": b""}
+    return Request(scope | {"path_params": {"session": "s"}}, receive)
 
 
 def asked(uid: str, text: str) -> Asked:
@@ -103,6 +103,7 @@ ROUTES = [
     *(f"GET /v1/{name}" for name in ("overview", "nodes", "gpus", "sessions", "executors", "events", "allocations")),
     "GET /api/allocation",
     "GET /v1/allocation-report",
+    "GET /v1/sessions/{session}/why",
     "GET /metrics",
     "POST /v1/simulate-schedule",
     "POST /v1/plan",

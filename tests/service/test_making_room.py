@@ -98,6 +98,19 @@ def test_who_moves_leaves_comes_back_at_the_place_that_is_held_and_the_room_is_f
     assert not kept(machine)
 
 
+def test_room_is_not_looked_for_while_those_who_leave_still_hold_it(machine, monkeypatch):
+    tried = []
+    simulate = machine.service.state.allocator.simulate
+    monkeypatch.setattr(
+        machine.service.state.allocator, "simulate", lambda asked: (tried.append(asked.uid), simulate(asked))[1]
+    )
+    (move,) = make_room(machine, "wide").moves
+    alloc(machine, "other", "gpu=0.1")
+    assert tried == []
+    free(machine, move.allocation.id)
+    assert set(tried) == {"wide", move.allocation.id}
+
+
 @pytest.mark.parametrize("priority", [-1, 0, 100_000])
 def test_nobody_else_gets_what_is_held_whatever_the_priority(machine, priority):
     found = make_room(machine, "wide")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.explain import Reasons
 from ullage.core.explaining.zone_warning import weaker_predictions
 from ullage.core.learning.fragmentation import NOTHING, IdleCards, fits_now, fragments_of
@@ -114,25 +115,11 @@ class Answers:
         """Return applications by name."""
         return [application_body(app) for _, app in sorted(self._service.state.applications.items())]
 
-    def _weaker(self, reasons: Reasons) -> list[str]:
-        """Return warnings about refusals by zones that are less certain."""
-        refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
-        return list(weaker_predictions(self._service.state.fleet, refusing))
-
-    def explanation(self, reasons: Reasons, evicted: Event | None) -> api.Explanation:
-        """Return the response to `why`; `evicted` is the newest eviction of the session."""
+    def explanation(self, explain: Callable[[], Reasons], evicted: Event | None) -> Callable[[], api.Explanation]:
+        """Return the response to `why`, for a thread; `evicted` is the newest eviction of the session."""
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
-        return body_of(
-            api.Explanation,
-            reasons,
-            rejections=[rejection_body(each) for each in reasons.rejections],
-            holders=[
-                body_of(api.HolderBody, each, owner=owners.get(each.session, ""), amount=str(each.amount))
-                for each in reasons.holders
-            ],
-            warnings=self._weaker(reasons),
-            evicted=evicted,
-        )
+        fleet = self._service.state.fleet
+        return lambda: _explanation(fleet, owners, explain(), evicted)
 
     def overview(self, at: float) -> Callable[[], api.Overview]:
         """Return the state of everything, for live views, to be written in a thread; closed sessions are left out."""
@@ -168,6 +155,22 @@ class Answers:
             tasks=learning.seen,
             missing=learning.missing,
         )
+
+
+def _explanation(fleet: Fleet, owners: Mapping[str, str], reasons: Reasons, evicted: Event | None) -> api.Explanation:
+    """Return an explanation. Of the books only the inventory is read, which nobody changes."""
+    refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
+    return body_of(
+        api.Explanation,
+        reasons,
+        rejections=[rejection_body(each) for each in reasons.rejections],
+        holders=[
+            body_of(api.HolderBody, each, owner=owners.get(each.session, ""), amount=str(each.amount))
+            for each in reasons.holders
+        ],
+        warnings=list(weaker_predictions(fleet, refusing)),
+        evicted=evicted,
+    )
 
 
 def result_body(result: TaskResult) -> api.Result:

@@ -211,12 +211,11 @@ class ServerApi:
         await durable(self._service.sessions.delete, session_of(request))
 
     @route("GET", "/v1/sessions/{session}/why", "sessions")
-    async def explain_session(self, request: Request) -> api.Explanation:
+    async def explain_session(self, request: Request) -> LongBody[api.Explanation]:
         """Explain why a session has the executors that it has."""
         session = session_of(request)
-        reasons = self._service.why(session)
         evicted = await asyncio.to_thread(self._service.store.events, Page(0, 1), session, evictions=True)
-        return self._answers.explanation(reasons, evicted[0] if evicted else None)
+        return self._answers.explanation(self._service.explaining(session), evicted[0] if evicted else None)
 
     # --- tasks ---
 

@@ -123,7 +123,11 @@ class NominatedRequests:
         waiting = {entry.request.uid: entry for entry in self.all() if entry.request.uid not in ledger}
         self._ready &= waiting.keys()
         self._refused = {uid: causes for uid, causes in self._refused.items() if uid in waiting}
-        alone = [entry for uid, entry in waiting.items() if uid not in self._ready and entry.request.claim.gang is None]
+        alone = [
+            entry
+            for uid, entry in waiting.items()
+            if uid not in self._ready and entry.request.claim.gang is None and not self._waits_for_leaving(entry)
+        ]
         came, self._waiting = waiting.keys() - self._waiting, set(waiting)
         woken = self._woken(alone)
         for uid in [entry.request.uid for entry in alone if entry.request.uid in came or entry.request.uid in woken]:
@@ -136,6 +140,12 @@ class NominatedRequests:
                 self._events.add("allocation.ready", uid=uid, node=outcome.node, gpus=gpus)
         fleet = self._allocator.fleet
         self._seen = fleet, fleet.clock, self._allocator.rules, dict(fleet.usage)
+
+    def _waits_for_leaving(self, entry: Nomination) -> bool:
+        """Return whether allocations that leave still hold the room made for a request. It wakes when they are gone."""
+        fleet = self._allocator.fleet
+        holders = fleet.card_holders(fleet.card_of[uuid] for uuid in entry.gpus if uuid in fleet.card_of)
+        return entry.hold and not fleet.leaving.isdisjoint(holders)
 
     def _woken(self, waiting: list[Nomination]) -> list[str]:
         """Return requests that a change since the last call may have helped; all, if rules or inventory are new."""

@@ -7,13 +7,17 @@ request was read.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
 
-_WRITER = ThreadPoolExecutor(1, thread_name_prefix="pages")
+SWITCH_S = 0.001
+"""Seconds after which the thread hands the interpreter to the event loop, once there is the thread."""
+
+_WRITER = ThreadPoolExecutor(1, "pages", initializer=sys.setswitchinterval, initargs=(SWITCH_S,))
 """One thread: with each further one the event loop waits longer for the interpreter."""
 
 
