@@ -63,14 +63,14 @@ from ullage.core.kernel.board import (
     verdict_in,
 )
 from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
-from ullage.core.kernel.by_address import ALIGN, by_address
 from ullage.core.kernel.columns import COUNT, FIRST_CARD, MACHINE, NAMED, NEEDS, POLICY, WHOLE, ZONES, Rows
 from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.compiling.steps import ALIGN, step
+from ullage.core.kernel.compiling.uncounted import part
 from ullage.core.kernel.hints import free_cards, hint_of, is_handed_out
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
 from ullage.core.kernel.taking import give_back, is_left, may_take_cpus, open_supplies, spend, take, tell
-from ullage.core.kernel.views import part
 
 BEFORE_ALL = float(2**32)
 """Of a score: one part in a hundred of closeness goes before all that strategies say."""
@@ -211,7 +211,7 @@ def closeness_of(shape: Rows, verdict: Rows) -> float:
     return float(near * max(weight, BEFORE_ALL if shape[0, POLICY] > NONE else 0.0))
 
 
-@by_address(ALIGN)
+@step(ALIGN)
 def align(
     nodes: Rows, cards: Rows, row: int, needs: Rows, units: Rows, store: Rows, policy: int, only_cards: int
 ) -> int:

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ullage.core.kernel.by_address import CELLS
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled, inlined
+from ullage.core.kernel.compiling.uncounted import part
 from ullage.core.kernel.links import Links
-from ullage.core.kernel.views import part
 
 # A machine.
 ZONE_COUNT = 0
@@ -124,17 +123,15 @@ _HEAD = 4
 def packed(board: KernelBoard) -> tuple[Rows, KernelBoard]:
     """All parts of a board in one array, and the same parts as views of it.
 
-    Handing a compiled function an array costs as much as a decision: one is handed instead of fifteen. Its first
-    cells are for the addresses of steps of a decision (`core/kernel/by_address.py`).
+    Handing a compiled function an array costs as much as a decision: one is handed instead of fifteen.
     """
     parts = *board[:-1], *board.links
-    at, heads = CELLS + _HEAD * len(parts), []
+    at, heads = _HEAD * len(parts), []
     for rows in parts:
         heads.append((at, *rows.shape, *(1,) * (_HEAD - 1 - rows.ndim)))
         at += rows.size
     store = np.empty(at, np.int64)
-    store[:CELLS] = 0
-    store[CELLS : CELLS + _HEAD * len(parts)] = np.array(heads).ravel()
+    store[: _HEAD * len(parts)] = np.array(heads).ravel()
     for (begin, *_), rows in zip(heads, parts, strict=True):
         store[begin : begin + rows.size] = rows.ravel()
     return store, opened(store)
@@ -214,17 +211,17 @@ def _rest_of_links(store: Rows) -> tuple[Rows, Rows, Rows, Rows]:
 
 @inlined
 def _line(store: Rows, at: int) -> Rows:
-    head = CELLS + _HEAD * at
+    head = _HEAD * at
     return part(store, store[head], (store[head + 1],))
 
 
 @inlined
 def _table(store: Rows, at: int) -> Rows:
-    head = CELLS + _HEAD * at
+    head = _HEAD * at
     return part(store, store[head], (store[head + 1], store[head + 2]))
 
 
 @inlined
 def _cube(store: Rows, at: int) -> Rows:
-    head = CELLS + _HEAD * at
+    head = _HEAD * at
     return part(store, store[head], (store[head + 1], store[head + 2], store[head + 3]))

@@ -41,14 +41,14 @@ from ullage.core.kernel.board import (
     verdict_in,
 )
 from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
-from ullage.core.kernel.by_address import PICK, by_address
 from ullage.core.kernel.columns import FIRST_CARD, MACHINE, ZONES, Rows
 from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.compiling.steps import PICK, step
 from ullage.core.kernel.cpus import are_whole_cores, take_cpus
 from ullage.core.kernel.links import pick_linked
 from ullage.core.kernel.masks import NIL
 
-_AGAIN, _NEAREST, _KNOWN, _ANYWHERE, _STEPS = 0, 1, 2, 3, 4
+_REUSED, _NEAREST, _KNOWN, _ANYWHERE, _PREFERENCES = 0, 1, 2, 3, 4
 
 
 @compiled
@@ -100,13 +100,13 @@ def take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, store: Rows,
 
 
 @compiled
-def _comes(step: int, mark: int, zones: int, mask: int) -> bool:
+def _comes(preference: int, mark: int, zones: int, mask: int) -> bool:
     """Whether something is taken in this step: what it had before, then in its zones, in a known one, anywhere."""
-    if step == _AGAIN:
+    if preference == _REUSED:
         return mark == REUSABLE
     if mark != OPEN:
         return False
-    return bool(mask == NIL or zones & mask) if step == _NEAREST else bool(zones or step == _ANYWHERE)
+    return bool(mask == NIL or zones & mask) if preference == _NEAREST else bool(zones or preference == _ANYWHERE)
 
 
 @compiled
@@ -117,13 +117,13 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, stor
     """
     first, binds = nodes[row, FIRST_CARD], machines_in(store)[nodes[row, MACHINE], KUBELET] < 0
     by_index, may = by_index_in(store)[first : first + len(units)], spare_in(store)[0, : len(units)]
-    for step in range(_STEPS):
+    for preference in range(_PREFERENCES):
         if amount <= 0:
             break
         some = 0
         for k in range(len(units)):
             zones = cards[first + k, ZONES]
-            may[k] = _comes(step, units[k], zones, mask) and (zones != 0 or step != _NEAREST or not binds)
+            may[k] = _comes(preference, units[k], zones, mask) and (zones != 0 or preference != _NEAREST or not binds)
             some += may[k]
         if binds and some > amount:
             pick(nodes, cards, row, nodes[:0], may, store, amount, 0)
@@ -134,7 +134,7 @@ def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, stor
     return bool(amount > 0)
 
 
-@by_address(PICK)
+@step(PICK)
 def pick(nodes: Rows, _: Rows, row: int, __: Rows, may: Rows, store: Rows, count: int, ___: int) -> int:
     """Leave so many of the units of a node that may be taken (1) as go together best; there are enough."""
     chosen = spare_in(store)[1, :count]
@@ -148,17 +148,17 @@ def pick(nodes: Rows, _: Rows, row: int, __: Rows, may: Rows, store: Rows, count
 @compiled
 def _take_supplies(supplies: Rows, resource: int, amount: int, mask: int, taken: Rows) -> bool:
     """Take devices, or amounts of zones, in the same steps."""
-    for step in range(_STEPS):
+    for preference in range(_PREFERENCES):
         for at in range(len(supplies)):
             if supplies[at, RESOURCE] != resource or amount <= 0:
                 continue
             zones = supplies[at, SUPPLY_ZONES]
             if in_bytes(supplies[at, TOTAL], supplies[at, CORE]):
                 left = max(0, supplies[at, FREE] - taken[at, BYTES])
-                some = min(amount, left) if _comes(step, OPEN, zones, mask) else 0
+                some = min(amount, left) if _comes(preference, OPEN, zones, mask) else 0
                 taken[at, BYTES] += some
                 amount -= some
-            elif _comes(step, taken[at, MARK], zones, mask):
+            elif _comes(preference, taken[at, MARK], zones, mask):
                 taken[at, MARK] = HELD
                 amount -= 1
     return bool(amount > 0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ullage.core.kernel.alignment import aligned_room, may_settle, settle
 from ullage.core.kernel.board import SEATED, machines_in, supplies_in, taken_in
-from ullage.core.kernel.by_address import DECIDE, by_address
 from ullage.core.kernel.columns import MACHINE, NAMED, NEEDS, Rows
+from ullage.core.kernel.compiling.steps import DECIDE, step
 from ullage.core.kernel.taking import spend
 
 FIT, TAKE, SPEND, ROOM = 0, 1, 2, 3
@@ -13,7 +13,7 @@ FIT, TAKE, SPEND, ROOM = 0, 1, 2, 3
 it is; `aligned_room`, of so many units at most."""
 
 
-@by_address(DECIDE)
+@step(DECIDE)
 def decide(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, asked: int, most: int) -> int:
     """The answer for one node: 1 or 0, or how many units; `units` is changed as the function says that is asked."""
     if asked == FIT:

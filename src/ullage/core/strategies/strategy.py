@@ -28,8 +28,8 @@ import numpy as np
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.compiling.digests import digest_of
 from ullage.core.kernel.draft import Drafts, drafts_over
-from ullage.core.kernel.sources import digest_of
 from ullage.core.kernel.table import Loops, equal_cards, first_best, heedless, loops_over
 from ullage.core.kernel.victims import evictions_over
 from ullage.core.verdict.shape import Shape

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 import ullage.core.kernel.zones  # noqa: F401 - all steps of a decision are known with it
 from ullage.core.kernel import board as at
-from ullage.core.kernel import by_address
 from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.compiling.steps import prepare_steps
 from ullage.core.kernel.masks import MOST_ZONES
 from ullage.core.topology.links import links_over
 from ullage.core.topology.machine import InZone, distances_of, machine_row, supplies_of, topology_of
@@ -118,9 +118,6 @@ class Board:
         twin = object.__new__(Board)
         twin.__dict__.update(self.__dict__)
         twin.store, twin.rows = at.packed(self.rows)
-        twin.store[: by_address.CELLS] = self.store[: by_address.CELLS]
-        if not twin.store[0]:
-            by_address.follow_change_over(twin.store)
         twin._name_parts()
         return twin
 
@@ -209,8 +206,8 @@ class Board:
         if not asked.alignment.containers and asked.alignment.asked is None and not self.aligns and not asked.gpu_count:
             return []
         rows = needs_of(asked, self._resources)
-        if rows and not self.store[0]:
-            by_address.write_addresses(self.store)
+        if rows:
+            prepare_steps()
         return rows
 
     # --- placements ---
