@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ullage.core.kernel.board import FREE, supplies_in
+from ullage.core.kernel import board as b
+from ullage.core.kernel import columns as c
+from ullage.core.kernel.board import supplies_in
 from ullage.core.kernel.charge import charge_unit
-from ullage.core.kernel.columns import COUNT, NEEDS, Rows, Scores
+from ullage.core.kernel.columns import Rows, Scores
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.table import look_at_zones, score
 from ullage.core.kernel.tree import enter, winner
@@ -50,16 +52,16 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
     ) -> int:
         old_nodes = np.empty((len(at_row), nodes.shape[1]), np.int64)
         old_cards = np.empty((len(at_row), at_cards.shape[1], cards.shape[1]), np.int64)
-        placed, free = 0, supplies_in(store)[: len(supplies_in(store)) * (shape[0, NEEDS] > 0), FREE].copy()
+        placed, free = 0, supplies_in(store)[: len(supplies_in(store)) * (shape[0, c.NEEDS] > 0), b.FREE].copy()
         while placed < len(at_row):
             row = winner(tree)
             if row < 0:
                 break
             chosen = at_cards[placed]
             at_row[placed], at_score[placed] = row, tree[len(tree) // 2 + row]
-            if shape[0, COUNT] or shape[0, NEEDS]:
+            if shape[0, c.COUNT] or shape[0, c.NEEDS]:
                 units = look_at_zones(nodes, cards, row, shape, space, store)
-                if shape[0, NEEDS]:
+                if shape[0, c.NEEDS]:
                     decide(nodes, cards, row, shape, units, store, SPEND, 0)
                 pick(nodes, cards, row, shape, units, state, chosen)
             old_nodes[placed] = nodes[row]
@@ -72,8 +74,8 @@ def drafts_over(node: Callable[..., Any], pick: Callable[..., Any]) -> Drafts:
             nodes[at_row[unit]] = old_nodes[unit]
             for k in range(at_cards.shape[1]):
                 cards[at_cards[unit, k]] = old_cards[unit, k]
-        if shape[0, NEEDS]:
-            supplies_in(store)[:, FREE] = free
+        if shape[0, c.NEEDS]:
+            supplies_in(store)[:, b.FREE] = free
         return placed
 
     return Drafts(several)

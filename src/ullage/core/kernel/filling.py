@@ -10,48 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ullage.core.kernel import queues as q
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.exact import compare, cut
-from ullage.core.kernel.queues import (
-    AGE,
-    APART,
-    BY_AGE,
-    CAPPED,
-    CAPPED_USED,
-    CAPPED_WHOLE,
-    CONTRIBUTED,
-    COUNTED,
-    DIMENSIONS,
-    FIRST,
-    FULL,
-    HELD,
-    LEAVES,
-    NEXT,
-    NUMBER,
-    PARENT,
-    PRECEDENCE,
-    PRIORITY,
-    RANK,
-    SATURATED,
-    SHAPE,
-    SHARE,
-    SIZE,
-    STOPPED,
-    STUCK,
-    TARGET,
-    TIMES,
-    USED,
-    WEIGHT,
-    WHOLE,
-    charge,
-    hold,
-    leave,
-    limit_of,
-    plant,
-    share_of,
-    within_guarantee,
-)
+from ullage.core.kernel.queues import charge, hold, leave, limit_of, plant, share_of, within_guarantee
 
 # How a filling goes, as bits.
 GUARANTEED = 1
@@ -67,51 +30,51 @@ NOBODY = -1
 @inlined
 def begin(rows: Rows, heap: Rows, facts: Rows, mode: int) -> None:
     """Enter everything that wants more and was not stopped; shapes that are full stop their leaves now."""
-    leaves = facts[LEAVES]
+    leaves = facts[q.LEAVES]
     for queue in range(leaves, len(rows)):
-        rows[queue, SIZE], rows[queue, SATURATED], rows[queue, STUCK] = 0, 0, -1
+        rows[queue, q.SIZE], rows[queue, q.SATURATED], rows[queue, q.STUCK] = 0, 0, -1
     for leaf in range(leaves):
         _begin_leaf(rows, heap, facts, leaf, mode)
     for queue in range(len(rows) - 1, leaves - 1, -1):  # children stand after their parents
-        for place in range(rows[queue, SIZE] // 2 - 1, -1, -1):
+        for place in range(rows[queue, q.SIZE] // 2 - 1, -1, -1):
             _sink(rows, heap, queue, place)
-        if rows[queue, PARENT] >= 0:
+        if rows[queue, q.PARENT] >= 0:
             _recount(rows, heap, facts, queue)
-            if rows[queue, SIZE]:
+            if rows[queue, q.SIZE]:
                 _append(rows, heap, facts, queue)
-            elif rows[queue, SATURATED]:
+            elif rows[queue, q.SATURATED]:
                 _stick(rows, facts, queue)
 
 
 @inlined
 def _begin_leaf(rows: Rows, heap: Rows, facts: Rows, leaf: int, mode: int) -> None:
-    if rows[leaf, HELD] < rows[leaf, TARGET] and not rows[leaf, STOPPED]:
-        full = facts[FULL + rows[leaf, SHAPE]]
+    if rows[leaf, q.HELD] < rows[leaf, q.TARGET] and not rows[leaf, q.STOPPED]:
+        full = facts[q.FULL + rows[leaf, q.SHAPE]]
         if full:
             limit = limit_of(rows, facts, leaf, True)
-            rows[leaf, STOPPED] = limit or full
+            rows[leaf, q.STOPPED] = limit or full
         elif not mode & GUARANTEED or within_guarantee(rows, leaf):
             _append(rows, heap, facts, leaf)
-    if rows[leaf, STOPPED] < 0 and rows[leaf, HELD]:
+    if rows[leaf, q.STOPPED] < 0 and rows[leaf, q.HELD]:
         _stick(rows, facts, leaf)
 
 
 @inlined
 def next_leaf(rows: Rows, heap: Rows, facts: Rows, mode: int) -> tuple[int, int]:
     """The leaf whose turn it is, and with `ASKS_BEYOND` the limit that stops it, else 0; `NOBODY` at the end."""
-    leaves = facts[LEAVES]
-    while rows[leaves, SIZE]:
+    leaves = facts[q.LEAVES]
+    while rows[leaves, q.SIZE]:
         leaf = leaves
         while leaf >= leaves:
-            leaf = heap[rows[leaf, FIRST]]
+            leaf = heap[rows[leaf, q.FIRST]]
         if mode & GUARANTEED and not within_guarantee(rows, leaf):
-            _go_on(rows, heap, facts, leaf, SHARE)
+            _go_on(rows, heap, facts, leaf, q.SHARE)
             continue
         limit = limit_of(rows, facts, leaf, True)
-        stopped = limit or facts[FULL + rows[leaf, SHAPE]]
+        stopped = limit or facts[q.FULL + rows[leaf, q.SHAPE]]
         if not stopped or (limit and mode & ASKS_BEYOND):
             return leaf, limit
-        rows[leaf, STOPPED] = stopped
+        rows[leaf, q.STOPPED] = stopped
         _go_on(rows, heap, facts, leaf, stopped)
     return NOBODY, 0
 
@@ -119,13 +82,13 @@ def next_leaf(rows: Rows, heap: Rows, facts: Rows, mode: int) -> tuple[int, int]
 @inlined
 def note(rows: Rows, facts: Rows, leaf: int, stopped: int, mode: int) -> None:
     """A unit was granted (`stopped` 0), or why it was not."""
-    rows[leaf, STOPPED] = stopped
+    rows[leaf, q.STOPPED] = stopped
     if not stopped:
         hold(rows, leaf, 1)
         charge(rows, facts, leaf, 1)
-        rows[leaf, TARGET] -= rows[leaf, APART]
+        rows[leaf, q.TARGET] -= rows[leaf, q.APART]
     elif stopped < 0 and mode & SAME_SHAPE:
-        facts[FULL + rows[leaf, SHAPE]] = stopped
+        facts[q.FULL + rows[leaf, q.SHAPE]] = stopped
 
 
 @inlined
@@ -138,22 +101,22 @@ def settle(rows: Rows, heap: Rows, facts: Rows, leaf: int, stopped: int, mode: i
 @inlined
 def _go_on(rows: Rows, heap: Rows, facts: Rows, leaf: int, stopped: int) -> None:
     """The leaf on top was served or stopped: it sinks or goes, and so do the queues above it."""
-    child, queue = leaf, rows[leaf, PARENT]
-    grows, stuck = not stopped and rows[leaf, HELD] < rows[leaf, TARGET], stopped < 0
+    child, queue = leaf, rows[leaf, q.PARENT]
+    grows, stuck = not stopped and rows[leaf, q.HELD] < rows[leaf, q.TARGET], stopped < 0
     while True:
         if grows:
             _rank(rows, heap, facts, child)
         else:
-            rows[queue, SIZE] -= 1
-            heap[rows[queue, FIRST]] = heap[rows[queue, FIRST] + rows[queue, SIZE]]
+            rows[queue, q.SIZE] -= 1
+            heap[rows[queue, q.FIRST]] = heap[rows[queue, q.FIRST] + rows[queue, q.SIZE]]
             if stuck:
                 _stick(rows, facts, child)
         _sink(rows, heap, queue, 0)
-        child, queue = queue, rows[queue, PARENT]
+        child, queue = queue, rows[queue, q.PARENT]
         if queue < 0:
             break
         _recount(rows, heap, facts, child)
-        grows, stuck = rows[child, SIZE] > 0, rows[child, SATURATED] > 0
+        grows, stuck = rows[child, q.SIZE] > 0, rows[child, q.SATURATED] > 0
 
 
 # --- heaps ---
@@ -162,44 +125,49 @@ def _go_on(rows: Rows, heap: Rows, facts: Rows, leaf: int, stopped: int) -> None
 @inlined
 def _append(rows: Rows, heap: Rows, facts: Rows, child: int) -> None:
     """Enter a child in its queue, whose heap is to be put in order after all of them."""
-    queue = rows[child, PARENT]
+    queue = rows[child, q.PARENT]
     _rank(rows, heap, facts, child)
-    heap[rows[queue, FIRST] + rows[queue, SIZE]] = child
-    rows[queue, SIZE] += 1
+    heap[rows[queue, q.FIRST] + rows[queue, q.SIZE]] = child
+    rows[queue, q.SIZE] += 1
 
 
 @inlined
 def _rank(rows: Rows, heap: Rows, facts: Rows, child: int) -> None:
     """Write what a child goes by. At a tie the queue whose next session is older goes first."""
-    if child < facts[LEAVES]:
-        rows[child, PRECEDENCE], rows[child, AGE] = -rows[child, PRIORITY], rows[child, NUMBER]
-        if facts[BY_AGE]:
-            rows[child, USED], rows[child, WHOLE] = 0, 1
+    if child < facts[q.LEAVES]:
+        rows[child, q.PRECEDENCE], rows[child, q.AGE] = -rows[child, q.PRIORITY], rows[child, q.NUMBER]
+        if facts[q.BY_AGE]:
+            rows[child, q.USED], rows[child, q.WHOLE] = 0, 1
             return
     else:
-        rows[child, AGE] = rows[heap[rows[child, FIRST]], AGE]
-    rows[child, USED], rows[child, WHOLE] = share_of(rows, facts, child)
+        rows[child, q.AGE] = rows[heap[rows[child, q.FIRST]], q.AGE]
+    rows[child, q.USED], rows[child, q.WHOLE] = share_of(rows, facts, child)
 
 
 @inlined
 def _before(rows: Rows, one: int, two: int) -> bool:
     """Whether it is the turn of one child before that of another."""
-    order = rows[one, PRECEDENCE] - rows[two, PRECEDENCE]
+    order = rows[one, q.PRECEDENCE] - rows[two, q.PRECEDENCE]
     if not order:
         order = compare(
-            rows[one, USED], rows[one, WHOLE], rows[one, WEIGHT], rows[two, USED], rows[two, WHOLE], rows[two, WEIGHT]
+            rows[one, q.USED],
+            rows[one, q.WHOLE],
+            rows[one, q.WEIGHT],
+            rows[two, q.USED],
+            rows[two, q.WHOLE],
+            rows[two, q.WEIGHT],
         )
     if not order:
-        order = rows[one, AGE] - rows[two, AGE]
+        order = rows[one, q.AGE] - rows[two, q.AGE]
     if not order:
-        order = rows[one, RANK] - rows[two, RANK]
+        order = rows[one, q.RANK] - rows[two, q.RANK]
     return bool(order < 0) if order else one < two
 
 
 @inlined
 def _sink(rows: Rows, heap: Rows, queue: int, place: int) -> None:
     """Bring a child that may be too far up to its place in the heap."""
-    first, size = rows[queue, FIRST], rows[queue, SIZE]
+    first, size = rows[queue, q.FIRST], rows[queue, q.SIZE]
     if place < size:
         child = heap[first + place]
         below = 2 * place + 1
@@ -219,34 +187,34 @@ def _sink(rows: Rows, heap: Rows, queue: int, place: int) -> None:
 @inlined
 def _stick(rows: Rows, facts: Rows, child: int) -> None:
     """A child cannot grow for want of room: enter it among those of its queue, or count one more like one of them."""
-    queue = rows[child, PARENT]
-    rows[queue, SATURATED] = 1
-    rows[child, CAPPED_USED], rows[child, CAPPED_WHOLE] = share_of(rows, facts, child)
-    for dimension in range(DIMENSIONS):
-        rows[child, CAPPED + dimension] = rows[child, COUNTED + dimension]
-    like, same = rows[queue, STUCK], not rows[child, CAPPED_USED]  # what counts nothing cannot count less
+    queue = rows[child, q.PARENT]
+    rows[queue, q.SATURATED] = 1
+    rows[child, q.CAPPED_USED], rows[child, q.CAPPED_WHOLE] = share_of(rows, facts, child)
+    for dimension in range(q.DIMENSIONS):
+        rows[child, q.CAPPED + dimension] = rows[child, q.COUNTED + dimension]
+    like, same = rows[queue, q.STUCK], not rows[child, q.CAPPED_USED]  # what counts nothing cannot count less
     while like >= 0 and not same:
-        same = rows[child, WEIGHT] == rows[like, WEIGHT]
-        for dimension in range(DIMENSIONS):
-            same &= rows[child, CAPPED + dimension] == rows[like, CAPPED + dimension]
+        same = rows[child, q.WEIGHT] == rows[like, q.WEIGHT]
+        for dimension in range(q.DIMENSIONS):
+            same &= rows[child, q.CAPPED + dimension] == rows[like, q.CAPPED + dimension]
         if same:
-            rows[like, TIMES] += 1
-        like = rows[like, NEXT]
+            rows[like, q.TIMES] += 1
+        like = rows[like, q.NEXT]
     if not same:
-        rows[child, TIMES], rows[child, NEXT] = 1, rows[queue, STUCK]
-        rows[queue, STUCK] = child
+        rows[child, q.TIMES], rows[child, q.NEXT] = 1, rows[queue, q.STUCK]
+        rows[queue, q.STUCK] = child
 
 
 @inlined
 def _recount(rows: Rows, heap: Rows, facts: Rows, queue: int) -> None:
     """What a queue counts in its parent: children that cannot grow at most at the level of those that can."""
-    above, parent = (0, 0, 0), rows[queue, PARENT]
-    if rows[queue, SIZE] and rows[queue, STUCK] >= 0:
-        above = _above_the_level(rows, facts, rows[queue, STUCK], heap[rows[queue, FIRST]])
-    for dimension in range(DIMENSIONS):
-        counted = rows[queue, CONTRIBUTED + dimension] - above[dimension]
-        rows[parent, CONTRIBUTED + dimension] += counted - rows[queue, COUNTED + dimension]
-        rows[queue, COUNTED + dimension] = counted
+    above, parent = (0, 0, 0), rows[queue, q.PARENT]
+    if rows[queue, q.SIZE] and rows[queue, q.STUCK] >= 0:
+        above = _above_the_level(rows, facts, rows[queue, q.STUCK], heap[rows[queue, q.FIRST]])
+    for dimension in range(q.DIMENSIONS):
+        counted = rows[queue, q.CONTRIBUTED + dimension] - above[dimension]
+        rows[parent, q.CONTRIBUTED + dimension] += counted - rows[queue, q.COUNTED + dimension]
+        rows[queue, q.COUNTED + dimension] = counted
 
 
 @inlined
@@ -254,15 +222,15 @@ def _above_the_level(rows: Rows, facts: Rows, child: int, top: int) -> tuple[int
     """What a child that cannot grow, and those after it, count above the share of the one whose turn is next."""
     cpu = memory = gpu = 0
     used, whole = share_of(rows, facts, top)
-    weight = rows[top, WEIGHT]
+    weight = rows[top, q.WEIGHT]
     while child >= 0:
-        own = rows[child, CAPPED_USED], rows[child, CAPPED_WHOLE], rows[child, WEIGHT]
+        own = rows[child, q.CAPPED_USED], rows[child, q.CAPPED_WHOLE], rows[child, q.WEIGHT]
         if compare(used, whole, weight, *own) < 0:
-            a, b, c = rows[child, CAPPED], rows[child, CAPPED + 1], rows[child, CAPPED + 2]
-            cpu += rows[child, TIMES] * (a - cut(a, used, whole, weight, *own))
-            memory += rows[child, TIMES] * (b - cut(b, used, whole, weight, *own))
-            gpu += rows[child, TIMES] * (c - cut(c, used, whole, weight, *own))
-        child = rows[child, NEXT]
+            a, b, c = rows[child, q.CAPPED], rows[child, q.CAPPED + 1], rows[child, q.CAPPED + 2]
+            cpu += rows[child, q.TIMES] * (a - cut(a, used, whole, weight, *own))
+            memory += rows[child, q.TIMES] * (b - cut(b, used, whole, weight, *own))
+            gpu += rows[child, q.TIMES] * (c - cut(c, used, whole, weight, *own))
+        child = rows[child, q.NEXT]
     return cpu, memory, gpu
 
 

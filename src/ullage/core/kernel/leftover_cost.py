@@ -6,20 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ullage.core.kernel import columns as c
 from ullage.core.kernel.alignment import BEFORE_ALL
-from ullage.core.kernel.columns import (
-    AFTER_CARDS,
-    BONUS,
-    CHANGED,
-    COUNT,
-    CPU,
-    CPU_FREE,
-    FIRST_CARD,
-    TABLE_COLUMNS,
-    WHOLE,
-    Rows,
-    Scores,
-)
+from ullage.core.kernel.columns import Rows, Scores
 from ullage.core.kernel.compiled import compiled, lean
 from ullage.core.kernel.known import (
     LEFT,
@@ -96,23 +85,23 @@ _SPARE, _LOST = 16, 17
 @lean
 def _end(nodes: Rows, row: int) -> int:
     """Where the shares of a node end in what is kept of it."""
-    return int(SHARES + nodes[row, AFTER_CARDS] - nodes[row, FIRST_CARD])
+    return int(SHARES + nodes[row, c.AFTER_CARDS] - nodes[row, c.FIRST_CARD])
 
 
 @lean
 def follow(nodes: Rows, cards: Rows, row: int, state: State) -> None:
     """Keep what the fleet has of each good true."""
     kept = state[_KEPT][row]
-    if kept[SEEN] == nodes[row, CHANGED]:
+    if kept[SEEN] == nodes[row, c.CHANGED]:
         return
     if kept[SEEN] != NEVER:
         _count(row, state, -1)
-    kept[SEEN] = nodes[row, CHANGED]
-    kept[_CPU] = 0 if kept[CLOSED] == -1 else nodes[row, CPU_FREE]
+    kept[SEEN] = nodes[row, c.CHANGED]
+    kept[_CPU] = 0 if kept[CLOSED] == -1 else nodes[row, c.CPU_FREE]
     kept[_IDLE_SUM] = 0
     free = kept[SHARES : _end(nodes, row)]
     for k in range(len(free)):
-        free[k] = 0 if (kept[CLOSED] >> min(k, 62)) & 1 else share_on(cards, nodes[row, FIRST_CARD] + k)
+        free[k] = 0 if (kept[CLOSED] >> min(k, 62)) & 1 else share_on(cards, nodes[row, c.FIRST_CARD] + k)
         kept[_IDLE_SUM] += free[k]
     known, now = state[_KNOWN], state[_NOW][row]
     kept[_STATE] = place = recall(known, kept[_CPU], kept[_MODEL], kept[_GROUP], free)
@@ -172,13 +161,13 @@ def _after(nodes: Rows, row: int, units: Rows, cpu: int, asked: int, count: int,
     for k in range(len(free)):
         shares[k] = free[k]
     _take_off(shares, units, asked, count, least)
-    return int(recall(known, nodes[row, CPU_FREE] - cpu, kept[_MODEL], kept[_GROUP], shares))
+    return int(recall(known, nodes[row, c.CPU_FREE] - cpu, kept[_MODEL], kept[_GROUP], shares))
 
 
 @lean
 def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:
     """The least growth of leftover, and a note of each option; less is better."""
-    known, kept, count, cpu = state[_KNOWN], state[_KEPT][row], shape[0, COUNT], shape[0, CPU]
+    known, kept, count, cpu = state[_KNOWN], state[_KEPT][row], shape[0, c.COUNT], shape[0, c.CPU]
     asked, now, fills = share_asked(nodes, cards, row, shape), state[_NOW][row], state[_SCALE][0]
     note[_IN_USE] = note[_IDLE] = _NO_OPTION
     if count != 1 or asked == CARD:
@@ -187,7 +176,7 @@ def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: St
         if not count:
             note[_IDLE] = max(0, note[_IDLE])  # less CPU leaves no fewer cards idle; what says so is chance
         return float(-note[_IDLE] / fills)
-    shares, cpu_left = kept[SHARES : _end(nodes, row)], nodes[row, CPU_FREE] - cpu
+    shares, cpu_left = kept[SHARES : _end(nodes, row)], nodes[row, c.CPU_FREE] - cpu
     for k in range(len(shares)):
         room, met = shares[k], units[k] == 0
         for other in range(k):
@@ -215,11 +204,11 @@ def _cheapest(
     """
     known, model, now, prices = state[_KNOWN], state[_KEPT][row, _MODEL], state[_NOW][row], state[_PRICES]
     scarce, roomy, held = state[_SCARCE], state[_ROOMY][row], state[_HELD][row]
-    asked, count = share_asked(nodes, cards, row, shape), shape[0, COUNT]
-    cpu, fills, (classes, sizes) = shape[0, CPU], state[_SCALE][0], state[_MANY]
+    asked, count = share_asked(nodes, cards, row, shape), shape[0, c.COUNT]
+    cpu, fills, (classes, sizes) = shape[0, c.CPU], state[_SCALE][0], state[_MANY]
     bare = len(prices) - (len(now) - LEFT - 1)
     of_slots, of_bare, dear = prices[bare - len(scarce) : bare], prices[bare:], state[_DEAR][:classes]
-    cpu_left, lost, best, chosen = nodes[row, CPU_FREE] - cpu, state[_LOST], np.inf, 0
+    cpu_left, lost, best, chosen = nodes[row, c.CPU_FREE] - cpu, state[_LOST], np.inf, 0
     for option in range(2):
         if note[option] == _NO_OPTION:
             continue
@@ -272,8 +261,8 @@ def _goes_before(nodes: Rows, row: int, other: int, kept: Rows) -> bool:
     """Whether the first of two nodes of equal cost is the better."""
     if kept[row, _IDLE_SUM] != kept[other, _IDLE_SUM]:
         return bool(kept[row, _IDLE_SUM] < kept[other, _IDLE_SUM])
-    if nodes[row, CPU_FREE] != nodes[other, CPU_FREE]:
-        return bool(nodes[row, CPU_FREE] < nodes[other, CPU_FREE])
+    if nodes[row, c.CPU_FREE] != nodes[other, c.CPU_FREE]:
+        return bool(nodes[row, c.CPU_FREE] < nodes[other, c.CPU_FREE])
     return row < other
 
 
@@ -281,7 +270,7 @@ def _goes_before(nodes: Rows, row: int, other: int, kept: Rows) -> bool:
 def _cost_alike(shape: Rows, said: Rows, kept: Rows, row: int, other: int) -> bool:
     """Whether all that the cost depends on is certainly the same on two nodes."""
     same = kept[row, _STATE] == kept[other, _STATE] and kept[row, _CPU] == kept[other, _CPU]
-    same &= kept[row, _MODEL] == kept[other, _MODEL] and (kept[row, _MODEL] < MOST_KINDS or not shape[0, COUNT])
+    same &= kept[row, _MODEL] == kept[other, _MODEL] and (kept[row, _MODEL] < MOST_KINDS or not shape[0, c.COUNT])
     for at in range(said.shape[1]):
         same &= said[row, at] == said[other, at]
     return bool(same)
@@ -299,8 +288,8 @@ def select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree:
         return -1
     _price(state)
     renew(state[_KNOWN])
-    cost, _ = _cheapest(nodes, cards, best, shape, space, said[best, TABLE_COLUMNS:], state, np.inf)
-    least, before = cost - said[best, BONUS], best
+    cost, _ = _cheapest(nodes, cards, best, shape, space, said[best, c.TABLE_COLUMNS :], state, np.inf)
+    least, before = cost - said[best, c.BONUS], best
     near = np.floor(tree[size + best] / BEFORE_ALL + 0.5) * BEFORE_ALL  # what its zones add, if they go before all
     while at > 0 and looks < _LOOKS:
         if near - tree[at] <= least:
@@ -309,9 +298,9 @@ def select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree:
                 continue
             row, looks = at - size, looks + 1
             if not _cost_alike(shape, said, state[_KEPT], row, before):
-                before, most = row, least + said[row, BONUS]
-                cost, _ = _cheapest(nodes, cards, row, shape, space, said[row, TABLE_COLUMNS:], state, most)
-                cost -= said[row, BONUS]
+                before, most = row, least + said[row, c.BONUS]
+                cost, _ = _cheapest(nodes, cards, row, shape, space, said[row, c.TABLE_COLUMNS :], state, most)
+                cost -= said[row, c.BONUS]
                 if cost < least or (cost == least and _goes_before(nodes, row, best, state[_KEPT])):
                     best, least = row, cost
         while at & 1:  # a right child: what is below its parent is done
@@ -324,7 +313,7 @@ def select(nodes: Rows, cards: Rows, shape: Rows, space: Rows, said: Rows, tree:
 @lean
 def pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, out: Rows) -> None:
     """Whole cards of one zone if possible; parts on the cards of the cheaper option."""
-    if shape[0, WHOLE]:
+    if shape[0, c.WHOLE]:
         whole_cards(nodes, cards, row, units, out)
         return
     note, left = state[_SPARE][:NOTES], state[_SPARE][NOTES:]
@@ -334,7 +323,7 @@ def pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: St
     _, least = _cheapest(nodes, cards, row, shape, left, note, state, np.inf)
     shares = state[_KEPT][row, SHARES : _end(nodes, row)]
     for taken in range(len(out)):
-        out[taken] = nodes[row, FIRST_CARD] + _take_off(shares, units, 0, 1, least)
+        out[taken] = nodes[row, c.FIRST_CARD] + _take_off(shares, units, 0, 1, least)
 
 
 def terms(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State) -> dict[str, float]:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ullage.core.kernel.columns import FIRST_CARD, Rows
+from ullage.core.kernel import columns as c
+from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.memo import slot_of
 from ullage.core.kernel.nearest import choose_nearest
@@ -54,7 +55,7 @@ def pick_linked(links: Links, nodes: Rows, row: int, units: Rows, required: Rows
     those that must be taken, all of which may be, and which are not too many; it may be empty. The damage is the
     number of free cards left in the islands (or zones) that are taken from: 0 if none is broken.
     """
-    first, total = nodes[row, FIRST_CARD], len(units)
+    first, total = nodes[row, c.FIRST_CARD], len(units)
     order, count, at = links.by_index[first : first + total], len(out), 0
     if total > MOST_REMEMBERED:
         chosen = np.zeros(total, np.int64)

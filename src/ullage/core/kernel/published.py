@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ullage.core.kernel.columns import COUNT, CPU, CPU_FREE, FIRST_CARD, RUNS, WHOLE, Rows, Scores
+from ullage.core.kernel import columns as c
+from ullage.core.kernel.columns import Rows, Scores
 from ullage.core.kernel.compiled import inlined
 from ullage.core.kernel.fragmentation import best_fit_card, fgd, fgd_published
 from ullage.core.kernel.packing import best_fit, clustering, dot_product, packing, random_card
@@ -35,7 +36,7 @@ def _first_idle(nodes: Rows, row: int, shares: Rows, out: Rows) -> None:
     taken = 0
     for k in range(len(shares)):
         if taken < len(out) and shares[k] == CARD:
-            out[taken] = nodes[row, FIRST_CARD] + k
+            out[taken] = nodes[row, c.FIRST_CARD] + k
             taken += 1
 
 
@@ -44,12 +45,12 @@ def pick_best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, 
     """Whole cards: the first idle ones; parts: the fullest cards that fit."""
     asked = share_asked(nodes, cards, row, shape)
     shares = _open_shares(nodes, cards, row, units, asked)
-    if shape[0, WHOLE]:
+    if shape[0, c.WHOLE]:
         _first_idle(nodes, row, shares, out)
         return
     for taken in range(len(out)):
         k = best_fit_card(shares, asked)
-        out[taken] = nodes[row, FIRST_CARD] + k
+        out[taken] = nodes[row, c.FIRST_CARD] + k
         shares[k] = -1
 
 
@@ -60,29 +61,29 @@ def pick_best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, 
 def by_best_fit(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:
     """Less that is left over is better."""
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
-    return float(best_fit(nodes[row, CPU_FREE], shares, shape[0, CPU], asked, shape[0, COUNT]))
+    return float(best_fit(nodes[row, c.CPU_FREE], shares, shape[0, c.CPU], asked, shape[0, c.COUNT]))
 
 
 @inlined
 def by_dot_product(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:
     """What is asked along what is free."""
     shares, asked = shares_on(nodes, cards, row), share_asked(nodes, cards, row, shape)
-    return float(dot_product(nodes[row, CPU_FREE], shares, shape[0, CPU], asked, shape[0, COUNT]))
+    return float(dot_product(nodes[row, c.CPU_FREE], shares, shape[0, c.CPU], asked, shape[0, c.COUNT]))
 
 
 @inlined
 def by_packing(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:
     """Cards in use come first."""
     asked = share_asked(nodes, cards, row, shape)
-    return float(packing(shares_on(nodes, cards, row), asked, shape[0, COUNT]))
+    return float(packing(shares_on(nodes, cards, row), asked, shape[0, c.COUNT]))
 
 
 @inlined
 def by_clustering(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: Any, note: Rows) -> float:
     """Nodes that run work of the same size come first."""
-    size = min(shape[0, COUNT], _LARGEST) if shape[0, WHOLE] else 0
-    kind = size if shape[0, COUNT] else -1
-    return float(clustering(shares_on(nodes, cards, row), nodes[row, RUNS], kind))
+    size = min(shape[0, c.COUNT], _LARGEST) if shape[0, c.WHOLE] else 0
+    kind = size if shape[0, c.COUNT] else -1
+    return float(clustering(shares_on(nodes, cards, row), nodes[row, c.RUNS], kind))
 
 
 # --- FGD ---
@@ -94,7 +95,7 @@ def by_fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: 
     asked = share_asked(nodes, cards, row, shape)
     shares = _open_shares(nodes, cards, row, units, asked)
     growth, _ = fgd(
-        nodes[row, CPU_FREE], shares, model_of(nodes, cards, row), shape[0, CPU], asked, shape[0, COUNT], *state
+        nodes[row, c.CPU_FREE], shares, model_of(nodes, cards, row), shape[0, c.CPU], asked, shape[0, c.COUNT], *state
     )
     return -growth
 
@@ -104,12 +105,12 @@ def pick_fgd(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state
     """Whole cards: the first idle ones; parts: where fragmentation grows least."""
     asked = share_asked(nodes, cards, row, shape)
     shares = _open_shares(nodes, cards, row, units, asked)
-    if shape[0, WHOLE]:
+    if shape[0, c.WHOLE]:
         _first_idle(nodes, row, shares, out)
         return
     for taken in range(len(out)):
-        _, k = fgd(nodes[row, CPU_FREE], shares, model_of(nodes, cards, row), shape[0, CPU], asked, 1, *state)
-        out[taken] = nodes[row, FIRST_CARD] + k
+        _, k = fgd(nodes[row, c.CPU_FREE], shares, model_of(nodes, cards, row), shape[0, c.CPU], asked, 1, *state)
+        out[taken] = nodes[row, c.FIRST_CARD] + k
         shares[k] = -1
 
 
@@ -119,7 +120,7 @@ def by_fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Row
     asked = share_asked(nodes, cards, row, shape)
     shares = _open_shares(nodes, cards, row, units, asked)
     score, _ = fgd_published(
-        nodes[row, CPU_FREE], shares, model_of(nodes, cards, row), shape[0, CPU], asked, shape[0, COUNT], *state
+        nodes[row, c.CPU_FREE], shares, model_of(nodes, cards, row), shape[0, c.CPU], asked, shape[0, c.COUNT], *state
     )
     return float(score)
 
@@ -129,12 +130,14 @@ def pick_fgd_published(nodes: Rows, cards: Rows, row: int, shape: Rows, units: R
     """The same choice with truncated scores."""
     asked = share_asked(nodes, cards, row, shape)
     shares = _open_shares(nodes, cards, row, units, asked)
-    if shape[0, WHOLE]:
+    if shape[0, c.WHOLE]:
         _first_idle(nodes, row, shares, out)
         return
     for taken in range(len(out)):
-        _, k = fgd_published(nodes[row, CPU_FREE], shares, model_of(nodes, cards, row), shape[0, CPU], asked, 1, *state)
-        out[taken] = nodes[row, FIRST_CARD] + k
+        _, k = fgd_published(
+            nodes[row, c.CPU_FREE], shares, model_of(nodes, cards, row), shape[0, c.CPU], asked, 1, *state
+        )
+        out[taken] = nodes[row, c.FIRST_CARD] + k
         shares[k] = -1
 
 
@@ -184,10 +187,10 @@ def pick_any(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state
     """Whole cards: the first idle ones; parts: any card that has room."""
     asked = share_asked(nodes, cards, row, shape)
     shares = _open_shares(nodes, cards, row, units, asked)
-    if shape[0, WHOLE]:
+    if shape[0, c.WHOLE]:
         _first_idle(nodes, row, shares, out)
         return
     for taken in range(len(out)):
         k = random_card(shares, asked, _draw(state[0]))
-        out[taken] = nodes[row, FIRST_CARD] + k
+        out[taken] = nodes[row, c.FIRST_CARD] + k
         shares[k] = -1

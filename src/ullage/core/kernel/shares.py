@@ -5,21 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ullage.core.kernel.columns import (
-    AFTER_CARDS,
-    COMPUTE,
-    COMPUTE_TOTAL,
-    COUNT,
-    CPU_FREE,
-    FIRST_CARD,
-    KIND,
-    SHARE,
-    VRAM,
-    VRAM_TOTAL,
-    WHOLE,
-    Rows,
-    Scores,
-)
+from ullage.core.kernel import columns as c
+from ullage.core.kernel.columns import Rows, Scores
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.fragmentation import fragmentation
 from ullage.core.kernel.task_class import Classes, Popularity
@@ -33,8 +20,8 @@ Flags = npt.NDArray[np.bool_]
 @compiled
 def shares_on(nodes: Rows, cards: Rows, row: int) -> Rows:
     """What each card of a node has free: the smaller of compute and vram, rounded down."""
-    first = nodes[row, FIRST_CARD]
-    shares = np.empty(nodes[row, AFTER_CARDS] - first, np.int64)
+    first = nodes[row, c.FIRST_CARD]
+    shares = np.empty(nodes[row, c.AFTER_CARDS] - first, np.int64)
     for k in range(len(shares)):
         shares[k] = share_on(cards, first + k)
     return shares
@@ -43,20 +30,20 @@ def shares_on(nodes: Rows, cards: Rows, row: int) -> Rows:
 @compiled
 def share_on(cards: Rows, card: int) -> int:
     """What a card has free."""
-    return int(cards[card, SHARE])
+    return int(cards[card, c.SHARE])
 
 
 @compiled
 def share_asked(nodes: Rows, cards: Rows, row: int, shape: Rows) -> int:
     """What a request takes of each card of such a node, rounded up; 0 without cards."""
-    if not shape[0, COUNT]:
+    if not shape[0, c.COUNT]:
         return 0
-    if shape[0, WHOLE]:
+    if shape[0, c.WHOLE]:
         return CARD
-    card = nodes[row, FIRST_CARD]
-    kind = cards[card, KIND] + 1
-    compute = -_part(-shape[kind, COMPUTE], cards[card, COMPUTE_TOTAL])
-    return int(max(compute, -_part(-shape[kind, VRAM], cards[card, VRAM_TOTAL])))
+    card = nodes[row, c.FIRST_CARD]
+    kind = cards[card, c.KIND] + 1
+    compute = -_part(-shape[kind, c.COMPUTE], cards[card, c.COMPUTE_TOTAL])
+    return int(max(compute, -_part(-shape[kind, c.VRAM], cards[card, c.VRAM_TOTAL])))
 
 
 @compiled
@@ -67,10 +54,10 @@ def _part(amount: int, total: int) -> int:
 @compiled
 def model_of(nodes: Rows, cards: Rows, row: int) -> int:
     """The kind of a node's cards, as the masks of task classes number it; 62 for a node without cards."""
-    first = nodes[row, FIRST_CARD]
-    if first == nodes[row, AFTER_CARDS]:
+    first = nodes[row, c.FIRST_CARD]
+    if first == nodes[row, c.AFTER_CARDS]:
         return 62
-    return int(min(62, cards[first, KIND]))
+    return int(min(62, cards[first, c.KIND]))
 
 
 @compiled
@@ -83,12 +70,12 @@ def idle_and_fragments(
     """
     if not takes[row]:
         return 0, 0.0
-    shares, first = shares_on(nodes, cards, row), nodes[row, FIRST_CARD]
+    shares, first = shares_on(nodes, cards, row), nodes[row, c.FIRST_CARD]
     for k in range(len(shares)):
         if not usable[first + k]:
             shares[k] = 0
     model = model_of(nodes, cards, row)
-    return int(shares.sum()), float(fragmentation(nodes[row, CPU_FREE], shares, model, classes, popularity))
+    return int(shares.sum()), float(fragmentation(nodes[row, c.CPU_FREE], shares, model, classes, popularity))
 
 
 @compiled

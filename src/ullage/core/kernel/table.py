@@ -10,24 +10,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+from ullage.core.kernel import board as b
+from ullage.core.kernel import columns as c
 from ullage.core.kernel.alignment import closeness_of
-from ullage.core.kernel.board import SPAN as SPAN_THERE
-from ullage.core.kernel.board import WIDEST, verdict_in
+from ullage.core.kernel.board import verdict_in
 from ullage.core.kernel.charge import charge_unit, touch
-from ullage.core.kernel.columns import (
-    BEFORE,
-    BONUS,
-    CHANGED,
-    COUNT,
-    FREED,
-    NAMED,
-    NEEDS,
-    OPEN,
-    SPAN,
-    TABLE_COLUMNS,
-    Rows,
-    Scores,
-)
+from ullage.core.kernel.columns import Rows, Scores
 from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.room import enough, fits_beside_cards, look_at_cards
 from ullage.core.kernel.tree import NO_ROOM, enter, grow, winner
@@ -81,9 +69,9 @@ def score(
     if not fits_beside_cards(nodes, row, shape):
         return NO_ROOM
     units = look_at_cards(nodes, cards, row, shape, space)
-    if not enough(units, shape[0, COUNT]):
+    if not enough(units, shape[0, c.COUNT]):
         return NO_ROOM
-    if shape[0, NEEDS] and not decide(nodes, cards, row, shape, units, store, FIT, 0):
+    if shape[0, c.NEEDS] and not decide(nodes, cards, row, shape, units, store, FIT, 0):
         return NO_ROOM
     return rank(node, nodes, cards, row, shape, units, store, said, state)
 
@@ -92,7 +80,7 @@ def score(
 def look_at_zones(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, store: Rows) -> Rows:
     """The cards that a unit may have on a node that takes it."""
     units = look_at_cards(nodes, cards, row, shape, space)
-    if shape[0, NEEDS]:
+    if shape[0, c.NEEDS]:
         decide(nodes, cards, row, shape, units, store, TAKE, 0)
     return units
 
@@ -110,12 +98,12 @@ def rank(
     state: Any,
 ) -> float:
     """How good a node is for a request that fits there: the strategy's word, preferred terms, near zones."""
-    found = float(node(nodes, cards, row, shape, units, state, said[row, TABLE_COLUMNS:]) + said[row, BONUS])
-    if not shape[0, NEEDS]:
+    found = float(node(nodes, cards, row, shape, units, state, said[row, c.TABLE_COLUMNS :]) + said[row, c.BONUS])
+    if not shape[0, c.NEEDS]:
         return found
     verdict = verdict_in(store)
-    if shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], WIDEST]:
-        said[row, SPAN] = verdict[SPAN_THERE]
+    if shape[len(shape) - shape[0, c.NAMED] - shape[0, c.NEEDS], b.WIDEST]:
+        said[row, c.SPAN] = verdict[b.SPAN]
     return found + closeness_of(shape, verdict)
 
 
@@ -135,19 +123,19 @@ def _refresh(
     state: Any,
 ) -> None:
     size, row = len(tree) // 2, newest
-    while row >= 0 and nodes[row, CHANGED] >= since:
+    while row >= 0 and nodes[row, c.CHANGED] >= since:
         follow(nodes, cards, row, state)
-        stays_full = tree[size + row] == NO_ROOM and nodes[row, FREED] < since
-        if said[row, OPEN] and not stays_full:
+        stays_full = tree[size + row] == NO_ROOM and nodes[row, c.FREED] < since
+        if said[row, c.OPEN] and not stays_full:
             enter(tree, row, score(node, nodes, cards, row, shape, space, store, said, state))
-        row = nodes[row, BEFORE]
+        row = nodes[row, c.BEFORE]
 
 
 @inlined
 def _charge(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows, store: Rows, mode: int, chosen: Rows) -> None:
     """Take a unit, whose zones were just decided, out of the rows of a node, its cards and what lies in its zones."""
     charge_unit(nodes, cards, row, shape, mode, chosen)
-    if shape[0, NEEDS]:
+    if shape[0, c.NEEDS]:
         decide(nodes, cards, row, shape, space, store, SPEND, 0)
 
 
@@ -165,8 +153,8 @@ def loops_over(
         nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, said: Rows, tree: Scores, state: Any
     ) -> None:
         follow(nodes, cards, row, state)
-        fits = said[row, OPEN] and fits_beside_cards(nodes, row, shape) and enough(units, shape[0, COUNT])
-        if fits and shape[0, NEEDS]:
+        fits = said[row, c.OPEN] and fits_beside_cards(nodes, row, shape) and enough(units, shape[0, c.COUNT])
+        if fits and shape[0, c.NEEDS]:
             fits = decide(nodes, cards, row, shape, units, store, TAKE, 0) != 0
         enter(tree, row, rank(node, nodes, cards, row, shape, units, store, said, state) if fits else NO_ROOM)
 
@@ -178,7 +166,7 @@ def loops_over(
         for row in range(len(nodes)):
             follow(nodes, cards, row, state)
             tree[size + row] = NO_ROOM
-            if said[row, OPEN]:
+            if said[row, c.OPEN]:
                 tree[size + row] = score(node, nodes, cards, row, shape, space, store, said, state)
         grow(tree)
 
@@ -215,7 +203,7 @@ def loops_over(
     ) -> int:
         _refresh(node, follow, nodes, cards, newest, since, shape, space, store, said, tree, state)
         row = select(nodes, cards, shape, space, said, tree, state)
-        if row >= 0 and (shape[0, COUNT] or shape[0, NEEDS]):
+        if row >= 0 and (shape[0, c.COUNT] or shape[0, c.NEEDS]):
             units = look_at_zones(nodes, cards, row, shape, space, store)
             pick(nodes, cards, row, shape, units, state, out)
         if row >= 0 and mode:

@@ -69,7 +69,7 @@ class Board:
         most = max((len(rows) for rows in supplies), default=0)
         widest = min(max((len(topology.zones) for topology in self.topologies), default=0), MOST_ZONES)
         self.store, self.rows = at.packed(
-            at.KernelBoard(
+            at.BoardRows(
                 np.array(machines, np.int64).reshape(-1, at.MACHINE_COLUMNS),
                 np.concatenate(supplies),
                 np.concatenate(distances),
@@ -77,7 +77,7 @@ class Board:
                 np.zeros(at.VERDICT_COLUMNS, np.int64),
                 np.zeros(_MOST_NEEDS << widest, np.int64),
                 np.zeros((2, max((len(node.gpus) for node in nodes), default=0)), np.int64),
-                np.zeros(at.FIRST_TOLD + at.TOLD_COLUMNS * most, np.int64),
+                np.zeros(at.FIRST_LISTED + at.LISTED_COLUMNS * most, np.int64),
                 links_over(nodes if self.topologies else ()),  # where no zones are known nothing asks for links
             )
         )
@@ -123,7 +123,7 @@ class Board:
 
     def _name_parts(self) -> None:
         """What Python reads number by number: much faster than in arrays."""
-        self._verdict, self._told = self.rows.verdict.data, self.rows.told.data
+        self._verdict, self._listed = self.rows.verdict.data, self.rows.listed.data
 
     def mask_of(self, row: int, gpu: Gpu) -> int:
         """Zones of a card of a node as its columns have them; none if cards like it are not aligned there.
@@ -177,7 +177,7 @@ class Board:
         if self.code not in (at.NOT_ALIGNED, at.SHORT):
             return rows, rows[:, at.FREE]
         amounts = (rows[:, at.TOTAL] > 1) | (rows[:, at.CORE] < 0)
-        marked = (taken[:, at.MARK] == at.OPEN) | (taken[:, at.MARK] == at.REUSABLE)
+        marked = (taken[:, at.STATUS] == at.OPEN) | (taken[:, at.STATUS] == at.REUSABLE)
         return rows, np.where(amounts, rows[:, at.FREE] - taken[:, at.BYTES], marked.astype(np.int64))
 
     def resource_of(self, code: int) -> str:
@@ -220,15 +220,15 @@ class Board:
         machine = self.machine_of[row]
         if machine < 0 or not self._verdict[at.KNOWN]:
             return None
-        told = self._told
-        others = at.FIRST_TOLD + told[at.TOLD_CPUS]
-        cpus = tuple(told[at.FIRST_TOLD : others].tolist())
-        mask |= told[at.TOLD_ZONES]
+        listed = self._listed
+        others = at.FIRST_LISTED + listed[at.LISTED_CPUS]
+        cpus = tuple(listed[at.FIRST_LISTED : others].tolist())
+        mask |= listed[at.LISTED_ZONES]
         devices: dict[str, tuple[str, ...]] = {CARD: uuids} if uuids else {}
         memory: list[tuple[int, int]] = []
         amounts: list[tuple[int, str, int]] = []
-        for begin in range(others, others + told[at.TOLD_OTHERS] * at.TOLD_COLUMNS, at.TOLD_COLUMNS):
-            supply, code, name, amount = told[begin : begin + at.TOLD_COLUMNS].tolist()
+        for begin in range(others, others + listed[at.LISTED_OTHERS] * at.LISTED_COLUMNS, at.LISTED_COLUMNS):
+            supply, code, name, amount = listed[begin : begin + at.LISTED_COLUMNS].tolist()
             if code == at.MEMORY:
                 memory.append((name, amount))
             elif amount:
