@@ -14,14 +14,14 @@ _PENDING_SHARE = 4
 _HALF = 0.5
 
 State = tuple[Scores]
-"""Weight of vram, weight of compute; 1.0 if nodes want to be full, if cards do, if a node's score is a mean."""
+"""Weight of vram, weight of compute; 1.0 if full nodes are better, if full cards are, if a node's score is a mean."""
 _VRAM, _COMPUTE, _FULL_NODES, _FULL_CARDS, _MEAN = range(5)
 
 
 @inlined
-def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:
-    """Mean score of the node's cards; those without the request's isolation are left out."""
-    numbers = state[0]
+def node(nodes: Rows, cards: Rows, row: int, shape: Rows, fits_per_card: Rows, state: State, notes: Rows) -> float:
+    """Return the mean score of the node's cards; those without the request's isolation are left out."""
+    (numbers,) = state
     total = counted = 0
     for card in range(nodes[row, c.FIRST_CARD], nodes[row, c.AFTER_CARDS]):
         kind = cards[card, c.KIND] + 1
@@ -33,17 +33,18 @@ def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: St
 
 @inlined
 def card(cards: Rows, card: int, shape: Rows, state: State) -> float:
-    """Score of one card."""
-    return float(load(cards, card, shape, state[0], state[0][_FULL_CARDS] != 0))
+    """Return the score of one card."""
+    (numbers,) = state
+    return float(load(cards, card, shape, numbers, numbers[_FULL_CARDS] != 0))
 
 
 @inlined
-def pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, out: Rows) -> None:
-    """The top cards by score; ties by uuid."""
-    numbers, first, taken = state[0], nodes[row, c.FIRST_CARD], 0
+def pick(nodes: Rows, cards: Rows, row: int, shape: Rows, fits_per_card: Rows, state: State, out: Rows) -> None:
+    """Pick the cards with the highest scores; ties by uuid."""
+    (numbers,), first, taken = state, nodes[row, c.FIRST_CARD], 0
     scores = np.empty(len(out), np.int64)
-    for k in range(len(units)):
-        if not units[k]:
+    for k in range(len(fits_per_card)):
+        if not fits_per_card[k]:
             continue
         card = first + k
         score, place = load(cards, card, shape, numbers, numbers[_FULL_CARDS] != 0), cards[card, c.PLACE]
@@ -59,7 +60,7 @@ def pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: St
 
 @compiled
 def load(cards: Rows, card: int, shape: Rows, numbers: Scores, full: bool) -> int:
-    """Score of one card as it is now, where the fuller is better or the emptier."""
+    """Return the score of one card as it is now; the fuller is better, or the emptier."""
     compute, vram = cards[card, c.COMPUTE_TOTAL], cards[card, c.VRAM_TOTAL]
     if not compute or not vram:
         return 0

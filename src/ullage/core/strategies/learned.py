@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.tightest import card, node, pick
 from ullage.core.strategies.leftover import NAME
@@ -14,7 +12,7 @@ class Learned(Strategy):
     """Best fit, and on books that `leftover` was made for (`core/learning/learned.py`) that."""
 
     def __init__(self) -> None:
-        super().__init__(NAME, node, card, pick, (np.array([0]),))
+        super().__init__(NAME, node, card, pick, (0,))
 
     def on(self, fleet: Fleet) -> Strategy:
         """Return what was made for these books; until then itself, and the books know that something goes by it."""
