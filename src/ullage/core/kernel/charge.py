@@ -1,4 +1,4 @@
-"""The columns of a node and its cards when an allocation comes or goes."""
+"""Updates of the columns of a node and its cards when an allocation starts or ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ullage.core.kernel.compiled import compiled, lean
 Flags = npt.NDArray[np.bool_]
 
 TAKEN_CARD, TAKEN_COMPUTE, TAKEN_VRAM, TAKEN_HOW = 0, 1, 2, 3
-"""What is taken: of which card, GFLOPS and bytes (-1: all); the mode that comes, or the modes that stay."""
+"""What is taken: the card, its GFLOPS and bytes (-1: all), and the mode that is added, or the modes that remain."""
 TAKEN_COLUMNS = 4
 
 LARGEST_SIZE = 62
@@ -38,10 +38,10 @@ def charge(
     taken: Rows,
     count: int,
 ) -> int:
-    """Take (sign 1) or give back (-1) what one allocation has of a node and of `count` cards; the clock after it.
+    """Take (sign 1) or free (-1) what one allocation has of a node and of `count` cards. Return the clock after it.
 
-    `sizes` are the bits of what runs there that change. A card that was moved to another node changes that one.
-    `newest` is the node that changed last; now it is `row`.
+    `sizes` are the bits of `RUNS` that change. A card that was moved to another node changes that node. `newest` is
+    the node that changed last before `row`.
     """
     nodes[row, c.CPU_FREE] -= sign * cpu
     nodes[row, c.MEMORY_FREE] -= sign * memory
@@ -67,7 +67,7 @@ def charge(
 
 @lean
 def charge_unit(nodes: Rows, cards: Rows, row: int, shape: Rows, mode: int, chosen: Rows) -> None:
-    """Take one unit out of the rows of a node and of its chosen cards; `mode` is how it holds them."""
+    """Charge one unit to a node and its chosen cards, which it holds in this mode."""
     nodes[row, c.CPU_FREE] -= shape[0, c.CPU]
     nodes[row, c.MEMORY_FREE] -= shape[0, c.MEMORY]
     nodes[row, c.SLOTS_FREE] -= 1
@@ -87,7 +87,7 @@ def charge_unit(nodes: Rows, cards: Rows, row: int, shape: Rows, mode: int, chos
 
 @lean
 def touch(nodes: Rows, newest: int, clock: int, row: int, sign: int) -> None:
-    """A node changed, at this clock; `newest` is the one before it, and `sign` below 0 says that it has more room."""
+    """Record that a node changed at this clock, after `newest`; with a `sign` below 0 it has more room."""
     nodes[row, c.CHANGED] = clock
     if sign < 0:
         nodes[row, c.FREED] = clock
@@ -102,14 +102,14 @@ def touch(nodes: Rows, newest: int, clock: int, row: int, sign: int) -> None:
 
 @compiled
 def follow_all(cards: Rows) -> None:
-    """Make the columns that follow from what is free true for every card."""
+    """Update the derived columns of all cards."""
     for card in range(len(cards)):
         follow_free(cards, card)
 
 
 @lean
 def follow_free(cards: Rows, card: int) -> None:
-    """Make the columns that follow from what is free on a card true."""
+    """Update the columns of a card that are derived from what is free."""
     compute, compute_free = cards[card, c.COMPUTE_TOTAL], cards[card, c.COMPUTE_FREE]
     vram, vram_free = cards[card, c.VRAM_TOTAL], cards[card, c.VRAM_FREE]
     share = min(compute_free * _MILLI // compute if compute else _MILLI, vram_free * _MILLI // vram if vram else _MILLI)
@@ -120,7 +120,7 @@ def follow_free(cards: Rows, card: int) -> None:
 
 @compiled
 def part_of(free: int, total: int) -> int:
-    """`free * FULL // total`, also where the product is beyond 64 bits."""
+    """Return `free * FULL // total`, also where the product exceeds 64 bits."""
     if -_SAFE < free < _SAFE:
         return free * c.FULL // total
     share = free // total
