@@ -60,7 +60,7 @@ _CLASSES, _SIZES = 0, 1
 """How many scarce classes have a price, and how many sizes of tasks without cards."""
 
 
-class State(NamedTuple):
+class LeftoverState(NamedTuple):
     """What the strategy keeps of one fleet for one workload, as a plain tuple: Python passes that faster.
 
     Goods are a thousandth of a card of each model, a slot of each scarce class, and one of each size of tasks without
@@ -109,7 +109,7 @@ def _end(nodes: Rows, row: int) -> int:
 @lean
 def follow(nodes: Rows, cards: Rows, row: int, state: tuple[Any, ...]) -> None:
     """Update what the fleet has of each good."""
-    kept = State(*state)
+    kept = LeftoverState(*state)
     memo, node, now = Memo(*kept.memo), kept.of_node[row], kept.now[row]
     if node[SEEN] == nodes[row, c.CHANGED]:
         return
@@ -136,7 +136,7 @@ def follow(nodes: Rows, cards: Rows, row: int, state: tuple[Any, ...]) -> None:
 
 
 @lean
-def _count(row: int, state: State, sign: int) -> None:
+def _count(row: int, state: LeftoverState, sign: int) -> None:
     """Add a node to the amounts of the fleet, or subtract it. All terms are exact, so their order does not matter."""
     node, now, held, amounts = state.of_node[row], state.now[row], state.held[row], state.amounts
     sizes = len(now) - LEFT - 1
@@ -172,7 +172,7 @@ def _take_off(shares: Rows, fits_per_card: Rows, asked: int, count: int, least: 
 
 @lean
 def _after(
-    nodes: Rows, row: int, fits_per_card: Rows, cpu: int, asked: int, count: int, least: int, state: State
+    nodes: Rows, row: int, fits_per_card: Rows, cpu: int, asked: int, count: int, least: int, state: LeftoverState
 ) -> int:
     """Return the place in the memo of a node with a request on its fullest cards that have at least `least`."""
     node = state.of_node[row]
@@ -189,7 +189,7 @@ def node(
     nodes: Rows, cards: Rows, row: int, shape: Rows, fits_per_card: Rows, state: tuple[Any, ...], notes: Rows
 ) -> float:
     """Return the negative of the least growth of leftover, and write the notes of each option."""
-    kept = State(*state)
+    kept = LeftoverState(*state)
     memo, facts, count, cpu = Memo(*kept.memo), kept.of_node[row], shape[0, c.COUNT], shape[0, c.CPU]
     asked, now, fills = share_asked(nodes, cards, row, shape), kept.now[row], kept.scale[0]
     notes[_IN_USE] = notes[_IDLE] = _NO_OPTION
@@ -219,7 +219,7 @@ def node(
 
 @lean
 def _cheapest(
-    nodes: Rows, cards: Rows, row: int, shape: Rows, scratch: Rows, notes: Rows, state: State, most: float
+    nodes: Rows, cards: Rows, row: int, shape: Rows, scratch: Rows, notes: Rows, state: LeftoverState, most: float
 ) -> tuple[float, int]:
     """Return the cost of the cheaper option at the prices of the last selection, and the least share of its cards.
 
@@ -261,7 +261,7 @@ def _cheapest(
 
 
 @lean
-def _price(state: State) -> None:
+def _price(state: LeftoverState) -> None:
     """Write the present prices."""
     rate, amounts, have, prices = state.rate, state.amounts, state.have, state.prices
     named = NamedSets(*state.named)
@@ -308,7 +308,7 @@ def select(
     Prices only add to the growth, so no other node can be better. A node that equals the one before it is skipped. Of
     more than `_LOOKS` nodes the first by name are priced.
     """
-    kept = State(*state)
+    kept = LeftoverState(*state)
     best, size, at, looks = winner(tree), len(tree) // 2, 1, 0
     if best < 0:
         return -1
@@ -345,7 +345,7 @@ def pick(
     if shape[0, c.WHOLE]:
         whole_cards(nodes, cards, row, fits_per_card, out)
         return
-    kept = State(*state)
+    kept = LeftoverState(*state)
     notes, left = kept.scratch[:NOTES], kept.scratch[NOTES:]
     for k in range(len(fits_per_card)):
         left[k] = fits_per_card[k]
@@ -360,7 +360,7 @@ def terms(
     nodes: Rows, cards: Rows, row: int, shape: Rows, fits_per_card: Rows, state: tuple[Any, ...]
 ) -> dict[str, float]:
     """Return the cost of a placement in thousandths of a card: growth of leftover, and prices of what it takes."""
-    notes, scratch, kept = np.zeros(NOTES, np.int64), fits_per_card.copy(), State(*state)
+    notes, scratch, kept = np.zeros(NOTES, np.int64), fits_per_card.copy(), LeftoverState(*state)
     node(nodes, cards, row, shape, fits_per_card, state, notes)
     _price(kept)
     cost, least = _cheapest(nodes, cards, row, shape, scratch, notes, kept, np.inf)

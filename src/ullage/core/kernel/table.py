@@ -135,7 +135,14 @@ def loops_over(
 
     The values that these functions close over must read the same in every process, or each would compile them again.
     """
+    judge, fill = _scoring_over(node, follow)
+    refresh, choose = _choosing_over(node, pick, select, follow)
+    return Loops(judge, fill, refresh, choose)
 
+
+def _scoring_over(
+    node: Callable[..., Any], follow: Callable[..., Any]
+) -> tuple[Callable[..., None], Callable[..., None]]:
     @compiled
     def judge(
         nodes: Rows,
@@ -168,6 +175,12 @@ def loops_over(
                 tree[size + row] = score(node, query, row, node_state, state)
         grow(tree)
 
+    return judge, fill
+
+
+def _choosing_over(
+    node: Callable[..., Any], pick: Callable[..., Any], select: Callable[..., Any], follow: Callable[..., Any]
+) -> tuple[Callable[..., None], Callable[..., int]]:
     @compiled
     def refresh(
         nodes: Rows,
@@ -210,4 +223,4 @@ def loops_over(
             touch(nodes, newest, clock, row, 1)
         return int(row)
 
-    return Loops(judge, fill, refresh, choose)
+    return refresh, choose

@@ -45,7 +45,7 @@ _CODES = (*_LIMITS, *(code for code in Code if code not in {*_LIMITS, *SATURATED
 _NUMBERS = {code: number if code not in SATURATED else number - len(_CODES) for number, code in enumerate(_CODES)}
 
 
-class Start(TypedDict, total=False):
+class LeafStart(TypedDict, total=False):
     """What a leaf starts with, besides its queue and its unit. Counts are in units.
 
     `number` is its order of creation. Leaves of equal `shape` fit the same places. Units that are `leaving` count
@@ -71,7 +71,7 @@ class Leaf:
 
     __slots__ = ("application", "place", "queue", "row", "session", "shape", "start", "unit")
 
-    def __init__(self, session: str, queue: str, unit: Vector, **start: Unpack[Start]) -> None:
+    def __init__(self, session: str, queue: str, unit: Vector, **start: Unpack[LeafStart]) -> None:
         self.session, self.queue, self.unit = session, queue, unit
         self.application, self.shape = start.get("application", ""), start.get("shape")
         self.start = [0] * (at.STOPPED + 1)

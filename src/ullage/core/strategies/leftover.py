@@ -26,7 +26,7 @@ from ullage.core.kernel.leftover_cost import (
     NOTES,
     SEEN,
     SHARES,
-    State,
+    LeftoverState,
     follow,
     node,
     pick,
@@ -67,7 +67,7 @@ def leftover(
     cpu = float(mix.popularity @ mix.classes[:, task_class.CPU])
     cards, slotted = int(np.diff(fleet.gpu_start).max(initial=0)), len(priced.rate)
     scale = [fills] * models + [1] * slotted + [fills] * len(without.sizes) + [1] * IDLE_GOODS
-    state = State(
+    state = LeftoverState(
         memo=tuple(empty_memo(mix, cards, without.sizes, slots=slots, fills=fills, budget=budget)),
         scarce=priced.classes,
         named=tuple(named(mix, models)),
