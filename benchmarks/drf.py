@@ -17,8 +17,8 @@ from math import lcm
 
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
-from ullage.core.kernel.filling import SAME_SHAPE, begin, next_leaf, settle
-from ullage.core.kernel.queues import WEIGHT
+from ullage.core.kernel.filling import SAME_SHAPE, begin, next_leaf, serve
+from ullage.core.kernel.queues import WEIGHT, Tree
 from ullage.core.sharing.shares import Leaf, ShareTree
 from ullage.model.queue import ROOT, Queue
 from ullage.model.rejection import Code
@@ -52,12 +52,13 @@ def leaves_of(bottom: list[str]) -> list[Leaf]:
 @compiled
 def fill_compiled(rows: Rows, heap: Rows, facts: Rows, units: int) -> None:
     """The filling with a compiled grant: so many units, then none."""
-    begin(rows, heap, facts, SAME_SHAPE)
-    leaf, _ = next_leaf(rows, heap, facts, SAME_SHAPE)
+    tree = Tree(rows, heap, facts)
+    begin(tree, SAME_SHAPE)
+    leaf, _ = next_leaf(tree, SAME_SHAPE)
     while leaf >= 0:
-        settle(rows, heap, facts, leaf, 0 if units > 0 else -1, SAME_SHAPE)
+        serve(tree, leaf, 0 if units > 0 else -1, SAME_SHAPE)
         units -= 1
-        leaf, _ = next_leaf(rows, heap, facts, SAME_SHAPE)
+        leaf, _ = next_leaf(tree, SAME_SHAPE)
 
 
 def fill_with_calls(tree: ShareTree, units: int) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.placement import allocator_of
 from ullage.core.books.fleet import Fleet
-from ullage.core.kernel.alignment import settle
+from ullage.core.kernel.alignment import choose_aligned
 from ullage.core.kernel.board import FREE
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
@@ -48,18 +48,18 @@ def machine(name: str, cards: int, zones: int, cpus: int) -> Node:
 
 
 @compiled
-def settle_many(nodes: Rows, cards: Rows, shape: Rows, free: Rows, units: Rows, store: Rows, times: int) -> int:
+def choose_many(nodes: Rows, cards: Rows, shape: Rows, free: Rows, marks: Rows, arena: Rows, times: int) -> int:
     """One request decided on the first node so many times, in compiled code."""
     admitted = 0
     for _ in range(times):
-        units[:] = free
-        admitted += settle(nodes, cards, 0, shape, units, store)
+        marks[:] = free
+        admitted += choose_aligned(nodes, cards, 0, shape, marks, arena)
     return admitted
 
 
 def one_node(cards: int, zones: int, cpus: int) -> None:
     """Print what a decision takes on a machine that is half in use."""
-    fleet, rng, run = Fleet([machine("n", cards, zones, cpus)]), random.Random(1), settle_many
+    fleet, rng, run = Fleet([machine("n", cards, zones, cpus)]), random.Random(1), choose_many
     free = np.array([rng.random() < 0.5 for _ in range(cards)], np.int64)
     fleet.board.supplies[[rng.random() < 0.5 for _ in range(cpus)], FREE] = 0
     told = []

@@ -9,7 +9,7 @@ import pytest
 
 from ullage.bootstrap import log, warm
 from ullage.core import warming
-from ullage.core.kernel import tiers
+from ullage.core.kernel.compiling import tiers
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="there is one tier only")
 HAPPY = (sys.executable, "-c", "")
@@ -37,7 +37,7 @@ def changed_over(monkeypatch, command, kept):
 
     def look():
         if not next(looks):
-            raise tiers.NotKept("something")
+            raise tiers.NotCached("something")
 
     monkeypatch.setattr(warming, "steps", lambda: [look])
     monkeypatch.setattr(warm, "_COMMAND", command)
@@ -98,7 +98,7 @@ def test_a_server_that_ends_meanwhile_ends_the_child(monkeypatch):
         await asyncio.wait({work})
 
     def look():
-        raise tiers.NotKept("something")
+        raise tiers.NotCached("something")
 
     monkeypatch.setattr(warming, "steps", lambda: [look])
     monkeypatch.setattr(warm, "_COMMAND", PATIENT)
@@ -142,9 +142,9 @@ def test_an_image_that_brings_nothing_is_named(monkeypatch, logs, tmp_path):
 
 def test_without_a_compiler_decisions_stay_as_they_are():
     code = (
-        "import asyncio; from ullage.bootstrap.warm import change_over; from ullage.core.kernel import tiers; "
-        "from ullage.core import warming; tiers.start_plain(); asyncio.run(change_over()); "
-        "print(tiers.is_plain(), tiers.has_changed_over()); [step() for step in warming.steps()]"
+        "import asyncio; from ullage.bootstrap.warm import change_over; from ullage.core import warming; "
+        "from ullage.core.kernel.compiling import tiers; tiers.start_plain(); asyncio.run(change_over()); "
+        "print(tiers.is_plain(), tiers.awaits_change_over()); [step() for step in warming.steps()]"
     )
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.kernel.exact import compare, cut
+from ullage.core.kernel.exact import Share, compare, cut
 from ullage.core.placing.policy import Order
 from ullage.core.sharing.shares import Leaf, ShareTree
 from ullage.model.queue import ROOT, Limit, Queue
@@ -34,18 +34,18 @@ def sign(number):
 @settings(max_examples=3000)
 @given(amounts, totals, weights, amounts, totals, weights, st.integers(1, 1000))
 def test_shares_are_compared_as_fractions_are(used, total, weight, used2, total2, weight2, times):
-    assert compare(used, total, weight, used2, total2, weight2) == sign(
+    assert compare(Share(used, total, weight), Share(used2, total2, weight2)) == sign(
         Fraction(used, total * weight) - Fraction(used2, total2 * weight2)
     )
     if used * times <= 2**61 and total * times <= 2**61:
-        assert compare(used, total, weight, used * times, total * times, weight) == 0
-        assert compare(used + 1, total, weight, used * times, total * times, weight) == 1
+        assert compare(Share(used, total, weight), Share(used * times, total * times, weight)) == 0
+        assert compare(Share(used + 1, total, weight), Share(used * times, total * times, weight)) == 1
 
 
 def test_what_is_held_of_nothing_is_beyond_every_share_and_equal_to_its_like():
-    assert compare(5, 1, 1, 1, 0, 1000) == -1
-    assert compare(1, 0, 1000, 5, 1, 1) == 1
-    assert compare(1, 0, 1, 1, 0, 2) == 0
+    assert compare(Share(5, 1, 1), Share(1, 0, 1000)) == -1
+    assert compare(Share(1, 0, 1000), Share(5, 1, 1)) == 1
+    assert compare(Share(1, 0, 1), Share(1, 0, 2)) == 0
 
 
 @pytest.mark.long
@@ -55,8 +55,8 @@ def test_a_cut_is_rounded_down_exactly(amount, used, total, weight, used2, total
     small, large = sorted(((used, total, weight), (used2, total2, weight2)), key=lambda s: Fraction(s[0], s[1] * s[2]))
     if large[0]:
         level, share = (Fraction(u, t * w) for u, t, w in (small, large))
-        assert cut(amount, *small, *large) == amount * level // share
-    assert cut(amount, *small, 1, 0, 1) == 0
+        assert cut(amount, Share(*small), Share(*large)) == amount * level // share
+    assert cut(amount, Share(*small), Share(1, 0, 1)) == 0
 
 
 # --- the oracle -----------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from tests.core.test_published_policies import MODELS, task
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.columns import KIND, SHARE
-from ullage.core.kernel.known import CERTAIN, MEMO_SLOTS
 from ullage.core.kernel.leftover import leftover as fill_node
 from ullage.core.kernel.leftover import stratified_draws
+from ullage.core.kernel.leftover_cost import LeftoverState
+from ullage.core.kernel.leftover_memo import CERTAIN, MEMO_SLOTS, Memo
 from ullage.core.kernel.prices import bare, model_prices, named, scarce, slot_prices
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.placing.placement import Placer, table_of
@@ -219,14 +220,14 @@ def test_what_the_memo_forgets_changes_nothing():
 def test_between_two_selections_no_more_states_are_filled_than_the_budget_allows():
     fleet, arrivals, _ = some_case(2)
     strategy = leftover(fleet, whole_workload(arrivals), fills=4 * FILLS, budget=2)
-    placer, memo = Placer(fleet, Policy(), strategy), strategy.state[0][0]
-    width, certain, waiting = len(strategy.state[0][2]), [], []
+    placer, memo = Placer(fleet, Policy(), strategy), Memo(*LeftoverState(*strategy.state).memo)
+    width, certain, waiting = len(memo.key), [], []
     for number, asked in enumerate(arrivals):
         assert placer.place(str(number), asked) or number > 5
-        value = memo[memo[:, 0] >= 0, width + CERTAIN]
+        value = memo.slots[memo.slots[:, 0] >= 0, width + CERTAIN]
         certain.append(int(value.sum()))
         waiting.append(len(value) - certain[-1])
-    assert max(np.diff(certain)) <= 4, "before the selection of a placement what was left, and after it anew"
+    assert max(np.diff(certain)) <= 4, "before the selection of a placement what was left, and after it again"
     assert max(waiting) > 10
 
 

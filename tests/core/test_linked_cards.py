@@ -345,7 +345,7 @@ def test_what_is_remembered_is_what_is_found_anew():
         count = rng.randint(1, 4)
         required = free[: rng.randint(0, 1)]
         assert picked(free, count, required) == Picked(node)(free, count, required)
-    assert picked.links.taken[0] <= 12
+    assert picked.links.used[0] <= 12
 
 
 def test_nodes_of_other_layouts_do_not_mix():

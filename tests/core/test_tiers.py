@@ -9,7 +9,7 @@ import pytest
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.kernel import tiers
+from ullage.core.kernel.compiling import tiers
 from ullage.core.learning.fragmentation import Fragments, fits_now
 from ullage.core.placing.draft import fit_together
 from ullage.core.placing.placement import Placer
@@ -161,7 +161,7 @@ def test_whoever_only_reads_is_not_made_to_compile(plain):
     def nobody_called_this_before(a):
         return a + 1
 
-    with pytest.raises(tiers.NotKept, match="nobody_called_this_before"), tiers.ahead(compile_too=False):
+    with pytest.raises(tiers.NotCached, match="nobody_called_this_before"), tiers.ahead(compile_too=False):
         nobody_called_this_before({"a": 1} and 5)
     assert nobody_called_this_before(5) == 6
     assert not nobody_called_this_before.signatures

@@ -6,9 +6,9 @@ import itertools
 import random
 
 import pytest
+from tests.core.zone_hints import Hint, Merged, device_hints, merge_hints
 from tests.core.zone_oracle import product_merge
 
-from ullage.core.topology.hints import Hint, Merged, device_hints, merge_hints
 from ullage.core.topology.rules import WidthRule
 from ullage.model.error import InvalidRequest
 from ullage.model.topology import ZonePolicy

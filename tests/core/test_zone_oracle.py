@@ -23,7 +23,7 @@ from tests.core.zone_oracle import (
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.kernel import columns
-from ullage.core.kernel.alignment import closeness_of, may_settle, settle
+from ullage.core.kernel.alignment import choose_aligned, closeness_of, may_align
 from ullage.core.kernel.board import MERGED
 from ullage.core.kernel.masks import width_of
 from ullage.core.placing.placement import Placer
@@ -217,7 +217,7 @@ def test_a_node_scores_alike_whether_all_it_gives_is_picked_or_not(seed):
         if not shape[0, columns.NEEDS]:
             continue
         found = []
-        for decide in (settle, may_settle):
+        for decide in (choose_aligned, may_align):
             units = np.array([gpu.uuid in books.free[CARD] for gpu in fleet.cards], np.int64)
             fits = decide(fleet.node_rows, fleet.card_rows, 0, shape, units, fleet.board.store)
             found.append((fits, *units.tolist(), closeness_of(shape, fleet.board.rows.verdict) if fits else 0.0))

@@ -9,7 +9,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ullage.core.topology.hints import Hint, Merged
+from tests.core.zone_hints import Hint, Merged
+
 from ullage.model.alignment import AlignmentStage, ContainerNeeds
 from ullage.model.node import Node
 from ullage.model.topology import CARD, CPU, MEMORY, Kubelet, Scope, Topology, ZonePolicy

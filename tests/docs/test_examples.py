@@ -54,6 +54,16 @@ def test_the_allocator_as_a_library_prints_what_it_shows(tmp_path: Path) -> None
     assert run_python(program, tmp_path) == shown
 
 
+@pytest.mark.parametrize("disabled", ["0", "1"], ids=["compiled", "uncompiled"])
+def test_the_compiled_function_of_the_guide_prints_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disabled: str
+) -> None:
+    page = "docs/how-to/write-a-compiled-function.md"
+    (program,), (shown,) = blocks(page, "python"), blocks(page, "text")
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", disabled)
+    assert run_python(program, tmp_path) == shown
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial/first-steps.md"])
 def test_the_run_example_ends_as_it_shows(server: LiveServer, tmp_path: Path, page: str) -> None:
     shown = next(text for text in blocks(page, "console") if text.startswith("$ ullage run"))

@@ -16,9 +16,9 @@ from typing import Any
 from recorded_topology import ADAPTER as NIC_KIND
 from recorded_topology import MELLANOX, bus_of, cards, device, own_bridge
 from recorded_topology import zones as write_zones
+from tests.core.zone_hints import Hint
 from tests.core.zone_oracle import masks_of, product_merge
 
-from ullage.core.topology.hints import Hint
 from ullage.model.idset import format_ids, parse_ids
 from ullage.model.topology import ZonePolicy
 

@@ -32,7 +32,7 @@ from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.token import own_token
 from ullage.bootstrap.warm import change_over
 from ullage.client.endpoint import LOG_FILE, make_home
-from ullage.core.kernel import tiers
+from ullage.core.kernel.compiling import tiers
 from ullage.engines.local.engine import LocalEngine
 from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards

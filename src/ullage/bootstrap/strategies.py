@@ -73,7 +73,7 @@ _MADE: dict[str, Strategy] = {}
 
 def _try(strategy: Strategy) -> None:
     """Compile it by placing on a small fleet, and check that it chooses only offered cards."""
-    from ullage.core.kernel import tiers  # noqa: PLC0415 - as above
+    from ullage.core.kernel.compiling import tiers  # noqa: PLC0415 - as above
     from ullage.core.placing.placement import small_fleet, warm_strategy  # noqa: PLC0415 - as above
     from ullage.core.verdict.shape import shape_of  # noqa: PLC0415 - as above
     from ullage.model.request import ResourceRequirement  # noqa: PLC0415 - as above

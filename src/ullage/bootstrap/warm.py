@@ -17,8 +17,7 @@ import warnings
 
 from ullage.bootstrap import log
 from ullage.core import warming
-from ullage.core.kernel import tiers
-from ullage.core.kernel.kept import kept_in
+from ullage.core.kernel.compiling import cache, tiers
 
 PATIENCE_S = 2.0
 """Seconds of a wait before it is logged."""
@@ -103,7 +102,7 @@ async def _read() -> bool:
                     if stopped.is_set():
                         return False
                     step()
-        except tiers.NotKept:
+        except tiers.NotCached:
             return False
         return True
 
@@ -122,7 +121,7 @@ async def _compile_in_child() -> tuple[str, str]:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "NUMBA_CACHE_DIR": kept_in()},
+            env={**os.environ, "NUMBA_CACHE_DIR": cache.directory()},
         )
     except OSError as error:
         return "the compiling process does not start", str(error)

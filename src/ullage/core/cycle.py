@@ -1,22 +1,21 @@
-"""One pass over the world: who gets what now, who gives way, who waits and why.
+"""One scheduling cycle: which sessions get executors now, which executors are evicted, and why sessions wait.
 
-Two sets of books are looked at. `now` is what is free this moment. The outlook is what will be free
-once executors that are leaving have left, and idle ones too; room held for somebody is charged there.
-Work may start where both have room, so room that was made for one session is never lent to another,
-and everything else is.
+There are two sets of books. `now` is what is free at this moment. The *outlook* is what will be free once leaving and
+idle executors are gone; reserved room is charged there. Work may start where both have room. So room that was freed
+for one session is never lent to another, and all other room is.
 
 Order of decisions:
-1. places that were promised are taken, or held on;
-2. the longest overdue request of each priority that deserves more is served, or others are displaced for it;
-3. sessions below what they deserve are served, smallest dominant share first; where nothing is free
-   they wait for what is leaving, or others give way;
-4. executors whose room nobody counts on any more stay;
-5. the longest overdue request of each other priority is served, or waits for tasks to end;
-6. what is left is lent to whoever wants it (work-conserving);
-7. executors nobody needs any more are let go.
+1. promised places are taken, or stay reserved;
+2. of each priority, the longest overdue session below its entitlement is served, or others are evicted for it;
+3. sessions below their entitlement are served, smallest dominant share first; where nothing is free they wait for
+   leaving executors, or others are evicted;
+4. evictions whose room no session needs any more are cancelled;
+5. of each other priority, the longest overdue session is served, or waits for tasks to end;
+6. what is left is lent to any session that wants it (work-conserving);
+7. executors that no session needs are released.
 
-Room for which executors give way is a promise: the next cycle keeps the very place for the session before it
-looks at anybody else. So an eviction has a winner, and ends nobody's task once the winner is gone.
+Room for which executors are evicted is a promise: the next cycle reserves the same place for the session before it
+serves others. So each eviction has a winner, and ends no task once the winner is gone.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ from ullage.model.request import ResourceRequirement
 
 
 def schedule(world: World, policy: Policy, now: float, seed: int = 0, deserved: dict[str, int] | None = None) -> Plan:
-    """Decide one cycle. Pure: `world` is as before, and equal arguments give the equal plan.
+    """Decide one cycle. Pure: `world` is unchanged, and equal arguments give equal plans.
 
-    `now` is in seconds of any clock the world's times are in. `seed` is for strategies that sample;
-    none of the built-in ones does. `deserved` spares the entitlement where the caller has it already.
+    `now` is in seconds of the clock of the world's times. `seed` is for strategies that sample; no built-in one does.
+    `deserved` is the entitlement, if the caller has it already.
     """
     del seed
     trial = world.fleet.checkpoint()
@@ -91,7 +90,7 @@ class _Cycle:
         self._promises = Promises(world, self._due)
         self._leavers = Leavers(world, self._promises, policy.reclaim_grace_s)
         self._yielding: set[str] = set()
-        self._helped: set[int] = set()
+        self._served_overdue: set[int] = set()
         self._wake_at: list[float] = []
         self._gangs = 0
         self._placed = 0
@@ -99,14 +98,14 @@ class _Cycle:
     def run(self) -> Plan:
         if self._world.promises or any(self._world.on_their_way()):
             self._open_outlook()
-        self._keep_promises()
+        self._take_up_promises()
         self._serve_overdue(entitled=True)
         self._serve_entitled()
-        self._settle_leavers()
+        self._cancel_needless_evictions()
         self._serve_overdue(entitled=False)
         self._lend_the_rest()
-        self._let_go()
-        self._explain_stops()
+        self._release_unneeded()
+        self._explain_waiting()
         self._wake_when_protection_ends()
         return Plan(
             tuple(self._actions),
@@ -128,7 +127,7 @@ class _Cycle:
         return found
 
     def _ceiling(self, demand: Demand) -> int:
-        """Units a session may hold while others of its units are still leaving."""
+        """Return the units that a session may hold while others of its units are leaving."""
         units, most = wanted_units(demand), demand.max_instances
         return units if most is None else min(units, most // demand.batch_size - self._leaves[demand.session].leaving)
 
@@ -143,10 +142,10 @@ class _Cycle:
 
     # --- the steps ---
 
-    def _keep_promises(self) -> None:
-        """Hold all promised places that are still there; then serve their sessions, each at the first free place.
+    def _take_up_promises(self) -> None:
+        """Reserve all promised places that still exist; then serve their sessions, each at the first free place.
 
-        A promise that is paid is kept; another one as long as its session deserves it. They wait while it pauses.
+        A paid promise is valid; any other one as long as its session is entitled to it. Promises wait while it pauses.
         """
         for session, promise in self._world.promises.items():
             demand = self._demands.get(session)
@@ -165,27 +164,27 @@ class _Cycle:
                 continue
             for _ in range(len(places) // demand.batch_size):  # counts below limits, as a unit that starts does
                 self._tree.give(self._leaves[session], lambda _leaf: None)
-            self._note_held(demand, places)
+            self._record_reserved(demand, places)
         self._full.clear()
 
     def _redeem(self, demand: Demand) -> None:
-        """Start units at their promised places or at better ones; the others wait on."""
+        """Start units at their promised places or at better ones; the others keep waiting."""
         leaf, fleet = self._leaves[demand.session], self._open_outlook().fleet
         waiting: list[Unit] = []
         for unit in self._promises.take_out(demand.session, fleet):
             grant, beyond = partial(self._start_or_wait, unit, waiting), partial(self._await_limit, unit, waiting)
             if self._tree.give(leaf, grant, beyond) is None and self._is_overdue(demand):
-                self._helped.add(demand.priority)
-        if waiting and self._spare_who_works(demand, len(waiting)):
+                self._served_overdue.add(demand.priority)
+        if waiting and self._evict_vacant_instead(demand, len(waiting)):
             return
         for unit in waiting:
             if self._promises.hold(demand.session, unit, fleet):
-                self._note_held(demand, unit)
+                self._record_reserved(demand, unit)
             else:
                 self._wait(demand)
 
-    def _spare_who_works(self, demand: Demand, units: int) -> bool:
-        """Have executors without a task leave in the place of one that runs one, if that is enough."""
+    def _evict_vacant_instead(self, demand: Demand, units: int) -> bool:
+        """Evict executors without a task instead of one that runs a task, if that is enough."""
         outlook = self._open_outlook()
         for gang in self._leavers.at_work_for(demand.session) if self._reclaim.some_vacant else ():
             mark = outlook.fleet.checkpoint()
@@ -197,7 +196,7 @@ class _Cycle:
             outlook.fleet.keep(mark)
             victims, placed = found
             self._actions.extend(self._leavers.stay(gang))
-            self._dismiss(victims, demand, Cause.SHARE)
+            self._evict(victims, demand, Cause.SHARE)
             for unit in placed:
                 self._promise(demand, unit)
             return True
@@ -209,18 +208,18 @@ class _Cycle:
             waiting.append(unit)
 
     def _await_limit(self, unit: Unit, waiting: list[Unit], leaf: Leaf, code: Code) -> Code | None:
-        """A limit stops the session until those who leave have left."""
+        """Wait at a limit until leaving units of the session are gone."""
         if self._tree.over_limit(leaf, leaving=False) is not None:
             return code
         waiting.append(unit)
         return None
 
     def _is_overdue(self, demand: Demand) -> bool:
-        """Whether a session waits too long; notes when it will."""
+        """Return whether a session waits too long; if not, wake when it does."""
         return demand.waiting_since is not None and self._due(demand.waiting_since + self._policy.reserve_after_s)
 
     def _serve_overdue(self, *, entitled: bool) -> None:
-        """Serve the longest waiting request of each priority: of those that deserve more, or of the others."""
+        """Serve the longest waiting session of each priority: of those below their entitlement, or of the others."""
         for demand in sorted(self._world.demands, key=_longest_waiting):
             leaf = self._leaves[demand.session]
             if demand.waiting_since is None or not wanted_units(demand) or not has_room(self._empty, demand):
@@ -228,11 +227,11 @@ class _Cycle:
             short = leaf.held * demand.batch_size < self._deserved.get(demand.session, 0)
             if short is not entitled or (leaf.held and not short) or self._at_maximum(demand):
                 continue
-            if not self._is_overdue(demand) or demand.priority in self._helped:
+            if not self._is_overdue(demand) or demand.priority in self._served_overdue:
                 continue
             grant = self._grant_overdue if entitled else self._grant_turn
             if self._tree.give(leaf, grant) is None:
-                self._helped.add(demand.priority)
+                self._served_overdue.add(demand.priority)
 
     def _serve_entitled(self) -> None:
         for demand in self._world.demands:
@@ -251,14 +250,14 @@ class _Cycle:
         self._tree.renew()
         self._tree.fill(self._grant_free, same_shape=True)
 
-    def _settle_leavers(self) -> None:
-        """Executors that give way stay if nobody counts on their room; others of their kind get no further task."""
+    def _cancel_needless_evictions(self) -> None:
+        """Cancel evictions whose room no session needs; executors like the remaining ones get no further task."""
         if self._outlook is not None:
             self._actions.extend(self._leavers.settle(self._outlook.fleet, self._due))
             self._yielding.update(self._leavers.siblings(self._time))
 
-    def _let_go(self) -> None:
-        """Executors that nobody needs: idle or vacant long enough, of closed sessions, above a maximum."""
+    def _release_unneeded(self) -> None:
+        """Release executors that are idle or vacant long enough, of closed sessions, or above a maximum."""
         for executor in reversed(list(self._idle)):
             due = self._due(executor.since + executor.delay_release_s)
             claimed = self._outlook and not charge_back(self._outlook.fleet, self._world.fleet, (executor.id,))
@@ -274,12 +273,12 @@ class _Cycle:
         return at <= self._time
 
     def _wake_when_protection_ends(self) -> None:
-        """Somebody waits, and time alone may make the one it waits for give way."""
+        """Wake when protection ends, if a session waits: time alone may allow an eviction."""
         if self._waiting:
             ends = (executor.protected_until for executor in self._world.executors if executor.phase in WORKING)
             self._wake_at.extend(at for at in ends if self._time < at < inf)
 
-    def _explain_stops(self) -> None:
+    def _explain_waiting(self) -> None:
         fits_at_all: dict[Hashable, bool] = {}
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
@@ -306,7 +305,7 @@ class _Cycle:
     # --- one unit ---
 
     def _grant_overdue(self, leaf: Leaf) -> Code | None:
-        """For one that deserves it; if all who could give way are protected, the place is held until they are not."""
+        """Serve a session below its entitlement; if all possible victims are protected, reserve their place."""
         demand = self._demands[leaf.session]
         if self._start(demand, won=True) or self._hold(demand) or self._hold(demand, displace=True):
             return None
@@ -317,17 +316,17 @@ class _Cycle:
         return None
 
     def _grant_turn(self, leaf: Leaf) -> Code | None:
-        """For one that deserves nothing: nobody's task is ended for it, and those in its way get no further one."""
+        """Serve a session at its entitlement: no task is ended for it, and executors in its way get no further task."""
         demand = self._demands[leaf.session]
         if self._start(demand, won=True) or self._wait(demand):
             return None
         claimed = self._claim_later(demand)
         if claimed is None:
-            return self._why_full(demand)  # only minima or higher priorities leaving could help: hold nothing idle
+            return self._why_full(demand)  # only minima or higher priorities could leave: reserve nothing
         victims, placed = claimed
         open_ = [victim for victim in victims if victim.protected_until <= self._time]
         if len(open_) == len(victims) and not any(victim.busy for victim in victims):
-            self._dismiss(victims, demand, Cause.OVERDUE)
+            self._evict(victims, demand, Cause.OVERDUE)
             self._promise(demand, placed)
         else:
             self._hold_for_later(demand, victims, placed)
@@ -335,14 +334,14 @@ class _Cycle:
         return None
 
     def _claim_later(self, demand: Demand) -> tuple[tuple[ExecutorVictim, ...], tuple[Allocation, ...]] | None:
-        """Hold the room of those who could give way were they not protected; they stay."""
+        """Charge the room of executors that could be evicted if they were not protected; they stay."""
         return self._reclaim.claim(demand, self._open_outlook(), self._empty, inf, self._name(demand), displace=True)
 
     def _hold_for_later(
         self, demand: Demand, victims: Iterable[ExecutorVictim], placed: tuple[Allocation, ...]
     ) -> None:
-        """Hold what is free of a place; what its present holders have, nobody else counts on either."""
-        self._note_held(demand, placed)
+        """Reserve what is free of a place, and what its present holders have."""
+        self._record_reserved(demand, placed)
         for member in (member for victim in victims for member in victim.members):
             self._open_outlook().fleet.charge(self._world.fleet.ledger[member.id], force=True)
 
@@ -355,7 +354,7 @@ class _Cycle:
         return None if self._start(demand) else self._why_full(demand)
 
     def _at_maximum(self, demand: Demand) -> bool:
-        """Whether a session may have no unit more before others of its own have left; room may be promised to it."""
+        """Return whether a session may start no unit before others of its own have left; it may get a promise."""
         return self._leaves[demand.session].held >= self._ceiling(demand)
 
     def _why_full(self, demand: Demand) -> Code:
@@ -363,9 +362,9 @@ class _Cycle:
         return Code.MAX_INSTANCES if self._at_maximum(demand) else full
 
     def _start(self, demand: Demand, *, won: bool = False, promised: bool = False) -> bool:
-        """Give one unit now: idle executors that match, new ones for the rest; all or nothing.
+        """Start one unit now: matching idle executors, new ones for the rest; all or nothing.
 
-        With `promised` it is for a session that has its turn among the promises.
+        With `promised` the session keeps its position among the promises.
         """
         if self._at_maximum(demand):
             return False
@@ -396,7 +395,7 @@ class _Cycle:
         return True
 
     def _place_now(self, demand: Demand, count: int, turn: str | None) -> Unit | None:
-        """Charge executors where there is room now and later, and where no earlier promise has to wait for it."""
+        """Charge executors where there is room now and in the outlook, and where no earlier promise has to wait."""
         now, outlook = self._now, self._outlook
         closed = set[int]()
         while True:
@@ -412,7 +411,7 @@ class _Cycle:
             closed.update(now.fleet.row_of[node] for node in delayed)
 
     def _can_reuse(self, turn: str | None, executor: ExecutorView) -> bool:
-        """Whether the room of an idle executor is held for nobody; if so, it is charged in the outlook."""
+        """Return whether the room of an idle executor is not reserved; if so, charge it in the outlook."""
         if self._outlook is None:
             return True
         fleet = self._outlook.fleet
@@ -424,20 +423,20 @@ class _Cycle:
         return not delayed
 
     def _grant_beyond_limit(self, leaf: Leaf, code: Code) -> Code | None:
-        """The queue or the application is at its limit: wait for what leaves it, or make others of it leave."""
+        """Handle a limit of the queue or the application: wait for what leaves it, or evict others of it."""
         demand = self._demands[leaf.session]
         if self._tree.over_limit(leaf, leaving=False) is None:
             return None if self._hold(demand) else code
         found = self._limits.claim(demand, self._open_outlook(), self._name(demand))
         if found is None:
             return code
-        self._tell(found.for_room, demand, Cause.SHARE)
-        self._tell(found.for_limit, demand, Cause.LIMIT)
+        self._report(found.for_room, demand, Cause.SHARE)
+        self._report(found.for_limit, demand, Cause.LIMIT)
         self._promise(demand, found.places)
         return None
 
     def _hold(self, demand: Demand, *, displace: bool = False) -> bool:
-        """Promise a place for one unit that others are leaving, or make them leave."""
+        """Promise a place that others are leaving for one unit, or evict others."""
         if not displace and self._wait(demand):
             return True
         name = self._name(demand)
@@ -445,28 +444,28 @@ class _Cycle:
         if claimed is None:
             return False
         victims, placed = claimed
-        self._dismiss(victims, demand, Cause.OVERDUE if displace else Cause.SHARE)
+        self._evict(victims, demand, Cause.OVERDUE if displace else Cause.SHARE)
         self._promise(demand, placed)
         return True
 
     def _wait(self, demand: Demand) -> bool:
-        """Promise a place for one unit that others are leaving."""
+        """Promise a place that others are leaving for one unit."""
         placed = place_unit(self._open_outlook(), demand, self._name(demand), demand.batch_size)
         if placed is not None:
             self._promise(demand, placed)
         return placed is not None
 
-    def _dismiss(self, victims: Iterable[ExecutorVictim], claimant: Demand, cause: Cause) -> None:
-        """Take victims from their sessions."""
+    def _evict(self, victims: Iterable[ExecutorVictim], claimant: Demand, cause: Cause) -> None:
+        """Evict victims from their sessions."""
         victims = tuple(victims)
         self._reclaim.take(victims)
         for victim in victims:
             if victim.session in self._leaves:
                 self._tree.take(self._leaves[victim.session], victim.units(self._demands[victim.session]))
-        self._tell(victims, claimant, cause)
+        self._report(victims, claimant, cause)
 
-    def _tell(self, victims: Iterable[ExecutorVictim], claimant: Demand, cause: Cause) -> None:
-        """Say who goes; the books know already."""
+    def _report(self, victims: Iterable[ExecutorVictim], claimant: Demand, cause: Cause) -> None:
+        """Add the actions of evictions that are charged already."""
         eviction = Eviction(claimant.session, cause, self._time)
         for member in (member for victim in victims for member in victim.members):
             self._promises.gives_way(member.id, eviction)
@@ -475,10 +474,10 @@ class _Cycle:
             self._wake_at.append(self._time + self._policy.reclaim_grace_s)
 
     def _promise(self, demand: Demand, placed: tuple[Allocation, ...]) -> None:
-        self._note_held(demand, placed)
+        self._record_reserved(demand, placed)
         self._promises.add(demand.session, placed)
 
-    def _note_held(self, demand: Demand, placed: tuple[Allocation, ...]) -> None:
+    def _record_reserved(self, demand: Demand, placed: tuple[Allocation, ...]) -> None:
         self._waiting[demand.session] = demand.held_back or Code.RECLAIMING
         self._reserved[demand.session] = self._reserved.get(demand.session, ()) + placed
 

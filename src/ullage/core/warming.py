@@ -1,6 +1,6 @@
-"""What decides is compiled before the first decision: by deciding a little of everything on a few small machines.
+"""Compilation before the first decision: a few decisions of every kind on small machines.
 
-Compiled work is kept on disk, so this takes long only once per machine and version; after that it is read back.
+Compiled code is cached on disk, so this takes long only once per machine and version.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PART = ResourceRequirement.from_string("gpu=0.6")
 
 
 def steps() -> list[Callable[[], None]]:
-    """What to call, one after the other, to have all that decides compiled, or read back: no decision waits for it."""
+    """Return the functions to call, one after the other, to compile or load all code that decides."""
     workload = whole_workload([_PART])
     return [
         shares.warm,
@@ -57,14 +57,14 @@ def steps() -> list[Callable[[], None]]:
 
 
 def _measure(workload: Workload) -> None:
-    """What metrics and the page tell of fragmentation: whoever asks first is not to wait either."""
+    """Measure fragmentation, as metrics and the live page do."""
     books = placement.small_fleet()
     Fragments(books, workload).total()
     fits_now(books)
 
 
 def _machines() -> list[Node]:
-    """Alike, each with two zones of two CPUs; its two cards are on the first."""
+    """Return equal machines, each with two zones of two CPUs; its two cards are on the first."""
     cpus = tuple(Cpu(number, number // 2, number // 2, number) for number in range(4))
     topology = Topology((Zone(0), Zone(1)), cpus=cpus)
     return [
@@ -74,22 +74,23 @@ def _machines() -> list[Node]:
 
 
 def _rehearse_requests() -> None:
-    """A card of each machine is taken; moves, a refused gang and its victims follow, and all is given back."""
+    """Take a card of each machine; then move, refuse a gang, preempt for it, and free everything."""
     books = FleetAllocator(Fleet(_machines()), Rules())
     books.set_ready()
     gang = [Request(f"member/{number}", _WIDE, Claim(priority=1)) for number in range(2)]
+    first, _ = gang
     for node in books.fleet.nodes:
         assert isinstance(books.bind(Request(node.name, _ALIGNED), [node.gpus[0].uuid], 0.0), Allocation)
     assert isinstance(books.consolidate(Request("wide", ResourceRequirement.of(gpu=2)), 1, 0.0), Consolidation)
     for number in range(_MACHINES):
         assert isinstance(books.alloc(Request(f"part/{number}", _PART), 0.0), Allocation)
     assert isinstance(fit_together(books.fleet, books.rules, gang, 0.0), Misfit)
-    assert isinstance(books.alloc(gang[0], 0.0), Refusal)
-    found = books.preempt(gang[0], 0.0)
+    assert isinstance(books.alloc(first, 0.0), Refusal)
+    found = books.preempt(first, 0.0)
     assert isinstance(found, Preemption)
     for uid in found.uids:
         books.dealloc(uid, 1.0)
-    assert isinstance(books.alloc(gang[0], 1.0), Allocation)
+    assert isinstance(books.alloc(first, 1.0), Allocation)
     for uid in list(books.fleet.ledger):
         books.dealloc(uid, 2.0)
     assert {rejection.of_zones for rejection in reject(books.fleet, _APART)} == {True}
@@ -97,7 +98,7 @@ def _rehearse_requests() -> None:
 
 
 def _rehearse_sessions() -> None:
-    """One session has all cards; another, of higher priority, takes some back."""
+    """Give one session all cards; another one, of higher priority, takes some of them."""
     fleet, views = Fleet(_machines()), list[ExecutorView]()
     placer = Placer(fleet, Policy())
     for number in range(2 * _MACHINES):

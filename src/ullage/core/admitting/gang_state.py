@@ -1,4 +1,4 @@
-"""What a gang is in: its members, since when it waits, and until when it backs off."""
+"""The state of a gang: its members, since when it waits, and until when it backs off."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ullage.model.claim import GangClaim, Request
 from ullage.model.nomination import Nomination
 
 BACKOFF_S = 10.0
-"""How long a gang stays away after its first failure."""
+"""The back-off of a gang after its first failure."""
 
 MAX_BACKOFF_S = 300.0
-"""The bound of the doubling: 10, 20, 40, 80, 160, 300, 300 seconds. A placement starts it over."""
+"""The bound of the doubling: 10, 20, 40, 80, 160, 300, 300 seconds. A placement resets it."""
 
 
 class GangPhase(StrEnum):
-    """Where a gang is in its life.
+    """The phase of a gang.
 
     PENDING lacks members, WAITING lacks room, SCHEDULING holds reservations, RUNNING has its required
     members bound. TIMED_OUT and FAILED (it lost its quorum) back off; then a new wait begins.
@@ -35,15 +35,15 @@ class GangPhase(StrEnum):
 
 
 Answer = Allocation | Refusal
-"""What one member has: its cards, or why it has none."""
+"""The result of one member: its cards, or why it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangOutcome:
-    """One gang that changed: its phase, the answer per member, what was placed, and what was given back.
+    """One gang that changed: its phase, the answer per member, what was placed, and what was released.
 
-    `retry_at` is when a gang that backs off is tried again. `evicted` were asked to leave for it, and
-    `nominated` says for which member each, and where room is kept.
+    `retry_at` is when a gang that backs off is tried again. `evicted` are allocations that were evicted for it, and
+    `nominated` the members for which, and the nodes where room is reserved.
     """
 
     key: str
@@ -58,7 +58,7 @@ class GangOutcome:
 
 @dataclass(frozen=True, slots=True)
 class GangStanding:
-    """What of a gang cannot be found out again: how long it waits already, and until when it backs off."""
+    """The facts of a gang that must be stored: since when it waits, and until when it backs off."""
 
     phase: GangPhase = GangPhase.PENDING
     since: float | None = None
@@ -67,7 +67,7 @@ class GangStanding:
     quorate: bool = False
 
     def not_after(self, now: float) -> GangStanding:
-        """Return it with no past time after `now`, where a clock was ahead when it was stored."""
+        """Return it with times limited to `now`, in case a clock was ahead when it was stored."""
         since = None if self.since is None else min(self.since, now)
         retry_at = None if self.retry_at is None else min(self.retry_at, now + self.backoff_s)
         return replace(self, since=since, retry_at=retry_at)
@@ -78,10 +78,10 @@ NEW_GANG = GangStanding()
 
 @dataclass(slots=True)
 class GangState:
-    """Members in the order in which they came; `since` is when the first of those that wait began to.
+    """Members in the order of their arrival; `since` is when the first waiting member began to wait.
 
-    `quorate` is set once there were enough members to try; `tried` is what the last trial depended on. At
-    `renew_at` the room that is kept for it would soon lapse.
+    `quorate` is set once there are enough members to try; `tried` is what the last trial depended on. Shortly after
+    `renew_at` its reservation would lapse.
     """
 
     key: str
@@ -99,29 +99,29 @@ class GangState:
 
     @property
     def claim(self) -> GangClaim:
-        """What the newest member says of the gang."""
+        """The gang as its newest member describes it."""
         claim = next(reversed(self.members.values())).claim.gang
         assert claim is not None
         return claim
 
     @property
     def expires_at(self) -> float | None:
-        """When the present wait has been too long; no timeout, or one of 0: never."""
+        """When the present wait is too long; never without a timeout or with a timeout of 0."""
         if self.since is None or not self.claim.timeout_s:
             return None
         return self.since + self.claim.timeout_s
 
     @property
     def standing(self) -> GangStanding:
-        """Return what a restart must find."""
+        """Return what has to be stored."""
         return GangStanding(self.phase, self.since, self.retry_at, self.backoff_s, self.quorate)
 
     def resume(self, standing: GangStanding) -> None:
-        """Go on from what was stored."""
+        """Continue from what was stored."""
         self.phase, self.since, self.retry_at = standing.phase, standing.since, standing.retry_at
         self.backoff_s, self.quorate = standing.backoff_s, standing.quorate
 
     def reported(self) -> tuple[object, ...]:
-        """Return what outsiders see of it, for telling whether that changed."""
+        """Return what is visible of it, to detect changes."""
         codes = {uid: a.code if isinstance(a, Refusal) else a.state for uid, a in self.answers.items()}
         return self.phase, self.retry_at, codes

@@ -1,10 +1,12 @@
-"""Whose turn it is, among requests that wait for others to place them: those that may go now, each with its place.
+"""The order in which gated requests are admitted: those that may go now, each with its place.
 
-The order is that of sessions: progressive filling over the tree of queues (`core/sharing/shares.py`), guarantees
-first, the smallest dominant share next, inside a queue by priority and then by age. A unit, one request or all that a
-gang needs, goes only if it fits whole; one that does not fit keeps nobody else from going. For one that has waited too
-long when its turn comes, and could be placed if others left, the room of the nodes is kept on which the least is
-missing, one unit of each priority: so smaller ones do not pass it for ever, and go beside it meanwhile.
+The order is that of sessions: progressive filling over the tree of queues (`core/sharing/shares.py`). Guarantees come
+first, then the smallest dominant share; inside a queue priority, then age. A unit is one request, or all that a gang
+needs. It is admitted only if it fits whole, and one that does not fit holds up no other unit.
+
+A unit that has waited too long at its turn, and could be placed if others left, gets a reservation: on the nodes where
+the least is missing, for one unit of each priority. So smaller units cannot pass it for ever, and still go where they
+do not use that room.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.resources import Resources
 
 Held = Mapping[tuple[str, Resources], int]
-"""How many of which amount each queue holds."""
+"""How many of each amount each queue holds."""
 
 _HELD_BACK = Refusal((Rejection(Code.RESERVED, Cure.CAPACITY),))
 _TOO_LARGE = Refusal((Rejection(Code.TOO_LARGE, Cure.NODE_CHANGE),))
@@ -45,9 +47,9 @@ _TOO_LARGE = Refusal((Rejection(Code.TOO_LARGE, Cure.NODE_CHANGE),))
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Requests that go together or not at all. `since` is when the wait began, in seconds of the caller's clock.
+    """Requests that are admitted together or not at all. `since` is when the wait began, in seconds of any clock.
 
-    One is `begun` if others of its gang have gone: their turn was that of all.
+    A unit is `begun` if others of its gang were admitted: it does not wait for another turn.
     """
 
     key: str
@@ -58,24 +60,22 @@ class Unit:
 
     @property
     def priority(self) -> int:
-        """That of the member with the highest."""
-        if len(self.requests) == 1:
-            return self.requests[0].claim.priority
+        """The highest priority of its requests."""
         return max(request.claim.priority for request in self.requests)
 
     @property
     def uids(self) -> tuple[str, ...]:
-        """Of all of them."""
+        """The uids of its requests."""
         return tuple(request.uid for request in self.requests)
 
 
 @dataclass(slots=True)
 class Turns:
-    """What was decided: who goes where, in the order of their turns, and why each other one does not, by its key.
+    """The decision: the admitted units in their order with their places, and the refusals of the others, by key.
 
-    Of units whose turn would be after `most` others nothing is said. `reserved` is room that is kept for units
-    that wait, on the cards that have it now (on some nodes none yet), `shares` the dominant share of each queue
-    afterwards, not divided by its weight, and `due` when the next unit will have waited too long.
+    Units after the first `most` requests have no entry. `reserved` is room that is reserved for waiting units, on the
+    cards that have it now (on some nodes none yet). `shares` is the dominant share of each queue afterwards, not
+    divided by its weight. `due` is when the next unit will have waited too long.
     """
 
     granted: list[tuple[Unit, dict[str, Choice]]] = field(default_factory=list)
@@ -87,11 +87,11 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionBoard:
-    """What turns are decided on. The books are as before afterwards.
+    """The facts of a decision, which leaves the books as they were.
 
-    `held` is what queues have in the books, whatever they do with it: who leaves has not left yet. `promised` are
-    places that were given, by queue, and are not taken yet: they count as held too, in queues and quotas.
-    `nominations` keep room for others; `before` says where room was reserved the last time.
+    `held` is what queues hold in the books, including what is being released. `promised` are places that were granted
+    and are not taken yet, by queue: they count as held, in queues and quotas. `nominations` reserve room for others.
+    `before` are the nodes with reservations of the last decision.
     """
 
     fleet: Fleet
@@ -106,7 +106,7 @@ class AdmissionBoard:
 def next_turns(
     board: AdmissionBoard, units: Iterable[Unit], now: float, *, reserve_after_s: float, most: int | None = None
 ) -> Turns:
-    """Return who goes now; `most` requests at most, and at least one unit."""
+    """Return the units to admit now: `most` requests at most, and at least one unit."""
     with ExitStack() as stack:
         fleet = board.fleet
         stack.enter_context(trial(fleet))
@@ -117,16 +117,17 @@ def next_turns(
 
 
 def in_order(board: AdmissionBoard, units: Iterable[Unit], now: float) -> list[Unit]:
-    """Units in the order of their turns, as if all found room; those that a limit stops come last, the oldest first."""
+    """Return units in the order of admission, as if all found room; units that a limit stops come last, by age."""
     waiting = list(units)
     with ExitStack() as stack:
         turns = _Order(board, waiting, now, 0.0, None, stack).run()
-    placed = {unit.key: place for place, (unit, _) in enumerate(turns.granted)}
-    return sorted(waiting, key=lambda unit: (placed.get(unit.key, len(placed)), -unit.priority, *_age(unit)))
+    position = {unit.key: number for number, (unit, _) in enumerate(turns.granted)}
+    return sorted(waiting, key=lambda unit: (position.get(unit.key, len(position)), -unit.priority, *_age(unit)))
 
 
 def _age(unit: Unit) -> tuple[float, str, str]:
-    return unit.since, unit.requests[0].claim.pod, unit.key
+    first, *_ = unit.requests
+    return unit.since, first.claim.pod, unit.key
 
 
 def _choice_of(promised: Nomination) -> Choice:
@@ -134,7 +135,7 @@ def _choice_of(promised: Nomination) -> Choice:
 
 
 class _Round:
-    """One filling; `stack` takes back at its end what was done to the books."""
+    """One filling; `stack` undoes at its end what was done to the books."""
 
     def __init__(
         self,
@@ -149,8 +150,8 @@ class _Round:
         self._reserve_after_s, self._left = reserve_after_s, most
         self._turns = Turns()
         self._why: dict[object, Refusal] = {}
-        self._kept: dict[int, list[str]] = {}
-        """Uids that room is reserved for, by priority: one unit of each."""
+        self._reserving: dict[int, list[str]] = {}
+        """Uids with a reservation, by priority: one unit of each."""
         self._waiting: dict[Leaf, deque[Unit]] = {}
         self._count(units)
         leaves = [*self._waiting, *self._held()]
@@ -158,21 +159,21 @@ class _Round:
         self._tree = ShareTree(self._fleet.total, self._queues, leaves, Order.FIFO)
 
     def run(self) -> Turns:
-        for leaf in [leaf for leaf, waiting in self._waiting.items() if waiting[0].begun]:
+        for leaf in [leaf for leaf, waiting in self._waiting.items() if next(iter(waiting)).begun]:
             while self._waiting[leaf] and self._tree.give(leaf, self._grant, same_shape=True) is None:
                 pass
         self._tree.fill_guarantees(self._grant, same_shape=True)
         self._tree.fill(self._grant, same_shape=True)
         refused = self._turns.refused
         for leaf, waiting in self._waiting.items():
-            said = self._said(leaf)
-            if said is not None:
-                refused.update((unit.key, said) for unit in waiting if unit.key not in refused)
+            reason = self._reason(leaf)
+            if reason is not None:
+                refused.update((unit.key, reason) for unit in waiting if unit.key not in refused)
         self._turns.shares = self._shares()
         return self._turns
 
-    def _said(self, leaf: Leaf) -> Refusal | None:
-        """Return why those of a leaf do not go that were not asked: a limit, or what was said to one like it."""
+    def _reason(self, leaf: Leaf) -> Refusal | None:
+        """Return why the units of a leaf that were not tried are refused: a limit, or the refusal of an equal unit."""
         code = leaf.stopped
         if code in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT):
             return Refusal((Rejection(code, Cure.QUOTA),))
@@ -181,7 +182,7 @@ class _Round:
     # --- the tree ---
 
     def _count(self, units: Iterable[Unit]) -> None:
-        """Units that are alike are one leaf, the oldest first."""
+        """Make one leaf of equal units, the oldest first."""
         found: dict[tuple[str, int, bool, object], list[Unit]] = {}
         numbered = _Numbers()
         ordered = sorted(units, key=_age)
@@ -190,21 +191,22 @@ class _Round:
             shape = _shape_of(self._board.rules, unit, numbered)
             found.setdefault((unit.queue, unit.priority, unit.begun, shape), []).append(unit)
         self._numbers = numbers
-        for place, ((queue, priority, _, shape), alike) in enumerate(found.items()):
+        for place, ((queue, priority, _, shape), equal) in enumerate(found.items()):
+            oldest = next(iter(equal))
             leaf = Leaf(
                 f"unit/{place}",
                 queue,
-                self._vector(alike[0].requests),
+                self._vector(oldest.requests),
                 priority=priority,
-                number=numbers[alike[0].key],
-                target=len(alike),
+                number=numbers[oldest.key],
+                target=len(equal),
                 shape=shape,
                 apart=True,
             )
-            self._waiting[leaf] = deque(alike)
+            self._waiting[leaf] = deque(equal)
 
     def _held(self) -> list[Leaf]:
-        """Return what each queue has, in the books or by promise."""
+        """Return what each queue holds, in the books or by promise."""
         held = Counter(self._board.held)
         held.update((queue, self._fleet.resources(each.request.requirement)) for queue, each in self._board.promised)
         return [
@@ -213,7 +215,7 @@ class _Round:
         ]
 
     def _named(self, leaves: Iterable[Leaf]) -> list[Queue]:
-        """Return those that were configured, and those that are named only: of weight 1, below the root."""
+        """Return the configured queues, and those that are only named: of weight 1, below the root."""
         known = {queue.name: queue for queue in self._board.queues}
         named = {leaf.queue for leaf in leaves} - known.keys() - {ROOT}
         return [*known.values(), *map(Queue, sorted(named))]
@@ -232,31 +234,30 @@ class _Round:
 
     def _grant(self, leaf: Leaf) -> Code | None:
         if self._left is not None and self._left <= 0:
-            return Code.STARTING  # the next round goes on
-        waiting = self._waiting[leaf]
-        unit = waiting[0]
+            return Code.STARTING  # the next round continues
+        unit = next(iter(self._waiting[leaf]))
         found = self._fit(unit)
         if isinstance(found, Misfit):
             return self._refuse(leaf, unit, found.refusal)
         enter(self._fleet, unit.requests, [found[uid] for uid in unit.uids], self._now)
-        self._go(leaf, found)
+        self._admit(leaf, found)
         return None
 
-    def _go(self, leaf: Leaf, found: dict[str, Choice]) -> None:
-        """The first unit of a leaf goes."""
+    def _admit(self, leaf: Leaf, found: dict[str, Choice]) -> None:
+        """Admit the first unit of a leaf."""
         waiting = self._waiting[leaf]
         unit = waiting.popleft()
         self._turns.granted.append((unit, found))
         if self._left is not None:
             self._left -= len(unit.requests)
         if waiting:
-            leaf.number = self._numbers[waiting[0].key]
+            leaf.number = self._numbers[next(iter(waiting)).key]
 
     def _fit(self, unit: Unit) -> dict[str, Choice] | Misfit:
         return fit(self._fleet, self._board.rules, unit, self._now)
 
     def _refuse(self, leaf: Leaf, unit: Unit, refusal: Refusal) -> Code:
-        """Return why it does not fit, as a person is told; and whether that is for want of room, as the tree is."""
+        """Record the refusal for people, and return the reason for the tree: missing room, or another one."""
         of_room = not refusal.rejections or refusal.rejections[0].cure in (Cure.CAPACITY, Cure.NODE_CHANGE)
         if of_room and refusal.curable:
             refusal = self._look_ahead(unit, self._short_of(unit, refusal))
@@ -264,18 +265,18 @@ class _Round:
         return Code.GPU if of_room else refusal.code
 
     def _short_of(self, unit: Unit, refusal: Refusal) -> Refusal:
-        """Return what is short in the fleet as a whole, where the refusal names one card or one node only."""
-        told = refusal.rejections[0] if refusal.rejections else None
-        if told is not None and told.gpu is None and told.node is None:
+        """Return the refusal, or what the fleet as a whole lacks if the refusal names one card or one node only."""
+        first = refusal.rejections[0] if refusal.rejections else None
+        if first is not None and first.gpu is None and first.node is None:
             return refusal
         code = shortage(self._fleet, Demand(unit.key, 0, unit.requests[0].requirement))
         return Refusal((Rejection(code, Cure.CAPACITY),))
 
     def _look_ahead(self, unit: Unit, refusal: Refusal) -> Refusal:
-        """Reserve room for a unit that has waited too long, if any room could do; why it waits then."""
-        if any(self._kept.values()) and self._fits_without_reserves(unit):
+        """Reserve room for a unit that has waited too long, if any room could do. Return why it waits."""
+        if any(self._reserving.values()) and self._fits_without_reserves(unit):
             refusal = _HELD_BACK
-        if unit.priority in self._kept:
+        if unit.priority in self._reserving:
             return refusal
         due = unit.since + self._reserve_after_s
         if due > self._now:
@@ -287,12 +288,12 @@ class _Round:
         if nodes is not None:
             entries = [Nomination(each, nodes[each.uid], self._now, hold=True) for each in unit.requests]
             self._stack.enter_context(reserving(self._fleet, entries))
-            self._kept[unit.priority] = [uid for uid in unit.uids if uid in self._fleet.ledger]
+            self._reserving[unit.priority] = [uid for uid in unit.uids if uid in self._fleet.ledger]
             self._turns.reserved[unit.key] = [self._free_part(entry) for entry in entries]
         return refusal
 
     def _free_part(self, entry: Nomination) -> Nomination:
-        """Return what is reserved, on those cards alone that have room now; none of them if none has."""
+        """Return the reservation on those of its cards that have room now."""
         held = self._fleet.ledger.get(entry.request.uid)
         if held is None:
             return entry
@@ -305,12 +306,12 @@ class _Round:
 
     def _fits_without_reserves(self, unit: Unit) -> bool:
         with trial(self._fleet):
-            for uid in (uid for uids in self._kept.values() for uid in uids):
+            for uid in (uid for uids in self._reserving.values() for uid in uids):
                 self._fleet.release(uid)
             return isinstance(self._fit(unit), dict)
 
     def _nearest(self, unit: Unit) -> dict[str, str] | None:
-        """Return a node for each request if as few nodes as possible were emptied, the idlest first."""
+        """Return a node for each request if as few nodes as possible were cleared, the idlest first."""
         holders = self._holders()
         order = sorted(holders, key=lambda node: (self._busy(holders[node]), node not in self._board.before, node))
         leaving = [uid for uids in holders.values() for uid in uids if self._leaves(uid)]
@@ -322,7 +323,7 @@ class _Round:
                 found = self._fit(unit)
             return None if isinstance(found, Misfit) else {uid: choice.node for uid, choice in found.items()}
 
-        low, high = -1, 1  # nothing is known of more than `high`; up to `low` it does not fit
+        low, high = -1, 1  # up to `low` cleared nodes it does not fit; beyond `high` is unknown
         while high < len(order) and cleared(high) is None:
             low, high = high, 2 * high
         high = min(high, len(order))
@@ -332,16 +333,16 @@ class _Round:
         return cleared(high)
 
     def _holders(self) -> dict[str, list[str]]:
-        """Return who holds what on each node, but those that room is reserved for."""
+        """Return the holders on each node, without reservations."""
         found: dict[str, list[str]] = {}
-        reserved = {uid for uids in self._kept.values() for uid in uids}
+        reserved = {uid for uids in self._reserving.values() for uid in uids}
         for uid, allocation in self._fleet.ledger.items():
             if uid not in reserved and allocation.node in self._fleet.row_of:
                 found.setdefault(allocation.node, []).append(uid)
         return found
 
     def _busy(self, uids: Iterable[str]) -> int:
-        """Thousandths of cards that somebody holds who is not leaving."""
+        """Return the thousandths of cards that are held and not being released."""
         held = (self._fleet.ledger[uid].requirement for uid in uids if not self._leaves(uid))
         return sum(self._fleet.resources(asked).gpu_milli for asked in held)
 
@@ -350,30 +351,31 @@ class _Round:
 
 
 class _Order(_Round):
-    """A filling that finds room for everybody."""
+    """A filling that finds room for every unit."""
 
     def _grant(self, leaf: Leaf) -> Code | None:
-        self._go(leaf, {})
+        self._admit(leaf, {})
         return None
 
 
 def fit(fleet: Fleet, rules: Rules, unit: Unit, now: float) -> dict[str, Choice] | Misfit:
-    """Return where all of a unit go on the books as they are, near those of its gang that have their places."""
-    gang = unit.requests[0].claim.gang
+    """Return the places of a unit on the present books, near the members of its gang that have theirs."""
+    first, *_ = unit.requests
+    gang = first.claim.gang
     there = fleet.gangs.get(gang.key, ()) if gang is not None else ()
-    beside = {fleet.ledger[uid].node for uid in there if uid in fleet.ledger}
-    return fit_together(fleet, rules, by_size(fleet, unit.requests), now, neighbours=beside)
+    neighbours = {fleet.ledger[uid].node for uid in there if uid in fleet.ledger}
+    return fit_together(fleet, rules, by_size(fleet, unit.requests), now, neighbours=neighbours)
 
 
 class _Numbers:
-    """Numbers of what is asked: equal ones have the same. What is asked by many is compared once."""
+    """Numbers of requirements: equal ones have the same number. A requirement of many requests is compared once."""
 
     def __init__(self) -> None:
         self._of: dict[ResourceRequirement, int] = {}
         self._known: dict[int, int] = {}
 
     def of(self, asked: ResourceRequirement) -> int:
-        """Return the number of one that lives as long as these."""
+        """Return the number of a requirement, which must live as long as this object."""
         number = self._known.get(id(asked))
         if number is None:
             number = self._known[id(asked)] = self._of.setdefault(asked, len(self._of))
@@ -381,7 +383,7 @@ class _Numbers:
 
 
 def _shape_of(rules: Rules, unit: Unit, numbered: _Numbers) -> object:
-    """Return what decides whether there is room for a unit; its namespace does where quotas bind that."""
+    """Return what decides whether there is room for a unit; its namespace is part of it if it has quotas."""
 
     def decides(request: Request) -> object:
         claim, gang = request.claim, request.claim.gang
@@ -391,7 +393,7 @@ def _shape_of(rules: Rules, unit: Unit, numbered: _Numbers) -> object:
 
     if len(unit.requests) == 1:
         return decides(unit.requests[0])
-    return tuple((what, len([*alike])) for what, alike in groupby(unit.requests, decides))
+    return tuple((what, len([*equal])) for what, equal in groupby(unit.requests, decides))
 
 
 def _capped(amount: Resources) -> Vector:

@@ -1,13 +1,11 @@
-"""Which waiting requests are worth another look after a change, so that the others are left alone.
+"""Which waiting requests to try again after a change.
 
-A card wakes a request that fits on it now and did not before: one card is compared with one card's worth
-of the request, by the filters that place it. Quotas, places for workers and other things of a node wake
-only those they refused. Pure: a card is looked at before and after the change, by `look`.
+A card wakes a request that fits on it now and did not before: the filters compare one card with the part of the
+request on one card. Quotas, places for workers and other facts of a node wake only the requests that they refused.
+These functions are pure: `look` records a card before and after the change.
 
-The service wakes nominated requests by their node and by quotas. Gangs are not woken by cards: where
-two members share one, a card that had room for one before has room for both only after. They are tried
-again after any change, as a cycle looks at sessions after any change. `woken_by_card` is for a front that
-keeps a queue of pods, which none does yet.
+The service wakes nominated requests by their node and by quotas. Gangs are tried again after any change, because two
+members may share a card: one that had room for one member before may have room for both only now.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ OF_NODE = frozenset(
     | {Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY, Code.NOT_ALIGNED, Code.SHORT_ALLOCATION}
     | {Code.BROKEN_CORES}
 )
-"""What a node says for all its cards."""
+"""Reasons that hold for a whole node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a trial depended on: while that is the same, so is the result."""
+    """What a trial depended on: as long as it is equal, the result is equal."""
 
     version: int
     fleet: Fleet
@@ -46,7 +44,7 @@ class Tried:
     waiting: tuple[str, ...]
 
     def same(self, other: Tried | None) -> bool:
-        """Return whether nothing changed since the other one."""
+        """Return whether nothing changed since the other trial."""
         if other is None or self.fleet is not other.fleet or self.rules is not other.rules:
             return False
         return (self.version, self.waiting) == (other.version, other.waiting)
@@ -79,7 +77,7 @@ NO_CAUSES = Causes()
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A request that waits: what refused it last, and the node that is being cleared for it."""
+    """A waiting request: its last refusal, and the node that is being cleared for it."""
 
     request: Request
     causes: Causes = NO_CAUSES
@@ -88,7 +86,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class CardLook:
-    """One card and who held how much of it at one moment; `node` has no other cards."""
+    """One card and its holders at one moment; `node` has no other cards."""
 
     node: Node
     held: tuple[Allocation, ...]
@@ -101,12 +99,12 @@ class CardLook:
         return self.node.gpus[0]
 
     def books(self) -> Fleet:
-        """Books of this card alone."""
+        """Return books of this card alone."""
         return Fleet([self.node], self.held, profiles=self.profiles, zone_rules=self.zone_rules)
 
 
 def look(fleet: Fleet, gpu: str) -> CardLook | None:
-    """Return the card as it is now; None if it is not known."""
+    """Return the present state of a card; None if it is not known."""
     card = fleet.card_of.get(gpu)
     if card is None:
         return None
@@ -119,10 +117,10 @@ def look(fleet: Fleet, gpu: str) -> CardLook | None:
 
 
 def woken_by_card(before: CardLook | None, after: CardLook | None, pending: Iterable[Pending]) -> tuple[str, ...]:
-    """Uids a change of one card wakes, in the order given.
+    """Return the uids that a change of one card wakes, in the given order.
 
-    Those that fit it now and did not before, those in whose pool it starts running, and those whose
-    nominated node it is on, whatever changed.
+    These are requests that fit on it now and did not before, requests in whose pool it starts running, and those
+    that are nominated to its node.
     """
     nodes = {seen.node.name for seen in (before, after) if seen is not None}
     starts = after is not None and after.gpu.usable and not (before is not None and before.gpu.usable)
@@ -137,18 +135,18 @@ def woken_by_card(before: CardLook | None, after: CardLook | None, pending: Iter
 
 
 def woken_by_quota(quotas: Iterable[str], pending: Iterable[Pending]) -> tuple[str, ...]:
-    """Uids that one of these quotas refused; call it when usage under them fell, or they grew.
+    """Return the uids that one of these quotas refused; call it when their usage fell, or they grew.
 
-    `Quotas.levels` names the quotas under which a namespace gives something back.
+    `Quotas.levels` returns the quotas of a namespace that frees something.
     """
     names = frozenset(quotas)
     return tuple(waiting.request.uid for waiting in pending if not names.isdisjoint(waiting.causes.quotas))
 
 
 def woken_by_nodes(nodes: Iterable[str], pending: Iterable[Pending]) -> tuple[str, ...]:
-    """Uids that one of these nodes refused for itself, or that wait for it.
+    """Return the uids that one of these nodes refused for a reason of its own, or that are nominated to one.
 
-    Call it when an allocation leaves the nodes or promises less there, or their own state changes.
+    Call it when an allocation there ends or shrinks, or the state of a node changes.
     """
     names = frozenset(nodes)
     return tuple(

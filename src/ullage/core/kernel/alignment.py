@@ -1,389 +1,358 @@
-"""Which cards and CPUs of a node a request takes so that they lie in the same zones, or that it may not.
+"""Which cards and CPUs of a node a request takes so that they lie in the same zones, or why it is refused.
 
-The containers of a request are aligned one after the other, as the kubelet does: hints for each resource
-(how many zones hold as much), their merge, the verdict of the policy, and what is taken by it. Where a
-kubelet decides, its rules predict it: widths by what a machine has in all, lowest indices first. Where
-Ullage binds, widths go by what is free, and ties go to where they do least damage.
+The containers of a request are aligned one after the other, as the kubelet does: hints for each resource, their
+merge, the verdict of the policy, and what is taken by it. Where a kubelet decides, its rules predict it: widths
+follow from what a machine has in all, and lowest indices come first. Where Ullage binds, widths follow from what is
+free, and ties go to the zones where they do least damage.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ullage.core.kernel.board import (
-    AFTER_SUPPLIES,
-    ALIGNED,
-    ALONE,
-    AMOUNT,
-    BESIDE,
-    BROKEN_CORES,
-    BYTES,
-    CARDS,
-    CARDS_COUNTED,
-    CLAIM,
-    CLOSENESS,
-    CODE,
-    CONTAINER,
-    CONTAINER_OF,
-    CPUS,
-    FIRST_DISTANCE,
-    FIRST_SUPPLY,
-    FREE,
-    HELD,
-    INIT,
-    KNOWN,
-    KUBELET,
-    MARK,
-    MERGED,
-    NEAR,
-    NEEDED,
-    NOT_ALIGNED,
-    ONLY_CARDS,
-    OPEN,
-    OUT_OF_REACH,
-    OWN_PICK,
-    PEAK,
-    POD_SCOPE,
-    RESOURCE,
-    SCALE,
-    SCOPE,
-    SHORT,
-    SPAN,
-    STAGE,
-    TOO_MANY,
-    UNKNOWN,
-    WEAKER,
-    WIDEST,
-    ZONE_COUNT,
-    counts_in,
-    distances_in,
-    machines_in,
-    supplies_in,
-    taken_in,
-    verdict_in,
-)
-from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
-from ullage.core.kernel.by_address import ALIGN, by_address
-from ullage.core.kernel.columns import COUNT, FIRST_CARD, MACHINE, NAMED, NEEDS, POLICY, WHOLE, ZONES, Rows
+from ullage.core.kernel import board as b
+from ullage.core.kernel import columns as c
+from ullage.core.kernel.board import counts_in, distances_in, machines_in, supplies_in, taken_in, verdict_in
+from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
-from ullage.core.kernel.hints import free_cards, hint_of, is_handed_out
+from ullage.core.kernel.compiling.steps import ALIGN, step
+from ullage.core.kernel.compiling.uncounted import part
+from ullage.core.kernel.hints import Counts, free_cards, hint_of, is_allocated_exclusively
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
-from ullage.core.kernel.taking import give_back, is_left, may_take_cpus, open_supplies, spend, take, tell
-from ullage.core.kernel.views import part
+from ullage.core.kernel.site import Site, site_of, supplies_of
+from ullage.core.kernel.taking import (
+    hold_supplies,
+    is_free,
+    list_supplies,
+    may_take_cpus,
+    open_supplies,
+    return_to_pod,
+    take,
+)
 
 BEFORE_ALL = float(2**32)
-"""Of a score: one part in a hundred of closeness goes before all that strategies say."""
+"""Of a score: one part in a hundred of closeness counts more than any score of a strategy."""
 
 _COUNTS = 3
-"""Counts by mask for one resource: in all, free, given back."""
+"""Rows of `Counts`."""
 
 
 @compiled
-def settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows) -> bool:
-    """Whether a request may have cards of a node, which has enough, as zones are; `units` keeps those it then has.
+def first_need(shape: Rows) -> int:
+    """Return the row of a shape with its first need; it has one."""
+    return int(len(shape) - shape[0, c.NAMED] - shape[0, c.NEEDS])
 
-    Of whole cards these are as many as it asks for; of others, those that lie in the zones it was aligned to.
-    All it could have, where nobody asks for alignment and the strategy picks by itself. What it takes beside
-    cards is left in the board.
+
+@compiled
+def choose_aligned(nodes: Rows, cards: Rows, row: int, shape: Rows, marks: Rows, arena: Rows) -> bool:
+    """Decide whether a request may have cards of a node, as far as zones go; mark the cards that it may have.
+
+    Before, `marks` is above 0 for each card that takes a share, and these are enough. Afterwards it is above 0 for
+    the cards that are chosen: as many whole cards as requested; all cards in the zones that parts are aligned to; all
+    cards, if no alignment is asked for and the strategy picks. The supplies that are taken are left in the arena.
     """
-    if not _settle(nodes, cards, row, shape, units, store, False):
+    if not _choose(nodes, cards, row, shape, marks, arena, False):
         return False
-    if verdict_in(store)[KNOWN]:
-        tell(store, nodes[row, MACHINE])
+    if verdict_in(arena)[b.KNOWN]:
+        list_supplies(arena, nodes[row, c.MACHINE])
     return True
 
 
 @compiled
-def may_settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows) -> bool:
-    """The same answer sooner, and how near all would be: what it takes beside cards is picked only if that matters."""
-    behind = len(shape) - shape[0, NAMED]
-    first = behind - shape[0, NEEDS]
-    return _settle(nodes, cards, row, shape, units, store, shape[first, CONTAINER] + 1 >= shape[behind - 1, CONTAINER])
+def may_align(nodes: Rows, cards: Rows, row: int, shape: Rows, marks: Rows, arena: Rows) -> bool:
+    """Return the same answer sooner, with the closeness; supplies are picked only if the answer depends on them."""
+    after, first = len(shape) - shape[0, c.NAMED], first_need(shape)
+    one_container = shape[first, b.CONTAINER] + 1 >= shape[after - 1, b.CONTAINER]
+    return _choose(nodes, cards, row, shape, marks, arena, one_container)
 
 
 @compiled
-def _settle(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, only_cards: bool) -> bool:
-    behind = len(shape) - shape[0, NAMED]
-    first = behind - shape[0, NEEDS]
-    whole, asked, verdict = shape[0, WHOLE] or shape[first, ALONE], shape[0, COUNT], verdict_in(store)
-    for k in range(len(units)):
-        units[k] = OPEN if units[k] > 0 else OUT_OF_REACH
-    _align_enough(nodes, cards, row, shape[first:behind], units, store, shape[0, POLICY], only_cards)
-    if verdict[CODE] != ALIGNED:
-        units[:] = 0
+def _choose(nodes: Rows, cards: Rows, row: int, shape: Rows, marks: Rows, arena: Rows, only_cards: bool) -> bool:
+    first, policy, verdict = first_need(shape), shape[0, c.POLICY], verdict_in(arena)
+    whole = shape[0, c.WHOLE] or shape[first, b.ALONE]
+    for k in range(len(marks)):
+        marks[k] = b.OPEN if marks[k] > 0 else b.OUT_OF_REACH
+    needs = shape[first : len(shape) - shape[0, c.NAMED]]
+    align(nodes, cards, row, needs, marks, arena, policy, only_cards)
+    if _depends_on_supplies(verdict, policy > NONE or needs[0, b.CLOSENESS] != 0):
+        for k in range(len(marks)):
+            marks[k] = b.OPEN if marks[k] != b.OUT_OF_REACH else b.OUT_OF_REACH
+        align(nodes, cards, row, needs, marks, arena, policy, 0)
+    if verdict[b.CODE] != b.ALIGNED:
+        marks[:] = 0
         return False
-    if not verdict[KNOWN]:
+    if not verdict[b.KNOWN]:
         return True
-    mask, near = verdict[NEAR], 0
-    unasked = shape[0, POLICY] <= NONE and machines_in(store)[nodes[row, MACHINE], KUBELET] < 0
-    if unasked and shape[first, OWN_PICK]:
-        for k in range(len(units)):
-            units[k] = units[k] != OUT_OF_REACH
-        return True
-    for k in range(len(units)):
-        near += units[k] != 0 and (cards[nodes[row, FIRST_CARD] + k, ZONES] & mask) != 0
-    for k in range(len(units)):
-        if whole or mask < 0:
-            units[k] = units[k] >= HELD
-        elif near >= asked:
-            units[k] = units[k] != 0 and (cards[nodes[row, FIRST_CARD] + k, ZONES] & mask) != 0
-        else:
-            units[k] = units[k] != 0
+    unasked = policy <= NONE and machines_in(arena)[nodes[row, c.MACHINE], b.KUBELET] < 0
+    if unasked and shape[first, b.OWN_PICK]:
+        for k in range(len(marks)):
+            marks[k] = marks[k] != b.OUT_OF_REACH
+    elif whole or verdict[b.NEAR] < 0:
+        for k in range(len(marks)):
+            marks[k] = marks[k] >= b.HELD
+    else:
+        _mark_parts(cards, nodes[row, c.FIRST_CARD], marks, verdict[b.NEAR], shape[0, c.COUNT])
     return True
 
 
 @compiled
-def _align_enough(
-    nodes: Rows, cards: Rows, row: int, needs: Rows, units: Rows, store: Rows, policy: int, only_cards: int
-) -> None:
-    """Align with only cards picked, if that is enough to know how near all lies, or that does not count."""
-    align(nodes, cards, row, needs, units, store, policy, only_cards)
-    verdict = verdict_in(store)
-    if verdict[CODE] == ALIGNED and verdict[BESIDE] < 0 and verdict[CLAIM] and (policy > NONE or needs[0, CLOSENESS]):
-        for k in range(len(units)):
-            units[k] = OPEN if units[k] != OUT_OF_REACH else OUT_OF_REACH
-        align(nodes, cards, row, needs, units, store, policy, 0)
+def _mark_parts(cards: Rows, first_card: int, marks: Rows, mask: int, count: int) -> None:
+    """Mark the cards in a mask if they are enough, else all that could be had."""
+    near = 0
+    for k in range(len(marks)):
+        near += marks[k] != 0 and (cards[first_card + k, c.ZONES] & mask) != 0
+    for k in range(len(marks)):
+        inside = near < count or (cards[first_card + k, c.ZONES] & mask) != 0
+        marks[k] = marks[k] != 0 and inside
 
 
 @compiled
-def aligned_room(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, room: int) -> int:
-    """How many of the `room` units that a node has beside zones may be there, each with those before it taken.
+def _depends_on_supplies(verdict: Rows, closeness_counts: bool) -> bool:
+    """Return whether a decision with only cards picked leaves open how near all lies, and that counts."""
+    aligned = verdict[b.CODE] == b.ALIGNED and verdict[b.PROVEN] != 0
+    return bool(aligned and verdict[b.SUPPLY_ZONES] < 0 and closeness_counts)
 
-    `units` says how many shares each card has room for. Of parts of several cards no way to place them has more.
+
+@compiled
+def aligned_units(nodes: Rows, cards: Rows, row: int, shape: Rows, shares: Rows, arena: Rows, most: int) -> int:
+    """Return how many of the `most` units that a node has room for zones admit, each after those before it.
+
+    `shares` is the number of shares that each card has room for. For parts of several cards it is an upper bound.
     """
-    machines, supplies, machine = machines_in(store), supplies_in(store), nodes[row, MACHINE]
-    begin, end = (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
-    free, left, there = supplies[begin:end, FREE].copy(), units.copy(), 0
-    alone = shape[0, WHOLE] or shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], ALONE]
-    parts = shape[0, COUNT] and not alone
-    while there < room:
-        for k in range(len(units)):
-            units[k] = left[k] > 0
-        if not settle(nodes, cards, row, shape, units, store):
+    site = site_of(nodes, cards, row, arena)
+    first, after = supplies_of(site)
+    free, left, units = supplies_in(arena)[first:after, b.FREE].copy(), shares.copy(), 0
+    alone = shape[0, c.WHOLE] or shape[first_need(shape), b.ALONE]
+    parts = shape[0, c.COUNT] and not alone
+    while units < most:
+        for k in range(len(shares)):
+            shares[k] = left[k] > 0
+        if not choose_aligned(nodes, cards, row, shape, shares, arena):
             break
-        if not verdict_in(store)[KNOWN] or (parts and _only_cards(store, end - begin)):
-            there = room
+        if not verdict_in(arena)[b.KNOWN] or (parts and _takes_no_supplies(arena, after - first)):
+            units = most
             break
-        there += 1
-        spend(machines, supplies, machine, taken_in(store), 1)
-        _share_out(left, units, shape[0, COUNT])
-    supplies[begin:end, FREE] = free
-    return there
+        units += 1
+        hold_supplies(site, 1)
+        _share_out(left, shares, shape[0, c.COUNT])
+    supplies_in(arena)[first:after, b.FREE] = free
+    return units
 
 
 @compiled
-def _only_cards(store: Rows, supplies: int) -> bool:
-    """Whether a decision takes nothing but cards, in any zone."""
-    taken = taken_in(store)
-    for own in taken[:supplies]:
-        if own[MARK] >= HELD or own[BYTES] or own[PEAK]:
+def _takes_no_supplies(arena: Rows, supplies: int) -> bool:
+    """Return whether a decision takes nothing but cards, in any zone."""
+    for taken in taken_in(arena)[:supplies]:
+        if taken[b.STATUS] >= b.HELD or taken[b.BYTES] or taken[b.PEAK]:
             return False
-    return bool(verdict_in(store)[NEAR] == NIL)
+    return bool(verdict_in(arena)[b.NEAR] == NIL)
 
 
 @compiled
-def _share_out(left: Rows, units: Rows, count: int) -> None:
-    """A unit takes a share of `count` of these cards, of those that have most."""
+def _share_out(left: Rows, chosen: Rows, count: int) -> None:
+    """Take a share of `count` of the chosen cards, of those that have most left."""
     for _ in range(count):
         most = -1
-        for k in range(len(units)):
-            if units[k] and (most < 0 or left[k] > left[most]):
+        for k in range(len(chosen)):
+            if chosen[k] and (most < 0 or left[k] > left[most]):
                 most = k
-        units[most] = 0
+        chosen[most] = 0
         left[most] -= 1
 
 
 @compiled
 def closeness_of(shape: Rows, verdict: Rows) -> float:
-    """What the zones of a decision add to the score of its node: how near they are, of 100, times the weight.
+    """Return what the zones of a decision add to the score of its node: the closeness, 0 to 100, times its weight.
 
-    That is 100 over their number or, where it is relative, what this is less than that of the widest candidate, in
-    hundredths. Where alignment is asked for it goes before anything else. Zones that are not known, or a node that
-    aligns less strictly than asked, are behind all.
+    The closeness is 100 over the number of zones. Where it is relative, it is the part of 100 by which the number
+    is below that of the widest candidate. If alignment is requested, it counts more than any score. A node whose
+    zones are unknown, or that aligns less strictly than requested, has the lowest closeness.
     """
-    first = len(shape) - shape[0, NAMED] - shape[0, NEEDS]
-    weight, widest = shape[first, CLOSENESS] / SCALE, shape[first, WIDEST] - 1
+    first, proven, span = first_need(shape), verdict[b.PROVEN], verdict[b.SPAN]
+    weight, widest = shape[first, b.CLOSENESS] / b.SCALE, shape[first, b.WIDEST] - 1
     if widest < 0:
-        near = 100 // max(1, verdict[SPAN]) if verdict[CLAIM] else 0
+        near = 100 // max(1, span) if proven else 0
     else:
-        near = 100 - 100 * verdict[SPAN] // max(1, widest) if verdict[CLAIM] else -1
-    return float(near * max(weight, BEFORE_ALL if shape[0, POLICY] > NONE else 0.0))
+        near = 100 - 100 * span // max(1, widest) if proven else -1
+    return float(near * max(weight, BEFORE_ALL if shape[0, c.POLICY] > NONE else 0.0))
 
 
-@by_address(ALIGN)
+@step(ALIGN)
 def align(
-    nodes: Rows, cards: Rows, row: int, needs: Rows, units: Rows, store: Rows, policy: int, only_cards: int
+    nodes: Rows, cards: Rows, row: int, needs: Rows, marks: Rows, arena: Rows, policy: int, only_cards: int
 ) -> int:
-    """Decide over a request by its needs, its policy (-1: as the node says), and whether only cards are picked.
+    """Align a request by its needs under a policy (-1: as the node says), and leave the verdict in the arena.
 
-    `units` says which cards it could have (0 or `OPEN`) and is turned into which it takes (`HELD`; init
-    containers leave `REUSABLE` ones, which are its own too). The verdict is left in the store. With only cards,
-    for a request of one container, nothing else is picked.
+    `marks` is `OPEN` for the cards that it could have, else 0. Those that it takes become `HELD`, or `REUSABLE` if
+    an init container returned them. With `only_cards`, for a request of one container, no supplies are picked.
     """
-    _align(nodes, cards, row, policy, needs, store, units, only_cards)
+    site, verdict = site_of(nodes, cards, row, arena), verdict_in(arena)
+    verdict[:] = 0
+    verdict[b.ONLY_CARDS] = only_cards
+    there = _policy_there(site, policy, level_of(needs) == BOUND)
+    zones = machines_in(arena)[site.machine, b.ZONE_COUNT] if site.machine >= 0 else 0
+    if verdict[b.CODE] == b.ALIGNED and site.machine >= 0 and zones <= MOST_ZONES:
+        verdict[b.KNOWN], verdict[b.PROVEN] = 1, there >= policy and zones > 0
+        if not only_cards:
+            open_supplies(site)
+        _align_containers(site, there, needs, marks)
+        _measure(site, marks)
     return 0
 
 
 @compiled
-def _align(
-    nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, store: Rows, units: Rows, only_cards: int
-) -> None:
-    machines, verdict = machines_in(store), verdict_in(store)
-    machine = nodes[row, MACHINE]
-    verdict[:] = 0
-    verdict[ONLY_CARDS] = only_cards
-    by = _policy_there(machines, machine, policy, level_of(needs) == BOUND, verdict)
-    if verdict[CODE] != ALIGNED or machine < 0 or machines[machine, ZONE_COUNT] > MOST_ZONES:
-        return
-    verdict[KNOWN], verdict[CLAIM] = 1, by >= policy and machines[machine, ZONE_COUNT] > 0
-    if not only_cards:
-        open_supplies(store, machine)
-    alone, mask = len(needs), NIL
-    while alone and needs[alone - 1, SCOPE]:
-        alone -= 1
-    as_one = machines[machine, KUBELET] >= 0 and machines[machine, POD_SCOPE] and alone < len(needs)
+def _policy_there(site: Site, requested: int, bound: bool) -> int:
+    """Return the policy that applies to a request on a node; the verdict says if the node can never take it.
+
+    A request `bound` by a pair needs known zones, and a kubelet that keeps to masks.
+    """
+    machine, verdict = site.machine, verdict_in(site.arena)
+    least = max(requested, RESTRICTED) if bound else requested
+    zones = machines_in(site.arena)[machine, b.ZONE_COUNT] if machine >= 0 else 0
+    if zones == 0:
+        verdict[b.CODE] = b.UNKNOWN if least >= RESTRICTED else b.ALIGNED
+        return NONE
+    kubelet = machines_in(site.arena)[machine, b.KUBELET]
+    if least >= RESTRICTED and 0 <= kubelet < least:
+        verdict[b.CODE] = b.WEAKER
+    policy = kubelet if kubelet >= 0 else max(requested, NONE)
+    if max(policy, least) >= RESTRICTED and zones > MOST_ZONES:
+        verdict[b.CODE] = b.TOO_MANY
+    return int(policy)
+
+
+@compiled
+def _align_containers(site: Site, policy: int, needs: Rows, marks: Rows) -> None:
+    """Align one container after the other; all by one mask where a kubelet aligns a pod as one."""
+    machines, verdict = machines_in(site.arena), verdict_in(site.arena)
+    after, mask = len(needs), NIL
+    while after and needs[after - 1, b.SCOPE]:
+        after -= 1
+    as_one = machines[site.machine, b.KUBELET] >= 0 and machines[site.machine, b.POD_SCOPE] and after < len(needs)
     if as_one:
-        mask = _merged(nodes, cards, row, by, needs[alone:], store, units)
+        mask = _merged(site, policy, needs[after:], marks)
     begin = 0
-    while begin < alone and verdict[CODE] == ALIGNED:
+    while begin < after and verdict[b.CODE] == b.ALIGNED:
         end = begin + 1
-        while end < alone and needs[end, CONTAINER] == needs[begin, CONTAINER]:
+        while end < after and needs[end, b.CONTAINER] == needs[begin, b.CONTAINER]:
             end += 1
         if not as_one:
-            mask = _merged(nodes, cards, row, by, needs[begin:end], store, units)
-        if verdict[CODE] == ALIGNED:
-            _start(nodes, cards, row, by, needs[begin:end], mask, store, units)
+            mask = _merged(site, policy, needs[begin:end], marks)
+        if verdict[b.CODE] == b.ALIGNED:
+            _start(site, policy, needs[begin:end], mask, marks)
         begin = end
-    _measure(nodes, cards, row, store, units)
 
 
 @compiled
-def _policy_there(machines: Rows, machine: int, asked: int, bound: bool, verdict: Rows) -> int:
-    """The policy that a request meets on a machine, or why it cannot go there whatever is free.
-
-    One that is `bound` by a pair needs zones that are known, and a kubelet that keeps to masks.
-    """
-    least = max(asked, RESTRICTED) if bound else asked
-    if machine < 0 or machines[machine, ZONE_COUNT] == 0:
-        verdict[CODE] = UNKNOWN if least >= RESTRICTED else ALIGNED
-        return NONE
-    there = machines[machine, KUBELET]
-    if least >= RESTRICTED and 0 <= there < least:
-        verdict[CODE] = WEAKER
-    by = there if there >= 0 else max(asked, NONE)
-    if max(by, least) >= RESTRICTED and machines[machine, ZONE_COUNT] > MOST_ZONES:
-        verdict[CODE] = TOO_MANY
-    return int(by)
-
-
-@compiled
-def _merged(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, store: Rows, units: Rows) -> int:
-    """The mask that a container, or a pod as one, is aligned by; the verdict says so if its policy refuses it."""
-    machine, verdict, machines, room = nodes[row, MACHINE], verdict_in(store), machines_in(store), counts_in(store)
+def _merged(site: Site, policy: int, needs: Rows, marks: Rows) -> int:
+    """Return the mask that a container, or a pod as one, is aligned by; the verdict says if its policy refuses it."""
+    verdict, machines, scratch = verdict_in(site.arena), machines_in(site.arena), counts_in(site.arena)
     if policy <= NONE:
         return NIL
-    size = len(needs) + _COUNTS, 1 << machines[machine, ZONE_COUNT]
-    masks = size[1]
-    work = part(room, 0, size) if size[0] * masks <= len(room) else np.zeros(size, np.int64)
-    hints, counts = work[_COUNTS:], work[:_COUNTS]
+    rows, masks = len(needs) + _COUNTS, 1 << machines[site.machine, b.ZONE_COUNT]
+    work = part(scratch, 0, (rows, masks)) if rows * masks <= len(scratch) else np.zeros((rows, masks), np.int64)
+    hints, counts = work[_COUNTS:], Counts(work[0], work[1], work[2])
     for k in range(len(needs)):
-        if needs[k, AMOUNT]:
-            hint_of(nodes, cards, row, policy, needs[k], store, units, hints[k], counts)
+        if needs[k, b.AMOUNT]:
+            hint_of(site, policy, needs[k], marks, hints[k], counts)
         else:
-            hint_nearby(store, machine, needs[k, NEEDED], hints[k])
-    binds = machines[machine, KUBELET] < 0
-    damage, distances = counts[0, : masks if binds else 0], distances_of(store, machine)
+            hint_nearby(site, needs[k, b.NEEDED], hints[k])
+    binds = machines[site.machine, b.KUBELET] < 0
+    damage, distances = counts.total[: masks if binds else 0], distances_of(site)
     if len(damage):
-        free_cards(nodes, cards, row, units, damage)
+        free_cards(site, marks, damage)
     mask, admitted = merge_by_pairs(needs, hints, policy, distances, damage, binds)
-    verdict[MERGED], verdict[CONTAINER_OF] = mask, needs[0, CONTAINER]
+    verdict[b.MERGED], verdict[b.CONTAINER_OF] = mask, needs[0, b.CONTAINER]
     if not admitted:
-        verdict[CODE] = NOT_ALIGNED
+        verdict[b.CODE] = b.NOT_ALIGNED
     return int(mask)
 
 
 @compiled
-def _start(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: int, store: Rows, units: Rows) -> None:
-    """Let a container have what it needs, which an init container gives back to its pod."""
-    verdict = verdict_in(store)
-    if needs[0, STAGE] != INIT:
-        verdict[CODE] = _take_all(nodes, cards, row, policy, needs, mask, store, units)
+def _start(site: Site, policy: int, needs: Rows, mask: int, marks: Rows) -> None:
+    """Take what a container needs. An init container returns it to its pod."""
+    verdict = verdict_in(site.arena)
+    if needs[0, b.STAGE] != b.INIT:
+        verdict[b.CODE] = _take_all(site, policy, needs, mask, marks)
     else:
-        taken = taken_in(store)
-        had, before = units.copy(), taken.copy()
-        verdict[CODE] = _take_all(nodes, cards, row, policy, needs, mask, store, units)
-        give_back(units, taken, had, before)
-    if verdict[CODE] != ALIGNED:
-        verdict[CONTAINER_OF] = needs[0, CONTAINER]
+        taken = taken_in(site.arena)
+        marks_before, taken_before = marks.copy(), taken.copy()
+        verdict[b.CODE] = _take_all(site, policy, needs, mask, marks)
+        return_to_pod(marks, taken, marks_before, taken_before)
+    if verdict[b.CODE] != b.ALIGNED:
+        verdict[b.CONTAINER_OF] = needs[0, b.CONTAINER]
 
 
 @compiled
-def _take_all(nodes: Rows, cards: Rows, row: int, policy: int, needs: Rows, mask: int, store: Rows, units: Rows) -> int:
-    """Take what a container needs. `ALIGNED`, or why it may not have it."""
-    machine, verdict = nodes[row, MACHINE], verdict_in(store)
+def _take_all(site: Site, policy: int, needs: Rows, mask: int, marks: Rows) -> int:
+    """Take what a container needs. Return `ALIGNED`, or why it may not have it."""
+    verdict = verdict_in(site.arena)
+    counted = machines_in(site.arena)[site.machine, b.CARDS_COUNTED]
     for k in range(len(needs)):
-        resource, amount = needs[k, NEEDED], needs[k, AMOUNT]
-        if resource == CARDS:
-            verdict[NEAR] = mask if verdict[NEAR] == NIL else -1
-        if not amount or not is_handed_out(store, machine, policy, resource):
+        resource, amount = needs[k, b.NEEDED], needs[k, b.AMOUNT]
+        if resource == b.CARDS:
+            verdict[b.NEAR] = mask if verdict[b.NEAR] == NIL else -1
+        if not amount or not is_allocated_exclusively(site, policy, resource):
             continue
-        if resource == CPUS and not may_take_cpus(store, machine, amount):
-            return BROKEN_CORES
-        if verdict[ONLY_CARDS] and resource != CARDS:
-            short = not is_left(store, machine, resource, amount)
+        if resource == b.CPUS and not may_take_cpus(site, amount):
+            return b.BROKEN_CORES
+        if verdict[b.ONLY_CARDS] and resource != b.CARDS:
+            short = not is_free(site, resource, amount)
         else:
-            short = take(nodes, cards, row, needs[k], mask, store, units)
-        if verdict[ONLY_CARDS] and (resource != CARDS or machines_in(store)[machine, CARDS_COUNTED]):
-            verdict[BESIDE] |= _zones_beside(store, machine, needs[k], mask)
+            short = take(site, needs[k], mask, marks)
+        if verdict[b.ONLY_CARDS] and (resource != b.CARDS or counted):
+            verdict[b.SUPPLY_ZONES] |= _zones_of_need(site, needs[k], mask)
         if short:
-            return SHORT
-    return ALIGNED
+            return b.SHORT
+    return b.ALIGNED
 
 
 @compiled
-def _zones_beside(store: Rows, machine: int, need: Rows, mask: int) -> int:
-    """The zones among which a need beside cards will lie: those of the mask; -1 if they show only when it is picked."""
-    machines, supplies, left = machines_in(store), supplies_in(store), 0
-    if machines[machine, ZONE_COUNT] == 1:
+def _zones_of_need(site: Site, need: Rows, mask: int) -> int:
+    """Return the zones in which supplies for a need will lie: the mask; -1 if that depends on which are picked."""
+    supplies, left = supplies_in(site.arena), 0
+    if machines_in(site.arena)[site.machine, b.ZONE_COUNT] == 1:
         return 1
-    for at in range(machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]):
-        zones = supplies[at, SUPPLY_ZONES]
-        if supplies[at, RESOURCE] == need[NEEDED] and supplies[at, FREE] > 0 and zones & mask:
+    first, after = supplies_of(site)
+    for at in range(first, after):
+        zones = supplies[at, b.ZONES]
+        if supplies[at, b.RESOURCE] == need[b.NEEDED] and supplies[at, b.FREE] > 0 and zones & mask:
             if zones & ~mask:
                 return -1
-            left += supplies[at, FREE]
-    return mask if left >= need[AMOUNT] else -1
+            left += supplies[at, b.FREE]
+    return mask if left >= need[b.AMOUNT] else -1
 
 
 @compiled
-def distances_of(store: Rows, machine: int) -> Rows:
-    """The distances that its masks are compared by, if they are."""
-    machines, distances = machines_in(store), distances_in(store)
-    first, zones = machines[machine, FIRST_DISTANCE], machines[machine, ZONE_COUNT]
+def distances_of(site: Site) -> Rows:
+    """Return the distances by which masks are compared on a machine; an empty table if they are not."""
+    machines, distances = machines_in(site.arena), distances_in(site.arena)
+    first, zones = machines[site.machine, b.FIRST_DISTANCE], machines[site.machine, b.ZONE_COUNT]
     return distances[first : first + zones, :zones] if first >= 0 else distances[:0, :0]
 
 
 @compiled
-def _measure(nodes: Rows, cards: Rows, row: int, store: Rows, units: Rows) -> None:
-    """In how many zones all lies that was taken, and whether that is known; on one zone nothing can lie apart."""
-    machines, supplies, taken, verdict = machines_in(store), supplies_in(store), taken_in(store), verdict_in(store)
-    machine, union, unknown = nodes[row, MACHINE], 0, False
-    for k in range(len(units)):
-        if units[k] >= HELD:
-            zones = cards[nodes[row, FIRST_CARD] + k, ZONES]
+def _measure(site: Site, marks: Rows) -> None:
+    """Count the zones of all that was taken, and whether one is unknown; on one zone nothing can lie apart."""
+    machines, verdict = machines_in(site.arena), verdict_in(site.arena)
+    supplies, taken = supplies_in(site.arena), taken_in(site.arena)
+    counted, union, unknown = machines[site.machine, b.CARDS_COUNTED], 0, False
+    for k in range(len(marks)):
+        if marks[k] >= b.HELD:
+            zones = site.cards[site.first_card + k, c.ZONES]
             union |= zones
-            unknown |= zones == 0 and not machines[machine, CARDS_COUNTED]
-    beside = verdict[BESIDE]
-    if beside > 0:
-        verdict[BESIDE] = beside if width_of(beside) == 1 or beside & ~union == 0 else -1
-        union |= beside
-    first = machines[machine, FIRST_SUPPLY]
-    for at in range(first, first if verdict[ONLY_CARDS] else machines[machine, AFTER_SUPPLIES]):
+            unknown |= zones == 0 and not counted
+    others = verdict[b.SUPPLY_ZONES]
+    if others > 0:
+        verdict[b.SUPPLY_ZONES] = others if width_of(others) == 1 or others & ~union == 0 else -1
+        union |= others
+    first, after = supplies_of(site)
+    for at in range(first, first if verdict[b.ONLY_CARDS] else after):
         own = taken[at - first]
-        if own[MARK] >= HELD or max(own[BYTES], own[PEAK]) > 0:
-            union |= supplies[at, SUPPLY_ZONES]
-            unknown |= supplies[at, SUPPLY_ZONES] == 0
-    verdict[SPAN] = width_of(union)
-    if unknown and machines[machine, ZONE_COUNT] > 1:
-        verdict[CLAIM] = 0
+        if own[b.STATUS] >= b.HELD or max(own[b.BYTES], own[b.PEAK]) > 0:
+            union |= supplies[at, b.ZONES]
+            unknown |= supplies[at, b.ZONES] == 0
+    verdict[b.SPAN] = width_of(union)
+    if unknown and machines[site.machine, b.ZONE_COUNT] > 1:
+        verdict[b.PROVEN] = 0

@@ -1,4 +1,8 @@
-"""What the rows of a board say: the zones of each machine, and what lies in them beside its cards."""
+"""Columns of the zones of machines: their supplies, what a request needs, and what was decided.
+
+All rows of a board lie in one array, the *arena*. An array costs a quarter of a microsecond per call from Python, so
+compiled functions take the arena instead of its sixteen parts, and open the parts that they use.
+"""
 
 from __future__ import annotations
 
@@ -6,104 +10,116 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ullage.core.kernel.by_address import CELLS
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled, inlined
+from ullage.core.kernel.compiling.uncounted import part
 from ullage.core.kernel.links import Links
-from ullage.core.kernel.views import part
 
 # A machine.
 ZONE_COUNT = 0
-"""Its zones; masks count them from 0 in the order of their ids. None: only links of its cards are known."""
+"""Its zones, which masks number from 0 in the order of their ids. 0: only the links of its cards are known."""
 FIRST_SUPPLY, AFTER_SUPPLIES = 1, 2
-"""What lies in its zones, from the first row to before the other: CPUs by id, then the rest."""
+"""Its supplies, from the first row to before the other: CPUs by id, then the rest."""
 KUBELET = 3
-"""The policy of the kubelet that decides there; -1: Ullage binds."""
+"""The policy of its kubelet; -1 where Ullage binds."""
 POD_SCOPE = 4
 """1 if that kubelet aligns a pod as one."""
 STATIC_CPUS, STATIC_MEMORY = 5, 6
-"""Whether CPUs and memory of its zones are handed out alone."""
+"""Whether CPUs and memory of its zones are allocated exclusively."""
 FIRST_DISTANCE = 7
 """The first row of its distances, one per zone; -1 where masks are not compared by them."""
 BY_TOTAL = 8
-"""1 if a preferred mask is as narrow as all that the machine has allows; 0: as what is free does."""
+"""1 if the width of a preferred mask follows from what the machine has, 0 if it follows from what is free."""
 THREADS = 9
-"""CPUs of a core, where that kubelet hands out whole cores only; else 0."""
+"""CPUs per core, if the kubelet allocates whole cores only; else 0."""
 CARDS_COUNTED = 10
-"""1 if only their number is known of cards in a zone: then that is a supply of it."""
+"""1 if only the number of cards in each zone is known: then it is a supply of the machine."""
 MACHINE_COLUMNS = 11
 
-# A supply: a CPU, a device, or an amount in a zone: memory, or what is counted there and has no ids.
+# A supply: a CPU, a device, or an amount in a zone (memory, or a resource that is counted and has no ids).
 RESOURCE = 0
 ZONES = 1
-"""The mask of zones it lies in; 0 where that is not known."""
+"""The mask of zones it lies in; 0 where that is unknown."""
 TOTAL, FREE = 2, 3
-"""Of what is there one by one 1, or 0; else the amount. What is reserved counts in the total only."""
+"""1 or 0 for a single CPU or device, else the amount. What is reserved is part of the total only."""
 ID = 4
 OUTER, INNER, CORE = 5, 6, 7
-"""Of a CPU, each counted from 0 on its machine: its zone and its socket, the larger first; its core. A core of
--1 says that it is an amount."""
+"""Of a CPU, each numbered from 0 on its machine: its zone and its socket, the larger first; its core. A core of
+-1 marks an amount."""
 WHOLE_CORE = 8
-"""Of a CPU 1 if no CPU of its core is reserved."""
+"""Of a CPU: 1 if no CPU of its core is reserved."""
 SUPPLY_COLUMNS = 9
 
 CPUS, CARDS, MEMORY, OTHERS = 0, 1, 2, 3
-"""Resources; those from `OTHERS` on are named by the board."""
+"""Resources; those from `OTHERS` on have names in the board of Python."""
 
-# A need: what a container of a request is aligned by. Those of one container follow each other.
+# A need: an amount of a resource that a container of a request is aligned by. Those of a container are consecutive.
 SCOPE, CONTAINER, STAGE, NEEDED, AMOUNT = 0, 1, 2, 3, 4
-"""0 where containers are aligned one by one, 1 for a whole pod; which container; when it runs; of what; how much."""
+"""0 if containers are aligned one by one, 1 for a whole pod; the container; its stage; the resource; the amount."""
 LEVEL = 5
-"""Of the pair it is in: 0 if in none, 1 if in a preferred one, 2 if in a required one. What cards are only to be near
-to has no amount."""
+"""Of its pair: 0 if in none, 1 if in a preferred one, 2 if in a required one. A resource that cards only have to be
+near to has no amount."""
 CLOSENESS = 6
 """In the first row: what a hundredth of closeness adds to the score of a node, times `SCALE`."""
 SCALE = 1 << 20
 OWN_PICK = 7
-"""In the first row: 1 if the strategy picks cards by itself where nobody asks for alignment."""
+"""In the first row: 1 if the strategy picks the cards of a request that asks for no alignment."""
 WIDEST = 8
-"""In the first row, where closeness is relative: one more than the most zones that a candidate needs; else 0."""
+"""In the first row: where closeness is relative, one more than the most zones that a candidate needs; else 0."""
 ALONE = 9
-"""In the first row: 1 if it takes all of each of its cards, by whatever name."""
+"""In the first row: 1 if the request takes all of each of its cards, whatever it is called."""
 SEATED = 10
-"""In the first row: 1 if what it has beside cards is held for it."""
+"""In the first row: 1 if supplies are held for the request."""
 INIT, SIDECAR, APP = 0, 1, 2
 
-# What became of it.
-CODE, SPAN, CONTAINER_OF, MERGED, KNOWN, CLAIM, NEAR, ONLY_CARDS, BESIDE = 0, 1, 2, 3, 4, 5, 6, 7, 8
-"""Why it is refused, or `ALIGNED`; in how many zones lies all that it takes; the container that was aligned last, and
-its merged mask; 1 if the zones of the machine are known and told apart; 1 if so are those of all that it takes, and
-whoever decides there aligns as strictly as asked; the merged mask of the container that has cards, -1 if several have;
-1 if only cards are picked, and then the zones of what is taken beside them, -1 if they show only when it is picked."""
+# The verdict on a request.
+CODE = 0
+"""`ALIGNED`, or a reason (below)."""
+SPAN = 1
+"""The number of zones that contain all that it takes."""
+CONTAINER_OF, MERGED = 2, 3
+"""The container that was aligned last, and its merged mask."""
+KNOWN = 4
+"""1 if the zones of the machine are known, and few enough to enumerate."""
+PROVEN = 5
+"""1 if the zones of all that it takes are known, and the placer there aligns as strictly as requested."""
+NEAR = 6
+"""The merged mask of the container with cards; -1 if several have cards."""
+ONLY_CARDS = 7
+"""1 if only cards are picked."""
+SUPPLY_ZONES = 8
+"""If only cards are picked: the zones of the supplies that would be taken; -1 if that depends on which are picked."""
 VERDICT_COLUMNS = 9
 ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT, BROKEN_CORES = 0, 1, 2, 3, 4, 5, 6
-"""Reasons: no record of zones, a weaker policy of the node, more zones than are enumerated, no mask that will do,
-too little there, CPUs that are not whole cores where only those are handed out."""
+"""Reasons: zones are unknown, the policy of the node is weaker, more zones than are enumerated, no mask is admitted,
+too little is free, the CPUs are not whole cores where only those are allocated."""
 
 # What a request takes of each supply of one machine.
-MARK, BYTES, PEAK = 0, 1, 2
-"""What is the matter with it (below); bytes of it now, and the most that init containers had of it."""
+STATUS, BYTES, PEAK = 0, 1, 2
+"""Of a single CPU or device, its status (below). Of an amount, what is taken now, and the most that init containers
+took."""
 TAKEN_COLUMNS = 3
 OUT_OF_REACH, OPEN, HELD, REUSABLE = 0, 1, 2, 3
-"""A card or a supply for one request: not to be had, free, taken by it, or given back by a finished init container."""
+"""Status of a card or a supply for one request: unavailable, free, taken by it, or returned by its init containers."""
 
-# What the last decision takes beside cards, told in a line: the zones of that, how many CPUs, how many others; from
-# `FIRST_TOLD` on the ids of the CPUs, ascending, then of each other its row on its machine, resource, id, bytes.
-TOLD_ZONES, TOLD_CPUS, TOLD_OTHERS, FIRST_TOLD = 0, 1, 2, 3
-TOLD_COLUMNS = 4
+# The supplies that the last decision takes, as a list: their zones, the number of CPUs and the number of others. Then,
+# from `FIRST_LISTED` on, the ids of the CPUs in ascending order. Then for each other supply four numbers: its row on
+# its machine, its resource, its id, and its amount.
+LISTED_ZONES, LISTED_CPUS, LISTED_OTHERS, FIRST_LISTED = 0, 1, 2, 3
+LISTED_COLUMNS = 4
 
 
 @compiled
-def in_bytes(total: int, core: int) -> bool:
-    """Whether a supply is an amount, not one device."""
+def is_amount(total: int, core: int) -> bool:
+    """Return whether a supply is an amount, not a single CPU or device."""
     return total > 1 or core < 0
 
 
-class KernelBoard(NamedTuple):
-    """The machines of a fleet, and room for one decision.
+class BoardRows(NamedTuple):
+    """The machines of a fleet, and space for one decision.
 
-    `taken` is what that decision takes of each supply of its machine, `verdict` what came of it; `counts` is room
-    for counts by mask, `spare` for cards of a node; `told` is what is taken, for whoever makes a value of it.
+    `taken` is what the decision takes of each supply of its machine, `verdict` its outcome, `listed` the supplies as a
+    list. `counts` is scratch for counts by mask, and `scratch` for the cards of a node.
     """
 
     machines: Rows
@@ -112,119 +128,118 @@ class KernelBoard(NamedTuple):
     taken: Rows
     verdict: Rows
     counts: Rows
-    spare: Rows
-    told: Rows
+    scratch: Rows
+    listed: Rows
     links: Links
 
 
+_MACHINES, _SUPPLIES, _DISTANCES, _TAKEN, _VERDICT, _COUNTS, _SCRATCH, _LISTED = 0, 1, 2, 3, 4, 5, 6, 7
+"""The parts of an arena in its order."""
+_LAYOUT_OF, _BY_INDEX, _WEIGHTS, _PLACES, _UNIFORM, _MEMO, _KEY, _USED = 8, 9, 10, 11, 12, 13, 14, 15
+"""The parts of its links."""
+
 _HEAD = 4
-"""Numbers that say where a part of a store lies: its begin, and its shape in three dimensions."""
+"""Numbers at the begin of an arena that describe a part: where it begins, and its shape in three dimensions."""
 
 
-def packed(board: KernelBoard) -> tuple[Rows, KernelBoard]:
-    """All parts of a board in one array, and the same parts as views of it.
-
-    Handing a compiled function an array costs as much as a decision: one is handed instead of fifteen. Its first
-    cells are for the addresses of steps of a decision (`core/kernel/by_address.py`).
-    """
+def packed(board: BoardRows) -> tuple[Rows, BoardRows]:
+    """Copy all parts of a board into an arena. Return the arena, and its parts as views."""
     parts = *board[:-1], *board.links
-    at, heads = CELLS + _HEAD * len(parts), []
+    at, heads = _HEAD * len(parts), []
     for rows in parts:
         heads.append((at, *rows.shape, *(1,) * (_HEAD - 1 - rows.ndim)))
         at += rows.size
-    store = np.empty(at, np.int64)
-    store[:CELLS] = 0
-    store[CELLS : CELLS + _HEAD * len(parts)] = np.array(heads).ravel()
+    arena = np.empty(at, np.int64)
+    arena[: _HEAD * len(parts)] = np.array(heads).ravel()
     for (begin, *_), rows in zip(heads, parts, strict=True):
-        store[begin : begin + rows.size] = rows.ravel()
-    return store, opened(store)
-
-
-def opened(store: Rows) -> KernelBoard:
-    """The parts of a store, as views."""
-    tables = machines_in(store), supplies_in(store), distances_in(store), taken_in(store)
-    return KernelBoard(*tables, verdict_in(store), counts_in(store), spare_in(store), told_in(store), links_in(store))
+        arena[begin : begin + rows.size] = rows.ravel()
+    tables = machines_in(arena), supplies_in(arena), distances_in(arena), taken_in(arena)
+    lines = verdict_in(arena), counts_in(arena), scratch_in(arena), listed_in(arena)
+    return arena, BoardRows(*tables, *lines, links_in(arena))
 
 
 @inlined
-def machines_in(store: Rows) -> Rows:
-    """The machines of a store."""
-    return _table(store, 0)
+def _line(arena: Rows, number: int) -> Rows:
+    head = _HEAD * number
+    return part(arena, arena[head], (arena[head + 1],))
 
 
 @inlined
-def supplies_in(store: Rows) -> Rows:
-    """The supplies of a store."""
-    return _table(store, 1)
+def _table(arena: Rows, number: int) -> Rows:
+    head = _HEAD * number
+    return part(arena, arena[head], (arena[head + 1], arena[head + 2]))
 
 
 @inlined
-def distances_in(store: Rows) -> Rows:
-    """The distances of a store."""
-    return _table(store, 2)
+def _cube(arena: Rows, number: int) -> Rows:
+    head = _HEAD * number
+    return part(arena, arena[head], (arena[head + 1], arena[head + 2], arena[head + 3]))
 
 
 @inlined
-def taken_in(store: Rows) -> Rows:
-    """What the last decision in a store takes of each supply of its machine."""
-    return _table(store, 3)
+def machines_in(arena: Rows) -> Rows:
+    """Return the machines."""
+    return _table(arena, _MACHINES)
 
 
 @inlined
-def verdict_in(store: Rows) -> Rows:
-    """The verdict of a store."""
-    return _line(store, 4)
+def supplies_in(arena: Rows) -> Rows:
+    """Return the supplies of all machines."""
+    return _table(arena, _SUPPLIES)
 
 
 @inlined
-def counts_in(store: Rows) -> Rows:
-    """The room for counts by mask in a store."""
-    return _line(store, 5)
+def distances_in(arena: Rows) -> Rows:
+    """Return the distances between zones."""
+    return _table(arena, _DISTANCES)
 
 
 @inlined
-def spare_in(store: Rows) -> Rows:
-    """The room for cards of a node in a store."""
-    return _table(store, 6)
+def taken_in(arena: Rows) -> Rows:
+    """Return what the last decision takes of each supply of its machine."""
+    return _table(arena, _TAKEN)
 
 
 @inlined
-def told_in(store: Rows) -> Rows:
-    """What is taken, as a store tells it."""
-    return _line(store, 7)
+def verdict_in(arena: Rows) -> Rows:
+    """Return the verdict of the last decision."""
+    return _line(arena, _VERDICT)
 
 
 @inlined
-def by_index_in(store: Rows) -> Rows:
-    """The part of its links that leads from cards by index to their order (`Links`)."""
-    return _line(store, 9)
+def counts_in(arena: Rows) -> Rows:
+    """Return the scratch for counts by mask."""
+    return _line(arena, _COUNTS)
 
 
 @inlined
-def links_in(store: Rows) -> Links:
-    """The links of a store."""
-    lines = _line(store, 8), _line(store, 9)
-    return Links(*lines, _cube(store, 10), _cube(store, 11), *_rest_of_links(store))
+def scratch_in(arena: Rows) -> Rows:
+    """Return the scratch for the cards of a node, two rows."""
+    return _table(arena, _SCRATCH)
 
 
 @inlined
-def _rest_of_links(store: Rows) -> tuple[Rows, Rows, Rows, Rows]:
-    return _line(store, 12), _table(store, 13), _line(store, 14), _line(store, 15)
+def listed_in(arena: Rows) -> Rows:
+    """Return the list of the supplies that the last decision takes."""
+    return _line(arena, _LISTED)
 
 
 @inlined
-def _line(store: Rows, at: int) -> Rows:
-    head = CELLS + _HEAD * at
-    return part(store, store[head], (store[head + 1],))
+def by_index_in(arena: Rows) -> Rows:
+    """Return the part of the links that maps cards by index to their order in the fleet (`Links`)."""
+    return _line(arena, _BY_INDEX)
 
 
 @inlined
-def _table(store: Rows, at: int) -> Rows:
-    head = CELLS + _HEAD * at
-    return part(store, store[head], (store[head + 1], store[head + 2]))
-
-
-@inlined
-def _cube(store: Rows, at: int) -> Rows:
-    head = CELLS + _HEAD * at
-    return part(store, store[head], (store[head + 1], store[head + 2], store[head + 3]))
+def links_in(arena: Rows) -> Links:
+    """Return the links between cards."""
+    return Links(
+        _line(arena, _LAYOUT_OF),
+        _line(arena, _BY_INDEX),
+        _cube(arena, _WEIGHTS),
+        _cube(arena, _PLACES),
+        _line(arena, _UNIFORM),
+        _table(arena, _MEMO),
+        _line(arena, _KEY),
+        _line(arena, _USED),
+    )

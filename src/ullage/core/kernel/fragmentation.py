@@ -18,11 +18,11 @@ from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, WHOLE, Card
 def fragmentation(  # noqa: C901, PLR0912 - one branch per reason of the published definition
     cpu_free: int, shares: Cards, model: int, classes: Classes, popularity: Popularity
 ) -> float:
-    """Idle thousandths of the node's cards that a task drawn from the workload could not use.
+    """Return the idle thousandths of the node's cards that a task drawn from the workload could not use.
 
-    A class that cannot run here, and one without cards, counts all that is idle; a class that can
-    counts the cards with less than its share. The sum is kept per reason and added at the end, as
-    the published simulator does: its scores are truncated, so the last bit of a sum matters.
+    A class that cannot run here, and one without cards, counts all that is idle; a class that can counts the cards
+    with less than its share. There is a sum per reason, and the sums are added at the end, as in the published
+    simulator: its scores are truncated, so the last bit of a sum matters.
     """
     idle = 0
     for free in shares:
@@ -61,7 +61,7 @@ def fragmentation(  # noqa: C901, PLR0912 - one branch per reason of the publish
 
 @compiled
 def best_fit_card(shares: Cards, share: int) -> int:
-    """The card with the least free share that has `share` left, the first of equals; -1 if none."""
+    """Return the card with the least free share that has `share` left, the first of equal ones; -1 if none."""
     best = -1
     for card in range(shares.shape[0]):
         if shares[card] >= share and (best < 0 or shares[card] < shares[best]):
@@ -71,7 +71,7 @@ def best_fit_card(shares: Cards, share: int) -> int:
 
 @compiled
 def take_whole(shares: Cards, cards: int) -> None:
-    """Takes the first `cards` idle cards (the caller knows that there are as many)."""
+    """Take the first `cards` idle cards; there are enough."""
     for card in range(shares.shape[0]):
         if cards == 0:
             return
@@ -84,10 +84,10 @@ def take_whole(shares: Cards, cards: int) -> None:
 def fgd(
     cpu_free: int, shares: Cards, model: int, cpu: int, share: int, cards: int, classes: Classes, popularity: Popularity
 ) -> tuple[float, int]:
-    """How much fragmentation grows if the task is placed here (less is better), and the card for a part.
+    """Return how much fragmentation grows if the task is placed here (less is better), and the card for a part.
 
-    A part tries every card (the first of equals); whole cards are the first idle ones and the card
-    is then -1. The task must fit. Exact: no truncation, so ties are left to the caller.
+    A part tries every card (the first of equal ones); whole cards are the first idle ones, and the card is then -1.
+    The task must fit. The growth is not truncated, so the caller resolves ties.
     """
     before = fragmentation(cpu_free, shares, model, classes, popularity)
     left = shares.copy()
@@ -108,10 +108,10 @@ def fgd(
 
 @compiled
 def published_score(growth: float) -> int:
-    """The growth of fragmentation as the published simulator scores it: 0..100, larger is better, truncated.
+    """Return the score of the published simulator for a growth of fragmentation: 0..100, larger is better, truncated.
 
-    The truncation is part of the published result: it makes ties of what differs by less than about
-    40 thousandths of a card, and ties go to the first node of a random order.
+    The truncation is part of the published result: growths that differ by less than about 40 thousandths of a card
+    tie, and ties go to the first node of a random order.
     """
     return int(100.0 / (1.0 + math.exp(growth / 1000.0)))
 
@@ -120,7 +120,7 @@ def published_score(growth: float) -> int:
 def fgd_published(
     cpu_free: int, shares: Cards, model: int, cpu: int, share: int, cards: int, classes: Classes, popularity: Popularity
 ) -> tuple[int, int]:
-    """The published score of the node, and the card for a part: the first with the best truncated score."""
+    """Return the published score of the node, and the card for a part: the first with the best truncated score."""
     before = fragmentation(cpu_free, shares, model, classes, popularity)
     left = shares.copy()
     if share == WHOLE or cards == 0:

@@ -1,145 +1,121 @@
-"""The hints of one container for one resource of a machine: which sets of zones have as much as it needs.
+"""The hints of a container for one resource of a machine: which sets of zones have as much as it needs.
 
-They go by what lies in the zones of the machine: cards of its node, and its other supplies.
+They follow from the cards of the node and from the other supplies of the machine.
 """
 
 from __future__ import annotations
 
-from ullage.core.kernel.board import (
-    AFTER_SUPPLIES,
-    AMOUNT,
-    BY_TOTAL,
-    BYTES,
-    CARDS,
-    CARDS_COUNTED,
-    CORE,
-    CPUS,
-    FIRST_SUPPLY,
-    FREE,
-    KUBELET,
-    MARK,
-    MEMORY,
-    NEEDED,
-    ONLY_CARDS,
-    OPEN,
-    RESOURCE,
-    REUSABLE,
-    STATIC_CPUS,
-    STATIC_MEMORY,
-    TOTAL,
-    in_bytes,
-    machines_in,
-    supplies_in,
-    taken_in,
-    verdict_in,
-)
-from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
-from ullage.core.kernel.columns import FIRST_CARD, MACHINE, ZONES, Rows
+from typing import NamedTuple
+
+from ullage.core.kernel import board as b
+from ullage.core.kernel import columns as c
+from ullage.core.kernel.board import is_amount, machines_in, supplies_in, taken_in, verdict_in
+from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.masks import NIL, NONE, PREFERRED, gather, hint, keep_masks
+from ullage.core.kernel.site import Site, supplies_of
+
+
+class Counts(NamedTuple):
+    """Counts of one resource by mask: in all, free, and returned by init containers."""
+
+    total: Rows
+    free: Rows
+    reuse: Rows
 
 
 @compiled
-def hint_of(
-    nodes: Rows,
-    cards: Rows,
-    row: int,
-    policy: int,
-    need: Rows,
-    store: Rows,
-    units: Rows,
-    hints: Rows,
-    counts: Rows,
-) -> None:
-    """The hints of one resource for one container; nil, preferred, if it has nothing to say."""
-    machine, resource, total, free, reuse = nodes[row, MACHINE], need[NEEDED], counts[0], counts[1], counts[2]
-    machines = machines_in(store)
-    counts[:] = 0
+def hint_of(site: Site, policy: int, need: Rows, marks: Rows, hints: Rows, counts: Counts) -> None:
+    """Write the hints of one resource for one container; nil, preferred, where the resource has no zones."""
+    machines, resource = machines_in(site.arena), need[b.NEEDED]
+    total, free, reuse = counts.total, counts.free, counts.reuse
+    total[:] = 0
+    free[:] = 0
+    reuse[:] = 0
     hints[:] = 0
-    if is_handed_out(store, machine, policy, resource):
-        if resource == CARDS and not machines[machine, CARDS_COUNTED]:
-            _count_cards(nodes, cards, row, units, total, free, reuse)
+    if is_allocated_exclusively(site, policy, resource):
+        if resource == b.CARDS and not machines[site.machine, b.CARDS_COUNTED]:
+            _count_cards(site, marks, counts)
         else:
-            _count_supplies(store, machine, resource, total, free, reuse)
-    known = 0
+            _count_supplies(site, resource, counts)
+    zones = 0
     for mask in range(1, len(total)):
-        known |= mask if total[mask] else 0
-    if not known:
+        zones |= mask if total[mask] else 0
+    if not zones:
         hints[NIL] = PREFERRED
         return
-    kept = 0
+    returned = 0
     for mask in range(1, len(reuse)):
-        kept += reuse[mask]
+        returned += reuse[mask]
     gather(total)
     gather(free)
-    hint(need[AMOUNT], total if machines[machine, BY_TOTAL] else free, free, hints)
-    if resource == CPUS:  # their manager knows no zone without CPUs
+    hint(need[b.AMOUNT], total if machines[site.machine, b.BY_TOTAL] else free, free, hints)
+    if resource == b.CPUS:  # their manager knows no zone without CPUs
         for mask in range(1, len(hints)):
-            hints[mask] = 0 if mask & ~known else hints[mask]
-    if kept:
+            hints[mask] = 0 if mask & ~zones else hints[mask]
+    if returned:
         gather(reuse)
-        keep_masks(hints, reuse, kept)
+        keep_masks(hints, reuse, returned)
 
 
 @compiled
-def _count_cards(nodes: Rows, cards: Rows, row: int, units: Rows, total: Rows, free: Rows, reuse: Rows) -> None:
-    """Count cards by the exact set of zones they lie in: all, those to be had, those given back."""
-    for k in range(len(units)):
-        zones = cards[nodes[row, FIRST_CARD] + k, ZONES]
-        total[zones] += 1
-        free[zones] += units[k] in (OPEN, REUSABLE)
-        reuse[zones] += units[k] == REUSABLE
+def _count_cards(site: Site, marks: Rows, counts: Counts) -> None:
+    """Count cards by the exact set of zones they lie in."""
+    for k in range(len(marks)):
+        zones = site.cards[site.first_card + k, c.ZONES]
+        counts.total[zones] += 1
+        counts.free[zones] += marks[k] in (b.OPEN, b.REUSABLE)
+        counts.reuse[zones] += marks[k] == b.REUSABLE
 
 
 @compiled
-def _count_supplies(store: Rows, machine: int, resource: int, total: Rows, free: Rows, reuse: Rows) -> None:
+def _count_supplies(site: Site, resource: int, counts: Counts) -> None:
     """Count supplies of a resource by the exact set of zones they lie in."""
-    machines, supplies, taken = machines_in(store), supplies_in(store), taken_in(store)
-    first = machines[machine, FIRST_SUPPLY]
-    untouched = verdict_in(store)[ONLY_CARDS]
-    for at in range(first, machines[machine, AFTER_SUPPLIES]):
-        if supplies[at, RESOURCE] != resource:
+    supplies, taken, untouched = supplies_in(site.arena), taken_in(site.arena), verdict_in(site.arena)[b.ONLY_CARDS]
+    first, after = supplies_of(site)
+    for at in range(first, after):
+        if supplies[at, b.RESOURCE] != resource:
             continue
-        zones = supplies[at, SUPPLY_ZONES]
-        total[zones] += supplies[at, TOTAL]
+        zones = supplies[at, b.ZONES]
+        counts.total[zones] += supplies[at, b.TOTAL]
         if untouched:
-            free[zones] += max(0, supplies[at, FREE])
+            counts.free[zones] += max(0, supplies[at, b.FREE])
             continue
-        own = taken[at - first, MARK]
-        if in_bytes(supplies[at, TOTAL], supplies[at, CORE]):
-            free[zones] += max(0, supplies[at, FREE] - taken[at - first, BYTES])
+        status = taken[at - first, b.STATUS]
+        if is_amount(supplies[at, b.TOTAL], supplies[at, b.CORE]):
+            counts.free[zones] += max(0, supplies[at, b.FREE] - taken[at - first, b.BYTES])
         else:
-            free[zones] += own in (OPEN, REUSABLE)
-            reuse[zones] += own == REUSABLE
+            counts.free[zones] += status in (b.OPEN, b.REUSABLE)
+            counts.reuse[zones] += status == b.REUSABLE
 
 
 @compiled
-def free_cards(nodes: Rows, cards: Rows, row: int, units: Rows, damage: Rows) -> None:
-    """By mask, the cards that are free there: a set of zones with few is broken already, and does least damage."""
+def free_cards(site: Site, marks: Rows, damage: Rows) -> None:
+    """Write the number of free cards by mask: to take from a set of zones with few of them does least damage."""
     damage[:] = 0
-    for k in range(len(units)):
-        damage[cards[nodes[row, FIRST_CARD] + k, ZONES]] += units[k] == OPEN
+    for k in range(len(marks)):
+        damage[site.cards[site.first_card + k, c.ZONES]] += marks[k] == b.OPEN
     gather(damage)
 
 
 @compiled
-def is_handed_out(store: Rows, machine: int, policy: int, resource: int) -> bool:
-    """Whether a resource has owners of its own there: cards always, others if they are recorded and managed."""
-    machines = machines_in(store)
-    if resource == CARDS:
+def is_allocated_exclusively(site: Site, policy: int, resource: int) -> bool:
+    """Return whether a resource is allocated exclusively: cards always, others if they are recorded and managed."""
+    machines, machine = machines_in(site.arena), site.machine
+    if resource == b.CARDS:
         return True
     managed = True
-    if resource in (CPUS, MEMORY):
-        managed = bool(machines[machine, STATIC_CPUS if resource == CPUS else STATIC_MEMORY])
-        managed = managed if machines[machine, KUBELET] >= 0 else policy > NONE
-    return managed and _recorded(store, machine, resource)
+    if resource in (b.CPUS, b.MEMORY):
+        managed = bool(machines[machine, b.STATIC_CPUS if resource == b.CPUS else b.STATIC_MEMORY])
+        managed = managed if machines[machine, b.KUBELET] >= 0 else policy > NONE
+    return managed and _is_recorded(site, resource)
 
 
 @compiled
-def _recorded(store: Rows, machine: int, resource: int) -> bool:
-    """Whether a machine says anything of a resource."""
-    machines, supplies = machines_in(store), supplies_in(store)
-    for at in range(machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]):
-        if supplies[at, RESOURCE] == resource:
+def _is_recorded(site: Site, resource: int) -> bool:
+    supplies = supplies_in(site.arena)
+    first, after = supplies_of(site)
+    for at in range(first, after):  # noqa: SIM110 - a generator is not compiled
+        if supplies[at, b.RESOURCE] == resource:
             return True
     return False

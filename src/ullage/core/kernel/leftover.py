@@ -1,12 +1,11 @@
-"""Expected leftover: what stays of a node when tasks keep coming.
+"""Expected leftover: what is left of a node when tasks keep arriving.
 
-A node is offered tasks drawn from the workload, one after the other. A task that fits is placed: a
-part on the best-fitting card, whole cards on idle ones. The node is given up after `patience` offers
-in a row that placed no task with cards, or once it has less CPU, or no card with as much share, as
-any class with cards needs. Leftover is the mean of what is then idle, over many fills;
-so is the number of tasks without cards that the CPU that is left then would hold. Sums stand for means.
-Every state of a node meets the same draws (common random numbers), so differences between states
-are not noise, and the answer for a state is exact arithmetic on integers: the same on every machine.
+A node is offered tasks drawn from the workload, one after the other. A task that fits is placed: a part on the
+best-fitting card, whole cards on idle ones. A fill ends after `patience` offers in a row that placed no task with
+cards, or once the node has less CPU, or no card with as much share, as any class with cards needs. Leftover is the
+mean of what is then idle, over many fills; so is the number of tasks without cards that the remaining CPU would hold.
+Sums stand for means. Each state of a node gets the same draws (common random numbers), so differences between states
+are not noise. The result is exact integer arithmetic: the same on every machine.
 """
 
 from __future__ import annotations
@@ -18,16 +17,19 @@ from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.task_class import CARDS, CPU, MODELS, SHARE, WHOLE, Cards, Classes, Popularity
 
 Draws = npt.NDArray[np.int32]
-"""One row per fill, one column per offer: the task class that is offered."""
+"""One row per fill, one column per offer: the offered task class."""
 
 _LENGTH = 256
 """Offers per fill before its draws repeat."""
 
+_IDLE, _TASKS = 0, 1
+"""In the result: idle thousandths of cards; then the number of tasks of each size."""
+
 
 def stratified_draws(popularity: Popularity, fills: int, seed: int) -> Draws:
-    """Draws for `fills` fills: among the n-th offers of all fills each quantile of popularity occurs once.
+    """Return draws for `fills` fills: among the n-th offers of all fills each quantile of popularity occurs once.
 
-    The same on every machine and version: only the raw 64-bit output of PCG64 is used.
+    They are the same on every machine and version, because they use only the raw 64-bit output of PCG64.
     """
     raw = np.random.PCG64(seed).random_raw(2 * fills * _LENGTH).reshape(2, _LENGTH, fills)
     quantile = np.argsort(raw[0], axis=1, kind="stable")
@@ -57,12 +59,12 @@ def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls a
     draws: Draws,
     patience: int,
     sizes: Cards,
-    space: Cards,
+    scratch: Cards,
     left_over: Cards,
 ) -> None:
-    """Adds the sum over all fills: first the idle thousandths of cards, then per size how many such tasks still fit.
+    """Add the sums over all fills: the idle thousandths of cards, then per size how many such tasks still fit.
 
-    `sizes` are milli CPU (above 0) of tasks without cards, and may be none; `space` has room for two such nodes.
+    `sizes` are milli CPU (above 0) of tasks without cards, and may be empty. `scratch` has room for two such nodes.
     """
     least_cpu, least_share = cpu_free + 1, WHOLE + 1
     for row in range(classes.shape[0]):
@@ -70,7 +72,7 @@ def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls a
             least_cpu = min(least_cpu, classes[row, CPU])
             least_share = min(least_share, classes[row, SHARE])
     first, total = 0, shares.shape[0]
-    room, left = space[:total], space[total : 2 * total]
+    room, left = scratch[:total], scratch[total : 2 * total]
     sort_into(room, shares)
     while first < total and room[first] == 0:
         first += 1
@@ -108,6 +110,6 @@ def leftover(  # noqa: C901, PLR0912 - the innermost loop of the policy: calls a
             cpu -= task[CPU]
             waited = 0
         for at in range(size):
-            left_over[0] += left[at]
+            left_over[_IDLE] += left[at]
         for at in range(sizes.shape[0]):
-            left_over[1 + at] += int(cpu / sizes[at])  # exact: far from 2**53
+            left_over[_TASKS + at] += int(cpu / sizes[at])  # exact: far from 2**53

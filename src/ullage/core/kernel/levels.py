@@ -1,4 +1,4 @@
-"""Cards of a large node, taken by level: out of as few and as small groups as do, without trying all sets."""
+"""Cards of a large node, taken by level: from as few and as small groups as possible, without trying all sets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ullage.core.kernel.compiled import compiled
 def fill_by_level(groups: Rows, free: Rows, taken: Rows, count: int) -> None:
     """Take `count` more of the free cards: set them in `taken`, which may have some already.
 
-    `groups` has a row per level, outermost first, and says of each card its group: the number of one of its
-    cards. At each level the groups come first that have been taken from, then the smallest that is enough,
-    then the largest. Within the innermost, cards come in their order.
+    `groups` has a row per level, outermost first, with the group of each card: the number of one of the group's
+    cards. At each level a group that was taken from comes first, then the smallest that is enough, then the largest.
+    Within the innermost group, cards come in their order.
     """
     within = np.zeros_like(free)
     while count > 0:

@@ -1,10 +1,10 @@
 """Hints over sets of zones, and their merge: the arithmetic of the kubelet's topology manager.
 
-A mask is a number with bit z set for zone z of a machine (zones are counted from 0 in the order of their ids).
-The hints of one resource are a row with a number per mask: `HINTED` if the mask is a hint that is not
-preferred, `PREFERRED` if it is one that is. Mask 0 stands for nil: any zone will do.
+A mask is a number with bit z set for zone z of a machine; zones are numbered from 0 in the order of their ids. The
+hints of one resource are a row with a number per mask: `HINTED` if the mask is a hint that is not preferred,
+`PREFERRED` if it is a preferred one. Mask 0 stands for nil: any zone will do.
 
-Source: Kubernetes 1.34, pkg/kubelet/cm/topologymanager (policy.go, bitmask, numa_info.go). The kubelet walks
+Source: Kubernetes 1.34, pkg/kubelet/cm/topologymanager (policy.go, bitmask, numa_info.go). The kubelet goes
 through every choice of one hint per resource; here that product is never formed.
 """
 
@@ -20,7 +20,7 @@ NIL = 0
 """The mask that stands for any zone."""
 
 MOST_ZONES = 16
-"""Masks of a machine with more zones than this are not enumerated; there are 2^16 - 1."""
+"""Masks of a machine with more zones are not enumerated; 16 zones have 2^16 - 1 masks."""
 
 NONE, BEST_EFFORT, RESTRICTED, SINGLE_ZONE = 0, 1, 2, 3
 """Policies, in rising strictness."""
@@ -28,7 +28,7 @@ NONE, BEST_EFFORT, RESTRICTED, SINGLE_ZONE = 0, 1, 2, 3
 
 @compiled
 def width_of(mask: int) -> int:
-    """How many zones a mask has."""
+    """Return the number of zones of a mask."""
     count = 0
     while mask:
         mask &= mask - 1
@@ -43,11 +43,11 @@ def width_of(mask: int) -> int:
 def gather(amounts: Rows) -> None:
     """Turn amounts by the exact set of zones they lie in into amounts by mask: of all that touches a zone of it.
 
-    Before, `amounts[s]` is what lies in exactly the zones s. Entry 0, of unknown zone, counts in no mask.
+    Before, `amounts[s]` lies in exactly the zones s. Entry 0, of unknown zones, counts in no mask.
     """
     masks = len(amounts)
     total = 0
-    amounts[0] = 0
+    amounts[NIL] = 0
     for mask in range(masks):
         total += amounts[mask]
     step = 1
@@ -66,8 +66,8 @@ def gather(amounts: Rows) -> None:
 def hint(asked: int, width_by: Rows, free: Rows, hints: Rows) -> None:
     """Write the hints for an amount: each mask with as much `free`, preferred if no narrower one has it in `width_by`.
 
-    Both are amounts by mask, as `gather` leaves them. If no mask has the amount, the hint is nil, not preferred:
-    that is what the kubelet makes of an empty list.
+    Both are amounts by mask, as `gather` leaves them. If no mask has the amount, the hint is nil, not preferred, as
+    the kubelet treats an empty list.
     """
     masks = len(hints)
     narrowest = masks
@@ -85,11 +85,11 @@ def hint(asked: int, width_by: Rows, free: Rows, hints: Rows) -> None:
 
 
 @compiled
-def keep_masks(hints: Rows, reuse: Rows, kept: int) -> None:
-    """Keep only masks that touch everything an init container gave back: `kept` things, `reuse` of them by mask."""
+def keep_masks(hints: Rows, reuse: Rows, returned: int) -> None:
+    """Keep only masks that touch all that init containers returned: `returned` in all, `reuse` by mask."""
     hints[NIL] = HINTED
     for mask in range(1, len(hints)):
-        if reuse[mask] != kept:
+        if reuse[mask] != returned:
             hints[mask] = 0
         if hints[mask]:
             hints[NIL] = 0
@@ -100,7 +100,7 @@ def keep_masks(hints: Rows, reuse: Rows, kept: int) -> None:
 
 @compiled
 def spread_of(mask: int, distances: Rows) -> int:
-    """Sum of the distances over all ordered pairs of a mask's zones, each with itself too."""
+    """Return the sum of distances over all ordered pairs of a mask's zones, including each with itself."""
     total = 0
     for a in range(len(distances)):
         if mask >> a & 1:
@@ -112,7 +112,7 @@ def spread_of(mask: int, distances: Rows) -> int:
 
 @compiled
 def fitter(mask: int, than: int, distances: Rows, damage: Rows) -> bool:
-    """Whether a mask is fitter than another: narrower, closer (if there are distances), less damage, smaller.
+    """Return whether a mask is fitter than another: narrower, closer (if there are distances), less damage, smaller.
 
     `damage` is by mask and breaks ties where Ullage binds; it may be empty.
     """
@@ -130,10 +130,10 @@ def fitter(mask: int, than: int, distances: Rows, damage: Rows) -> bool:
 
 @compiled
 def merge(hints: Rows, policy: int, distances: Rows, damage: Rows) -> tuple[int, bool]:
-    """The mask that a machine would align by, and whether it is preferred.
+    """Return the mask that a machine would align by, and whether it is preferred.
 
     `hints` has a row per resource. Under the policy of a single zone a mask of all zones becomes nil. The other
-    policies merge alike and differ only in what they admit (`admits`).
+    policies merge in the same way and differ in what they admit (`admits`).
     """
     if policy == SINGLE_ZONE:
         return _merge_single(hints, damage)
@@ -145,7 +145,7 @@ def merge(hints: Rows, policy: int, distances: Rows, damage: Rows) -> tuple[int,
 
 @compiled
 def _best_of(reached: Rows, most: int, distances: Rows, damage: Rows) -> int:
-    """Where no mask is preferred: the fittest of width `most`, else of the widest below that, else of all."""
+    """Return the mask if none is preferred: the fittest of width `most`, else of the widest below, else of all."""
     best = NIL
     for mask in range(1, len(reached)):
         if not reached[mask] or best == NIL:
@@ -165,13 +165,13 @@ def _best_of(reached: Rows, most: int, distances: Rows, damage: Rows) -> int:
 
 @compiled
 def admits(policy: int, preferred: bool) -> bool:
-    """Whether a policy lets a container start by a merged hint."""
+    """Return whether a policy lets a container start with a merged hint."""
     return policy < RESTRICTED or preferred
 
 
 @compiled
 def _preferred_by_all(hints: Rows, distances: Rows, damage: Rows) -> int:
-    """The fittest mask that every resource prefers, where nil joins any; all zones if all are nil; else nil."""
+    """Return the fittest mask that every resource prefers (nil prefers any); all zones if all are nil; else nil."""
     masks = hints.shape[1]
     best, all_nil = NIL, True
     for resource in range(len(hints)):
@@ -190,7 +190,7 @@ def _preferred_by_all(hints: Rows, distances: Rows, damage: Rows) -> int:
 
 @compiled
 def _merge_single(hints: Rows, damage: Rows) -> tuple[int, bool]:
-    """Only preferred masks of one zone count, and nil where it is preferred: all agree on a zone, or it is refused."""
+    """Merge preferred masks of one zone, and nil where it is preferred: all agree on a zone, or it is refused."""
     masks = hints.shape[1]
     one_zone = np.zeros_like(hints)
     for resource in range(len(hints)):
@@ -205,7 +205,7 @@ def _merge_single(hints: Rows, damage: Rows) -> tuple[int, bool]:
 
 @compiled
 def _widest_need(hints: Rows) -> int:
-    """The largest, over resources, of the width of their narrowest hint; 0 if all hints are nil."""
+    """Return the largest, over resources, of the width of their narrowest hint; 0 if all hints are nil."""
     most = 0
     for resource in range(len(hints)):
         narrowest = 0
@@ -218,7 +218,7 @@ def _widest_need(hints: Rows) -> int:
 
 @compiled
 def _reached(hints: Rows) -> Rows:
-    """Per mask, whether some choice of one hint per resource has exactly this mask in common.
+    """Return, per mask, whether some choice of one hint per resource has exactly this mask in common.
 
     The number of choices that have at least a mask in common is a product over resources. The number that have
     exactly it follows by Moebius inversion over supersets.
@@ -242,7 +242,7 @@ def _reached(hints: Rows) -> Rows:
 
 @compiled
 def _over_supersets(counts: Rows, sign: int) -> None:
-    """Add to each mask what its supersets have (1), or undo that (-1)."""
+    """Add to each mask the counts of its supersets (1), or undo that (-1)."""
     step = 1
     while step < len(counts):
         for mask in range(len(counts)):

@@ -1,4 +1,4 @@
-"""A memo of numbers by key, in plain arrays: open addressing, no deletion; the owner starts a new one when full."""
+"""A hash table of rows, in one array: open addressing without deletion; the owner empties it when it is full."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ullage.core.kernel.compiled import compiled
 
 Keys = npt.NDArray[np.int64]
-"""One row per slot: a key, then what the owner keeps with it; -1 first where it is empty. Slots are a power of two."""
+"""One row per slot: a key, then the value of the owner; -1 first where it is empty. Slots are a power of two."""
 
 _SPREAD = 0x9E3779B1
 _HALF, _BITS = 0x3FFFFFFF, 30
@@ -16,13 +16,13 @@ _HALF, _BITS = 0x3FFFFFFF, 30
 
 
 def empty_keys(slots: int, width: int) -> Keys:
-    """Room for `slots` rows (a power of two) of `width` numbers; those of keys are not negative."""
+    """Return an empty table of `slots` rows (a power of two) of `width` numbers; keys are not negative."""
     return np.full((slots, width), -1, np.int64)
 
 
 @compiled
 def slot_of(keys: Keys, key: Keys) -> int:
-    """The slot that holds the key, or the empty one where it belongs. One slot at least must be empty."""
+    """Return the slot that holds the key, or the empty one where it belongs. At least one slot must be empty."""
     mixed = 0
     for part in key:
         mixed = ((mixed ^ part ^ (part >> _BITS)) & _HALF) * _SPREAD

@@ -1,7 +1,7 @@
 """Which of the free cards of a node go together: by their links, else by zone and PCIe switch.
 
-The order of decision. First the fewest cards of unknown zone. Then, where the pair weights of the free cards
-differ (they are *linked*):
+The criteria in order: first the fewest cards of unknown zone. Then, where the pair weights of the free cards differ
+(they are *linked*):
 
 1. the fewest islands;
 2. the fewest free cards in these islands: the smallest that fit, so that wide room stays whole;
@@ -22,20 +22,20 @@ from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.levels import fill_by_level
 from ullage.core.kernel.masks import width_of
-from ullage.core.kernel.splits import best_beside_rest, best_of_splits, sums_within
-from ullage.core.kernel.subsets import is_before, next_alike
+from ullage.core.kernel.splits import best_of_splits, best_with_rest, sums_within
+from ullage.core.kernel.subsets import is_before, next_of_size
 
 ISLAND, ZONE, SWITCH = 0, 1, 2
-"""Levels of places, a row each, with the first card of its group for each card. A group of ZONE has equal zones."""
+"""Levels, a row each, with the first card of its group for each card. Cards of one group of `ZONE` have equal zones."""
 ZONES = 3
-"""The zones of each card as bits, numbered from 0 on this node; 0: not known."""
+"""The zones of each card as bits, numbered from 0 on this node; 0: unknown."""
 PLACES = 4
 
 MOST_SPLIT, MOST_TRIED = 8, 16
 """The most free cards for which all splits are tried, and the most for which all sets are."""
 
 _BASE = 128
-"""A rank is a number whose digits to this base count cards, groups or zones, the most important first."""
+"""A rank is a number whose digits in this base count cards, groups or zones, the most important first."""
 
 
 @compiled
@@ -65,11 +65,14 @@ def choose_nearest(places: Rows, weights: Rows, uniform: int, free: Rows, taken:
 
 @compiled
 def _differ(weights: Rows, cards: Rows) -> bool:
-    """Whether pairs of these cards have different weights."""
+    """Return whether pairs of these cards have different weights."""
+    known = -1
     for a in range(1, len(cards)):
         for b in range(a):
-            if weights[cards[a], cards[b]] != weights[cards[0], cards[1]]:
+            weight = weights[cards[a], cards[b]]
+            if known >= 0 and weight != known:
                 return True
+            known = weight
     return False
 
 
@@ -126,7 +129,7 @@ def _take_best_set(places: Rows, weights: Rows, linked: bool, cards: Rows, taken
             ranks[chosen] = _rank_of(groups, zones, linked, chosen)
             if best < 0 or ranks[chosen] < best or (ranks[chosen] == best and is_before(chosen, first)):
                 best, first = ranks[chosen], chosen
-        chosen = next_alike(chosen)
+        chosen = next_of_size(chosen)
     if linked:
         between = np.zeros((size, size), np.int64)
         for a in range(size):
@@ -136,14 +139,14 @@ def _take_best_set(places: Rows, weights: Rows, linked: bool, cards: Rows, taken
         if size <= MOST_SPLIT:
             first = best_of_splits(own, ranks, best, count)
         else:
-            first = best_beside_rest(own, ranks, best, count)
+            first = best_with_rest(own, ranks, best, count)
     for at in range(size):
         taken[cards[at]] = first >> at & 1
 
 
 @compiled
 def _group_sets(places: Rows, cards: Rows) -> Rows:
-    """Per level and free card the set of free cards in its group."""
+    """Return, per level and free card, the set of free cards in its group."""
     sets = np.zeros((SWITCH + 1, len(cards)), np.int64)
     for level in range(SWITCH + 1):
         for at in range(len(cards)):
@@ -154,7 +157,7 @@ def _group_sets(places: Rows, cards: Rows) -> Rows:
 
 @compiled
 def _rank_of(groups: Rows, zones: Rows, linked: bool, chosen: int) -> int:
-    """How good a set of cards is apart from its weights; lower is better."""
+    """Return the rank of a set of cards apart from its weights; lower is better."""
     unknown = span = 0
     for card in range(len(zones)):
         if chosen >> card & 1:
@@ -168,7 +171,7 @@ def _rank_of(groups: Rows, zones: Rows, linked: bool, chosen: int) -> int:
 
 @compiled
 def _touched(group_of: Rows, chosen: int) -> int:
-    """Two digits: the number of groups that a set of cards takes from, and of free cards in these groups."""
+    """Return two digits: the number of groups that a set of cards takes from, and of free cards in these groups."""
     groups = touched = 0
     for card in range(len(group_of)):
         if chosen >> card & 1 and not touched >> card & 1:

@@ -12,15 +12,15 @@ from ullage.core.kernel.fragmentation import best_fit_card
 from ullage.core.kernel.task_class import WHOLE, Cards
 
 _LARGEST_CPU = 128_000
-"""Milli CPU of the largest node of the published cluster: what CPU is divided by."""
+"""Milli CPU of the largest node of the published cluster, by which CPU is divided."""
 
 _LARGEST_CARDS = 8_000
-"""Thousandths of cards of the largest node of the published cluster: what cards are divided by."""
+"""Thousandths of cards of the largest node of the published cluster, by which cards are divided."""
 
 
 @compiled
 def idle_total(shares: Cards) -> int:
-    """Free thousandths of all cards together."""
+    """Return the free thousandths of all cards together."""
     total = 0
     for free in shares:
         total += free
@@ -29,7 +29,7 @@ def idle_total(shares: Cards) -> int:
 
 @compiled
 def best_fit(cpu_free: int, shares: Cards, cpu: int, share: int, cards: int) -> int:
-    """The less the node has left of CPU and of cards, in halves, the better."""
+    """Score a node higher the less CPU and cards it has left, each with weight one half."""
     left_cpu = float(cpu_free - cpu) / _LARGEST_CPU * 0.5
     left_cards = float(idle_total(shares) - share * cards) / _LARGEST_CARDS * 0.5
     return int((1.0 - (left_cpu + left_cards)) * 100.0)
@@ -37,7 +37,7 @@ def best_fit(cpu_free: int, shares: Cards, cpu: int, share: int, cards: int) -> 
 
 @compiled
 def dot_product(cpu_free: int, shares: Cards, cpu: int, share: int, cards: int) -> int:
-    """The smaller the product of what is free and what is asked, the better (Tetris, SIGCOMM'14)."""
+    """Score a node higher the smaller the product of what is free and what is asked (Tetris, SIGCOMM'14)."""
     product = float(cpu_free) / _LARGEST_CPU * (float(cpu) / _LARGEST_CPU)
     product += float(idle_total(shares)) / _LARGEST_CARDS * (float(share * cards) / _LARGEST_CARDS)
     return int(100.0 * (1.0 - product / 2.0))
@@ -45,7 +45,7 @@ def dot_product(cpu_free: int, shares: Cards, cpu: int, share: int, cards: int) 
 
 @compiled
 def clustering(shares: Cards, kinds: int, kind: int) -> int:
-    """Nodes that run tasks of the same kind only, then among others, then empty ones, then the rest.
+    """Rank nodes that run tasks of this kind only first, then those that also run it, then empty ones, then the rest.
 
     A kind is a part of a card (0) or the number of whole cards (1..62); `kinds` is the bit mask of
     the kinds that run on the node. A task without cards has kind -1 and scores 0 everywhere.
@@ -62,7 +62,7 @@ def clustering(shares: Cards, kinds: int, kind: int) -> int:
 
 @compiled
 def packing(shares: Cards, share: int, cards: int) -> int:
-    """Cards in use, the fullest first (90..100), then idle cards of a node in use, then idle nodes.
+    """Rank cards in use first, the fullest highest (90..100), then idle cards of a node in use, then idle nodes.
 
     A task without cards scores 0 everywhere.
     """
@@ -84,7 +84,7 @@ def packing(shares: Cards, share: int, cards: int) -> int:
 
 @compiled
 def random_card(shares: Cards, share: int, draw: int) -> int:
-    """One of the cards that have `share` left, each as likely for a random `draw` >= 0; -1 if none."""
+    """Return one of the cards that have `share` left, each as likely for a random `draw` >= 0; -1 if none."""
     fitting = 0
     for free in shares:
         if free >= share:

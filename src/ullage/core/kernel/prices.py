@@ -1,7 +1,7 @@
-"""What it costs everybody else when a placement takes room that scarce tasks need.
+"""Prices of the room that scarce tasks need, by which a placement that takes such room is charged.
 
-Prices are in thousandths of a card (milli). They depend on the whole cluster and change with every
-placement; what a placement takes of each priced good depends on the node only.
+Prices are in thousandths of a card (milli). They depend on the whole cluster and change with every placement. How
+much of each good a placement takes depends on the node only.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _MANY = 30
 """Counts above this need no exact sum."""
 
 _CHEAP = 1e-9
-"""Prices below this are none: they would decide between equals by rounding."""
+"""Lower prices are set to 0: they would decide between equal nodes by rounding."""
 
 _PART = 0.02
-"""What part of its share a slot of a part of a card is worth."""
+"""The worth of a slot of a part of a card, relative to its share."""
 
 _BARE = 0.07
-"""What part of the cards that go with the CPU of a mean task without cards a slot of any such task is worth."""
+"""The worth of a slot of a task without cards, relative to the cards that go with the CPU of a mean such task."""
 
 
 @compiled
 def poisson_at_least(mean: float, count: int) -> float:
-    """P(N >= count) for Poisson N: exact up to a few dozen, then within 0.0002; beyond 8 standard deviations 0 or 1.
+    """Return P(N >= count) for Poisson N: exact up to a few dozen, then within 0.0002; 0 or 1 beyond 8 deviations.
 
-    Many are as likely as it is that the gamma-distributed time of the last is over; its cube root is nearly
+    For large counts it is the probability that a gamma-distributed time is over; the cube root of the time is nearly
     normal (Wilson and Hilferty, 1931).
     """
     if count <= 0:
@@ -60,7 +60,7 @@ def poisson_at_least(mean: float, count: int) -> float:
 
 @compiled
 def normal_above(mean: float, variance: float, limit: float) -> float:
-    """P(D > limit) for normal D; without variance it is a step at the mean."""
+    """Return P(D > limit) for normal D; without variance it is a step at the mean."""
     if variance <= 0.0:
         return 1.0 if mean > limit else 0.0
     return 0.5 * math.erfc((limit - mean) / math.sqrt(2.0 * variance))
@@ -68,7 +68,7 @@ def normal_above(mean: float, variance: float, limit: float) -> float:
 
 @compiled
 def slots(cpu_free: int, roomy: int, cpu: int, cards: int) -> int:
-    """How many tasks of (cpu, cards) a node holds that has `roomy` cards with the share the task needs (cards >= 1)."""
+    """Return how many tasks of (cpu, cards) a node holds with `roomy` cards that have the share (cards >= 1)."""
     held = roomy // cards
     if held > 0 and cpu > 0:
         held = min(held, cpu_free // cpu)
@@ -77,18 +77,18 @@ def slots(cpu_free: int, roomy: int, cpu: int, cards: int) -> int:
 
 @compiled
 def slots_of(task: Counts, cpu_free: int, roomy: int) -> int:
-    """The same for a row of task classes."""
+    """Return the same for a row of task classes."""
     return slots(cpu_free, roomy, task[CPU], task[CARDS])
 
 
 def _others(classes: Classes, known: Classes) -> Classes:
-    """Those of the classes that are not known."""
+    """Return the classes that are not known."""
     found: Classes = classes[~(classes[:, None] == known[None, :]).all(axis=2).any(axis=1)]
     return found
 
 
 class Scarce(NamedTuple):
-    """Classes whose slots are priced, how popular those that compete for a slot are, and what a slot is worth."""
+    """Classes whose slots have a price, the popularity of those that compete for a slot, and the worth of a slot."""
 
     classes: Classes
     rate: Popularity
@@ -96,13 +96,13 @@ class Scarce(NamedTuple):
 
 
 def scarce(mix: Mix, seen: int, invited: Classes | None = None) -> Scarce:
-    """The classes that a card or a node holds few of: several cards, or a part of more than half a card.
+    """Return the classes of which a card or a node holds few: several cards, or a part of more than half a card.
 
-    A slot of several cards is worth those cards, one of a part a fiftieth of its share: that decides between
-    near equals, and without it parts of nearly a card may fail early where all tasks are parts. Classes
-    compete for a slot if they need as many cards and at least as much of everything else. They may be more
-    popular than it seems from `seen` tasks, by a standard deviation. While the workload is learned live, tasks
-    of `invited` classes may come though none has, and of all classes one more than came.
+    A slot of several cards is worth those cards, one of a part a fiftieth of its share. That decides between near
+    equals; without it parts of nearly a card may fail early where all tasks are parts. Classes compete for a slot if
+    they need as many cards and at least as much of everything else. They may be more popular than among the `seen`
+    tasks, by a standard deviation. While the workload is learned live, tasks of `invited` classes may arrive though
+    none has, and one more of each class than arrived.
     """
     parts = (mix.classes[:, SHARE] > WHOLE // 2) & (mix.classes[:, SHARE] < WHOLE)
     known = mix.classes[(mix.classes[:, CARDS] > 1) | parts]
@@ -118,11 +118,11 @@ def scarce(mix: Mix, seen: int, invited: Classes | None = None) -> Scarce:
 
 @compiled
 def slot_prices(rate: Popularity, value: Amounts, free: Counts | Amounts, arrivals: float, prices: Amounts) -> None:
-    """Writes the price of one slot of each scarce class (expected marginal seat revenue).
+    """Write the price of one slot of each scarce class (expected marginal seat revenue).
 
-    `free` is how many slots of the class the cluster has, `arrivals` how many tasks are expected until it
-    is full. The price is the worth of a slot times the chance that all are asked for: nothing while slots
-    are plentiful, and nothing when few tasks are to come.
+    `free` is the number of slots of the class in the cluster, `arrivals` the number of tasks expected until it is
+    full. The price is the worth of a slot times the probability that all slots are requested: 0 while slots are
+    plentiful, and 0 when few tasks are expected.
     """
     for row in range(rate.shape[0]):
         price = value[row] * poisson_at_least(arrivals * rate[row], int(free[row]))
@@ -131,7 +131,7 @@ def slot_prices(rate: Popularity, value: Amounts, free: Counts | Amounts, arriva
 
 @compiled
 def most_wanted(prices: Amounts, dear: Counts) -> int:
-    """Writes which goods have a price; how many they are."""
+    """Write which goods have a price, and return their number."""
     count = 0
     for good in range(prices.shape[0]):
         if prices[good] > 0.0:
@@ -153,12 +153,11 @@ def slot_cost(
     room: int,
     enough: float,
 ) -> float:
-    """What the slots are worth that a task of (share, cards) takes from the node: the dearest class counts.
+    """Return the worth of the slots that a task of (share, cards) takes from the node: that of the dearest class.
 
-    `dear` are the classes that have a price. Per class, `held` is how many tasks of it the node holds, and
-    `roomy` how many of its cards have their share free; `cpu_left` is what the node has afterwards, `room` the
-    free share of the card that a part goes on (1000 for whole cards). What is at least `enough` may be less
-    than all.
+    `dear` are the classes that have a price. Per class, `held` is the number of its tasks that the node holds, and
+    `roomy` the number of cards with its share free. `cpu_left` is the CPU of the node afterwards, `room` the free
+    share of the card for a part (1000 for whole cards). A result of at least `enough` may be too low.
     """
     dearest = 0.0
     for row in dear:
@@ -177,7 +176,7 @@ def slot_cost(
 
 
 class Bare(NamedTuple):
-    """Sizes in milli CPU of tasks without cards, how popular those of at least that size are, what a slot is worth."""
+    """Sizes in milli CPU of tasks without cards, the popularity of at least that size, and the worth of a slot."""
 
     sizes: Counts
     rate: Popularity
@@ -185,11 +184,11 @@ class Bare(NamedTuple):
 
 
 def bare(mix: Mix, cards_per_cpu: float) -> Bare:
-    """The tasks without cards, smallest first, for a fleet with so many thousandths of cards per milli CPU.
+    """Return the tasks without cards, smallest first, for a fleet with so many thousandths of cards per milli CPU.
 
-    Their slots are those expected to be left when tasks with cards have filled the nodes: what `leftover`
-    writes after the idle cards. All are worth as much, for it is tasks that are not to be dropped: with
-    nothing they are dropped for tasks with cards, with twice as much those fail early instead.
+    Their slots are those expected to be left when tasks with cards have filled the nodes: what `leftover` writes
+    after the idle cards. All slots are worth the same, because the aim is not to drop tasks. With a worth of 0 they
+    are dropped for tasks with cards; with twice as much, tasks with cards fail early instead.
     """
     classes = mix.classes
     plain = (classes[:, CARDS] == 0) & (classes[:, CPU] > 0)
@@ -201,7 +200,7 @@ def bare(mix: Mix, cards_per_cpu: float) -> Bare:
 
 @compiled
 def bare_cost(prices: Amounts, lost: Counts) -> float:
-    """What the slots without cards are worth that a placement takes, `lost` per size: the dearest size counts."""
+    """Return the worth of the slots without cards that a placement takes, `lost` per size: that of the dearest size."""
     dearest = 0.0
     for row in range(prices.shape[0]):
         dearest = max(dearest, prices[row] * lost[row])
@@ -209,7 +208,7 @@ def bare_cost(prices: Amounts, lost: Counts) -> float:
 
 
 class NamedSets(NamedTuple):
-    """Sets of models that tasks insist on, with mean and variance of what one arriving task needs of each (milli)."""
+    """Sets of models that tasks require, with mean and variance of what one arriving task needs of each (milli)."""
 
     sets: Counts
     mean: Amounts
@@ -217,7 +216,7 @@ class NamedSets(NamedTuple):
 
 
 def named(mix: Mix, models: int) -> NamedSets:
-    """The sets that classes name, of `models` models; the need for a set is that of all classes within it."""
+    """Return the sets that classes name, of `models` models; the need for a set is that of all classes within it."""
     every = (1 << models) - 1
     sets = np.unique(mix.classes[:, MODELS] & every)
     sets = sets[(sets != every) & (sets != 0)]
@@ -230,11 +229,11 @@ def named(mix: Mix, models: int) -> NamedSets:
 def model_prices(
     sets: Counts, mean: Amounts, variance: Amounts, usable: Amounts, mean_size: float, prices: Amounts
 ) -> None:
-    """Writes, per model, the price of a thousandth of one of its cards, 0 to 1.
+    """Write, per model, the price of a thousandth of one of its cards, 0 to 1.
 
-    `usable` is, per model, what is idle less the expected leftover; `mean_size` what one arriving task
-    needs of cards. All tasks together will ask for as many tasks as all usable room holds; a set costs
-    the chance that those which insist on it ask for more than it has, a model its dearest set.
+    `usable` is, per model, what is idle less the expected leftover; `mean_size` what one arriving task needs of
+    cards. As many tasks are expected as all usable room holds. The price of a set is the probability that the tasks
+    which require it need more than it has; the price of a model is that of its dearest set.
     """
     prices[:] = 0.0
     total = 0.0

@@ -1,4 +1,4 @@
-"""Sets of a few things as numbers with a bit for each, and the order among them."""
+"""Small sets as numbers with one bit per member, and their order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from ullage.core.kernel.compiled import compiled
 
 
 @compiled
-def next_alike(bits: int) -> int:
-    """The next larger number with as many bits (Gosper's hack); `bits` is above 0."""
+def next_of_size(bits: int) -> int:
+    """Return the next larger number with as many bits (Gosper's hack); `bits` is above 0."""
     lowest = bits & -bits
     carried = bits + lowest
     return ((bits ^ carried) >> 2) // lowest | carried
@@ -15,9 +15,9 @@ def next_alike(bits: int) -> int:
 
 @compiled
 def is_before(bits: int, other: int) -> bool:
-    """Whether a set is before another one in lexicographic order of its ascending members; equal ones are not.
+    """Return whether a set comes before another in lexicographic order of its ascending members.
 
-    A set that runs out of members is behind: what it lacks counts as more than any member.
+    A set that runs out of members comes later: a missing member counts as more than any member.
     """
     differ = bits ^ other
     return bits & differ & -differ != 0

@@ -1,215 +1,189 @@
-"""What a container takes of a machine: cards, CPUs, devices and bytes, those in its zones first."""
+"""What a container takes of a machine: cards, CPUs, devices and amounts, those in its zones first."""
 
 from __future__ import annotations
 
+from ullage.core.kernel import board as b
+from ullage.core.kernel import columns as c
 from ullage.core.kernel.board import (
-    AFTER_SUPPLIES,
-    AMOUNT,
-    BYTES,
-    CARDS,
-    CARDS_COUNTED,
-    CORE,
-    CPUS,
-    FIRST_SUPPLY,
-    FIRST_TOLD,
-    FREE,
-    HELD,
-    ID,
-    KUBELET,
-    MARK,
-    NEEDED,
-    ONLY_CARDS,
-    OPEN,
-    OUT_OF_REACH,
-    PEAK,
-    RESOURCE,
-    REUSABLE,
-    THREADS,
-    TOLD_COLUMNS,
-    TOLD_CPUS,
-    TOLD_OTHERS,
-    TOLD_ZONES,
-    TOTAL,
     by_index_in,
-    in_bytes,
+    is_amount,
     links_in,
+    listed_in,
     machines_in,
-    spare_in,
+    scratch_in,
     supplies_in,
     taken_in,
-    told_in,
     verdict_in,
 )
-from ullage.core.kernel.board import ZONES as SUPPLY_ZONES
-from ullage.core.kernel.by_address import PICK, by_address
-from ullage.core.kernel.columns import FIRST_CARD, MACHINE, ZONES, Rows
+from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.compiling.steps import PICK, step
 from ullage.core.kernel.cpus import are_whole_cores, take_cpus
 from ullage.core.kernel.links import pick_linked
 from ullage.core.kernel.masks import NIL
+from ullage.core.kernel.site import Site, supplies_of
 
-_AGAIN, _NEAREST, _KNOWN, _ANYWHERE, _STEPS = 0, 1, 2, 3, 4
-
-
-@compiled
-def open_supplies(store: Rows, machine: int) -> None:
-    """All supplies of a machine that anything is left of are open; of bytes nothing is taken yet."""
-    machines, supplies, taken = machines_in(store), supplies_in(store), taken_in(store)
-    first = machines[machine, FIRST_SUPPLY]
-    for at in range(first, machines[machine, AFTER_SUPPLIES]):
-        counted = not in_bytes(supplies[at, TOTAL], supplies[at, CORE])
-        taken[at - first, BYTES] = taken[at - first, PEAK] = 0
-        taken[at - first, MARK] = OPEN if counted and supplies[at, FREE] > 0 else OUT_OF_REACH
+_REUSED, _NEAREST, _KNOWN, _ANYWHERE, _PREFERENCES = 0, 1, 2, 3, 4
+"""What is taken first: what init containers returned, then what lies in the mask, in known zones, anywhere."""
 
 
 @compiled
-def may_take_cpus(store: Rows, machine: int, amount: int) -> bool:
-    """Whether a machine tries to give so many CPUs: whole cores, where only those are handed out."""
-    machines = machines_in(store)
-    threads, untouched = machines[machine, THREADS], verdict_in(store)[ONLY_CARDS]
-    supplies = supplies_in(store)[machines[machine, FIRST_SUPPLY] : machines[machine, AFTER_SUPPLIES]]
-    return not threads or are_whole_cores(supplies, amount, threads, taken_in(store), untouched)
+def open_supplies(site: Site) -> None:
+    """Mark all supplies of a machine that have something free as open, with nothing taken yet."""
+    supplies, taken = supplies_in(site.arena), taken_in(site.arena)
+    first, after = supplies_of(site)
+    for at in range(first, after):
+        single = not is_amount(supplies[at, b.TOTAL], supplies[at, b.CORE])
+        taken[at - first, b.BYTES] = taken[at - first, b.PEAK] = 0
+        taken[at - first, b.STATUS] = b.OPEN if single and supplies[at, b.FREE] > 0 else b.OUT_OF_REACH
 
 
 @compiled
-def is_left(store: Rows, machine: int, resource: int, amount: int) -> bool:
-    """Whether so much of a resource is free on a machine."""
-    machines, supplies = machines_in(store), supplies_in(store)
-    for at in range(machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]):
-        if supplies[at, RESOURCE] == resource:
-            amount -= max(0, supplies[at, FREE])
+def may_take_cpus(site: Site, amount: int) -> bool:
+    """Return whether a machine tries to allocate so many CPUs: whole cores, where only those are allocated."""
+    threads, untouched = machines_in(site.arena)[site.machine, b.THREADS], verdict_in(site.arena)[b.ONLY_CARDS]
+    first, after = supplies_of(site)
+    supplies = supplies_in(site.arena)[first:after]
+    return not threads or are_whole_cores(supplies, amount, threads, taken_in(site.arena), untouched)
+
+
+@compiled
+def is_free(site: Site, resource: int, amount: int) -> bool:
+    """Return whether so much of a resource is free on a machine."""
+    supplies = supplies_in(site.arena)
+    first, after = supplies_of(site)
+    for at in range(first, after):
+        if supplies[at, b.RESOURCE] == resource:
+            amount -= max(0, supplies[at, b.FREE])
         if amount <= 0:
             return True
     return False
 
 
 @compiled
-def take(nodes: Rows, cards: Rows, row: int, need: Rows, mask: int, store: Rows, units: Rows) -> bool:
-    """Take what a container needs of one resource, its zones first. Whether it was too little."""
-    machines, machine, resource, amount = machines_in(store), nodes[row, MACHINE], need[NEEDED], need[AMOUNT]
-    supplies = supplies_in(store)[machines[machine, FIRST_SUPPLY] : machines[machine, AFTER_SUPPLIES]]
-    short = resource == CARDS and _take_cards(nodes, cards, row, amount, mask, store, units)
-    if resource == CARDS and not machines[machine, CARDS_COUNTED]:
+def take(site: Site, need: Rows, mask: int, marks: Rows) -> bool:
+    """Take what a container needs of one resource, in its zones first. Return whether it was too little."""
+    machines, resource, amount = machines_in(site.arena), need[b.NEEDED], need[b.AMOUNT]
+    short = resource == b.CARDS and _take_cards(site, amount, mask, marks)
+    if resource == b.CARDS and not machines[site.machine, b.CARDS_COUNTED]:
         return short
-    if resource == CARDS and verdict_in(store)[ONLY_CARDS]:
-        return bool(short or not is_left(store, machine, CARDS, amount))
-    taken = taken_in(store)
-    if resource == CPUS and supplies[0, RESOURCE] == CPUS and supplies[0, CORE] >= 0:
-        return take_cpus(supplies, amount, mask, taken, machines[machine, KUBELET] < 0)
+    if resource == b.CARDS and verdict_in(site.arena)[b.ONLY_CARDS]:
+        return bool(short or not is_free(site, b.CARDS, amount))
+    first, after = supplies_of(site)
+    supplies, taken = supplies_in(site.arena)[first:after], taken_in(site.arena)
+    if resource == b.CPUS and supplies[0, b.RESOURCE] == b.CPUS and supplies[0, b.CORE] >= 0:
+        return take_cpus(supplies, amount, mask, taken, machines[site.machine, b.KUBELET] < 0)
     return bool(_take_supplies(supplies, resource, amount, mask, taken) or short)
 
 
 @compiled
-def _comes(step: int, mark: int, zones: int, mask: int) -> bool:
-    """Whether something is taken in this step: what it had before, then in its zones, in a known one, anywhere."""
-    if step == _AGAIN:
-        return mark == REUSABLE
-    if mark != OPEN:
+def _is_preferred(preference: int, status: int, zones: int, mask: int) -> bool:
+    """Return whether something of this status, in these zones, is taken by this preference."""
+    if preference == _REUSED:
+        return status == b.REUSABLE
+    if status != b.OPEN:
         return False
-    return bool(mask == NIL or zones & mask) if step == _NEAREST else bool(zones or step == _ANYWHERE)
+    return bool(mask == NIL or zones & mask) if preference == _NEAREST else bool(zones or preference == _ANYWHERE)
 
 
 @compiled
-def _take_cards(nodes: Rows, cards: Rows, row: int, amount: int, mask: int, store: Rows, units: Rows) -> bool:
-    """Take cards step by step. Whether they are too few.
+def _take_cards(site: Site, amount: int, mask: int, marks: Rows) -> bool:
+    """Take cards, one preference after the other. Return whether they are too few.
 
-    Of more than are needed in a step a kubelet takes the lowest; Ullage those that are joined best and break least.
+    Where a preference leaves a choice, a kubelet takes the lowest cards, and Ullage those that are joined best and
+    break least.
     """
-    first, binds = nodes[row, FIRST_CARD], machines_in(store)[nodes[row, MACHINE], KUBELET] < 0
-    by_index, may = by_index_in(store)[first : first + len(units)], spare_in(store)[0, : len(units)]
-    for step in range(_STEPS):
+    first, binds = site.first_card, machines_in(site.arena)[site.machine, b.KUBELET] < 0
+    by_index, may = by_index_in(site.arena)[first : first + len(marks)], scratch_in(site.arena)[0, : len(marks)]
+    for preference in range(_PREFERENCES):
         if amount <= 0:
             break
-        some = 0
-        for k in range(len(units)):
-            zones = cards[first + k, ZONES]
-            may[k] = _comes(step, units[k], zones, mask) and (zones != 0 or step != _NEAREST or not binds)
-            some += may[k]
-        if binds and some > amount:
-            pick(nodes, cards, row, nodes[:0], may, store, amount, 0)
+        found = 0
+        for k in range(len(marks)):
+            zones = site.cards[first + k, c.ZONES]
+            near = zones != 0 or preference != _NEAREST or not binds
+            may[k] = near and _is_preferred(preference, marks[k], zones, mask)
+            found += may[k]
+        if binds and found > amount:
+            pick(site.nodes, site.cards, site.row, site.nodes[:0], may, site.arena, amount, 0)
         for k in by_index:
             if amount > 0 and may[k]:
-                units[k] = HELD
+                marks[k] = b.HELD
                 amount -= 1
     return bool(amount > 0)
 
 
-@by_address(PICK)
-def pick(nodes: Rows, _: Rows, row: int, __: Rows, may: Rows, store: Rows, count: int, ___: int) -> int:
-    """Leave so many of the units of a node that may be taken (1) as go together best; there are enough."""
-    chosen = spare_in(store)[1, :count]
-    pick_linked(links_in(store), nodes, row, may, may[:0], chosen)
+@step(PICK)
+def pick(nodes: Rows, _: Rows, row: int, __: Rows, may: Rows, arena: Rows, count: int, ___: int) -> int:
+    """Reduce the cards of a node that may be taken (1) to so many that go together best; there are enough."""
+    chosen = scratch_in(arena)[1, :count]
+    pick_linked(links_in(arena), nodes, row, may, may[:0], chosen)
     may[:] = 0
     for card in chosen:
-        may[card - nodes[row, FIRST_CARD]] = 1
+        may[card - nodes[row, c.FIRST_CARD]] = 1
     return 0
 
 
 @compiled
 def _take_supplies(supplies: Rows, resource: int, amount: int, mask: int, taken: Rows) -> bool:
-    """Take devices, or amounts of zones, in the same steps."""
-    for step in range(_STEPS):
+    """Take devices, or amounts of zones, by the same preferences. Return whether they are too few."""
+    for preference in range(_PREFERENCES):
         for at in range(len(supplies)):
-            if supplies[at, RESOURCE] != resource or amount <= 0:
+            if supplies[at, b.RESOURCE] != resource or amount <= 0:
                 continue
-            zones = supplies[at, SUPPLY_ZONES]
-            if in_bytes(supplies[at, TOTAL], supplies[at, CORE]):
-                left = max(0, supplies[at, FREE] - taken[at, BYTES])
-                some = min(amount, left) if _comes(step, OPEN, zones, mask) else 0
-                taken[at, BYTES] += some
+            zones = supplies[at, b.ZONES]
+            if is_amount(supplies[at, b.TOTAL], supplies[at, b.CORE]):
+                left = max(0, supplies[at, b.FREE] - taken[at, b.BYTES])
+                some = min(amount, left) if _is_preferred(preference, b.OPEN, zones, mask) else 0
+                taken[at, b.BYTES] += some
                 amount -= some
-            elif _comes(step, taken[at, MARK], zones, mask):
-                taken[at, MARK] = HELD
+            elif _is_preferred(preference, taken[at, b.STATUS], zones, mask):
+                taken[at, b.STATUS] = b.HELD
                 amount -= 1
     return bool(amount > 0)
 
 
 @compiled
-def give_back(units: Rows, taken: Rows, had: Rows, before: Rows) -> None:
-    """What a finished init container took, the next ones may have; not what sidecars held before it."""
-    for k in range(len(units)):
-        if units[k] == HELD != had[k]:
-            units[k] = REUSABLE
+def return_to_pod(marks: Rows, taken: Rows, marks_before: Rows, taken_before: Rows) -> None:
+    """Let the next containers reuse what an init container took; what sidecars took before it stays held."""
+    for k in range(len(marks)):
+        if marks[k] == b.HELD != marks_before[k]:
+            marks[k] = b.REUSABLE
     for at in range(len(taken)):
-        if taken[at, MARK] == HELD != before[at, MARK]:
-            taken[at, MARK] = REUSABLE
-        taken[at, PEAK] = max(taken[at, PEAK], taken[at, BYTES])
-        taken[at, BYTES] = before[at, BYTES]
+        if taken[at, b.STATUS] == b.HELD != taken_before[at, b.STATUS]:
+            taken[at, b.STATUS] = b.REUSABLE
+        taken[at, b.PEAK] = max(taken[at, b.PEAK], taken[at, b.BYTES])
+        taken[at, b.BYTES] = taken_before[at, b.BYTES]
 
 
 @compiled
-def spend(machines: Rows, supplies: Rows, machine: int, taken: Rows, sign: int) -> None:
-    """Take (1) what was decided from the supplies of a machine, or give it back (-1)."""
-    if machine < 0:
-        return
-    first = machines[machine, FIRST_SUPPLY]
-    for at in range(first, machines[machine, AFTER_SUPPLIES]):
+def hold_supplies(site: Site, sign: int) -> None:
+    """Take (1) what the last decision takes from what is free in the zones of a machine, or return it (-1)."""
+    supplies, taken = supplies_in(site.arena), taken_in(site.arena)
+    first, after = supplies_of(site)
+    for at in range(first, after):
         own = taken[at - first]
-        supplies[at, FREE] -= sign * ((own[MARK] >= HELD) + max(own[BYTES], own[PEAK]))
+        supplies[at, b.FREE] -= sign * ((own[b.STATUS] >= b.HELD) + max(own[b.BYTES], own[b.PEAK]))
 
 
 @compiled
-def tell(store: Rows, machine: int) -> None:
-    """Leave in the board what was decided to be taken of the supplies of a machine, as a line."""
-    machines, supplies, taken, told = machines_in(store), supplies_in(store), taken_in(store), told_in(store)
+def list_supplies(arena: Rows, machine: int) -> None:
+    """Write the list of the supplies that the last decision takes on a machine."""
+    machines, supplies, taken, listed = machines_in(arena), supplies_in(arena), taken_in(arena), listed_in(arena)
     zones = cpus = others = 0
-    first = machines[machine, FIRST_SUPPLY]
-    for at in range(first, machines[machine, AFTER_SUPPLIES]):
+    first = machines[machine, b.FIRST_SUPPLY]
+    for at in range(first, machines[machine, b.AFTER_SUPPLIES]):
         own = taken[at - first]
-        amount = max(own[BYTES], own[PEAK])
-        if own[MARK] < HELD and not amount:
+        amount = max(own[b.BYTES], own[b.PEAK])
+        if own[b.STATUS] < b.HELD and not amount:
             continue
-        zones |= supplies[at, SUPPLY_ZONES]
-        if supplies[at, RESOURCE] == CPUS and not amount:
-            told[FIRST_TOLD + cpus] = supplies[at, ID]
+        zones |= supplies[at, b.ZONES]
+        if supplies[at, b.RESOURCE] == b.CPUS and not amount:
+            listed[b.FIRST_LISTED + cpus] = supplies[at, b.ID]
             cpus += 1
         else:
-            to = FIRST_TOLD + cpus + others * TOLD_COLUMNS
-            told[to], told[to + 1], told[to + 2], told[to + 3] = (
-                at - first,
-                supplies[at, RESOURCE],
-                supplies[at, ID],
-                amount,
-            )
+            to = b.FIRST_LISTED + cpus + others * b.LISTED_COLUMNS
+            listed[to], listed[to + 1] = at - first, supplies[at, b.RESOURCE]
+            listed[to + 2], listed[to + 3] = supplies[at, b.ID], amount
             others += 1
-    told[TOLD_ZONES], told[TOLD_CPUS], told[TOLD_OTHERS] = zones, cpus, others
+    listed[b.LISTED_ZONES], listed[b.LISTED_CPUS], listed[b.LISTED_OTHERS] = zones, cpus, others

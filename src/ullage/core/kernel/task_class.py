@@ -1,8 +1,8 @@
-"""How compiled code sees a workload: one row of int64 per task class, with its popularity beside it.
+"""A workload in rows: one row of integers per task class, and its popularity.
 
-A row is (cpu in milli, share in thousandths of a card, cards, allowed models as a bit mask). A task
-without cards has share 0 and 0 cards; whole cards have share 1000; a part is one card with a share
-below 1000. Popularity is a float64 per row; popularities sum to 1.
+A row is (cpu in milli, share in thousandths of a card, cards, allowed models as a bit mask). A task without cards has
+share 0 and 0 cards. Whole cards have share 1000. A part is one card with a share below 1000. Popularity is a float64
+per row; popularities sum to 1.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ MODELS = 3
 COLUMNS = 4
 
 WHOLE = 1000
-"""The share of a card that nobody uses."""
+"""The share of an idle card."""
 
 MOST_KINDS = 62
-"""Kinds of cards that a mask can tell apart; those beyond are allowed to nobody who names a model."""
+"""Kinds of cards that a mask can distinguish; a class that names a model may not use the kinds beyond."""
 
 ANY_MODEL = -1
 """The mask that allows every model (models are numbered 0..62)."""

@@ -1,127 +1,109 @@
-"""The functions of best fit and of spread (`core/strategies/best_fit.py`): what is left over decides."""
+"""The functions of best fit and of spread (`core/strategies/best_fit.py`): what is left decides."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ullage.core.kernel import columns as c
 from ullage.core.kernel.charge import part_of
-from ullage.core.kernel.columns import (
-    COUNT,
-    CPU,
-    CPU_FREE,
-    CPU_TOTAL,
-    FIRST_CARD,
-    FULL,
-    GPU_FREE,
-    GPU_TOTAL,
-    LEFT,
-    MEMORY,
-    MEMORY_FREE,
-    MEMORY_TOTAL,
-    PLACE,
-    SLOTS_FREE,
-    SLOTS_TOTAL,
-    WHOLE,
-    ZONES,
-    Rows,
-)
+from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled, inlined, lean
 
-State = tuple[Rows]
-"""One number: 1 if the loosest is best."""
+State = tuple[int]
+"""1 if the loosest is best, else 0."""
 
 
 @inlined
-def node(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, note: Rows) -> float:
-    """Three terms of what is left: cpu, memory, cards; before them whether the node is in use."""
-    spread = state[0][0]
-    left = 0
-    if shape[0, CPU]:
-        left += part_of(nodes[row, CPU_FREE] - shape[0, CPU], nodes[row, CPU_TOTAL])
-    if shape[0, MEMORY]:
-        left += part_of(nodes[row, MEMORY_FREE] - shape[0, MEMORY], nodes[row, MEMORY_TOTAL])
-    count = shape[0, COUNT]
-    if count and shape[0, WHOLE]:
-        left += (nodes[row, GPU_FREE] - count) * FULL // max(1, nodes[row, GPU_TOTAL])
+def node(nodes: Rows, cards: Rows, row: int, shape: Rows, fits_per_card: Rows, state: State, notes: Rows) -> float:
+    """Add three terms of what is left (cpu, memory, cards); whether the node is in use counts more."""
+    (spread,), left = state, 0
+    if shape[0, c.CPU]:
+        left += part_of(nodes[row, c.CPU_FREE] - shape[0, c.CPU], nodes[row, c.CPU_TOTAL])
+    if shape[0, c.MEMORY]:
+        left += part_of(nodes[row, c.MEMORY_FREE] - shape[0, c.MEMORY], nodes[row, c.MEMORY_TOTAL])
+    count = shape[0, c.COUNT]
+    if count and shape[0, c.WHOLE]:
+        left += (nodes[row, c.GPU_FREE] - count) * c.FULL // max(1, nodes[row, c.GPU_TOTAL])
     elif count:
-        left += _left_on_tightest(nodes, cards, row, units, spread, count) // count
-    tight = left if spread else 3 * FULL - left
-    used = nodes[row, SLOTS_TOTAL] != nodes[row, SLOTS_FREE]
-    spares_cards = not count and not nodes[row, GPU_TOTAL]
-    return float(tight + 4 * FULL * (used != bool(spread)) + 8 * FULL * spares_cards)
+        left += _left_on_tightest(nodes, cards, row, fits_per_card, spread, count) // count
+    tight = left if spread else 3 * c.FULL - left
+    used = nodes[row, c.SLOTS_TOTAL] != nodes[row, c.SLOTS_FREE]
+    spares_cards = not count and not nodes[row, c.GPU_TOTAL]
+    return float(tight + 4 * c.FULL * (used != bool(spread)) + 8 * c.FULL * spares_cards)
 
 
 @inlined
 def card(cards: Rows, card: int, shape: Rows, state: State) -> float:
-    """The fuller the better; with spread the emptier."""
-    left = cards[card, LEFT]
-    return float(left if state[0][0] else FULL - left)
+    """Score a fuller card higher; with spread an emptier one."""
+    (spread,), left = state, cards[card, c.LEFT]
+    return float(left if spread else c.FULL - left)
 
 
 @inlined
-def pick(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, state: State, out: Rows) -> None:
-    """Cards of one zone if a zone has enough, the fullest such zone first; else lowest positions."""
-    if not shape[0, WHOLE]:
-        tightest(nodes, cards, row, units, state[0][0], out)
+def pick(nodes: Rows, cards: Rows, row: int, shape: Rows, fits_per_card: Rows, state: State, out: Rows) -> None:
+    """Pick cards of one zone if a zone has enough, the fullest such zone first; else the lowest positions."""
+    if not shape[0, c.WHOLE]:
+        (spread,) = state
+        tightest(nodes, cards, row, fits_per_card, spread, out)
         return
-    whole_cards(nodes, cards, row, units, out)
+    whole_cards(nodes, cards, row, fits_per_card, out)
 
 
 @lean
-def whole_cards(nodes: Rows, cards: Rows, row: int, units: Rows, out: Rows) -> None:
-    """As many as `out` has room for, from one zone if a zone has enough, the fullest such zone first."""
-    first, zone = nodes[row, FIRST_CARD], fullest_zone(nodes, cards, row, units, len(out))
+def whole_cards(nodes: Rows, cards: Rows, row: int, fits_per_card: Rows, out: Rows) -> None:
+    """Pick as many cards as `out` has room for, from one zone if a zone has enough, the fullest such zone first."""
+    first, zone = nodes[row, c.FIRST_CARD], fullest_zone(nodes, cards, row, fits_per_card, len(out))
     taken = 0
-    for k in range(len(units)):
-        if taken < len(out) and units[k] and (zone == -1 or cards[first + k, ZONES] == zone):
+    for k in range(len(fits_per_card)):
+        if taken < len(out) and fits_per_card[k] and (zone == -1 or cards[first + k, c.ZONES] == zone):
             out[taken] = first + k
             taken += 1
 
 
 @lean
-def fullest_zone(nodes: Rows, cards: Rows, row: int, units: Rows, count: int) -> int:
-    """Of the zones with `count` cards that can take the request the one with fewest, the lowest first; -1: none."""
-    first, best, fewest = nodes[row, FIRST_CARD], -1, len(units) + 1
-    for k in range(len(units)):
-        zone, here = cards[first + k, ZONES], 0
-        for other in range(len(units)):
-            here += units[other] > 0 and cards[first + other, ZONES] == zone
+def fullest_zone(nodes: Rows, cards: Rows, row: int, fits_per_card: Rows, count: int) -> int:
+    """Return the zone with the fewest cards that fit, but `count` or more, the lowest first; -1 if none."""
+    first, best, fewest = nodes[row, c.FIRST_CARD], -1, len(fits_per_card) + 1
+    for k in range(len(fits_per_card)):
+        zone, here = cards[first + k, c.ZONES], 0
+        for other in range(len(fits_per_card)):
+            here += fits_per_card[other] > 0 and cards[first + other, c.ZONES] == zone
         if here >= count and (here < fewest or (here == fewest and zone < best)):
             best, fewest = zone, here
     return best
 
 
 @compiled
-def _left_on_tightest(nodes: Rows, cards: Rows, row: int, units: Rows, spread: int, count: int) -> int:
-    """What the cards that `tightest` would take have left, together."""
+def _left_on_tightest(nodes: Rows, cards: Rows, row: int, fits_per_card: Rows, spread: int, count: int) -> int:
+    """Return what the cards that `tightest` would pick have left, together."""
     if count > 1:
         chosen, left = np.empty(count, np.int64), 0
-        tightest(nodes, cards, row, units, spread, chosen)
+        tightest(nodes, cards, row, fits_per_card, spread, chosen)
         for card in chosen:
-            left += cards[card, LEFT]
+            left += cards[card, c.LEFT]
         return left
-    first, best = nodes[row, FIRST_CARD], -1
-    for k in range(len(units)):
-        if units[k]:
-            left = cards[first + k, LEFT]
+    first, best = nodes[row, c.FIRST_CARD], -1
+    for k in range(len(fits_per_card)):
+        if fits_per_card[k]:
+            left = cards[first + k, c.LEFT]
             if best < 0 or (left > best if spread else left < best):
                 best = left
     return int(best)
 
 
 @lean
-def tightest(nodes: Rows, cards: Rows, row: int, units: Rows, spread: int, out: Rows) -> None:
-    """The cards with least left (with spread: most), as many as `out` has room for; ties by uuid."""
-    first, taken = nodes[row, FIRST_CARD], 0
-    for k in range(len(units)):
-        if not units[k]:
+def tightest(nodes: Rows, cards: Rows, row: int, fits_per_card: Rows, spread: int, out: Rows) -> None:
+    """Pick the cards with least left (with spread: most), as many as `out` has room for; ties by uuid."""
+    first, taken = nodes[row, c.FIRST_CARD], 0
+    for k in range(len(fits_per_card)):
+        if not fits_per_card[k]:
             continue
         card = first + k
-        left, place = cards[card, LEFT], cards[card, PLACE]
+        left, place = cards[card, c.LEFT], cards[card, c.PLACE]
         at = taken
         while at > 0:
-            there = cards[out[at - 1], LEFT]
-            if cards[out[at - 1], PLACE] < place if there == left else (there < left) != bool(spread):
+            there = cards[out[at - 1], c.LEFT]
+            if cards[out[at - 1], c.PLACE] < place if there == left else (there < left) != bool(spread):
                 break
             if at < len(out):
                 out[at] = out[at - 1]

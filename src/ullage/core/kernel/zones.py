@@ -1,28 +1,29 @@
-"""Decisions over zones for the loops of strategies: one step, which they call by its address."""
+"""Decisions over zones for the loops of strategies: one step, which they call through the table of addresses."""
 
 from __future__ import annotations
 
-from ullage.core.kernel.alignment import aligned_room, may_settle, settle
-from ullage.core.kernel.board import SEATED, machines_in, supplies_in, taken_in
-from ullage.core.kernel.by_address import DECIDE, by_address
-from ullage.core.kernel.columns import MACHINE, NAMED, NEEDS, Rows
-from ullage.core.kernel.taking import spend
+from ullage.core.kernel import board as b
+from ullage.core.kernel.alignment import aligned_units, choose_aligned, first_need, may_align
+from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.compiling.steps import DECIDE, step
+from ullage.core.kernel.site import site_of
+from ullage.core.kernel.taking import hold_supplies
 
 FIT, TAKE, SPEND, ROOM = 0, 1, 2, 3
-"""What is asked: `may_settle`; `settle`; to hold what `settle` decided, if
-it is; `aligned_room`, of so many units at most."""
+"""The question: `may_align`; `choose_aligned`; hold the supplies of the last `TAKE`, if the request holds any;
+`aligned_units`, of at most so many."""
 
 
-@by_address(DECIDE)
-def decide(nodes: Rows, cards: Rows, row: int, shape: Rows, units: Rows, store: Rows, asked: int, most: int) -> int:
-    """The answer for one node: 1 or 0, or how many units; `units` is changed as the function says that is asked."""
-    if asked == FIT:
-        return int(may_settle(nodes, cards, row, shape, units, store))
-    if asked == TAKE:
-        return int(settle(nodes, cards, row, shape, units, store))
-    if asked == ROOM:
-        return int(aligned_room(nodes, cards, row, shape, units, store, most))
-    held = shape[len(shape) - shape[0, NAMED] - shape[0, NEEDS], SEATED]
+@step(DECIDE)
+def decide(nodes: Rows, cards: Rows, row: int, shape: Rows, marks: Rows, arena: Rows, question: int, most: int) -> int:
+    """Answer a question about one node: 1 or 0, or a number of units; `marks` changes as the question says."""
+    if question == FIT:
+        return int(may_align(nodes, cards, row, shape, marks, arena))
+    if question == TAKE:
+        return int(choose_aligned(nodes, cards, row, shape, marks, arena))
+    if question == ROOM:
+        return int(aligned_units(nodes, cards, row, shape, marks, arena, most))
+    held = shape[first_need(shape), b.SEATED]
     if held:
-        spend(machines_in(store), supplies_in(store), nodes[row, MACHINE], taken_in(store), 1)
+        hold_supplies(site_of(nodes, cards, row, arena), 1)
     return int(held)

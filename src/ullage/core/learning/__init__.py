@@ -1,1 +1,1 @@
-"""What is learned of the workload, and how much of what is idle it could use."""
+"""The learned workload, and how much of what is idle it can use."""

@@ -1,6 +1,6 @@
-"""How much of what is idle no likely task could use, and how many wide tasks still fit.
+"""How much of what is idle no likely task can use, and how many wide tasks still fit.
 
-Both follow the books: what is known of a node is computed again only after it changed.
+Both follow the books: the figures of a node are computed again only after it changed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ullage.model.request import ResourceRequirement
 
 
 class IdleCards(NamedTuple):
-    """Thousandths of cards: idle, and of these what no task of the workload is expected to use."""
+    """Thousandths of cards: idle, and of these the part that no task of the workload can use."""
 
     idle_milli: float
     fragments_milli: float
 
 
 NOTHING = Workload((), (), 0)
-"""The workload while nothing is known of it: for this none of what is idle is fragments."""
+"""The workload while nothing is known: no idle card counts as a fragment."""
 
 
 class Fragments:
@@ -47,11 +47,11 @@ class Fragments:
         self._of_nodes = np.zeros((len(IdleCards._fields), len(fleet.nodes)))
 
     def total(self) -> IdleCards:
-        """Of the whole fleet."""
+        """Return the figures of the whole fleet."""
         return IdleCards(*self._refreshed().sum(axis=1).tolist())
 
     def by_model(self) -> dict[str, IdleCards]:
-        """Return per model of cards, "" where it is not known; a node counts as the model of its first card."""
+        """Return the figures per model of cards ("" if unknown); a node has the model of its first card."""
         found = self._refreshed()
         return {model: IdleCards(*found[:, rows].sum(axis=1).tolist()) for model, rows in sorted(self._models.items())}
 
@@ -65,7 +65,7 @@ class Fragments:
 
 
 def fragments_of(fleet: Fleet, workload: Workload) -> Fragments:
-    """Return the fragments of these books, kept with them."""
+    """Return the fragments of these books, which store them."""
     known = fleet.tables.get(Fragments)
     if not isinstance(known, Fragments) or known.workload is not workload:
         known = fleet.tables[Fragments] = Fragments(fleet, workload)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.modes import mode_asked
 from ullage.core.kernel import columns as at
-from ullage.core.kernel.alignment import settle
+from ullage.core.kernel.alignment import choose_aligned as settle
 from ullage.core.kernel.board import CLOSENESS, OWN_PICK, SCALE, WIDEST
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.reclaim import AskedRows, Leaving, fewest

@@ -1,1 +1,1 @@
-"""What each session deserves: demand, dominant shares, and places that are promised."""
+"""What each session is entitled to: demand, dominant shares, and promised places."""

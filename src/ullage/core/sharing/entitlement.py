@@ -1,7 +1,7 @@
-"""What each session deserves: progressive filling of the fleet without executors, computed afresh from demand.
+"""The entitlement of each session: progressive filling of the fleet without executors, computed from demand.
 
-Filling places every unit on a real node, so that what is deserved can be had: ten cards on two
-nodes are not one node of ten. A unit that fits no empty node takes no part and blocks nobody.
+Filling places each unit on a real node, so that the entitlement can be reached: ten cards on two nodes are not one
+node of ten. A unit that fits no empty node is left out and blocks no other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ullage.model.request import ResourceRequirement
 
 
 def entitlement(world: World, policy: Policy) -> dict[str, int]:
-    """Executors each session deserves in this world; depends on demand and inventory only."""
+    """Return the executors that each session is entitled to; they depend on demand and inventory only."""
     empty = Placer(world.fleet.requested(), policy)
     leaves = Leaves(world.fleet)
     found = [leaves.of(demand, target=units_of_work(demand)) for demand in world.demands]
@@ -54,7 +54,7 @@ def entitlement(world: World, policy: Policy) -> dict[str, int]:
 
 
 def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
-    """Equal keys have equal entitlements: what changes from cycle to cycle is mostly only usage."""
+    """Return a key of the entitlement: equal keys have equal ones. From cycle to cycle mostly usage changes."""
     empty = Placer(world.fleet.requested(), policy)
     rooms: dict[Shape, int] = {}
     wants = tuple(
@@ -81,7 +81,7 @@ def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
 
 
 def _placeable_want(demand: Demand, empty: Placer, rooms: dict[Shape, int]) -> int:
-    """Return the want as far as it can matter: no more than the empty fleet could ever hold, and one beyond."""
+    """Return the work as far as it matters: at most one unit more than the empty fleet holds."""
     shape = shape_of(empty.fleet, demand.requirement)
     room = rooms.get(shape)
     if room is None:
@@ -90,29 +90,29 @@ def _placeable_want(demand: Demand, empty: Placer, rooms: dict[Shape, int]) -> i
 
 
 def wanted_units(demand: Demand) -> int:
-    """Units a session can use now; none while it is held back."""
+    """Return the units that a session can use now; 0 while it is held back."""
     return demand.want // demand.batch_size if demand.ready else 0
 
 
 def units_of_work(demand: Demand) -> int:
-    """Units that the unfinished tasks of a session ask for; none past its retry limit."""
+    """Return the units that the unfinished tasks of a session ask for; 0 past its retry limit."""
     return demand.work // demand.batch_size if demand.competes else 0
 
 
 def has_room(placer: Placer, demand: Demand) -> bool:
-    """Return whether one unit of the demand fits: executors of one requirement never stand in each other's way."""
+    """Return whether one unit of the demand fits; executors of one requirement do not conflict with each other."""
     return int(placer.room(demand.requirement).sum()) >= demand.batch_size
 
 
 class Leaves:
-    """The places of sessions in the share tree; counts are in units (whole batches)."""
+    """The leaves of sessions in the share tree; counts are in units (whole batches)."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._units: dict[tuple[Shape, int], Vector] = {}
 
     def of(self, demand: Demand, *, target: int = 0, held: int = 0, leaving: int = 0, reuses: Hashable = None) -> Leaf:
-        """Return a session's leaf; `reuses` is what it may have besides room, which others of its shape may not."""
+        """Return a session's leaf; `reuses` are idle executors that it may use and others of its shape may not."""
         shape = shape_of(self._fleet, demand.requirement), demand.batch_size
         unit = self._units.get(shape)
         if unit is None:
@@ -135,13 +135,13 @@ class Leaves:
 
 
 def vector(demand: Demand, fleet: Fleet) -> Vector:
-    """Return what one unit, an executor or a whole batch, charges as the tree counts it: what could be, at most."""
+    """Return the amounts of one unit, an executor or a whole batch, limited to the range of the tree."""
     unit = fleet.resources(demand.requirement) * demand.batch_size
     return (min(unit.cpu_milli, MOST), min(unit.memory_bytes, MOST), min(unit.gpu_milli, MOST))
 
 
 def application_limits(world: World) -> Mapping[str, int]:
-    """Executors each application may have over all its sessions."""
+    """Return the executors that each application may have over all its sessions."""
     return {demand.application: demand.application_max for demand in world.demands}
 
 
@@ -153,7 +153,7 @@ def place_unit(
     also: Placer | None = None,
     closed: Iterable[int] = (),
 ) -> tuple[Allocation, ...] | None:
-    """Charge `count` executors on `placer` (and `also`, with none on nodes that are `closed`), or nothing at all."""
+    """Charge `count` executors on `placer` (and `also`), none on `closed` nodes. Charge nothing if they do not fit."""
     fleets = [placer.fleet] if also is None else [placer.fleet, also.fleet]
     marks = [fleet.checkpoint() for fleet in fleets]
     placed: list[Allocation] = []
@@ -170,7 +170,7 @@ def place_unit(
 
 
 def shortage(fleet: Fleet, demand: Demand) -> Code:
-    """Return which dimension is short: the one in which the fewest nodes have enough."""
+    """Return the dimension that is short: the one in which the fewest nodes have enough."""
     if not fleet.schedulable.any():
         return Code.NO_NODES
     asked = demand.requirement
@@ -190,7 +190,7 @@ def shortage(fleet: Fleet, demand: Demand) -> Code:
 
 
 def _zones_short(fleet: Fleet, asked: ResourceRequirement, nodes: npt.NDArray[np.bool_]) -> Code | None:
-    """Return what zones say on the first of these nodes, which have enough of everything; None if there is none."""
+    """Return the refusal of zones on the first of these nodes, which have enough of all; None if there is none."""
     for row in np.flatnonzero(nodes).tolist():
         refusal = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
         return None if refusal is None else refusal.code

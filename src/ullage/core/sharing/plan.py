@@ -1,4 +1,4 @@
-"""What a cycle decided: actions for the service, and the reasons for what it did not do."""
+"""The result of a cycle: actions for the service, and why sessions wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ullage.model.rejection import Code
 class Start:
     """Create an executor for a session at the place of `allocation`; equal `gang` numbers start together.
 
-    `won` marks room that others gave up for it, or for which it waited too long: it keeps it for `protected_s`.
+    `won` marks room that others were evicted from, or for which it waited too long: it is protected for `protected_s`.
     """
 
     session: str
@@ -38,8 +38,8 @@ class Reuse:
 class Unbind:
     """Take an executor from its session after its running task.
 
-    With an `eviction` a session waits for its room, and the task is ended after the grace. Of an executor that
-    gives way already, another session is the winner from now on.
+    With an `eviction` a session waits for its room, and the task is ended after the grace period. If the executor is
+    being evicted already, another session is the winner from now on.
     """
 
     executor: str
@@ -48,7 +48,7 @@ class Unbind:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Let an executor that was to give way stay: no session counts on its room any more."""
+    """Cancel the eviction of an executor: no session waits for its room any more."""
 
     executor: str
 
@@ -62,7 +62,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class EvictExecutor:
-    """End a busy executor now; its task goes back and is not counted as lost."""
+    """End a busy executor now; its task is queued again and does not count as lost."""
 
     executor: str
     eviction: Eviction
@@ -73,13 +73,12 @@ Action = Start | Reuse | Unbind | Keep | Release | EvictExecutor
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions in the order in which they were decided, and what each session is entitled to.
+    """Actions in the order of decision, and the entitlement of each session.
 
-    `deserved` counts executors per session; `waiting` says what stopped each session short of what
-    it wants; `reserved` what is held for a session until others leave; `wake_at` is when time alone
-    will change the answer (seconds, the clock of `now`). `promised` is the part of `reserved` for which
-    executors give way or have left: the next cycle needs it. Executors that are `yielding` get no further
-    task: a session that waited too long gets their room when all of them are vacant.
+    `deserved` is the entitlement in executors per session, `waiting` why a session has less than it wants, `reserved`
+    what is reserved for a session until others leave. At `wake_at` time alone changes the result (seconds, the clock
+    of `now`). `promised` is the part of `reserved` for which executors are evicted or have left: the next cycle needs
+    it. `yielding` executors get no further task: a session that waited too long gets their room when all are vacant.
     """
 
     actions: tuple[Action, ...] = ()

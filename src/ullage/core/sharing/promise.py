@@ -1,4 +1,4 @@
-"""Room in the outlook: of places that are promised to sessions, and of executors that may stay after all."""
+"""Promised places of sessions, and executors whose eviction may be cancelled, charged in the outlook."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ Unit = tuple[Allocation, ...]
 
 
 class Promises:
-    """Places that wait for sessions, in the order in which they were promised; all are charged in the outlook.
+    """Places that are promised to sessions, in the order of the promises; all are charged in the outlook.
 
-    A promise counts on what is free, and on those who leave, for any session: the first to be asked leaves
-    first, since the grace is the same for all. Work that starts at once may take its place in exchange for
-    executors that leave later: then a session that was promised a place before would wait longer. `delays` finds
-    that out.
+    A promise relies on what is free and on executors that leave, for whichever session: the first to be evicted leaves
+    first, because the grace period is the same for all. Work that starts immediately may use its room in exchange for
+    executors that leave later; then an earlier promise would wait longer. `delays` finds such cases.
 
-    A unit on several nodes waits for those that have not reported since the start of the server. Until `due` says
-    that they are given up, its room on the other nodes is held.
+    A unit on several nodes waits for nodes that have not reported since the start of the server. Its room on the other
+    nodes is reserved until `due` says that those nodes are given up.
     """
 
     def __init__(self, world: World, due: Callable[[float], bool]) -> None:
@@ -54,15 +53,15 @@ class Promises:
                 yield session, tuple(place for unit in units for place in unit)
 
     def expect(self, session: str) -> None:
-        """A session has its turn after those so far, also while it has no place."""
+        """Append a session to the order of promises, even if it has no place yet."""
         self._units.setdefault(session, [])
 
     def add(self, session: str, unit: Unit) -> None:
-        """Note places that are charged in the outlook."""
+        """Add promised places that are charged in the outlook."""
         self._units.setdefault(session, []).append(unit)
 
     def hold(self, session: str, unit: Unit, outlook: Fleet) -> bool:
-        """Charge and note promised places; False, and nothing is charged, if one of them has no room."""
+        """Charge and add promised places. Return False, and charge nothing, if one of them has no room."""
         known = tuple(place for place in unit if place.node in outlook.row_of)
         awaits = len(known) < len(unit)
         if awaits and (not known or self._due(self._nodes_until)):
@@ -73,7 +72,7 @@ class Promises:
         return held
 
     def take_out(self, session: str, outlook: Fleet) -> list[Unit]:
-        """Release the places of a session; it keeps its turn."""
+        """Release the places of a session, which keeps its position in the order."""
         units = self._units.get(session, [])
         for place in (place for unit in units for place in unit):
             if place.node in outlook.row_of:
@@ -82,7 +81,7 @@ class Promises:
         return units
 
     def gives_way(self, executor: str, eviction: Eviction | None) -> None:
-        """Note since when and for which session an executor leaves; with None it stays."""
+        """Record the eviction of an executor, or with None that it stays."""
         if eviction is None:
             self._evictions.pop(executor, None)
         else:
@@ -113,9 +112,9 @@ class Promises:
         return any(later > sooner for later, sooner in zip(after, before, strict=True))
 
     def _leaving_from(self, node: str, outlook: Fleet, starts: Container[str]) -> list[_Leaver]:
-        """Return those who leave a node, the first to be asked first; of the same time in the turn of their winners.
+        """Return the executors that leave a node, the first evicted first, those of one time by their winners' order.
 
-        One that may stay after all is among what `starts`.
+        An executor that may stay is among `starts`.
         """
         turns = {name: turn for turn, name in enumerate(self._units)}
         found = [
@@ -127,7 +126,7 @@ class Promises:
 
 
 class _Leaver(NamedTuple):
-    """Who leaves, and when its turn is."""
+    """An executor that leaves, and its position in the order of leaving."""
 
     turn: tuple[float, int]
     place: Allocation
@@ -138,9 +137,9 @@ def _on(node: str, places: Unit) -> Unit:
 
 
 def _waits(units: list[Unit], leaving: list[_Leaver], outlook: Fleet) -> list[tuple[float, int]]:
-    """Return for each unit the turn of the last one that it waits for, with the units before it in their places.
+    """Return for each unit the turn of the last executor that it waits for, with earlier units in their places.
 
-    In the outlook all who leave are away, and none of the units is there. All are on one node.
+    The outlook contains neither the executors that leave nor the units. All are on one node.
     """
     waits, until, first = list[tuple[float, int]](), (-inf, 0), 0
     with trial(outlook):
@@ -172,20 +171,20 @@ def _is_short(fleet: Fleet, node: str) -> bool:
 
 
 def places_of(session: str, promised: tuple[Allocation, ...], batch: int) -> list[Unit]:
-    """Return the places of each unit: one, or as many as a batch has. Their ids are of no allocation of this cycle."""
+    """Return the places of each unit: one, or as many as a batch has. Their ids occur nowhere else in this cycle."""
     promised = tuple(replace(place, id=f"promised/{session}/{number}") for number, place in enumerate(promised))
     return [promised[first : first + batch] for first in range(0, len(promised) - batch + 1, batch)]
 
 
 def charge_all(fleet: Fleet, places: Iterable[Allocation]) -> bool:
-    """Hold all of these places, on nodes that take work; False, and none is held, if one of them has no room."""
+    """Charge all of these places, on nodes that take work. Return False, and charge none, if one has no room."""
     places = tuple(places)
     rows = [fleet.row_of.get(place.node, -1) for place in places]
     return all(row >= 0 and fleet.schedulable[row] for row in rows) and _charge(fleet, places)
 
 
 def charge_back(outlook: Fleet, now: Fleet, executors: Iterable[str]) -> bool:
-    """Count executors that were to leave as staying; False, and none is, if their room is held for others."""
+    """Count leaving executors as staying. Return False, and change nothing, if their room is reserved for others."""
     return _charge(outlook, tuple(now.ledger[executor] for executor in executors if executor in now.ledger))
 
 
@@ -213,7 +212,7 @@ def _charge(fleet: Fleet, places: tuple[Allocation, ...]) -> bool:
 
 
 def _may_share(fleet: Fleet, place: Allocation) -> bool:
-    """Return whether all who hold cards of this place are kept apart as it is, so that they can be there together."""
+    """Return whether the isolation of the place is compatible with that of the holders of its cards."""
     for card in (fleet.card_of[uuid] for uuid in place.gpus if uuid in fleet.card_of):
         dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
         if fleet.card_modes.item(card) & mixed(place.requirement, dynamic=dynamic):

@@ -3,14 +3,13 @@
 Source of the rule: Ghodsi et al., "Dominant Resource Fairness" (NSDI 2011); for the tree,
 Bhattacharya et al., "Hierarchical Scheduling for Diverse Datacenter Workloads" (SoCC 2013).
 
-The next unit always goes to the child with the smallest dominant share, from the root down, and
-shares are updated after every unit. All arithmetic is on integers and exact, so no order of input matters.
-`kernel/queues.py` has the tree as columns and `kernel/filling.py` the rule; here is what Python says to them.
+The next unit always goes to the child with the smallest dominant share, from the root down, and shares are updated
+after each unit. All arithmetic is on integers and exact, so the order of the input does not matter.
+`kernel/queues.py` has the tree as columns and `kernel/filling.py` the rule; here Python calls them.
 
-A child that cannot get more because capacity ran out counts in its parent at most at the level of
-its siblings that still can; what it counts is cut to that level rounded down, to whole units of each
-dimension. Otherwise a queue whose one session took the only GPU (share 100 %) would starve its other
-sessions of the cpus that nobody else has taken yet (SoCC 2013, section 4).
+A child that cannot grow because capacity ran out counts in its parent at most at the level of its siblings that can.
+Its amounts are cut to that level, rounded down. Otherwise a queue whose one session took the only GPU (share 100 %)
+would starve its other sessions of CPUs that nobody uses (SoCC 2013, section 4).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -37,49 +37,54 @@ SATURATED = frozenset(
     {Code.CPU, Code.MEMORY, Code.GPU, Code.SLOTS, Code.NO_NODES, Code.GANG_ROOM, Code.RESERVED, Code.RECLAIMING}
     | {Code.NOT_ALIGNED, Code.SHORT_ALLOCATION, Code.BROKEN_CORES}
 )
-"""Stops that mean capacity ran out, as opposed to demand met or a limit reached."""
+"""Reasons that mean missing capacity, as opposed to met demand or a limit."""
 
 _LIMITS = (None, Code.SHARE, Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT)
 _CODES = (*_LIMITS, *(code for code in Code if code not in {*_LIMITS, *SATURATED}), *sorted(SATURATED))
-"""By the numbers of `kernel/queues.py`, those below 0 from the end."""
+"""The reasons by the numbers of `kernel/queues.py`, those below 0 from the end."""
 _NUMBERS = {code: number if code not in SATURATED else number - len(_CODES) for number, code in enumerate(_CODES)}
 
 
-class Leaf:
-    """A session in the tree: it takes units of `unit` until it holds `target` of them.
+class LeafStart(TypedDict, total=False):
+    """What a leaf starts with, besides its queue and its unit. Counts are in units.
 
-    Leaves of equal `shape` fit the same places. Units that are `leaving` count against limits, for they
-    are not gone yet, and not as a share, for they are given up. Of a leaf that is `apart` every unit is a
-    session of its own that wants no more: it counts in the queue alone, and one less is wanted.
+    `number` is its order of creation. Leaves of equal `shape` fit the same places. Units that are `leaving` count
+    against limits, because they are not gone yet, and not as a share, because they are given up. Of a leaf that is
+    `apart` each unit is a session of its own that wants no more: it counts in the queue only, and the target falls.
     """
+
+    priority: int
+    weight: int
+    number: int
+    held: int
+    leaving: int
+    target: int
+    floor: int
+    application: str
+    executors_per_unit: int
+    shape: Hashable
+    apart: bool
+
+
+class Leaf:
+    """A session in the tree: it takes units of `unit` until it holds `target` of them."""
 
     __slots__ = ("application", "place", "queue", "row", "session", "shape", "start", "unit")
 
-    def __init__(
-        self,
-        session: str,
-        queue: str,
-        unit: Vector,
-        *,
-        priority: int = 0,
-        weight: int = 1,
-        number: int = 0,
-        held: int = 0,
-        leaving: int = 0,
-        target: int = 0,
-        floor: int = 0,
-        application: str = "",
-        executors_per_unit: int = 1,
-        shape: Hashable = None,
-        apart: bool = False,
-    ) -> None:
+    def __init__(self, session: str, queue: str, unit: Vector, **start: Unpack[LeafStart]) -> None:
         self.session, self.queue, self.unit = session, queue, unit
-        self.application, self.shape = application, shape
-        own = priority, number, floor, executors_per_unit, 0, 0, int(apart), target, held, leaving
-        self.start = (0, weight, *(0,) * (at.UNIT - at.RANK), *unit, *own)
+        self.application, self.shape = start.get("application", ""), start.get("shape")
+        self.start = [0] * (at.STOPPED + 1)
+        """The row that it starts with."""
+        self.start[at.UNIT : at.UNIT + at.DIMENSIONS] = unit
+        self.start[at.WEIGHT] = start.get("weight", 1)
+        self.start[at.PRIORITY], self.start[at.NUMBER] = start.get("priority", 0), start.get("number", 0)
+        self.start[at.FLOOR], self.start[at.EXECUTORS] = start.get("floor", 0), start.get("executors_per_unit", 1)
+        self.start[at.APART], self.start[at.TARGET] = start.get("apart", False), start.get("target", 0)
+        self.start[at.HELD], self.start[at.LEAVING] = start.get("held", 0), start.get("leaving", 0)
         self.place: int
         self.row: Rows
-        """Its row in its tree (see `kernel/queues.py`)."""
+        """Its row in its tree (`kernel/queues.py`)."""
 
     @property
     def number(self) -> int:
@@ -92,17 +97,17 @@ class Leaf:
 
     @property
     def held(self) -> int:
-        """Units it holds."""
+        """The units that it holds."""
         return int(self.row[at.HELD])
 
     @property
     def leaving(self) -> int:
-        """Units that leave it."""
+        """The units that are leaving."""
         return int(self.row[at.LEAVING])
 
     @property
     def target(self) -> int:
-        """Units it takes at most."""
+        """The units that it takes at most."""
         return int(self.row[at.TARGET])
 
     @target.setter
@@ -111,24 +116,25 @@ class Leaf:
 
     @property
     def stopped(self) -> Code | None:
-        """Why it did not get the last unit it asked for; None if it did."""
+        """Why it did not get the last unit; None if it did."""
         return _CODES[int(self.row[at.STOPPED])]
 
 
 Grant = Callable[[Leaf], Code | None]
-"""Tries to place one unit of a leaf: None if it was placed, else why not."""
+"""Place one unit of a leaf. Return None if it was placed, else why not."""
 
 Beyond = Callable[[Leaf, Code], Code | None]
-"""What to do for a leaf that a limit stops: None if a unit was promised to it all the same."""
+"""Handle a leaf that a limit stops. Return None if a unit was promised to it nevertheless, else why not."""
 
 Fits = Callable[[Leaf], bool]
-"""Whether one more unit of a leaf would find room."""
+"""Return whether one more unit of a leaf would find room."""
 
 
 class ShareTree:
     """Queues with the usage of their sessions, ready to be filled.
 
-    A `grant` that treats leaves of the `same_shape` equally is not called again once it found no room for one of them.
+    With `same_shape`, a `grant` treats leaves of one shape equally: once one of them found no room, it is not called
+    for the others.
     """
 
     def __init__(
@@ -160,7 +166,7 @@ class ShareTree:
             self._facts[place] = min(limits[name], at.UNLIMITED)
         self._enter_leaves(applications)
         self._enter_queues()
-        self._rule.plant(*self.columns)
+        self._rule.enter_leaves(*self.columns)
         self._unit_shares: dict[int, tuple[int, bool]] = {}
 
     def _enter_leaves(self, applications: Mapping[str, int]) -> None:
@@ -193,16 +199,16 @@ class ShareTree:
 
     @cached_property
     def _scales(self) -> tuple[int, list[int]]:
-        """What makes shares whole numbers: the least common multiple of all totals and weights, and per dimension."""
+        """The factors that make shares integers: a common multiple of all totals and weights, and one per dimension."""
         weights = lcm(*self._rows[:, at.WEIGHT].tolist())
         common = lcm(1, *(amount for amount in self._total if amount > 0))
         return common * weights, [common // amount * weights if amount > 0 else 0 for amount in self._total]
 
     def leaf_share(self, leaf: Leaf, held: int | None = None) -> int:
-        """Dominant share of a session with `held` units (now held if None), as an exact scaled integer.
+        """Return the dominant share of a session with `held` units (those held now if None), as a scaled integer.
 
-        A dimension the fleet does not have is skipped while nothing is held in it; with something
-        held the share is beyond every other.
+        A dimension that the fleet does not have is skipped while nothing of it is held. If something is held, the
+        share is larger than every other.
         """
         units, share = leaf.held if held is None else held, self._unit_shares.get(leaf.place)
         if share is None:
@@ -213,7 +219,7 @@ class ShareTree:
         return one * units if units > 0 else 0
 
     def _unit_share(self, leaf: Leaf) -> tuple[int, bool]:
-        """Return the share of one unit, which is part of that of several; whether it is beyond every other."""
+        """Return the share of one unit, and whether it is larger than every other share."""
         whole, scales = self._scales
         asked = [(amount, scale) for amount, scale in zip(leaf.unit, scales, strict=True) if amount]
         if not all(scale for _, scale in asked):
@@ -235,9 +241,9 @@ class ShareTree:
         return (cpu, memory, gpu)
 
     def lose(self, queue: str, amount: Vector, losses: dict[str, Vector]) -> bool:
-        """Add a loss to those of one claim, unless the queue or one above it would fall below its guarantee.
+        """Add a loss to those of one claim. Return False, and add nothing, if a queue would fall below its guarantee.
 
-        `losses` holds, by queue, what the claim takes so far. False: nothing was added.
+        `losses` holds, by queue, what the claim takes so far.
         """
         line = dict.fromkeys(self._line(queue), _ZERO)
         for name in line:
@@ -252,7 +258,7 @@ class ShareTree:
     # --- filling ---
 
     def fill_floors(self, grant: Grant, beyond: Beyond | None = None, *, same_shape: bool = False) -> None:
-        """Give every session its minimum, by priority, then creation."""
+        """Give each session its minimum, by priority, then creation."""
         rows = self._rows[: len(self.leaves)]
         short = np.flatnonzero(rows[:, at.HELD] < np.minimum(rows[:, at.FLOOR], rows[:, at.TARGET]))
         for place in sorted(short.tolist(), key=lambda place: -int(rows[place, at.PRIORITY])):
@@ -265,16 +271,16 @@ class ShareTree:
     def fill_guarantees(
         self, grant: Grant, fits: Fits | None = None, beyond: Beyond | None = None, *, same_shape: bool = False
     ) -> None:
-        """Fill what fits inside the guarantee of its queue or of one above it."""
+        """Fill what is within the guarantee of its queue or of one above it."""
         if self._rows[len(self.leaves) :, at.GUARANTEE : at.GUARANTEE + at.DIMENSIONS].any():
             self._fill(grant, fits, beyond, GUARANTEED | SAME_SHAPE * same_shape)
 
     def fill(
         self, grant: Grant, fits: Fits | None = None, beyond: Beyond | None = None, *, same_shape: bool = False
     ) -> None:
-        """Fill until every session has its target, met a limit, or fits nowhere.
+        """Fill until each session has its target, met a limit, or fits nowhere.
 
-        With `fits`, sessions that ran out of room are known at once, not when their turn comes.
+        With `fits`, a session without room is found immediately, not when it would be served.
         """
         self._fill(grant, fits, beyond, SAME_SHAPE * same_shape)
 
@@ -294,10 +300,10 @@ class ShareTree:
             leaf = self.leaves[place]
             code = _LIMITS[limit]
             stopped = grant(leaf) if code is None or beyond is None else beyond(leaf, code)
-            place, limit = self._rule.go_on(*self.columns, place, _NUMBERS[stopped], mode)
+            place, limit = self._rule.serve(*self.columns, place, _NUMBERS[stopped], mode)
 
     def _competing(self) -> dict[Hashable, Leaf]:
-        """Return a leaf of each shape that wants more, where queues compete; inside one queue the turns find it."""
+        """Return a leaf of each shape that wants more, if queues compete; within one queue the order finds them."""
         rows = self._rows[: len(self.leaves)]
         wanting = np.flatnonzero(rows[:, at.HELD] < rows[:, at.TARGET])
         if len(set(rows[wanting, at.PARENT].tolist())) == 1:
@@ -305,39 +311,39 @@ class ShareTree:
         return {self.leaves[place].shape: self.leaves[place] for place in wanting.tolist()}
 
     def give(self, leaf: Leaf, grant: Grant, beyond: Beyond | None = None, *, same_shape: bool = False) -> Code | None:
-        """Try one unit of one session; the code says what stopped it."""
+        """Try to place one unit of a session. Return what stopped it, or None."""
         stopped = self.over_limit(leaf)
         if stopped is None:
             stopped = _CODES[self._facts[at.FULL + leaf.row[at.SHAPE]]] or grant(leaf)
         elif beyond is not None:
             stopped = beyond(leaf, stopped)
-        self._rule.note(*self.columns, leaf.place, _NUMBERS[stopped], SAME_SHAPE * same_shape)
+        self._rule.record(*self.columns, leaf.place, _NUMBERS[stopped], SAME_SHAPE * same_shape)
         return stopped
 
     def renew(self) -> None:
-        """Nobody is stopped any more, and no shape known to be full."""
+        """Forget what stopped sessions, and which shapes are full."""
         self._rows[: len(self.leaves), at.STOPPED] = 0
         self._facts[at.FULL : self._facts[at.APPLICATIONS]] = 0
 
     def note_full(self, shapes: Iterable[Hashable], code: Code) -> None:
-        """These shapes have no room, as the caller knows."""
+        """Mark shapes as full."""
         for shape in shapes:
             self._facts[at.FULL + self._shapes[shape]] = _NUMBERS[code]
 
     def take(self, leaf: Leaf, units: int) -> None:
-        """Units of a session begin to leave."""
+        """Let units of a session begin to leave."""
         self._rule.leave(*self.columns, leaf.place, units)
 
     def free(self, leaf: Leaf) -> None:
-        """A unit of a leaf that is apart is gone."""
+        """Free a unit of a leaf that is apart."""
         self._rule.free(*self.columns, leaf.place, 1)
 
     def over_limit(self, leaf: Leaf, *, leaving: bool = True) -> Code | None:
-        """Return the limit that one more unit would break; with `leaving` units that are not gone yet count."""
+        """Return the limit that one more unit would break; with `leaving` units that are leaving count."""
         return _LIMITS[self._rule.limit_of(*self.columns, leaf.place, leaving)]
 
     def within(self, leaf: Leaf, code: Code) -> Callable[[Leaf], bool]:
-        """Return which leaves share the limit that stops this one."""
+        """Return a test for the leaves that share the limit that stops this one."""
         if code is Code.APPLICATION_LIMIT:
             return lambda other: other.application == leaf.application
         name = next((name for name in self._line(leaf.queue) if self._stops(name, leaf)), ROOT)
@@ -348,7 +354,7 @@ class ShareTree:
         return any(u + a > limit for u, a, limit in zip(held, leaf.unit, most, strict=True))
 
     def _line(self, queue: str) -> Iterator[str]:
-        """A queue and those above it."""
+        """Yield a queue and those above it."""
         while queue != ROOT:
             yield queue
             queue = self._parents[queue]
@@ -356,7 +362,7 @@ class ShareTree:
 
 
 def warm() -> None:
-    """Have the rule compiled, or what was compiled before read back."""
+    """Compile the rule, or load it from the cache."""
     leaf = Leaf("warm", ROOT, (1, 0, 0), target=2)
     tree = ShareTree(Resources(cpu_milli=2), (), [leaf])
     tree.give(leaf, lambda _leaf: None)
@@ -365,7 +371,7 @@ def warm() -> None:
 
 
 def _parents_first(queues: Iterable[Queue]) -> list[Queue]:
-    """By name, each after its parent."""
+    """Return the queues by name, each after its parent."""
     known, found = {ROOT}, list[Queue]()
     waiting = sorted(queues, key=lambda queue: queue.name)
     while waiting:
@@ -383,7 +389,7 @@ def _plus(a: Vector, b: Vector) -> Vector:
 
 
 def dominant_share(usage: CardHolding | Resources, total: Resources) -> float:
-    """Return the largest used/total over dimensions, for display; a dimension that does not exist counts as none."""
+    """Return the largest used/total over dimensions, for display; a dimension that does not exist is left out."""
     pairs: tuple[tuple[int | Fraction, int], ...] = (
         (usage.cpu_milli, total.cpu_milli),
         (usage.memory_bytes, total.memory_bytes),

@@ -1,4 +1,4 @@
-"""What a cycle sees: the books, who asks for what, and who works where."""
+"""The input of a cycle: the books, the demand of sessions, and the executors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ullage.model.request import ResourceRequirement
 class Demand:
     """An open session as the cycle sees it.
 
-    `number` is its order of creation; `held_back` says why it gets no new executors for now (it keeps
-    what it has). While it is `pausing` that ends by itself, soon: it deserves what it did, and what it was promised
-    waits for it. `waiting_since` is since when it has held nothing, or less than it deserves, for want
-    of room. `running` counts tasks on executors that stay, `leaving` those on executors that give way or
-    are being ended: they need no other executor yet, and wait again if they do not end before.
+    `number` is its order of creation. `held_back` says why it gets no new executors for now; it keeps those it has.
+    While it is `pausing` that ends by itself soon: it keeps its entitlement and its promises. Since `waiting_since` it
+    holds nothing, or less than its entitlement, for want of room. `running` counts tasks on executors that stay,
+    `leaving` tasks on executors that are evicted or being ended: they need no other executor yet, and wait again if
+    they do not end before.
     """
 
     session: str
@@ -58,12 +58,12 @@ class Demand:
 
     @property
     def want(self) -> int:
-        """Executors that it can use now, in whole batches: work there is, held between minimum and maximum."""
+        """Executors that it can use now, in whole batches, between minimum and maximum."""
         return self._bounded(0)
 
     @property
     def work(self) -> int:
-        """Executors that its unfinished tasks ask for, in whole batches. It does not change because one gives way."""
+        """Executors that its unfinished tasks ask for, in whole batches. An eviction does not change it."""
         return self._bounded(self.leaving)
 
     def _bounded(self, leaving: int) -> int:
@@ -80,7 +80,7 @@ class Demand:
 
 
 class Cause(StrEnum):
-    """Why an executor gives way. `SHARE`: its session holds more than it deserves, and the winner less.
+    """Why an executor is evicted. `SHARE`: its session holds more than its entitlement, and the winner less.
 
     `LIMIT`: as above, below a limit that both share. `OVERDUE`: the winner waits longer than `reserve_after_s`.
     """
@@ -95,12 +95,12 @@ EVICTIONS: dict[Cause, str] = {
     Cause.LIMIT: "both are below a limit that is reached, and the other holds less than it deserves",
     Cause.OVERDUE: "the other waits longer than reserve_after_s for room that nothing else gives",
 }
-"""Why an executor gives way to another session."""
+"""The causes in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """An executor gives way: to the session `winner`, since when (seconds), and why."""
+    """An executor is evicted: for the session `winner`, since when (seconds), and why."""
 
     winner: str
     cause: Cause
@@ -109,14 +109,14 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Places that wait for a session. It is `paid` once an executor has left for it."""
+    """Promised places of a session. The promise is `paid` once an executor has left for it."""
 
     places: tuple[Allocation, ...]
     paid: bool = False
 
 
 class ExecutorPhase(StrEnum):
-    """What an executor is doing, as far as placement cares."""
+    """The phase of an executor, as far as placement depends on it."""
 
     STARTING = "starting"
     VACANT = "vacant"
@@ -127,18 +127,17 @@ class ExecutorPhase(StrEnum):
 
 
 WORKING = frozenset({ExecutorPhase.STARTING, ExecutorPhase.VACANT, ExecutorPhase.BUSY})
-"""Phases in which an executor counts as held by its session; one that is leaving does not."""
+"""Phases in which an executor counts as held by its session; a leaving one does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorView:
     """An executor: `since` is when it entered its phase, `bound_at` when it joined its session.
 
-    VACANT has a session and no task, LEAVING gives its session up after the running task, IDLE has
-    no session, ENDING is on its way out of the node. `gang` groups the members of one batch;
-    `protected_until` is when an executor that starts or runs a task may first be claimed for another session.
-    `eviction` says for which session one that is LEAVING gives way; its task is ended after the grace.
-    It `may_stay` while that task runs.
+    VACANT has a session and no task. LEAVING leaves its session after the running task. IDLE has no session. ENDING is
+    being removed from its node. `gang` groups the members of one batch. From `protected_until` on an executor that
+    starts or runs a task may be evicted. `eviction` is that of a LEAVING executor, whose task is ended after the grace
+    period. It `may_stay` while that task runs.
     """
 
     id: str
@@ -158,7 +157,7 @@ class ExecutorView:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Facts for one cycle. `schedule` leaves `fleet` exactly as it found it.
+    """Facts for one cycle. `schedule` leaves `fleet` unchanged.
 
     `promises` are those of the cycle before, by session; see `Plan`. A node of theirs that is not in `fleet` is
     expected to report until `nodes_expected_until`.
@@ -172,7 +171,7 @@ class World:
     nodes_expected_until: float = -inf
 
     def on_their_way(self) -> Iterator[ExecutorView]:
-        """Executors whose room will be free soon: they end, or leave for somebody's sake."""
+        """Yield executors whose room will be free soon: they end, or are evicted."""
         for executor in self.executors:
             if executor.phase is ExecutorPhase.ENDING or (
                 executor.phase is ExecutorPhase.LEAVING and executor.eviction
@@ -180,7 +179,7 @@ class World:
                 yield executor
 
     def leaving(self) -> dict[str, int]:
-        """Executors per session that are on their way out but not gone."""
+        """Return the number of leaving executors per session."""
         leaving: dict[str, int] = {}
         for executor in self.executors:
             if executor.session is not None and executor.phase not in WORKING:
@@ -188,7 +187,7 @@ class World:
         return leaving
 
     def held(self) -> dict[str, list[ExecutorView]]:
-        """Executors per session that work for it or soon will."""
+        """Return the executors per session that work for it or soon will."""
         held: dict[str, list[ExecutorView]] = {}
         for executor in self.executors:
             if executor.session is not None and executor.phase in WORKING:

@@ -1,7 +1,7 @@
-"""How good is it: one file per strategy, one line in the table; others are registered at the start.
+"""Scores: one file per strategy and one line in the table; others are registered at the start.
 
-A strategy gives a node a score and picks cards; higher is better, and ties fall to the first node and
-the first card by name, so that equal facts give equal answers.
+A strategy scores nodes and picks cards. Higher is better, and ties go to the first node and the first card by name, so
+that equal facts give equal results.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STRATEGIES: dict[str, Strategy] = {
         Learned(),
     )
 }
-"""All of them by name."""
+"""All strategies by name."""
 
 PARTS_BY = "leftover"
-"""The strategy of parts of cards, if nobody names one: it learns what is asked for, and keeps room for it."""
+"""The default strategy for parts of cards: it learns the workload, and keeps room for it."""
 
 
 def register(strategy: Strategy) -> None:
-    """Have a strategy from outside under its name, from now on in this process.
+    """Register a strategy of another package under its name, for this process.
 
     Raises:
         InvalidRequest: its name is not in kebab-case. AlreadyExists: another strategy has it.

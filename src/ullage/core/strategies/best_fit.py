@@ -7,8 +7,6 @@ all of it round: empty nodes, the loosest fit, the emptiest card.
 
 from __future__ import annotations
 
-import numpy as np
-
 from ullage.core.kernel.columns import FULL
 from ullage.core.kernel.tightest import card, node, pick
 from ullage.core.strategies.strategy import Strategy
@@ -19,9 +17,9 @@ _CLOSENESS = FULL / 100
 
 def best_fit() -> Strategy:
     """Prefer nodes in use, then the tightest."""
-    return Strategy("best-fit", node, card, pick, (np.array([0]),), closeness=_CLOSENESS, near=True)
+    return Strategy("best-fit", node, card, pick, (0,), closeness=_CLOSENESS, near=True)
 
 
 def spread() -> Strategy:
     """Empty nodes and the loosest fit first."""
-    return Strategy("spread", node, card, pick, (np.array([1]),), closeness=_CLOSENESS, near=True)
+    return Strategy("spread", node, card, pick, (1,), closeness=_CLOSENESS, near=True)

@@ -1,8 +1,8 @@
 """The policies of "Beware of Fragmentation" (Weng et al., USENIX ATC'23) as its open simulator runs them.
 
 Scores are truncated to integers and ties fall to the first node, which carries part of the published
-figures; `fgd` is the same gradient with exact scores. All of them see cards as shares (thousandths of a
-card) and a node's cards as equal.
+figures; `fgd` is the same gradient with exact scores. All of them treat cards as shares (thousandths of a
+card) and the cards of a node as equal.
 """
 
 from __future__ import annotations
@@ -49,5 +49,5 @@ def published(name: str, mix: Mix, seed: int) -> Strategy | None:
     if name == "fgd-published":
         return Strategy(name, by_fgd_published, equal_cards, pick_fgd_published, tuple(mix))
     if name == "random":
-        return Strategy(name, equal, equal_cards, pick_any, (np.array([1 + seed % 2147483646]),), select_any)
+        return Strategy(name, equal, equal_cards, pick_any, (np.array([1 + seed % 2147483646]),), select=select_any)
     return None

@@ -1,20 +1,20 @@
 """What a strategy is: three to six small functions over the columns of the books.
 
-    node(nodes, cards, row, shape, units, state, note) -> float       how good a node with room is
-    card(cards, card, shape, state) -> float                          how good one card is
-    pick(nodes, cards, row, shape, units, state, out)                 writes the flat positions of the cards to take
-    select(nodes, cards, shape, space, said, tree, state) -> int      which node, -1: none; if not given the first best
-    follow(nodes, cards, row, state)                                  a node may have changed; nothing if not given
-    terms(nodes, cards, row, shape, units, state) -> dict             for people: what decides about a node, by name
+    node(nodes, cards, row, shape, fits_per_card, state, notes) -> float   score a node with room
+    card(cards, card, shape, state) -> float                               score a card
+    pick(nodes, cards, row, shape, fits_per_card, state, out)              write the flat positions of the cards
+    select(nodes, cards, shape, scratch, node_state, tree, state) -> int   select a node, -1: none; default: the best
+    follow(nodes, cards, row, state)                                       update the state for a node; default: nothing
+    terms(nodes, cards, row, shape, fits_per_card, state) -> dict          explain the score of a node by named parts
 
-`nodes`, `cards` and `shape` have the columns of `core/kernel/columns.py`; `units` says of each card of the
-node, the first card first, whether it can take a share of the request: above 0, or 0. As many as are asked
-for can. `space`, `said` and `tree` are a table's (`core/kernel/table.py`). `note` has room
-for `notes` numbers that `select` finds again in `said`. `state` is a tuple of the strategy's own: arrays that
-stay the same ones. A strategy that follows is of one fleet: its state sees every change of it, before `select`
-and before the node is scored. Higher is better.
+`nodes`, `cards` and `shape` have the columns of `core/kernel/columns.py`. `fits_per_card` is above 0 for each card of
+the node, the first card first, that can take a share of the request, else 0; enough cards can. `scratch`,
+`node_state` and `tree` belong to a table (`core/kernel/table.py`). `notes` has space for as many numbers as the option
+`notes` says, which `select` finds again in `node_state`. `state` is a tuple of the strategy: arrays that stay the same
+objects. A strategy that follows belongs to one fleet: it sees every change of a node before `select`, and before the
+node is scored. Higher scores are better.
 
-The functions are plain ones marked with `inlined`; they are compiled into the loops of the kernel.
+The functions are plain ones with the decorator `inlined`; they are compiled into the loops of the kernel.
 """
 
 from __future__ import annotations
@@ -22,27 +22,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.compiling.digests import digest_of
 from ullage.core.kernel.draft import Drafts, drafts_over
-from ullage.core.kernel.sources import digest_of
-from ullage.core.kernel.table import Loops, equal_cards, first_best, heedless, loops_over
+from ullage.core.kernel.table import Loops, equal_cards, first_best, follow_nothing, loops_over
 from ullage.core.kernel.victims import evictions_over
 from ullage.core.verdict.shape import Shape
 
 __all__ = ["Strategy", "equal_cards"]
 
 
+class Options(TypedDict, total=False):
+    """What a strategy may have besides a score and a choice of cards.
+
+    `closeness` is what a hundredth of the zones' closeness adds to a node's score where no alignment is requested.
+    Where none is, a strategy picks whole cards by itself; with `near` they are the cards that are joined best and lie
+    in the fewest zones.
+    """
+
+    select: Callable[..., int]
+    follow: Callable[..., None]
+    terms: Callable[..., dict[str, float]] | None
+    notes: int
+    closeness: float
+    near: bool
+
+
 class Strategy:
     """Scores nodes that have room, and picks cards among those that passed the filters.
 
-    `name` is in kebab-case; `state` is what the functions read besides the books. `closeness` is what a hundredth of
-    the zones' closeness adds to a node's score where no alignment is asked for. Where none is, a strategy picks
-    whole cards by itself; with `near` they are those that are joined best and lie in the fewest zones.
+    `name` is in kebab-case. `state` is what the functions read besides the books.
     """
 
     def __init__(
@@ -52,45 +66,41 @@ class Strategy:
         card: Callable[..., Any],
         pick: Callable[..., None],
         state: tuple[Any, ...] = (),
-        select: Callable[..., int] = first_best,
-        follow: Callable[..., None] = heedless,
-        notes: int = 0,
-        terms: Callable[..., dict[str, float]] | None = None,
-        closeness: float = 0.0,
-        near: bool = False,
+        **options: Unpack[Options],
     ) -> None:
         self.name = name
         self.state = state
-        self.notes = notes
-        self.closeness = closeness
-        self.near = near
-        self._node, self._card, self._pick, self._select, self._follow = node, card, pick, select, follow
-        self._terms = terms
+        self.notes = options.get("notes", 0)
+        self.closeness = options.get("closeness", 0.0)
+        self.near = options.get("near", False)
+        self._node, self._card, self._pick = node, card, pick
+        self._select, self._follow = options.get("select", first_best), options.get("follow", follow_nothing)
+        self._terms = options.get("terms")
 
     @cached_property
     def digest(self) -> str:
-        """Another one after any change of what it does."""
+        """A digest that changes with anything the strategy does."""
         code = digest_of(self._node, self._card, self._pick, self._select, self._follow)
         return sha256(code + repr(self.state).encode()).hexdigest()
 
     def on(self, fleet: Fleet) -> Strategy:
-        """Return the strategy as it decides on these books: itself, unless it is made for each."""
+        """Return the strategy for these books: itself, unless each of them has its own."""
         return self
 
     @cached_property
     def loops(self) -> Loops:
-        """The loops of the kernel over this strategy; compiled when they are first called."""
+        """The loops of the kernel over this strategy, compiled at their first call."""
         return loops_over(self._node, self._pick, self._select, self._follow)
 
     @property
     def stateless(self) -> bool:
         """Whether a node's score depends on the node alone, and the first best is taken."""
-        return self._select is first_best and self._follow is heedless
+        return self._select is first_best and self._follow is follow_nothing
 
     @cached_property
     def drafts(self) -> Drafts:
-        """The loops over several units at once, for a strategy that is stateless."""
-        assert self.stateless, "what a strategy follows cannot be taken back"
+        """The loop over several units at once, for a strategy that is stateless."""
+        assert self.stateless, "what a strategy follows cannot be undone"
         return drafts_over(self._node, self._pick)
 
     @cached_property
@@ -100,32 +110,32 @@ class Strategy:
 
     def node(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> float:
         """Return how good a node with room is; `eligible` are its cards that could take the request."""
-        units = self.units(fleet, row, eligible)
-        note = np.zeros(self.notes, np.int64)
-        return float(self._node(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state, note))
+        fits = self.units(fleet, row, eligible)
+        notes = np.zeros(self.notes, np.int64)
+        return float(self._node(fleet.node_rows, fleet.card_rows, row, shape.rows, fits, self.state, notes))
 
     def card(self, fleet: Fleet, card: int, shape: Shape) -> float:
         """Return how good one card is."""
         return float(self._card(fleet.card_rows, card, shape.rows, self.state))
 
     def terms(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> dict[str, float]:
-        """Return what decides about a node, by name, where that is more than its score; in the strategy's own unit."""
+        """Return what decides about a node, by name, in the strategy's own unit; nothing if that is the score alone."""
         if self._terms is None:
             return {}
-        units = self.units(fleet, row, eligible)
-        return self._terms(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state)
+        fits = self.units(fleet, row, eligible)
+        return self._terms(fleet.node_rows, fleet.card_rows, row, shape.rows, fits, self.state)
 
     def pick(self, fleet: Fleet, row: int, shape: Shape, eligible: Sequence[int]) -> list[int]:
-        """Return the cards for one unit out of `eligible`, of which there are enough."""
+        """Return the cards for one unit out of `eligible`; there are enough."""
         out = np.zeros(shape.asked.gpu_count, np.int64)
-        units = self.units(fleet, row, eligible)
-        self._pick(fleet.node_rows, fleet.card_rows, row, shape.rows, units, self.state, out)
+        fits = self.units(fleet, row, eligible)
+        self._pick(fleet.node_rows, fleet.card_rows, row, shape.rows, fits, self.state, out)
         chosen: list[int] = out.tolist()
         return chosen
 
     @staticmethod
     def units(fleet: Fleet, row: int, eligible: Sequence[int]) -> Rows:
-        """Return cards of a node as functions take them: 1 for each that is `eligible`, else 0."""
+        """Return `fits_per_card` of a node: 1 for each card that is `eligible`, else 0."""
         cards = fleet.cards_on(row)
         units = np.zeros(len(cards), np.int64)
         units[[card - cards.start for card in eligible]] = 1

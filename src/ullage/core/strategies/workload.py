@@ -1,6 +1,6 @@
-"""The workload: which classes of tasks there are and how popular each is, counted or learned live.
+"""The workload: the classes of tasks and their popularity, counted or learned live.
 
-A class is what the fit of a task depends on: cpu, share of a card, cards, models. Memory only filters.
+A class has what the fit of a task depends on: cpu, share of a card, cards, models. Memory only filters.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ COVERED = 0.95
 """The part of all tasks that the classes of a typical workload cover."""
 
 _GROWTH = 1.5
-"""An estimate is made again after the number of tasks seen has grown by this factor."""
+"""The estimate is repeated when the number of tasks has grown by this factor."""
 
 _WIDE = 4
-"""Cards from which a node's own size counts as a class of tasks that may come."""
+"""Cards from which the size of a node counts as a class of tasks that may arrive."""
 
 
 class TaskClass(NamedTuple):
@@ -47,7 +47,7 @@ def class_of(asked: ResourceRequirement) -> TaskClass:
 
 
 def rows_of(classes: Sequence[TaskClass], fleet: Fleet) -> Classes:
-    """Classes as compiled code takes them: models become a mask of the fleet's kinds of cards."""
+    """Return classes as rows: models become a mask of the fleet's kinds of cards."""
     models = [fleet.cards[card].model for card in fleet.kinds[:MOST_KINDS]]
     rows = np.zeros((len(classes), at.COLUMNS), dtype=np.int64)
     for row, each in enumerate(classes):
@@ -59,7 +59,7 @@ def rows_of(classes: Sequence[TaskClass], fleet: Fleet) -> Classes:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Classes, the most popular first, with their part of all tasks (together one), and how many tasks they were."""
+    """Classes, the most popular first, with their part of all tasks (the sum is 1), and the number of tasks."""
 
     classes: tuple[TaskClass, ...]
     popularity: tuple[float, ...]
@@ -67,18 +67,19 @@ class Workload:
 
     @classmethod
     def counted(cls, counts: Sequence[tuple[TaskClass, int]]) -> Workload:
-        """Return the workload of so many tasks of each class."""
+        """Return the workload of these counts per class."""
         total = sum(count for _, count in counts)
         return cls(tuple(each for each, _ in counts), tuple(count / total for _, count in counts), total)
 
     def on(self, fleet: Fleet) -> Mix:
-        """Return the workload as compiled code takes it."""
+        """Return the workload in rows."""
         return Mix(rows_of(self.classes, fleet), np.array(self.popularity, dtype=np.float64))
 
 
 def _most_popular_first(tasks: Counter[TaskClass]) -> list[tuple[TaskClass, int]]:
-    """Of equally popular ones the largest first, so that the order of the tasks does not matter."""
-    return sorted(tasks.items(), key=lambda pair: (pair[1], pair[0]), reverse=True)
+    """Return classes by popularity, equal ones by size, so that the order of the tasks does not matter."""
+    ranked = sorted(((count, task) for task, count in tasks.items()), reverse=True)
+    return [(task, count) for count, task in ranked]
 
 
 def whole_workload(tasks: Iterable[ResourceRequirement]) -> Workload:
@@ -92,21 +93,21 @@ def typical_workload(tasks: Iterable[ResourceRequirement]) -> Workload:
     Source: Weng et al., "Beware of Fragmentation", USENIX ATC'23, section 5, and its simulator.
     """
     counts = Counter(map(class_of, tasks))
-    kept: list[tuple[TaskClass, int]] = []
+    typical: list[tuple[TaskClass, int]] = []
     covered, enough = 0, COVERED * counts.total()
     for task, count in _most_popular_first(counts):
         if covered >= enough:
             break
         covered += count
-        kept.append((task, count))
-    return Workload.counted(kept)
+        typical.append((task, count))
+    return Workload.counted(typical)
 
 
 class LiveWorkload:
     """The workload learned from tasks as they come.
 
-    Estimated from the first task on, for the first places decide for long: no rule that knows nothing of
-    the workload does as well. Then again at every growth by half (1, 2, 3, 4, 6, 9, ...) from all tasks seen
+    It is estimated from the first task on, because the first placements have a long effect: no rule without knowledge
+    of the workload does as well. It is estimated again at each growth by half (1, 2, 3, 4, 6, 9, ...) from all tasks
     so far, so that a long history costs few estimates.
     """
 
@@ -117,7 +118,7 @@ class LiveWorkload:
         self.estimate: Workload | None = None
 
     def see(self, asked: ResourceRequirement) -> bool:
-        """Count a task that arrived, placed or not; True if `estimate` was computed again."""
+        """Count a task that arrived, placed or not. Return whether `estimate` was computed again."""
         self._tasks[class_of(asked)] += 1
         self._seen += 1
         if self._seen < self._due:
@@ -128,10 +129,9 @@ class LiveWorkload:
 
 
 def may_come(fleet: Fleet) -> tuple[TaskClass, ...]:
-    """Wide tasks that the fleet invites though none may have come yet.
+    """Return wide tasks that the fleet invites, even if none has arrived.
 
-    For every kind of node (milli CPU, cards) with 4 cards or more, one that takes all its cards and
-    90 % of its CPU.
+    For each kind of node (milli CPU, cards) with 4 cards or more, it is one that takes all cards and 90 % of the CPU.
     """
     wide = {(node.cpu_milli, len(node.gpus)) for node in fleet.nodes if len(node.gpus) >= _WIDE}
     return tuple(sorted(TaskClass(cpu * 9 // 10, MILLI, cards) for cpu, cards in wide))

@@ -1,1 +1,1 @@
-"""Zones and links inside machines: hints, their merge, what is taken, and why not."""
+"""Zones and links inside machines."""

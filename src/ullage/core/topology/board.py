@@ -1,7 +1,7 @@
 """The zones of all machines of a fleet as rows, and what allocations hold in them.
 
-Law: what is free in the rows is what there is, less what is reserved, less what the placements in the ledger
-hold. Rows are as `core/kernel/board.py` says; cards are columns of the fleet.
+Law: what is free in the rows is the total, less what is reserved, less what the placements in the ledger hold. Rows
+have the columns of `core/kernel/board.py`; cards are columns of the fleet.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-import ullage.core.kernel.zones  # noqa: F401 - all steps of a decision are known with it
+import ullage.core.kernel.zones  # noqa: F401 - it registers all steps
 from ullage.core.kernel import board as at
-from ullage.core.kernel import by_address
 from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.compiling.steps import prepare_steps
 from ullage.core.kernel.masks import MOST_ZONES
 from ullage.core.topology.links import links_over
 from ullage.core.topology.machine import InZone, distances_of, machine_row, supplies_of, topology_of
@@ -29,17 +29,17 @@ from ullage.model.topology import CARD, CPU, Topology, as_mask
 from ullage.model.zone_placement import Rank, ZonePlacement
 
 _MOST_NEEDS = 12
-"""Counts by mask that have their room from the start."""
+"""Counts by mask that have scratch from the start."""
 
 
 class Board:
-    """The machines of these nodes, in their order; `machine_of` has the row of each, -1 where zones are not known."""
+    """The machines of these nodes, in their order; `machine_of` has the row of each, -1 where zones are unknown."""
 
     def __init__(self, nodes: Sequence[Node], rules: ZoneRules = AS_USUAL) -> None:
         self.rules = rules
         self.topologies: list[Topology] = []
         self.machine_of: list[int] = []
-        self._left_out: dict[int, dict[str, str]] = {}  # the labels of nodes where something may not be aligned
+        self._left_out: dict[int, dict[str, str]] = {}  # labels of nodes where something may be left out
         self._resources = ZoneResources()
         self._rows_of: list[dict[int, dict[object, int]]] = []
         self._names_of: list[list[tuple[int, object]]] = []
@@ -69,7 +69,7 @@ class Board:
         most = max((len(rows) for rows in supplies), default=0)
         widest = min(max((len(topology.zones) for topology in self.topologies), default=0), MOST_ZONES)
         self.store, self.rows = at.packed(
-            at.KernelBoard(
+            at.BoardRows(
                 np.array(machines, np.int64).reshape(-1, at.MACHINE_COLUMNS),
                 np.concatenate(supplies),
                 np.concatenate(distances),
@@ -77,24 +77,24 @@ class Board:
                 np.zeros(at.VERDICT_COLUMNS, np.int64),
                 np.zeros(_MOST_NEEDS << widest, np.int64),
                 np.zeros((2, max((len(node.gpus) for node in nodes), default=0)), np.int64),
-                np.zeros(at.FIRST_TOLD + at.TOLD_COLUMNS * most, np.int64),
-                links_over(nodes if self.topologies else ()),  # where no zones are known nothing asks for links
+                np.zeros(at.FIRST_LISTED + at.LISTED_COLUMNS * most, np.int64),
+                links_over(nodes if self.topologies else ()),  # without zones nothing uses links
             )
         )
-        """All of it in one array, and its parts: as compiled functions take it."""
+        """The arena, which compiled functions take, and its parts."""
         self.width_rules = [rules.width_on(topology).value for topology in self.topologies]
-        """Per machine, the name of the rule that the least widths of masks go by."""
+        """Per machine, the name of the rule for the least width of masks."""
         self._name_parts()
         self._zone_ids = [topology.zone_ids for topology in self.topologies]
         self._masks: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
         self.aligns = any(topology.kubelet is not None for topology in self.topologies)
-        """Whether some node aligns what asks for no alignment."""
+        """Whether some node aligns requests that ask for no alignment."""
         self.held = 0
-        """Allocations that hold something of the supplies."""
+        """Allocations that hold supplies."""
 
     @cached_property
     def layout_of(self) -> npt.NDArray[np.int64]:
-        """Per node, the number of what lies in which of its zones, -1 where they are not known."""
+        """Per node, the number of its class: equal machines have the same number; -1 where zones are unknown."""
         numbers: dict[bytes, int] = {}
         own = np.arange(at.SUPPLY_COLUMNS) != at.FREE
         found = []
@@ -108,30 +108,27 @@ class Board:
 
     @property
     def supplies(self) -> Rows:
-        """What lies in the zones, with what is free of it."""
+        """The supplies in the zones."""
         return self.rows.supplies
 
     def copy(self) -> Board:
-        """Return the same machines with books of their own."""
+        """Return the same machines with their own rows."""
         if not self.topologies:
-            return self  # there is nothing to write in
+            return self  # there are no rows to write
         twin = object.__new__(Board)
         twin.__dict__.update(self.__dict__)
         twin.store, twin.rows = at.packed(self.rows)
-        twin.store[: by_address.CELLS] = self.store[: by_address.CELLS]
-        if not twin.store[0]:
-            by_address.follow_change_over(twin.store)
         twin._name_parts()
         return twin
 
     def _name_parts(self) -> None:
-        """What Python reads number by number: much faster than in arrays."""
-        self._verdict, self._told = self.rows.verdict.data, self.rows.told.data
+        """Keep what Python reads number by number as memory views: much faster than arrays."""
+        self._verdict, self._listed = self.rows.verdict.data, self.rows.listed.data
 
     def mask_of(self, row: int, gpu: Gpu) -> int:
-        """Zones of a card of a node as its columns have them; none if cards like it are not aligned there.
+        """Return the zones of a card as its column has them; 0 if such cards are left out on its node.
 
-        Those that the record of the node does not list are unknown.
+        Zones that the record of the node does not list are unknown.
         """
         machine, labels = self.machine_of[row], self._left_out.get(row)
         if machine < 0 or (labels is not None and not self.rules.aligns_card(labels, gpu)):
@@ -141,16 +138,16 @@ class Board:
 
     @property
     def code(self) -> int:
-        """What the last decision came to (`core/kernel/board.py`)."""
+        """The code of the last verdict (`core/kernel/board.py`)."""
         return int(self.rows.verdict[at.CODE])
 
     @property
     def container(self) -> int:
-        """The container that the last decision was about at its end."""
+        """The container that was aligned last."""
         return int(self.rows.verdict[at.CONTAINER_OF])
 
     def free_on(self, row: int) -> npt.NDArray[np.int64]:
-        """Return what is free of each supply of a node, as a view."""
+        """Return a view of what is free of each supply of a node."""
         machine = self.machine_of[row]
         first, last = (
             (0, 0) if machine < 0 else self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
@@ -163,16 +160,16 @@ class Board:
         return self.supplies_of(machine, CPU)
 
     def supplies_of(self, machine: int, resource: str) -> Rows:
-        """Return the rows of what a machine has of a resource."""
+        """Return the rows of a machine's supplies of a resource."""
         first, last = self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
         rows: Rows = self.supplies[first:last]
         found: Rows = rows[rows[:, at.RESOURCE] == self._resources.code_of(resource)]
         return found
 
     def left_of(self, machine: int, resource: str) -> tuple[Rows, Rows]:
-        """Return the rows of what a machine has of a resource, and how much of each the last decision left.
+        """Return the rows of a machine's supplies of a resource, and how much of each the last decision left.
 
-        A decision that came to an end before it looked at supplies left all that is free.
+        A decision that ended before it looked at supplies left all that is free.
         """
         first, last = self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
         own = self.supplies[first:last, at.RESOURCE] == self._resources.code_of(resource)
@@ -180,11 +177,11 @@ class Board:
         if self.code not in (at.NOT_ALIGNED, at.SHORT):
             return rows, rows[:, at.FREE]
         amounts = (rows[:, at.TOTAL] > 1) | (rows[:, at.CORE] < 0)
-        marked = (taken[:, at.MARK] == at.OPEN) | (taken[:, at.MARK] == at.REUSABLE)
+        marked = (taken[:, at.STATUS] == at.OPEN) | (taken[:, at.STATUS] == at.REUSABLE)
         return rows, np.where(amounts, rows[:, at.FREE] - taken[:, at.BYTES], marked.astype(np.int64))
 
     def resource_of(self, code: int) -> str:
-        """Return the name of the resource that a number of the rows stands for."""
+        """Return the name of a resource by its number."""
         return self._resources.name_of(code)
 
     def on_whole_cores(self, row: int) -> int:
@@ -193,45 +190,45 @@ class Board:
         return int(((cpus[:, at.FREE] > 0) & (cpus[:, at.WHOLE_CORE] > 0)).sum())
 
     def seats(self, asked: ResourceRequirement) -> bool:
-        """Return whether a placement names its zones: the request asked for alignment, or a kubelet may align it."""
+        """Return whether supplies are held for a request: it asks for alignment, or a kubelet may align it."""
         return self.aligns or asked.alignment.asked is not None
 
     # --- what requests need ---
 
     def decides(self, asked: ResourceRequirement) -> bool:
-        """Return whether zones may refuse a request, or hand out to it more than its cards."""
+        """Return whether zones may refuse a request, or give it more than its cards."""
         return bool(asked.alignment.asked or (asked.alignment.containers and self.topologies) or self.aligns)
 
     def needs(self, asked: ResourceRequirement) -> list[Need]:
-        """Return what a request is aligned by, as rows; none if zones do not matter to it here."""
+        """Return the needs of a request as rows; none if zones do not matter to it here."""
         if not self.topologies and not asked.alignment.required:
             return []
         if not asked.alignment.containers and asked.alignment.asked is None and not self.aligns and not asked.gpu_count:
             return []
         rows = needs_of(asked, self._resources)
-        if rows and not self.store[0]:
-            by_address.write_addresses(self.store)
+        if rows:
+            prepare_steps()
         return rows
 
     # --- placements ---
 
     def placement(self, row: int, uuids: tuple[str, ...], mask: int) -> ZonePlacement | None:
-        """Return what was decided last on a node, as a value, with its cards and the zones these are near to.
+        """Return the last decision on a node as a value, with its cards and the zones they are near.
 
-        None where its zones are not distinguished, and for cards alone of which no zone is known.
+        None if its zones are unknown, or it takes only cards of which no zone is known.
         """
         machine = self.machine_of[row]
         if machine < 0 or not self._verdict[at.KNOWN]:
             return None
-        told = self._told
-        others = at.FIRST_TOLD + told[at.TOLD_CPUS]
-        cpus = tuple(told[at.FIRST_TOLD : others].tolist())
-        mask |= told[at.TOLD_ZONES]
+        listed = self._listed
+        others = at.FIRST_LISTED + listed[at.LISTED_CPUS]
+        cpus = tuple(listed[at.FIRST_LISTED : others].tolist())
+        mask |= listed[at.LISTED_ZONES]
         devices: dict[str, tuple[str, ...]] = {CARD: uuids} if uuids else {}
         memory: list[tuple[int, int]] = []
         amounts: list[tuple[int, str, int]] = []
-        for begin in range(others, others + told[at.TOLD_OTHERS] * at.TOLD_COLUMNS, at.TOLD_COLUMNS):
-            supply, code, name, amount = told[begin : begin + at.TOLD_COLUMNS].tolist()
+        for begin in range(others, others + listed[at.LISTED_OTHERS] * at.LISTED_COLUMNS, at.LISTED_COLUMNS):
+            supply, code, name, amount = listed[begin : begin + at.LISTED_COLUMNS].tolist()
             if code == at.MEMORY:
                 memory.append((name, amount))
             elif amount:
@@ -262,9 +259,9 @@ class Board:
         return known
 
     def hold(self, row: int, placement: ZonePlacement, sign: int) -> None:
-        """Take (1) what an allocation has in the zones of its node, or give it back (-1).
+        """Charge (1) what an allocation holds in the zones of its node, or release it (-1).
 
-        What the record does not list is skipped.
+        Supplies that the record does not list are skipped.
         """
         machine = self.machine_of[row]
         if machine < 0:
@@ -277,14 +274,14 @@ class Board:
             self.rows.supplies[supply, at.FREE] -= sign * amount
 
     def charges(self, row: int, placement: ZonePlacement | None) -> list[tuple[int, int]]:
-        """Return the supplies that a placement on a node has something of, and how much."""
+        """Return the supplies that a placement on a node holds, and how much of each."""
         if placement is None or self.machine_of[row] < 0:
             return []
         one_by_one, in_bytes = self._rows_held(self.machine_of[row], placement)
         return [*((supply, 1) for supply in one_by_one), *in_bytes]
 
     def _rows_held(self, machine: int, placement: ZonePlacement) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the supplies that a placement has one of each, and those it has amounts of; only recorded ones."""
+        """Return the single supplies of a placement, and those of which it holds an amount; only recorded ones."""
         known = self._rows_of[machine]
         cpus = known[at.CPUS]
         one_by_one = [cpus[cpu] for cpu in placement.cpus if cpu in cpus]
@@ -303,6 +300,6 @@ class Board:
 
 
 def lies_beside_cards(placement: ZonePlacement) -> bool:
-    """Return whether a placement that was decided here has more than cards: something is held in zones for it."""
+    """Return whether a placement that was decided here holds supplies, not only cards."""
     amounts = placement.cpus or placement.memory or placement.amounts
     return bool(amounts or any(name != CARD for name, _ in placement.devices))

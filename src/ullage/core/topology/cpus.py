@@ -1,4 +1,4 @@
-"""The CPUs of a machine as rows: in which order they are packed, and which are kept from work."""
+"""The CPUs of a machine as rows: the order in which they are packed, and which are reserved."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ullage.model.topology import MAX_ZONES, Cpu
 
 
 def threads_of(cpus: Sequence[Cpu]) -> int:
-    """CPUs of a core, as the kubelet counts them: on the average, rounded down."""
+    """Return the CPUs per core as the kubelet counts them: the mean, rounded down."""
     return len(cpus) // max(1, len({(cpu.socket, cpu.core) for cpu in cpus}))
 
 
 def groups_of(cpus: Sequence[Cpu]) -> list[tuple[int, int, int]]:
     """Return per CPU, by id, the numbers of its zone and its socket, the larger one first, and of its core.
 
-    A core is one of one socket, and found by its lowest CPU. Zones are the larger ones if there are no more of them
-    than sockets.
+    A core belongs to one socket, and cores are numbered by their lowest CPU. Zones are the larger groups if there are
+    no more of them than sockets.
     """
     zones = {zone: number for number, zone in enumerate(sorted({_zone_or_none(cpu) for cpu in cpus}))}
     sockets = {socket: number for number, socket in enumerate(sorted({cpu.socket for cpu in cpus}))}
@@ -40,15 +40,15 @@ def _zone_or_none(cpu: Cpu) -> int:
 
 
 def reserve(supplies: Rows, count: int) -> None:
-    """Keep so many CPUs from work, in packing order."""
+    """Reserve so many CPUs, in packing order."""
     taken = np.zeros((len(supplies), at.TAKEN_COLUMNS), np.int64)
-    taken[:, at.MARK] = np.where(supplies[:, at.RESOURCE] == at.CPUS, at.OPEN, at.OUT_OF_REACH)
+    taken[:, at.STATUS] = np.where(supplies[:, at.RESOURCE] == at.CPUS, at.OPEN, at.OUT_OF_REACH)
     take_cpus(supplies, count, NIL, taken, False)
-    supplies[taken[:, at.MARK] == at.HELD, at.FREE] = 0
+    supplies[taken[:, at.STATUS] == at.HELD, at.FREE] = 0
 
 
 def mark_broken_cores(supplies: Rows) -> None:
-    """Note the CPUs whose core has one that is kept from work."""
+    """Mark the CPUs whose core has a reserved CPU."""
     cpus = supplies[supplies[:, at.RESOURCE] == at.CPUS]
     broken = np.isin(cpus[:, at.CORE], cpus[cpus[:, at.FREE] == 0, at.CORE])
     supplies[: len(cpus), at.WHOLE_CORE] = ~broken

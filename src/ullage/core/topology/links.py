@@ -1,7 +1,7 @@
-"""The links between the cards of each node: what a pair is worth, islands, zones and PCIe switches.
+"""The links between the cards of each node: weights of pairs, islands, zones and PCIe switches.
 
-Made once per inventory. Nodes whose cards are linked in the same way share one layout, in which cards are numbered in
-the order of their index. Only links between cards count.
+They are computed once per inventory. Nodes whose cards are linked in the same way share one layout, in which cards
+are numbered in the order of their index. Links to other devices are ignored.
 
 The weights are those of NVIDIA's go-gpuallocator: paths of `nvidia-smi topo -m`, and 100 for each NVLink.
 """
@@ -23,7 +23,7 @@ from ullage.model.node import Node
 from ullage.model.topology import Link, Path
 
 NVLINK_WEIGHT = 100
-"""Of each of the bonded NVLinks of a pair; added to what its path is worth."""
+"""The weight of each of the bonded NVLinks of a pair, added to that of its path."""
 
 PATH_WEIGHT: Mapping[Path, int] = {
     Path.BOARD: 60,
@@ -38,18 +38,18 @@ PATH_WEIGHT: Mapping[Path, int] = {
 _MEMO_SLOTS, _SLOTS_OF_A_LAYOUT = 1 << 14, 1 << 11
 """Slots for answers, at most and per layout; a layout of 8 cards has 1,024 questions without required cards.
 
-Books are copied often, and what is remembered with them: there is no more room than the layouts can fill.
+Books are copied often, and the memo with them: it has no more slots than the layouts can fill.
 """
 
 _MOST_ZONES = 62
-"""The most zones in which the cards of one node may lie; if there are more, none counts."""
+"""The most zones of the cards of one node; with more, zones are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How the cards of a node are joined: the weights of pairs, and places as `core/kernel/nearest.py` names them.
 
-    `uniform` says that all pairs have the same number of NVLinks, as behind an NVSwitch; then links decide nothing.
+    If `uniform`, all pairs have the same number of NVLinks, as behind an NVSwitch, and links decide nothing.
     """
 
     weights: Rows
@@ -58,7 +58,7 @@ class Layout:
 
 
 def weight_of(link: Link) -> int:
-    """Return the weight of a pair: the higher, the better its cards are joined."""
+    """Return the weight of a pair: higher for cards that are joined better."""
     return PATH_WEIGHT[link.path] + NVLINK_WEIGHT * link.nvlinks
 
 
@@ -83,7 +83,7 @@ def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = ()) -> Layout:
 
 
 def links_over(nodes: Sequence[Node]) -> Links:
-    """Return how the cards of these nodes are joined, as compiled functions read it; nothing is remembered yet."""
+    """Return how the cards of these nodes are joined, with an empty memo."""
     layouts: dict[object, Layout] = {}
     number_of: dict[object, int] = {}
     numbers, by_index = list[int](), list[int]()
@@ -92,10 +92,10 @@ def links_over(nodes: Sequence[Node]) -> Links:
         gpus = sorted(node.gpus, key=lambda gpu: (gpu.index, gpu.uuid))
         by_index += (position[gpu.uuid] for gpu in gpus)
         links = node.topology.links if node.topology else ()
-        said = _said_of(gpus, links)
-        numbers.append(number_of.setdefault(said, len(number_of)))
-        if said not in layouts:
-            layouts[said] = layout_of(gpus, links)
+        facts = _facts_of(gpus, links)
+        numbers.append(number_of.setdefault(facts, len(number_of)))
+        if facts not in layouts:
+            layouts[facts] = layout_of(gpus, links)
     most = max((len(node.gpus) for node in nodes), default=0)
     weights = np.zeros((len(layouts), most, most), np.int64)
     places = np.zeros((len(layouts), PLACES, most), np.int64)
@@ -120,8 +120,8 @@ def _slots_for(layouts: int) -> int:
     return min(_MEMO_SLOTS, _SLOTS_OF_A_LAYOUT << (layouts - 1).bit_length()) if layouts else 2
 
 
-def _said_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> object:
-    """Return all that the layout of these cards follows from, with numbers in place of uuids."""
+def _facts_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> object:
+    """Return all that decides the layout of these cards, with numbers instead of uuids."""
     number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
     joined = [link for link in links if link.a in number_of and link.b in number_of]
     pairs = frozenset((frozenset((number_of[link.a], number_of[link.b])), weight_of(link)) for link in joined)
@@ -139,7 +139,7 @@ def _pair_weights(links: Iterable[Link]) -> dict[tuple[str, str], int]:
 
 
 def _zone_sets(gpus: Sequence[Gpu]) -> list[int]:
-    """Return the zones of each card as bits, of all zones of the cards in ascending order."""
+    """Return the zones of each card as bits, numbered over all zones of the cards in ascending order."""
     zones = sorted({zone for gpu in gpus for zone in gpu.zones})
     if len(zones) > _MOST_ZONES:
         return [0] * len(gpus)
@@ -147,7 +147,7 @@ def _zone_sets(gpus: Sequence[Gpu]) -> list[int]:
 
 
 def _components(joined: npt.NDArray[np.bool_]) -> list[int]:
-    """For each card the first card with which it is joined, directly or through others."""
+    """Return for each card the first card with which it is joined, directly or through others."""
     first = list(range(len(joined)))
     for start in range(len(joined)):
         if first[start] < start:

@@ -1,4 +1,4 @@
-"""One machine as rows of a board: the facts of its zones, their distances, and what lies in them."""
+"""One machine as rows of a board: its zones, their distances, and its supplies."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, CPU, MAX_ZONES, Topology, Zone, as_mask
 
 _NO_GROUPS = (0,) * (at.SUPPLY_COLUMNS - at.OUTER)
-"""Of what is no CPU."""
+"""The groups of a supply that is no CPU."""
 
 _AMOUNT = (*_NO_GROUPS[: at.CORE - at.OUTER], -1, *_NO_GROUPS[at.CORE - at.OUTER + 1 :])
-"""Of what is counted in a zone and has no ids."""
+"""The groups of an amount that is counted in a zone and has no ids."""
 
 
 class InZone(NamedTuple):
-    """What an amount of a zone is found by: no id is equal to it."""
+    """The key of an amount of a zone, which equals no id."""
 
     id: int
 
 
 def topology_of(node: Node) -> Topology | None:
-    """Return the record of a node, or what its cards say of zones where there is none.
+    """Return the record of a node, or one made from the zones of its cards.
 
-    A record without zones counts for its links, unless a kubelet decides, which does not go by them.
+    A record without zones is used for its links, unless a kubelet decides, which ignores links.
     """
     reported = node.topology
     if reported is not None and reported.zones:
@@ -47,7 +47,7 @@ def topology_of(node: Node) -> Topology | None:
 def machine_row(topology: Topology, rules: ZoneRules, first: int, last: int, far: int, counted: bool) -> list[int]:
     """Return the row of a machine: its supplies are from `first` to before `last`, its distances from `far` on.
 
-    `counted` says that only the number of cards is known in each zone.
+    If `counted`, only the number of cards in each zone is known.
     """
     kubelet = topology.kubelet
     compared = kubelet is not None and kubelet.closest and topology.distances and len(topology.zones) <= MOST_ZONES
@@ -67,7 +67,7 @@ def machine_row(topology: Topology, rules: ZoneRules, first: int, last: int, far
 
 
 def distances_of(topology: Topology) -> Rows:
-    """Return a row per zone, with the distances from it to each; none if they are not known, or zones are too many."""
+    """Return a row per zone with its distances to each; none if they are unknown, or zones are too many."""
     count = len(topology.distances)
     if not count or count > MOST_ZONES:
         return np.zeros((0, MOST_ZONES), np.int64)
@@ -77,7 +77,7 @@ def distances_of(topology: Topology) -> Rows:
 
 
 def supplies_of(node: Node, topology: Topology, resources: ZoneResources) -> tuple[Rows, list[tuple[int, object]]]:
-    """Return what lies in the zones of a machine, CPUs first, each with the name it is found by."""
+    """Return the supplies of a machine, CPUs first, each with the key it is found by."""
     zones = topology.zone_ids
     place = {zone: as_mask([number]) for number, zone in enumerate(zones)} | {None: 0}
     cpus = sorted(topology.cpus, key=lambda cpu: cpu.id)
@@ -116,7 +116,7 @@ def supplies_of(node: Node, topology: Topology, resources: ZoneResources) -> tup
 
 
 def _has_ids(node: Node, topology: Topology, resource: str) -> bool:
-    """Return whether the zones of each CPU, card or device of a node are known; then amounts say nothing more."""
+    """Return whether the zones of each CPU, card or device of a node are known; then amounts are ignored."""
     if resource == CPU:
         return bool(topology.cpus)
     if resource == CARD:

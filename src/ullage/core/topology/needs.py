@@ -1,4 +1,4 @@
-"""What a request is aligned by, as rows: what each of its containers needs, and all of them together."""
+"""The needs of a request as rows: of each container, and of all of them together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STAGES = {AlignmentStage.INIT: at.INIT, AlignmentStage.SIDECAR: at.SIDECAR, Ali
 
 
 def needs_of(asked: ResourceRequirement, resources: ZoneResources) -> list[Need]:
-    """First container by container, then all as one, in the order of `core/kernel/board.py`."""
+    """Return the needs container by container, then of all as one, in the columns of `core/kernel/board.py`."""
     containers = asked.alignment.containers or (_plain(asked),)
     each = [_amounts(container, resources) for container in containers]
     levels = {resources.code_of(pair.resource): _LEVELS[pair.level] for pair in asked.alignment.pairs}
@@ -42,7 +42,7 @@ def _amounts(needs: ContainerNeeds, resources: ZoneResources) -> dict[int, int]:
 
 
 def _rows_of(head: tuple[int, int, int], amounts: dict[int, int], levels: dict[int, int]) -> Iterator[Need]:
-    """The rows of a container, with what its cards are to be near to, if it has some."""
+    """Yield the rows of a container, with what its cards have to be near, if it has cards."""
     bound = levels if at.CARDS in amounts else {}
     for code in sorted({*amounts, *bound}):
         level = max(bound.values(), default=0) if code == at.CARDS else bound.get(code, 0)
@@ -50,9 +50,9 @@ def _rows_of(head: tuple[int, int, int], amounts: dict[int, int], levels: dict[i
 
 
 def _plain(asked: ResourceRequirement) -> ContainerNeeds:
-    """Return what each container needs. A request without containers counts as one; whole CPUs are exclusive.
+    """Return the needs of a request without containers, as of one container. Whole CPUs are exclusive.
 
-    No machine has more CPUs than a container may ask for, so more are as many.
+    No machine has more CPUs than a container may ask for, so larger numbers are limited to that.
     """
     whole, part = divmod(asked.cpu_milli, MILLI)
     devices = ((CARD, asked.gpu_count),) if asked.gpu_count else ()
@@ -60,7 +60,7 @@ def _plain(asked: ResourceRequirement) -> ContainerNeeds:
 
 
 def _effective(stages: Sequence[AlignmentStage], each: Sequence[dict[int, int]]) -> dict[int, int]:
-    """Return what all containers need at their peak: an init container with the sidecars before it, then all others."""
+    """Return the peak need of all containers: an init container with the sidecars before it, then all others."""
     together: dict[int, int] = {}
     peak: dict[int, int] = {}
     for stage, amounts in zip(stages, each, strict=True):

@@ -1,4 +1,4 @@
-"""Numbers for the names of resources, as the rows of a board have them."""
+"""The numbers of resources in the rows of a board."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ullage.model.topology import CARD, CPU, MEMORY
 
 
 class ZoneResources:
-    """Names and their numbers, which are given out as names come up."""
+    """Names and their numbers, which are assigned when a name is first used."""
 
     def __init__(self) -> None:
         self._codes = {CARD: at.CARDS, CPU: at.CPUS, MEMORY: at.MEMORY}
@@ -20,9 +20,9 @@ class ZoneResources:
         return code
 
     def known(self, name: str) -> int | None:
-        """Return the number of a resource that came up before."""
+        """Return the number of a resource that was used before, or None."""
         return self._codes.get(name)
 
     def name_of(self, code: int) -> str:
-        """Return the resource of a number."""
+        """Return the name of a resource by its number."""
         return self._names[code]

@@ -1,4 +1,4 @@
-"""What an operator says of zones: frozen, passed in with the machines, the same for all requests."""
+"""The operator's rules for zones, the same for all requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ullage.model.topology import CARD, CPU, MEMORY, Topology, Zone
 
 
 class WidthRule(StrEnum):
-    """How narrow a preferred mask is: by all that a machine has, or by what is free now."""
+    """Whether the width of a preferred mask follows from what a machine has in all, or from what is free now."""
 
     KUBELET = "kubelet"
     CURRENT_BEST = "current-best"
@@ -23,11 +23,11 @@ class WidthRule(StrEnum):
 class ZoneRules:
     """How zones are compared. A `width_rule` of None is that of the placer: a kubelet, or Ullage.
 
-    Of `providers` the first that fits a resource says whether it is aligned; what none fits is not. A label of a
-    node (`label_of`) goes before them.
+    The first of the `providers` that fits a resource decides whether it is aligned; a resource that none fits is not.
+    A label of a node (`label_of`) overrides them.
 
-    How near a placement is counts `weight` times what the strategy says. It is absolute, 100 over the number of zones,
-    or `relative` to the candidate that needs most of them.
+    The closeness of a placement counts `weight` times what the strategy says. It is absolute, 100 over the number of
+    zones, or `relative` to the candidate that needs most zones.
     """
 
     width_rule: WidthRule | None = None
@@ -36,13 +36,13 @@ class ZoneRules:
     relative: bool = False
 
     def width_on(self, topology: Topology) -> WidthRule:
-        """Return the rule on a machine: what a kubelet places there it places by its own."""
+        """Return the rule on a machine; a kubelet has its own."""
         if self.width_rule is not None:
             return self.width_rule
         return WidthRule.CURRENT_BEST if topology.kubelet is None else WidthRule.KUBELET
 
     def leaves_out(self, labels: Mapping[str, str]) -> bool:
-        """Return whether something of a node with these labels may not be aligned."""
+        """Return whether something of a node with these labels may be left out of alignment."""
         return self._not_all or any(label.startswith(ALIGN_LABEL) for label in labels)
 
     @cached_property
@@ -51,9 +51,9 @@ class ZoneRules:
 
     def aligns(self, labels: Mapping[str, str], kind: ProviderKind, name: str, vendor: str | None = None) -> bool:
         """Return whether a resource is aligned on a node with these labels; `vendor` is that of a card."""
-        said = labels.get(label_of(kind, name))
-        if said in ("true", "false"):
-            return said == "true"
+        label = labels.get(label_of(kind, name))
+        if label in ("true", "false"):
+            return label == "true"
         return next((each.align for each in self.providers if each.fits(kind, name, vendor)), False)
 
     def aligns_card(self, labels: Mapping[str, str], gpu: Gpu) -> bool:
@@ -63,7 +63,7 @@ class ZoneRules:
     def aligned_part(self, topology: Topology, labels: Mapping[str, str]) -> Topology:
         """Return the record of a node with these labels without what is not aligned there.
 
-        CPUs and memory then are nobody's own; devices are still handed out, from zones that are not known.
+        CPUs and memory are not exclusive then; devices are still allocated, from unknown zones.
         """
         devices = tuple(
             device if self.aligns(labels, ProviderKind.DEVICE, device.resource) else replace(device, zones=())

@@ -11,7 +11,8 @@ import numpy as np
 from ullage.core.books.fleet import Fleet
 from ullage.core.kernel import board as at
 from ullage.core.kernel import columns
-from ullage.core.kernel.alignment import align, settle
+from ullage.core.kernel.alignment import align
+from ullage.core.kernel.alignment import choose_aligned as settle
 from ullage.core.kernel.columns import Rows
 from ullage.core.verdict.shape import shape_of
 from ullage.model.alignment import Level

@@ -1,4 +1,4 @@
-"""Compiled code is kept where it can be written, else in a temporary directory; what is damaged is compiled again."""
+"""Compiled code is cached where a directory can be written; damaged entries are compiled again."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ullage.core.kernel import kept
+from ullage.core.kernel.compiling import cache
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
 
@@ -17,9 +17,9 @@ warnings.showwarning = lambda message, *_: print("warned:", message)
 sys.path.insert(0, sys.argv[1])
 import own
 print(own.double(21), own.triple(5))
-from ullage.core.kernel.kept import kept_in
-where = kept_in()
-print("kept:", len(list(Path(where).rglob("*.nbi"))) if where else None)
+from ullage.core.kernel.compiling.cache import directory
+where = directory()
+print("cached:", len(list(Path(where).rglob("*.nbi"))) if where else None)
 print(where)
 """
 OWN = """
@@ -50,9 +50,9 @@ def compile_with(tmp_path, source=OWN, **environment):
 def test_without_a_directory_that_can_be_written_a_temporary_one_is_taken_and_goes_with_the_process(tmp_path):
     (tmp_path / "tmp").mkdir()
     warned, answers, files, where = compile_with(tmp_path, TMPDIR=str(tmp_path / "tmp"))
-    assert warned.startswith("warned: compiled code cannot be kept: none of NUMBA_CACHE_DIR, ")
+    assert warned.startswith("warned: compiled code cannot be cached: none of NUMBA_CACHE_DIR, ")
     assert "set NUMBA_CACHE_DIR to a directory that can be written" in warned
-    assert (answers, files) == ("42 15", "kept: 2")
+    assert (answers, files) == ("42 15", "cached: 2")
     assert where.startswith(str(tmp_path / "tmp" / "ullage-compiled-"))
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -61,21 +61,21 @@ def test_without_any_directory_at_all_it_compiles_for_this_process(tmp_path):
     prelude = "import tempfile; tempfile.mkdtemp = lambda **_: (_ for _ in ()).throw(OSError(30, 'read-only'))"
     (tmp_path / "sitecustomize.py").write_text(prelude)
     warned, answers, files, *_ = compile_with(tmp_path, PYTHONPATH=str(tmp_path))
-    assert warned.startswith("warned: compiled code cannot be kept: none of ")
-    assert (answers, files) == ("42 15", "kept: None")
+    assert warned.startswith("warned: compiled code cannot be cached: none of ")
+    assert (answers, files) == ("42 15", "cached: None")
 
 
 def test_a_directory_that_can_be_written_is_used_without_a_word(tmp_path):
     answers, files, where = compile_with(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-    assert (answers, files, where) == ("42 15", "kept: 2", str(tmp_path / "cache"))
+    assert (answers, files, where) == ("42 15", "cached: 2", str(tmp_path / "cache"))
 
 
 def test_code_that_finds_no_room_on_disk_serves_its_process_all_the_same():
     def save(_signature, _data):
         raise OSError(28, "No space left on device", "/cache/x.nbi")
 
-    with pytest.warns(UserWarning, match="cannot be kept in /cache/x.nbi: No space left on device"):
-        kept.save_if_possible(save)(None, None)
+    with pytest.warns(UserWarning, match="cannot be cached in /cache/x.nbi: No space left on device"):
+        cache._save_if_possible(save)(None, None)
 
 
 def files_of(cache):
@@ -104,7 +104,7 @@ def test_a_damaged_file_is_named_and_written_again(tmp_path, which, damage):
     damaged.write_bytes(DAMAGE[damage](damaged.read_bytes()))
     warned, answers, files, _ = compile_with(tmp_path, NUMBA_CACHE_DIR=str(cache))
     assert warned.startswith(f"warned: compiled code in {damaged} cannot be used (")
-    assert (answers, files) == ("42 15", "kept: 2")
+    assert (answers, files) == ("42 15", "cached: 2")
     assert compile_with(tmp_path, NUMBA_CACHE_DIR=str(cache))[0] == "42 15"
 
 

@@ -1,8 +1,8 @@
 """Two tiers of the functions that decide: plain Python from the first moment, compiled code when it is ready.
 
-Both tiers are the same functions and decide the same. A process is in the compiled tier unless it asks for the plain
-one: there a compiled function (`compiled`) has a subclass of its class, whose call runs the Python function. At the
-change-over its own class is set back, so that a call costs nothing more from then on.
+Both tiers run the same functions and decide the same. A process is in the compiled tier unless it calls
+`start_plain`. In the plain tier a compiled function has a subclass of its class, whose call runs the Python function.
+A change-over sets its own class again, so that a call costs nothing extra from then on.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from numba import config
 from numba.core.registry import CPUDispatcher
 
 
-class NotKept(Exception):
-    """Nothing on disk was compiled for this function and these types."""
+class NotCached(Exception):
+    """No code is cached for this function and these types."""
 
 
 _ahead: ContextVar[Literal["", "compile", "read"]] = ContextVar("ahead", default="")
-"""What this thread does ahead of a change-over, while others decide in the plain tier."""
+"""What this thread does ahead of a change-over, while other threads decide in the plain tier."""
 
 
 class _Plain(CPUDispatcher):
-    """A compiled function in the plain tier. Other compiled functions call it as ever."""
+    """A compiled function in the plain tier. Compiled functions still call its compiled code."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class _Plain(CPUDispatcher):
 
 class _Tier:
     def __init__(self) -> None:
-        self.plain = self.changed = False
+        self.plain = False
         self.functions: list[Any] = []
         self.at_change: list[Callable[[], None]] = []
 
@@ -51,45 +51,40 @@ def enter(function: Any) -> None:
 
 
 def at_change_over(act: Callable[[], None]) -> None:
-    """Have this done at a change-over, before the first call of compiled code."""
+    """Register what a change-over does before the first call of compiled code."""
     _TIER.at_change.append(act)
 
 
 def is_plain() -> bool:
-    """Return whether decisions of this thread are taken by plain Python."""
+    """Return whether decisions of this thread run as plain Python."""
     return bool(config.DISABLE_JIT) or (_TIER.plain and not _ahead.get())  # type: ignore[attr-defined]
 
 
 def awaits_change_over() -> bool:
-    """Return whether this process is in the plain tier until compiled code is ready. Without a compiler it never is."""
+    """Return whether this process is in the plain tier until compiled code is ready. Without a compiler: False."""
     return _TIER.plain
 
 
-def has_changed_over() -> bool:
-    """Return whether this process was in the plain tier and has left it."""
-    return _TIER.changed
-
-
 def is_read_only() -> bool:
-    """Return whether this thread only reads what is kept on disk, and compiles nothing."""
+    """Return whether this thread only loads cached code, and compiles nothing."""
     return _ahead.get() == "read"
 
 
 def start_plain() -> None:
-    """Decide in the plain tier from now on. Without a compiler the process is in it for ever."""
+    """Decide in the plain tier from now on. Without a compiler a process always does."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return
-    _TIER.plain, _TIER.changed = True, False
+    _TIER.plain = True
     for function in _TIER.functions:
         function.__class__ = _Plain
 
 
 @contextmanager
 def ahead(*, compile_too: bool = True) -> Iterator[None]:
-    """Use the compiled tier in this thread: to compile, or to read back, what others use after a change-over.
+    """Use the compiled tier in this thread, to compile or to load the code that others use after a change-over.
 
     Raises:
-        NotKept: something is not on disk, and `compile_too` is not set.
+        NotCached: code is missing in the cache, and `compile_too` is not set.
 
     """
     token = _ahead.set("compile" if compile_too else "read")
@@ -100,12 +95,12 @@ def ahead(*, compile_too: bool = True) -> Iterator[None]:
 
 
 def change_over() -> None:
-    """Decide in the compiled tier from now on. A decision that another thread takes meanwhile comes out the same.
+    """Decide in the compiled tier from now on. A decision that another thread is taking has the same result.
 
-    Compiled code finds other code by addresses in the books (`by_address.py`), so those are written first. A function
-    that is in its plain body calls the next one in either tier.
+    A function that runs as plain Python may call the next one in either tier. The addresses of steps (`steps.py`) are
+    written first, because only compiled code needs them.
     """
-    _TIER.plain, _TIER.changed = False, True
+    _TIER.plain = False
     for act in _TIER.at_change:
         act()
     for function in _TIER.functions:

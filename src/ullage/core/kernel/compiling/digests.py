@@ -1,6 +1,6 @@
-"""Digests of the source files that functions come from: what is compiled is kept on disk by them.
+"""Digests of the source files that a function depends on, by which compiled code is cached.
 
-Contents count, not times or places: a copy of a checkout has the same digests.
+They follow from the contents of the files, not from times or paths: a copy of a checkout has the same digests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import Any
 
 _FOREIGN = sys.stdlib_module_names | {"numba", "numpy", "llvmlite"}
-"""Packages whose sources do not count: the compiler checks its own version."""
+"""Packages whose sources are left out: the compiler checks its own version."""
 
 _AS = r"(?:[ \t]+as[ \t]+\w+)?"
 _COMMENT = re.compile(r"#.*")
@@ -30,17 +30,17 @@ _IMPORT = re.compile(
 )
 
 
-def own_sources(function: Any) -> bytes:
+def sources_of_function(function: Any) -> bytes:
     """Return the digest of the sources of the file that a function is in."""
     return sources_of(Path(function.__code__.co_filename))
 
 
 @cache
 def sources_of(path: Path) -> bytes:
-    """Return a digest of a source file and of all files that it imports, directly or not.
+    """Return a digest of a source file and of all files that it imports, directly or indirectly.
 
-    A function is compiled together with the functions and constants of other files that it uses. The compiler
-    itself looks only at the file of the function.
+    A function is compiled together with the functions and constants of other files that it uses. The compiler's own
+    cache looks at the file of the function only.
     """
     found, waiting = {path}, [path]
     while waiting:
@@ -51,9 +51,9 @@ def sources_of(path: Path) -> bytes:
 
 
 def digest_of(*values: object) -> bytes:
-    """Return a digest of numbers, texts, tuples and functions; a function counts with its sources and its cells.
+    """Return a digest of numbers, texts, tuples and functions; that of a function covers its sources and its closure.
 
-    A function that comes from no file counts by its own code alone.
+    For a function that comes from no file it covers its byte code.
 
     Raises:
         TypeError: a value of another type is among them.
@@ -65,8 +65,8 @@ def digest_of(*values: object) -> bytes:
         if isinstance(function, FunctionType):
             code = function.__code__
             name = f"{function.__module__}:{function.__qualname__}:{code.co_firstlineno}"
-            own = own_sources(function) if in_file(function) else marshal.dumps(code)
-            digest.update(name.encode() + sha256(own).digest() + digest_of(*cells_of(function)))
+            own = sources_of_function(function) if is_in_file(function) else marshal.dumps(code)
+            digest.update(name.encode() + sha256(own).digest() + digest_of(*closure_of(function)))
         elif isinstance(value, tuple):
             digest.update(b"tuple" + digest_of(*value))
         elif value is None or isinstance(value, int | float | str | bytes):
@@ -76,17 +76,17 @@ def digest_of(*values: object) -> bytes:
     return digest.digest()
 
 
-def cells_of(function: Any) -> tuple[object, ...]:
-    """Return what a function closes over."""
+def closure_of(function: Any) -> tuple[object, ...]:
+    """Return the values that a function closes over."""
     return tuple(cell.cell_contents for cell in function.__closure__ or ())
 
 
-def in_file(function: Any) -> bool:
+def is_in_file(function: Any) -> bool:
     """Return whether the sources of a function, and of all functions that it closes over, can be read."""
     function = getattr(function, "py_func", function)
     if not isinstance(function, FunctionType):
         return True
-    return Path(function.__code__.co_filename).is_file() and all(map(in_file, cells_of(function)))
+    return Path(function.__code__.co_filename).is_file() and all(map(is_in_file, closure_of(function)))
 
 
 @cache
@@ -96,14 +96,14 @@ def _content(path: Path) -> bytes:
 
 @cache
 def _imports(path: Path) -> frozenset[Path]:
-    """Return the source files that a source file imports, wherever in it."""
+    """Return the source files that a source file imports, at its top or in its functions."""
     text = path.read_text(encoding="utf-8")
     names = plainly_imported(text)
     return frozenset(filter(None, map(_source, sorted(imported(text) if names is None else names))))
 
 
 def imported(text: str) -> set[str]:
-    """Return the modules that a source imports, and the names that it takes from them, which may be modules."""
+    """Return the modules that a source imports, and the names that it imports from them, which may be modules."""
     names = set[str]()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -114,9 +114,9 @@ def imported(text: str) -> set[str]:
 
 
 def plainly_imported(text: str) -> set[str] | None:
-    """Return what `imported` does, without parsing; None unless each line with the word is a plain import.
+    """Return the same without parsing; None unless each line with the word `import` is a plain import.
 
-    An import in a docstring counts, too. Parsing takes ten times as long, at each start of a process.
+    An import in a docstring is included. Parsing takes ten times as long, at each start of a process.
     """
     names = set[str]()
     for line in _IMPORT_LINE.finditer(text):
@@ -133,7 +133,7 @@ def plainly_imported(text: str) -> set[str] | None:
 
 @cache
 def _source(name: str) -> Path | None:
-    """Return the file of a module, or None if its contents do not count or there is no such module."""
+    """Return the file of a module; None if its contents are left out or there is no such module."""
     if name.partition(".")[0] in _FOREIGN:
         return None
     spec = _spec(name)
@@ -142,11 +142,11 @@ def _source(name: str) -> Path | None:
 
 @cache
 def _spec(name: str) -> ModuleSpec | None:
-    """Return where a module is, without running any: to import a package may have effects, or fail."""
+    """Return the location of a module without importing any: an import may have effects, or fail."""
     parent, _, _ = name.rpartition(".")
     above = _spec(parent) if parent else None
     if parent and (above is None or above.submodule_search_locations is None):
-        return None  # the name of something in a module, not of a module
+        return None  # a name in a module, not a module
     places = None if above is None else list(above.submodule_search_locations or ())
     found = (finder.find_spec(name, places) for finder in sys.meta_path)
     return next((spec for spec in found if spec is not None), None)

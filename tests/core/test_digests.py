@@ -1,4 +1,4 @@
-"""What is compiled is kept by a digest of the sources that it comes from."""
+"""Compiled code is cached by a digest of the sources that it depends on."""
 
 import importlib
 import sys
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import ullage
-from ullage.core.kernel import sources
-from ullage.core.kernel.sources import digest_of, imported, in_file, plainly_imported, sources_of
+from ullage.core.kernel.compiling import digests
+from ullage.core.kernel.compiling.digests import digest_of, imported, is_in_file, plainly_imported, sources_of
 
 FILES = {
     "ground.py": "STEP = 1\n\ndef step(a):\n    return a + STEP\n",
@@ -35,7 +35,7 @@ def pieces(tmp_path, monkeypatch):
 
 def forget():
     """Read sources again, as another process would."""
-    for cached in (sources.sources_of, sources._content, sources._imports, sources._source, sources._spec):
+    for cached in (digests.sources_of, digests._content, digests._imports, digests._source, digests._spec):
         cached.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "pieces"]:
         del sys.modules[name]
@@ -131,5 +131,5 @@ def test_a_function_that_comes_from_no_file_counts_by_its_code():
     made = {}
     exec("def one(a):\n    return a\n\ndef two(a):\n    return a + 1\n", made)
     assert digest_of(made["one"]) != digest_of(made["two"])
-    assert not in_file(made["one"])
-    assert in_file(digest_of)
+    assert not is_in_file(made["one"])
+    assert is_in_file(digest_of)

@@ -104,7 +104,9 @@ def device_hints(
     if reused_in:
         kernel.keep_masks(row, _gathered(zones, reused_in), len(reused_in))
     found = [(_zones(zones, mask) or (), row[mask]) for mask in range(1, len(row)) if row[mask]]
-    return [Hint(at, kind == kernel.PREFERRED) for at, kind in sorted(found, key=lambda one: (len(one[0]), one[0]))]
+    return [
+        Hint(at, kind == kernel.PREFERRED) for at, kind in sorted(found, key=lambda found: (len(found[0]), found[0]))
+    ]
 
 
 def _gathered(zones: Sequence[int], places: Iterable[Sequence[int]]) -> Rows:
