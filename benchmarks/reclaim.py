@@ -19,7 +19,7 @@ from typing import Any
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import Occupancy
 from ullage.core.cycle import schedule
-from ullage.core.evicting.eviction import preempt_together
+from ullage.core.evicting.gang_eviction import preempt_together
 from ullage.core.evicting.preemption import NoPreemption, preempt
 from ullage.core.evicting.reclaim import Reclaim
 from ullage.core.evicting.yielding import ExecutorVictim

@@ -13,7 +13,7 @@ from tests.books import NOW, Books, a_card, a_node, ask, capped, crowd, frozen
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import Occupancy
 from ullage.core.books.trial import trial
-from ullage.core.evicting.eviction import preempt_together
+from ullage.core.evicting.gang_eviction import preempt_together
 from ullage.core.evicting.preemption import NoPreemption, Preemption, preempt
 from ullage.core.evicting.victims import Budgets
 from ullage.core.placing.draft import Misfit, enter

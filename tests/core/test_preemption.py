@@ -21,11 +21,12 @@ from ullage.core.evicting.preemption import (
     NoPreemption,
     Preemption,
     Released,
-    Shield,
+    check_nodes_preempt,
     check_single_node_preempt,
     filter_with_preempt,
     preempt,
 )
+from ullage.core.evicting.protection import Shield
 from ullage.core.placing.candidates import check_quota
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
@@ -259,6 +260,16 @@ def test_no_preemption_across_the_lock_of_a_dynamic_card():
     assert refused.attempts[0].refusal.stages[0].filter == "lock-stays"
     assert [stage.reached for stage in refused.attempts[0].refusal.stages].count(True) == 1
     assert uids(books.preempt(ask("tflops=80,isolation=soft"))) == ("v",)
+
+
+def test_a_named_victim_does_not_unlock_its_dynamic_card():
+    """Nor if it goes and others are looked for: the card keeps the isolation of its users."""
+    books = Books(a_node("n", a_card("n-0", isolation_policy=IsolationPolicy.DYNAMIC), a_card("n-1")))
+    books.run("named", "n-0", of="tflops=50,isolation=soft").run("other", "n-1", of="tflops=50")
+    fleet, candidates = books.fleet, {"n": ["named"]}
+    assert check_nodes_preempt(fleet, Rules(), ask("gpu=2,tflops=80,isolation=hard"), candidates, NOW) == {}
+    found = check_nodes_preempt(fleet, Rules(), ask("gpu=2,tflops=80,isolation=soft"), candidates, NOW)
+    assert found["n"].uids == ("named", "other")
 
 
 @pytest.mark.parametrize(

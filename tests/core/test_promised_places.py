@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen, placed_with
 
-from ullage.core.evicting.eviction import preempt_together
+from ullage.core.evicting.gang_eviction import preempt_together
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, fit_together
 from ullage.core.placing.nomination import Nominations, Promised

@@ -29,7 +29,7 @@ from ullage.core.admitting.gang_state import (
 from ullage.core.admitting.wake import Tried
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.evicting.eviction import preempt_together
+from ullage.core.evicting.gang_eviction import preempt_together
 from ullage.core.evicting.victims import budgets_of
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, by_size, fit_as_kept, fit_together

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.evicting import clearing, yielding
+from ullage.core.evicting import victim_search, yielding
 from ullage.core.evicting.moving import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.explain import reject
@@ -49,7 +49,7 @@ def steps() -> list[Callable[[], None]]:
     return [
         shares.warm,
         placement.warm,
-        clearing.warm,
+        victim_search.warm,
         yielding.warm,
         lambda: placement.warm_strategy(lambda fleet: leftover(fleet, workload, live=True)),
         lambda: _measure(workload),

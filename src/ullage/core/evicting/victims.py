@@ -1,39 +1,18 @@
-"""Who may be evicted for a request, and the cost.
-
-Times are seconds of the clock of the caller. Protection (`Claim.protected_until`) is absolute while it lasts.
-"""
+"""What evicting requests costs: budgets of workloads, and the order in which sets of victims are compared."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import start
-from ullage.core.placing.rules import Rules
-from ullage.core.verdict.filters import CAPACITY
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.claim import Claim, Request
-from ullage.model.part import IsolationPolicy
+from ullage.model.claim import Claim
 from ullage.model.rejection import Rejection
 from ullage.model.victim import Gives, Victim
-
-_LOCK = next(filter_ for filter_ in CAPACITY.filters if filter_.name == "isolation-lock")
-
-
-class Shield(StrEnum):
-    """Why an allocation is no victim for a request, in the order of the checks."""
-
-    FOREIGN = "owner-not-known"
-    EXECUTOR = "executor-of-a-session"
-    NOT_BOUND = "not-bound"
-    PRIORITY = "no-lower-priority"
-    GANG = "own-gang"
-    NAMESPACE = "other-namespace"
-    PROTECTED = "protected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +64,6 @@ def budgets_of(fleet: Fleet, min_available: Mapping[tuple[str, str], int]) -> Bu
     return Budgets({workload: max(0, bound[workload] - least) for workload, least in min_available.items()})
 
 
-def shield(rules: Rules, request: Request, allocation: Allocation, now: float) -> Shield | None:
-    """Return why an allocation may not be evicted for the request; None if it may."""
-    claim, own = allocation.claim, request.claim
-    if claim is None:
-        return Shield.EXECUTOR if allocation.of_session else Shield.FOREIGN
-    if allocation.state is not AllocationState.BOUND:
-        return Shield.NOT_BOUND
-    if claim.priority >= own.priority:
-        return Shield.PRIORITY
-    if claim.gang is not None and own.gang is not None and claim.gang.key == own.gang.key:
-        return Shield.GANG
-    if not rules.preempt_cluster_wide and claim.namespace != own.namespace:
-        return Shield.NAMESPACE
-    return Shield.PROTECTED if claim.protected_until > now else None
-
-
 def cost_of(budgets: Budgets, now: float, node: str, victims: Sequence[Allocation]) -> Cost:
     """Return the cost of evicting these, on one node."""
     priorities = [claim_of(victim).priority for victim in victims]
@@ -135,9 +98,3 @@ def workload_of(allocation: Allocation) -> tuple[str, str]:
     """Its namespace and workload: what budgets are made for."""
     claim = claim_of(allocation)
     return claim.namespace, claim.workload
-
-
-def lock_on(fleet: Fleet, request: Request, card: int) -> Rejection | None:
-    """Return why the request does not get this dynamic card even if all its users are evicted; None if it does."""
-    dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
-    return _LOCK.check(fleet, card, request.requirement) if dynamic else None

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
-from ullage.core.evicting.clearing import Clearing
 from ullage.core.evicting.preemption import NoPreemption, Preemption, preempt
-from ullage.core.evicting.victims import NO_BUDGETS, Budgets, Cost, victim_of
+from ullage.core.evicting.victim_search import VictimSearch
+from ullage.core.evicting.victims import NO_BUDGETS, Budgets, victim_of
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, enter, place_run
 from ullage.core.placing.feasibility import quota_allows, room, runs, summable
@@ -101,16 +101,13 @@ def _together(
     fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, budgets: Budgets
 ) -> dict[str, Preemption] | Refusal:
     request, units = run[0], len(run)
-    cleared = Clearing(fleet, rules, request, now, budgets).units(units)
-    if len(cleared) < units:
-        return Refusal((Rejection(Code.NO_VICTIMS, Cure.CAPACITY, units, len(cleared)),))
+    placed = VictimSearch(fleet, rules, request, now, budgets=budgets).units(units)
+    if len(placed) < units:
+        return Refusal((Rejection(Code.NO_VICTIMS, Cure.CAPACITY, units, len(placed)),))
     table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
     found: dict[str, Preemption] = {}
-    for each, (row, cards, victims, paid, since) in zip(run, cleared, strict=True):
-        node = fleet.nodes[row].name
-        choice = Choice(node, fleet.uuids(cards), table.charges(cards))
-        violations, highest, priorities, number = paid
-        cost = Cost(violations, highest, priorities, number, now - since, node) if victims else None
+    for each, (row, cards, victims, cost) in zip(run, placed, strict=True):
+        choice = Choice(fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards))
         gone = tuple(victim_of(fleet, victim, _reason(fleet, request, row, victim)) for victim in victims)
         found[each.uid] = Preemption(choice, gone, cost)
     return found
