@@ -19,7 +19,7 @@ from ullage.core.books.departed import HISTORY
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.slices import Slices, at_once
 from ullage.core.evicting.consolidation import check_consolidation, consolidating
-from ullage.core.evicting.moving import Consolidation, MoveQuestion, NoConsolidation
+from ullage.core.evicting.moves import Consolidation, MoveQuestion, NoConsolidation
 from ullage.core.evicting.preemption import (
     NoPreemption,
     Preemption,

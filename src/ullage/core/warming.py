@@ -11,7 +11,7 @@ from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
 from ullage.core.evicting import victim_search, yielding
-from ullage.core.evicting.moving import Consolidation
+from ullage.core.evicting.moves import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.explain import reject
 from ullage.core.learning.fragmentation import Fragments, fits_now

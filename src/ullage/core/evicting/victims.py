@@ -94,6 +94,11 @@ def claim_of(allocation: Allocation) -> Claim:
     return allocation.claim
 
 
+def priority_of(allocation: Allocation) -> int:
+    """Return the priority of its owner; 0 if there is none."""
+    return allocation.claim.priority if allocation.claim is not None else 0
+
+
 def workload_of(allocation: Allocation) -> tuple[str, str]:
     """Its namespace and workload: what budgets are made for."""
     claim = claim_of(allocation)
