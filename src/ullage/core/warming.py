@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.evicting import victim_search, yielding
+from ullage.core.evicting import reclaim_victims, victim_search
 from ullage.core.evicting.moves import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.explain import reject
@@ -50,7 +50,7 @@ def steps() -> list[Callable[[], None]]:
         shares.warm,
         placement.warm,
         victim_search.warm,
-        yielding.warm,
+        reclaim_victims.warm,
         lambda: placement.warm_strategy(lambda fleet: leftover(fleet, workload, live=True)),
         lambda: _measure(workload),
         _rehearse_requests,

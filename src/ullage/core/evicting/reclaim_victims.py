@@ -1,4 +1,4 @@
-"""Finds a minimal set of possible victims: without any of them a unit of the claimant would not fit.
+"""Executors as victims, and which of those in a given order have to go so that a unit of the claimant fits.
 
 If executors of one requirement never hinder each other, room is counted on columns, where a victim changes only its own
 nodes. Otherwise a unit is placed on trial.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, islice, repeat
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.modes import WHOLE, mode_of, modes_of
 from ullage.core.books.trial import trial
+from ullage.core.evicting.put_back import Held, put_back
 from ullage.core.kernel import victims as kernel
 from ullage.core.kernel.columns import UNREACHABLE, Rows
 from ullage.core.kernel.reclaim import Leaving
@@ -29,6 +31,9 @@ from ullage.model.request import ResourceRequirement
 
 _FEW = 8
 """Victims that are looked at first; half as many again wherever they are not enough."""
+
+_AT_WORK = frozenset({ExecutorPhase.STARTING, ExecutorPhase.BUSY})
+"""Phases in which the protection of an executor counts."""
 
 
 class ExecutorVictim(NamedTuple):
@@ -45,6 +50,28 @@ class ExecutorVictim(NamedTuple):
     def units(self, demand: Demand) -> int:
         """Units of its session that go with it."""
         return len(self.members) // demand.batch_size
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Its executors."""
+        return frozenset(member.id for member in self.members)
+
+
+def victims_of(session: str, executors: Iterable[ExecutorView]) -> list[ExecutorVictim]:
+    """Return the executors of a session as victims, in their order: vacant before busy, newest first, gangs whole."""
+    gangs: dict[str, list[ExecutorView]] = {}
+    for executor in executors:
+        gangs.setdefault(executor.gang or executor.id, []).append(executor)
+    turns = []
+    for members in gangs.values():
+        members.sort(key=attrgetter("id"))
+        busy = any(member.phase is ExecutorPhase.BUSY for member in members)
+        working = any(member.phase in _AT_WORK for member in members)
+        until = max(member.protected_until for member in members) if working else -inf
+        newest = -max(member.bound_at for member in members)
+        turns.append((busy, newest, members[0].id, ExecutorVictim(tuple(members), session, busy, until)))
+    turns.sort()
+    return [victim for *_, victim in turns]
 
 
 def fewest(
@@ -71,13 +98,17 @@ def room_without(outlook: Placer, claimant: Demand, victims: list[ExecutorVictim
     asked = claimant.requirement
     if not _counted(outlook, asked) or not victims:
         with trial(outlook.fleet):
-            for member in (member for victim in victims for member in victim.members):
-                outlook.fleet.release(member.id)
+            leave(outlook.fleet, victims)
             return outlook.room(asked).copy()
     table = outlook.table(asked)
     room = table.room.copy()
     table.fewest(_Leaving(outlook.fleet).columns(victims), UNREACHABLE, room=room)
     return room
+
+
+def leave(fleet: Fleet, victims: Iterable[ExecutorVictim]) -> list[Held]:
+    """Release what victims hold, and return it."""
+    return [tuple(fleet.release(member.id) for member in victim.members) for victim in victims]
 
 
 def _counted(outlook: Placer, asked: ResourceRequirement) -> bool:
@@ -101,29 +132,24 @@ def _on_trial(
 ) -> list[ExecutorVictim] | None:
     fleet, counted = outlook.fleet, claimant.requirement.gpu_count <= 1
 
-    def fits() -> bool:
+    def fits(_held: Held = ()) -> bool:
         if counted:
             return int(outlook.room(claimant.requirement).sum()) >= claimant.batch_size
         with trial(fleet):
             return place_unit(outlook, claimant, name, claimant.batch_size) is not None
 
-    gone: list[tuple[ExecutorVictim, list[Allocation]]] = []
+    gone: dict[str, ExecutorVictim] = {}
+    released: list[Held] = []
     with trial(fleet):
         for victim in victims:
-            gone.append((victim, [fleet.release(member.id) for member in victim.members]))
+            gone[victim.members[0].id] = victim
+            released += leave(fleet, [victim])
             if fits():
                 break
         else:
             return None
-        needed: list[ExecutorVictim] = []
-        for victim, allocations in reversed(gone):
-            for allocation in allocations:
-                fleet.charge(allocation, force=True)
-            if not fits():
-                for allocation in allocations:
-                    fleet.release(allocation.id)
-                needed.append(victim)
-    return needed[::-1]
+        needed = put_back(fleet, reversed(released), fits)
+    return [gone[first.id] for first, *_ in reversed(needed)]
 
 
 class _Leaving:
