@@ -19,6 +19,7 @@ from ullage.core.evicting.victims import Budgets, Cost
 from ullage.core.kernel import columns as at
 from ullage.core.kernel import victims as kernel
 from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.occupants import WORKLOAD, Holders
 from ullage.core.placing.rules import Rules
 from ullage.core.strategies import strategy_named
 from ullage.core.verdict.shape import shape_of
@@ -61,18 +62,12 @@ class CompiledSearch:
         nodes, cards = fleet.node_rows.copy(), fleet.card_rows.copy()
         closed = np.zeros(len(cards), np.int64)
         closed[list(locked)] = True
-        self._books = kernel.BookRows(nodes, cards, shape, space, closed, board.store)
+        before = np.zeros(len(there.charges), np.int64)
+        holders = Holders(nodes, cards, board.supplies, there.entries, there.charges, before)
+        self._books = kernel.BookRows(holders, shape, space, closed, board.store)
         self._status, self._turn = np.zeros(len(there.who), np.int64), np.full(len(there.who), -1)
         numbers, left = self._numbered(budgets)
-        self._occupants = kernel.OccupantColumns(
-            there.first,
-            there.entries,
-            there.since,
-            there.charges,
-            status=self._status,
-            budget=numbers,
-            turn=self._turn,
-        )
+        self._occupants = kernel.OccupantColumns(there.first, there.since, self._status, numbers, turn=self._turn)
         rows = len(nodes) + 2
         self._costs = kernel.VictimCosts(
             amounts=np.zeros((rows, kernel.COST_COLUMNS), np.int64),
@@ -84,7 +79,6 @@ class CompiledSearch:
             modes=np.zeros(len(cards), np.int64),
             node=nodes[:1].copy(),
             cards=cards[: len(space)].copy(),
-            modes_before=np.zeros(len(there.charges), np.int64),
             status=self._status.copy(),
             supplies=board.supplies[:, 0].copy(),
         )
@@ -140,7 +134,7 @@ class CompiledSearch:
 
     def _numbered(self, budgets: Budgets) -> tuple[Rows, Rows]:
         """Per entry the number of its budget, -1 for none; and what is left of each."""
-        workloads = self._there.entries[:, kernel.WORKLOAD]
+        workloads = self._there.entries[:, WORKLOAD]
         if not budgets.left:
             return np.full(len(workloads), -1), np.zeros(0, np.int64)
         known = [self._occupancy.number(*key) for key in budgets.left]

@@ -23,7 +23,7 @@ from ullage.core.books.trial import trial
 from ullage.core.evicting.moves import Move, MoveContext, MovePlan, asked_again
 from ullage.core.evicting.protection import Shield
 from ullage.core.kernel import freeing as at
-from ullage.core.kernel import victims
+from ullage.core.kernel import occupants
 from ullage.core.kernel.columns import CAP, COMPUTE_FREE, COMPUTE_TOTAL, VRAM_FREE, VRAM_TOTAL, Rows
 from ullage.core.placing.candidates import find
 from ullage.core.placing.decision import Choice
@@ -47,8 +47,8 @@ class MoveHolders:
         self.there = there
         self.rows: Rows = np.zeros((len(there.who), at.HOLDER_COLUMNS), dtype=np.int64)
         self.rows[:, at.MASK] = _masks(look.fleet, there)
-        self.rows[:, at.ITS_CPU] = there.entries[:, victims.CPU]
-        self.rows[:, at.ITS_MEMORY] = there.entries[:, victims.MEMORY]
+        self.rows[:, at.ITS_CPU] = there.entries[:, occupants.CPU]
+        self.rows[:, at.ITS_MEMORY] = there.entries[:, occupants.MEMORY]
         self.stays: Rows = np.zeros(len(look.fleet.nodes), dtype=np.int64)
         self._look = look
         self._may = np.zeros(len(there.who), dtype=np.bool_)
@@ -89,7 +89,7 @@ class MoveHolders:
 
     def allow(self, highest: int) -> Slices[None]:
         """Only those up to this priority may be moved, who have room somewhere."""
-        low = self.there.entries[:, victims.PRIORITY] <= highest
+        low = self.there.entries[:, occupants.PRIORITY] <= highest
         self.rows[:, at.MOVABLE] = self._may & low & (yield from self._roomy())
 
     def fix(self, plan: MovePlan) -> None:
@@ -119,8 +119,8 @@ class MoveHolders:
 def _masks(fleet: Fleet, there: Columns) -> Rows:
     """Return the cards that each occupant holds on its node, as bits."""
     rows = np.repeat(np.arange(len(fleet.nodes)), np.diff(there.first))
-    first, after = there.entries[:, victims.FIRST_CHARGE], there.entries[:, victims.AFTER_CHARGE]
-    who, cards = np.repeat(np.arange(len(rows)), after - first), there.charges[:, victims.CARD]
+    first, after = there.entries[:, occupants.FIRST_CHARGE], there.entries[:, occupants.AFTER_CHARGE]
+    who, cards = np.repeat(np.arange(len(rows)), after - first), there.charges[:, occupants.CARD]
     who, cards = who[cards >= 0], cards[cards >= 0]
     here = fleet.card_row[cards] == rows[who]
     bits = np.left_shift(1, np.minimum(cards - fleet.gpu_start[rows[who]], at.BITS))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.books.occupancy import Occupancy
-from ullage.core.kernel import victims as at
+from ullage.core.kernel import occupants as at
 from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request

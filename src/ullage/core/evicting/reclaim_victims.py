@@ -18,9 +18,9 @@ from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.modes import WHOLE, mode_of, modes_of
 from ullage.core.books.trial import trial
 from ullage.core.evicting.put_back import Held, put_back
-from ullage.core.kernel import victims as kernel
+from ullage.core.kernel import occupants as kernel
 from ullage.core.kernel.columns import UNREACHABLE, Rows
-from ullage.core.kernel.reclaim import Leaving
+from ullage.core.kernel.fewest import Leaving
 from ullage.core.placing.placement import Placer, small_fleet
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import place_unit
@@ -163,38 +163,35 @@ class _Leaving:
 
     def columns(self, more: list[ExecutorVictim]) -> Leaving:
         """Return the columns of those so far, followed by these."""
-        members = list(map(self._fleet.ledger.__getitem__, [each.id for victim in more for each in victim.members]))
-        rows, entries, cards = self._entries(members)
+        members = [self._fleet.ledger[each.id] for victim in more for each in victim.members]
+        entries, cards = self._entries(members)
         charges, stay = self._charges(members, entries, cards)
         first = np.cumsum([0, *[len(victim.members) for victim in more]])
         self.victims += more
-        if self._columns is None:
-            self._columns = Leaving(first, rows, entries, charges, stay)
-            return self._columns
-        before = self._columns
-        entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(before.charges)
-        self._columns = Leaving(
-            first=np.concatenate((before.first[:-1], first + len(before.rows))),
-            rows=np.concatenate((before.rows, rows)),
-            entries=np.concatenate((before.entries, entries)),
-            charges=np.concatenate((before.charges, charges)),
-            modes_left=np.concatenate((before.modes_left, stay)),
-        )
+        if self._columns is not None:
+            before = self._columns
+            entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(before.charges)
+            first = np.concatenate((before.first[:-1], first + len(before.entries)))
+            entries = np.concatenate((before.entries, entries))
+            charges = np.concatenate((before.charges, charges))
+            stay = np.concatenate((before.modes_left, stay))
+        self._columns = Leaving(first, entries, charges, stay)
         return self._columns
 
-    def _entries(self, members: list[Allocation]) -> tuple[Rows, Rows, Rows]:
-        """Their nodes, their entries, and their cards one after the other."""
+    def _entries(self, members: list[Allocation]) -> tuple[Rows, Rows]:
+        """Return their entries, and their cards one after the other."""
         fleet, count = self._fleet, len(members)
         rows = np.fromiter(map(fleet.row_of.get, [member.node for member in members], repeat(-1)), np.int64, count)
         held, asked = [member.gpus for member in members], [member.requirement for member in members]
         for entry in np.flatnonzero(rows < 0).tolist():
             held[entry] = ()
         entries = np.zeros((count, kernel.ENTRY_COLUMNS), np.int64)
+        entries[:, kernel.ROW] = rows
         entries[:, kernel.CPU] = [min(each.cpu_milli, UNREACHABLE) for each in asked]
         entries[:, kernel.MEMORY] = [min(each.memory_bytes, UNREACHABLE) for each in asked]
         entries[:, kernel.AFTER_CHARGE] = np.cumsum(np.fromiter(map(len, held), np.int64, count))
         entries[1:, kernel.FIRST_CHARGE] = entries[:-1, kernel.AFTER_CHARGE]
-        return rows, entries, np.fromiter(map(fleet.card_of.__getitem__, chain.from_iterable(held)), np.int64)
+        return entries, np.fromiter(map(fleet.card_of.__getitem__, chain.from_iterable(held)), np.int64)
 
     def _charges(self, members: list[Allocation], entries: Rows, cards: Rows) -> tuple[Rows, Rows]:
         """Return what they hold of their cards, and the isolation modes left on these once they are gone."""
