@@ -19,7 +19,7 @@ from ullage.core.evicting.victims import Budgets, Cost
 from ullage.core.kernel import columns as at
 from ullage.core.kernel import victims as kernel
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.occupants import WORKLOAD, Holders
+from ullage.core.kernel.occupants import WORKLOAD, BookRows
 from ullage.core.placing.rules import Rules
 from ullage.core.strategies import strategy_named
 from ullage.core.verdict.shape import shape_of
@@ -62,9 +62,8 @@ class CompiledSearch:
         nodes, cards = fleet.node_rows.copy(), fleet.card_rows.copy()
         closed = np.zeros(len(cards), np.int64)
         closed[list(locked)] = True
-        before = np.zeros(len(there.charges), np.int64)
-        holders = Holders(nodes, cards, board.supplies, there.entries, there.charges, before)
-        self._books = kernel.BookRows(holders, shape, space, closed, board.store)
+        held = board.supplies, there.entries, there.charges, np.zeros(len(there.charges), np.int64)
+        self._books = BookRows(nodes, cards, *held, shape=shape, space=space, locked=closed, store=board.store)
         self._status, self._turn = np.zeros(len(there.who), np.int64), np.full(len(there.who), -1)
         numbers, left = self._numbered(budgets)
         self._occupants = kernel.OccupantColumns(there.first, there.since, self._status, numbers, turn=self._turn)

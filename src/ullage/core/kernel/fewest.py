@@ -16,6 +16,7 @@ from ullage.core.kernel.occupants import (
     CARD,
     FIRST_CHARGE,
     ROW,
+    HolderRows,
     Holders,
     charge,
     let_go,
@@ -148,7 +149,7 @@ def fewest(
     """
     first, tried = leaving.first, known
     before = np.empty(len(leaving.charges), np.int64), np.empty(len(leaving.charges), np.int64)
-    released = Holders(nodes, cards, asked.supplies, leaving.entries, leaving.charges, before[0])
+    released = HolderRows(nodes, cards, asked.supplies, leaving.entries, leaving.charges, before[0])
     fit = _room_without(released, asked, room, leaving, known)
     while fit < units and tried < len(go):
         _release(released, leaving, first[tried], first[tried + 1])
@@ -156,7 +157,7 @@ def fewest(
         tried += 1
     go[:tried] = True
     if fit >= units:
-        returned = Holders(nodes, cards, asked.supplies, leaving.entries, leaving.charges, before[1])
+        returned = HolderRows(nodes, cards, asked.supplies, leaving.entries, leaving.charges, before[1])
         _put_back(returned, asked, room, first, tried, fit - units, go)
     _restore(released, first, tried, go)
     return fit >= units

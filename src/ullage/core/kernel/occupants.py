@@ -6,7 +6,7 @@ as long as the room suffices (`kernel/fewest.py` for sessions, `kernel/victims.p
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ullage.core.kernel.board import FREE
 from ullage.core.kernel.columns import (
@@ -40,7 +40,7 @@ CARD, COMPUTE, VRAM, MODE = 0, 1, 2, 3
 CHARGE_COLUMNS = 4
 
 
-class Holders(NamedTuple):
+class HolderRows(NamedTuple):
     """What entries hold, and the rows of nodes, cards and supplies from which that is charged.
 
     `before` has room for the modes of the card of each charge, as they were before the last change by it.
@@ -52,6 +52,29 @@ class Holders(NamedTuple):
     entries: Rows
     charges: Rows
     before: Rows
+
+
+class BookRows(NamedTuple):
+    """The same for requests: copies of the rows of the books, who holds something of a node, and the request.
+
+    The entries of a node follow each other, the dearest first. `shape` is of the request, `space` has room for a node's
+    cards, `locked` says on which cards a lock stays although all users go, and `store` holds the zones of machines;
+    what is free in them is a copy too. It is flat: to take a record out of another one costs time in compiled code.
+    """
+
+    nodes: Rows
+    cards: Rows
+    supplies: Rows
+    entries: Rows
+    charges: Rows
+    before: Rows
+    shape: Rows
+    space: Rows
+    locked: Rows
+    store: Rows
+
+
+Holders: TypeAlias = HolderRows | BookRows
 
 
 @lean

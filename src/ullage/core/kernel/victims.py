@@ -35,24 +35,9 @@ from ullage.core.kernel.columns import (
     Scores,
 )
 from ullage.core.kernel.compiled import compiled
-from ullage.core.kernel.occupants import PRIORITY, Holders, charge, hold, put_in, take_out
+from ullage.core.kernel.occupants import PRIORITY, BookRows, charge, hold, put_in, take_out
 from ullage.core.kernel.room import enough, look_at_cards, room_on
 from ullage.core.kernel.zones import SPEND, TAKE, decide
-
-
-class BookRows(NamedTuple):
-    """What free room is read from: copies of the rows of the books, which are changed, and the request.
-
-    `holders` are all who hold something of a node, the dearest of a node first. `shape` is of the request, `space` has
-    room for a node's cards, `locked` says on which cards a lock stays although all users go, and `store` holds the
-    zones of machines; what is free in them is a copy too.
-    """
-
-    holders: Holders
-    shape: Rows
-    space: Rows
-    locked: Rows
-    store: Rows
 
 
 class OccupantColumns(NamedTuple):
@@ -127,7 +112,7 @@ MOST_STEPS = 4096
 @compiled
 def units_open(books: BookRows, row: int) -> Rows:
     """How much room each card of a node has, none where a lock stays although all users go."""
-    nodes, cards, shape = books.holders.nodes, books.holders.cards, books.shape
+    nodes, cards, shape = books.nodes, books.cards, books.shape
     units = look_at_cards(nodes, cards, row, shape, books.space)
     for k in range(len(units)):
         if books.locked[nodes[row, FIRST_CARD] + k]:
@@ -140,37 +125,37 @@ def units_open(books: BookRows, row: int) -> Rows:
 @compiled
 def fits(books: BookRows, row: int) -> bool:
     """Whether one unit fits on a node."""
-    there = room_on(books.holders.nodes, row, books.shape, units_open(books, row)) > 0
+    there = room_on(books.nodes, row, books.shape, units_open(books, row)) > 0
     return bool(there and (not books.shape[0, NEEDS] or verdict_in(books.store)[CODE] == ALIGNED))
 
 
 @compiled
 def supplies_of(books: BookRows, row: int) -> tuple[int, int]:
     """The first supply of a node's machine, and one behind the last."""
-    machine, machines = books.holders.nodes[row, MACHINE], machines_in(books.store)
+    machine, machines = books.nodes[row, MACHINE], machines_in(books.store)
     return (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
 
 
 @compiled
 def release(books: BookRows, occupants: OccupantColumns, kept: NodeBefore, row: int) -> None:
     """Release all that may go; cards are held by those who stay, and by units that were placed."""
-    holders = books.holders
-    for card in range(holders.nodes[row, FIRST_CARD], holders.nodes[row, AFTER_CARDS]):
-        holders.cards[card, MODES] = kept.modes[card]
+    nodes, cards = books.nodes, books.cards
+    for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
+        cards[card, MODES] = kept.modes[card]
     for entry in range(occupants.first[row], occupants.first[row + 1]):
         if occupants.status[entry] == STAYS:
-            hold(holders, entry)
+            hold(books, entry)
         elif occupants.status[entry] == MAY_GO:
-            charge(holders, entry, -1)
+            charge(books, entry, -1)
 
 
 @compiled
 def try_back(books: BookRows, status: Rows, row: int, entry: int) -> bool:
     """Put an entry back if a unit fits with it; else it is a victim. Whether it is back."""
-    put_in(books.holders, entry)
+    put_in(books, entry)
     back = fits(books, row)
     if not back:
-        take_out(books.holders, entry)
+        take_out(books, entry)
     status[entry] = BACK if back else VICTIM
     return back
 
@@ -230,7 +215,7 @@ def step_back(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, r
         if status[entry] == VICTIM:
             status[entry] = MAY_GO
         elif status[entry] == BACK:
-            take_out(books.holders, entry)
+            take_out(books, entry)
             status[entry] = VICTIM
             if cheaper_so_far(books, occupants, costs, row):
                 break
@@ -250,7 +235,7 @@ def cheaper_so_far(books: BookRows, occupants: OccupantColumns, costs: VictimCos
 @compiled
 def sum_up(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, row: int, to: int) -> None:
     """Write what the victims on a node cost into a row of costs."""
-    entries, bound, status, budget = books.holders.entries, occupants.since, occupants.status, occupants.budget
+    entries, bound, status, budget = books.entries, occupants.since, occupants.status, occupants.budget
     cost, since, left, taken = costs.amounts, costs.since, costs.left, costs.taken
     for column in range(COST_COLUMNS):
         cost[to, column] = 0
@@ -286,14 +271,14 @@ def look(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: 
 
     Only the victims are released then; `put_back` takes it back.
     """
-    nodes, cards, status = books.holders.nodes, books.holders.cards, occupants.status
+    nodes, cards, status = books.nodes, books.cards, occupants.status
     begin, end = occupants.first[row], occupants.first[row + 1]
     copy_row(nodes, row, kept.node, 0)
     for card in range(nodes[row, FIRST_CARD], nodes[row, AFTER_CARDS]):
         copy_row(cards, card, kept.cards, card - nodes[row, FIRST_CARD])
     first, after = supplies_of(books, row)
     for at in range(first, after):
-        kept.supplies[at - first] = books.holders.supplies[at, FREE]
+        kept.supplies[at - first] = books.supplies[at, FREE]
     release(books, occupants, kept, row)
     if not fits(books, row):
         return False
@@ -311,7 +296,7 @@ def look(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: 
     for entry in range(begin, end):
         status[entry] = kept.status[entry]
         if status[entry] == BACK:
-            put_in(books.holders, entry)
+            put_in(books, entry)
     return True
 
 
@@ -329,7 +314,7 @@ def searchable(occupants: OccupantColumns, costs: VictimCosts, row: int) -> bool
 @compiled
 def put_back(books: BookRows, occupants: OccupantColumns, kept: NodeBefore, row: int) -> None:
     """The node and its occupants as they were before they were looked at."""
-    nodes, cards, status = books.holders.nodes, books.holders.cards, occupants.status
+    nodes, cards, status = books.nodes, books.cards, occupants.status
     for entry in range(occupants.first[row], occupants.first[row + 1]):
         if status[entry] == VICTIM or status[entry] == BACK:
             status[entry] = MAY_GO
@@ -338,7 +323,7 @@ def put_back(books: BookRows, occupants: OccupantColumns, kept: NodeBefore, row:
         copy_row(kept.cards, card - nodes[row, FIRST_CARD], cards, card)
     first, after = supplies_of(books, row)
     for at in range(first, after):
-        books.holders.supplies[at, FREE] = kept.supplies[at - first]
+        books.supplies[at, FREE] = kept.supplies[at - first]
 
 
 @compiled
@@ -422,7 +407,7 @@ def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
         found: UnitRows,
     ) -> int:
         """Place units until nobody more may go for one; return how many, and write where and at what cost."""
-        nodes, cards, shape = books.holders.nodes, books.holders.cards, books.shape
+        nodes, cards, shape = books.nodes, books.cards, books.shape
         cost, known, heap, placed = costs.amounts, len(may_take), np.zeros(len(may_take), np.int64), 0
         most = len(found.at_row)
         size = line_up(books, occupants, costs, kept, may_take, heap)
