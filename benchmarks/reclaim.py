@@ -24,6 +24,7 @@ from ullage.core.evicting.preemption import NoPreemption, preempt
 from ullage.core.evicting.reclaim import Reclaim
 from ullage.core.evicting.reclaim_search import RoomClaim
 from ullage.core.evicting.reclaim_victims import ExecutorVictim
+from ullage.core.evicting.victims import EvictionContext
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.sharing.entitlement import entitlement, place_unit
@@ -82,7 +83,7 @@ def one_by_one(fleet: Fleet, rules: Rules, requests: list[Request]) -> int:
     """Each member finds its victims alone, with those before it placed; how many victims."""
     victims, mark = 0, fleet.checkpoint()
     for request in requests:
-        found = preempt(fleet, rules, request, NOW)
+        found = preempt(EvictionContext(fleet, rules, NOW), request)
         assert not isinstance(found, NoPreemption)
         for uid in found.uids:
             fleet.release(uid)
@@ -94,7 +95,7 @@ def one_by_one(fleet: Fleet, rules: Rules, requests: list[Request]) -> int:
 
 def requests() -> None:
     rules = Rules()
-    preempt_together(of_requests(20), rules, members(20), NOW)  # compiled
+    preempt_together(EvictionContext(of_requests(20), rules, NOW), members(20))  # compiled
     print("Requests: all victims of a gang of N/10 x 8 cards (ms)")
     for nodes in SIZES:
         fleet, asked = of_requests(nodes), members(nodes)
@@ -105,7 +106,7 @@ def requests() -> None:
         for _ in range(7):
             fleet.dirty.update(range(0, nodes, 20))  # as if every twentieth node had changed meanwhile
             start = time.perf_counter()
-            found = preempt_together(fleet, rules, asked, NOW)
+            found = preempt_together(EvictionContext(fleet, rules, NOW), asked)
             taken.append((time.perf_counter() - start) * 1e3)
         assert isinstance(found, dict)
         victims, beside = sum(len(each.victims) for each in found.values()), ""

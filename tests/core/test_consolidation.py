@@ -11,8 +11,8 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.evicting.consolidation import consolidate
 from ullage.core.evicting.moves import Consolidation, MoveCost, NoConsolidation
-from ullage.core.evicting.preemption import Budgets
 from ullage.core.evicting.protection import Shield
+from ullage.core.evicting.victims import Budgets
 from ullage.core.kernel.freeing import NEVER, share_out
 from ullage.core.placing.nomination import Nominations
 from ullage.core.placing.placement import Placer

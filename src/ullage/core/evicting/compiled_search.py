@@ -11,16 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ullage.core.books.fleet import Fleet
 from ullage.core.books.modes import mode_asked
 from ullage.core.books.occupancy import Occupancy
 from ullage.core.evicting.protection import Protection
-from ullage.core.evicting.victims import Budgets, Cost
+from ullage.core.evicting.victims import Budgets, Cost, EvictionContext
 from ullage.core.kernel import columns as at
 from ullage.core.kernel import victims as kernel
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.occupants import WORKLOAD, BookRows
-from ullage.core.placing.rules import Rules
 from ullage.core.strategies import strategy_named
 from ullage.core.verdict.shape import shape_of
 from ullage.model.allocation import Allocation
@@ -43,20 +41,14 @@ class CompiledSearch:
     """
 
     def __init__(
-        self,
-        fleet: Fleet,
-        rules: Rules,
-        request: Request,
-        *,
-        protection: Protection,
-        budgets: Budgets,
-        locked: Iterable[int],
+        self, context: EvictionContext, request: Request, protection: Protection, locked: Iterable[int]
     ) -> None:
-        self._fleet, self._rules, self._request, self._protection = fleet, rules, request, protection
+        self._context, self._request, self._protection = context, request, protection
+        self._fleet = fleet = context.fleet
         self._occupancy = Occupancy.of(fleet)
         there = self._there = self._occupancy.columns()
         shape = shape_of(fleet, request.requirement).rows.copy()
-        shape[0, at.CAP] = rules.cap
+        shape[0, at.CAP] = context.rules.cap
         space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), np.int64)
         board = fleet.board.copy()
         nodes, cards = fleet.node_rows.copy(), fleet.card_rows.copy()
@@ -65,7 +57,7 @@ class CompiledSearch:
         held = board.supplies, there.entries, there.charges, np.zeros(len(there.charges), np.int64)
         self._books = BookRows(nodes, cards, *held, shape=shape, space=space, locked=closed, store=board.store)
         self._status, self._turn = np.zeros(len(there.who), np.int64), np.full(len(there.who), -1)
-        numbers, left = self._numbered(budgets)
+        numbers, left = self._numbered(context.budgets)
         self._occupants = kernel.OccupantColumns(there.first, there.since, self._status, numbers, turn=self._turn)
         rows = len(nodes) + 2
         self._costs = kernel.VictimCosts(
@@ -99,7 +91,7 @@ class CompiledSearch:
         fit, because the copies are not the fleet.
         """
         fleet, asked = self._fleet, self._request.requirement
-        strategy = self._rules.strategy_of(self._request)
+        strategy = self._context.rules.strategy_of(self._request)
         strategy = strategy if strategy.stateless else strategy_named("best-fit")
         self._status[:] = self._protection.may_go(self._occupancy)
         may_take = fleet.schedulable & fleet.exclusion.allowed(asked.nodes)
@@ -127,7 +119,7 @@ class CompiledSearch:
         for unit, evicted in enumerate(victims):
             row, since = found.at_row.item(unit), found.since.item(unit)
             violations, highest, priorities, number = found.paid[unit].tolist()
-            cost = Cost(violations, highest, priorities, number, self._protection.now - since, fleet.nodes[row].name)
+            cost = Cost(violations, highest, priorities, number, self._context.now - since, fleet.nodes[row].name)
             units.append(PlacedUnit(row, found.at_cards[unit].tolist(), evicted, cost if evicted else None))
         return units
 

@@ -24,10 +24,10 @@ from ullage.core.evicting.victim_search import (
     with_stage,
     without_locked,
 )
-from ullage.core.evicting.victims import NO_BUDGETS, Budgets, Cost, claim_of, cost_of, victim_of
+from ullage.core.evicting.victims import Cost, EvictionContext, claim_of, cost_of, victim_of
 from ullage.core.placing.candidates import find
 from ullage.core.placing.decision import Candidates, Choice, Refusal
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
+from ullage.core.placing.nomination import Nominations
 from ullage.core.placing.reserving import release_terminating, reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import choose, place
@@ -66,7 +66,9 @@ class Preemption:
         """Return the nomination that reserves the room of the victims for the request."""
         choice = self.choice
         owed = bool(self.victims)
-        return Nomination(request, choice.node, now, choice.gpus, choice.charges, self.victims, owed=owed)
+        return Nomination(
+            request, choice.node, now, choice.gpus, charges=choice.charges, victims=self.victims, owed=owed
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +117,7 @@ def filter_with_preempt(
 
 
 def check_single_node_preempt(
-    fleet: Fleet,
-    rules: Rules,
-    request: Request,
-    node: str,
-    victims: Sequence[str],
-    now: float,
-    budgets: Budgets = NO_BUDGETS,
-    nominations: Nominations = NO_NOMINATIONS,
+    context: EvictionContext, request: Request, node: str, victims: Sequence[str]
 ) -> PreemptionAnswer:
     """Return whether the request fits on a node without the evictable ones of these victims, and who must leave.
 
@@ -130,12 +125,12 @@ def check_single_node_preempt(
         NotFound: a victim or the node is unknown. InvalidRequest: a victim is on another node.
 
     """
-    named, row = _named(fleet, victims), _row(fleet, node)
+    named, row = _named(context.fleet, victims), _row(context.fleet, node)
     for victim in named:
         if victim.node != node:
             raise invalid("victims", victim.id, f"name workers of node {node}; this one is on {victim.node}")
-    with reserving(fleet, nominations.before(fleet, request)):
-        search = VictimSearch(fleet, rules, request, now, budgets=budgets)
+    with context.reserving(request):
+        search = VictimSearch(context, request)
         attempt = search.on(row, named)
         if attempt.refusal is not None:
             return _nobody_helps(attempt.refusal, (attempt,))
@@ -143,27 +138,22 @@ def check_single_node_preempt(
 
 
 def check_nodes_preempt(
-    fleet: Fleet,
-    rules: Rules,
-    request: Request,
-    candidates: Mapping[str, Sequence[str]],
-    now: float,
-    budgets: Budgets = NO_BUDGETS,
-    nominations: Nominations = NO_NOMINATIONS,
+    context: EvictionContext, request: Request, candidates: Mapping[str, Sequence[str]]
 ) -> dict[str, Preemption]:
     """Per node who must go, of those named there if that is enough, else all of these and as few others as possible.
 
     Those named go in any case, so others are looked for as if the named had gone. Those who leave a node anyway count
     as gone. Nodes that are not known, or where nobody helps, are left out.
     """
+    fleet = context.fleet
     rows = {node: row for node in candidates if (row := fleet.row_of.get(node)) is not None}
     found: dict[str, Preemption] = {}
     with trial(fleet):
         for row in rows.values():
             release_terminating(fleet, row)
         holders = {node: fleet.card_holders(fleet.cards_on(row)) for node, row in rows.items()}
-        with reserving(fleet, nominations.before(fleet, request)):
-            search = VictimSearch(fleet, rules, request, now, budgets=budgets)
+        with context.reserving(request):
+            search = VictimSearch(context, request)
             for node, row in rows.items():
                 there = [fleet.ledger[uid] for uid in holders[node]]
                 first = frozenset(candidates[node])
@@ -178,34 +168,26 @@ def check_nodes_preempt(
 
 def _with_others(search: VictimSearch, row: int, named: Sequence[Allocation], others: Sequence[Allocation]) -> Attempt:
     """Return the result on a node if the named ones leave, and as few others as possible."""
-    fleet, budgets = search.fleet, search.budgets
+    fleet, context = search.fleet, search.context
     given, _ = search.split(named)
     if not given:
         return search.on(row, others)
     with trial(fleet):
         for each in given:
             fleet.release(each.id)
-        after = VictimSearch(fleet, search.rules, search.request, search.now, budgets=budgets, locks=search.locks)
-        attempt = after.on(row, others)
+        attempt = VictimSearch(context, search.request, search.locks).on(row, others)
     if attempt.refusal is not None:
         return attempt
     goes_anyway = Rejection(Code.NO_VICTIMS, Cure.CAPACITY, node=attempt.node)
     victims = (*(victim_of(fleet, each, goes_anyway) for each in given), *attempt.victims)
     gone = [fleet.ledger[victim.uid] for victim in victims]
-    return replace(attempt, victims=victims, cost=cost_of(budgets, search.now, attempt.node, gone))
+    return replace(attempt, victims=victims, cost=cost_of(context.budgets, context.now, attempt.node, gone))
 
 
 # --- once those who leave have left ---
 
 
-def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> int:
-    """Return how many allocations are leaving a node, if the request fits there without them; else 0."""
-    node = fleet.nodes[row].name
-    leaving = sum(fleet.ledger[uid].node == node for uid in fleet.leaving)
-    return leaving if leaving and choice_after(fleet, rules, request, row, nominations) is not None else 0
-
-
-def choice_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> Choice | None:
+def choice_after(fleet: Fleet, rules: Rules, request: Request, row: int, *, nominations: Nominations) -> Choice | None:
     """Return the cards of a node that a request gets once leaving allocations are gone; None if it does not fit."""
     with trial(fleet):
         release_terminating(fleet, row)
@@ -216,16 +198,9 @@ def choice_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominat
 # --- over all nodes ---
 
 
-def preempt(
-    fleet: Fleet,
-    rules: Rules,
-    request: Request,
-    now: float,
-    budgets: Budgets = NO_BUDGETS,
-    nominations: Nominations = NO_NOMINATIONS,
-) -> Preemption | NoPreemption:
+def preempt(context: EvictionContext, request: Request) -> Preemption | NoPreemption:
     """Return the answer of `preempting` at once; raises as it."""
-    return at_once(preempting(fleet, rules, request, now, budgets=budgets, nominations=nominations))
+    return at_once(preempting(context, request))
 
 
 def place_or_wait(
@@ -239,14 +214,7 @@ def place_or_wait(
     return without if waits is None else NoPreemption((waits,), without.stages, without.helps)
 
 
-def preempting(
-    fleet: Fleet,
-    rules: Rules,
-    request: Request,
-    now: float,
-    budgets: Budgets = NO_BUDGETS,
-    nominations: Nominations = NO_NOMINATIONS,
-) -> Slices[PreemptionAnswer]:
+def preempting(context: EvictionContext, request: Request) -> Slices[PreemptionAnswer]:
     """Find the cheapest victims on one node that make the request fit, none if it fits as it is; or why nobody helps.
 
     Nobody more is evicted for a request that is nominated and fits when those who leave are gone. Between the slices
@@ -256,19 +224,19 @@ def preempting(
         Conflict: the request is placed.
 
     """
-    if request.uid in fleet.ledger:
+    if request.uid in context.fleet.ledger:
         raise Conflict(f"{request.uid} holds cards already; nobody gives way to it", code="already-bound")
-    without = place_or_wait(fleet, rules, request, nominations)
+    without = place_or_wait(context.fleet, context.rules, request, context.nominations)
     if isinstance(without, Choice):
         return Preemption(without)
     if isinstance(without, NoPreemption):
         return without
-    with reserving(fleet, nominations.before(fleet, request)):
-        search = VictimSearch(fleet, rules, request, now, budgets=budgets)
+    with context.reserving(request):
+        search = VictimSearch(context, request)
         best, attempts = (yield from _attempts(search)) if without.curable else (None, ())
         if best is None:
             return _nobody_helps(without, attempts)
-        return Preemption(search.place(best), best.victims, best.cost, attempts, without)
+        return Preemption(search.place(best), best.victims, best.cost, attempts, without=without)
 
 
 def _nobody_helps(refusal: Refusal, attempts: tuple[Attempt, ...]) -> NoPreemption:
@@ -283,7 +251,7 @@ def _attempts(search: VictimSearch) -> Slices[tuple[Attempt | None, tuple[Attemp
         yield
         if not eligible:
             node = search.fleet.nodes[row].name
-            refused = Refusal((Rejection(Code.NO_VICTIMS, Cure.CAPACITY, 1, 0, node),))
+            refused = Refusal((Rejection(Code.NO_VICTIMS, Cure.CAPACITY, 1, 0, node=node),))
             attempts.append(Attempt(node, 0, shielded, refusal=refused))
             continue
         attempt = search.among(row, eligible, shielded, _highest(best))
@@ -325,8 +293,11 @@ def _waits(fleet: Fleet, rules: Rules, request: Request, nominations: Nomination
     row = None if nomination is None else fleet.row_of.get(nomination.node)
     if row is None:
         return None
-    leaving = fits_after(fleet, rules, request, row, nominations)
-    return Rejection(Code.EVICTING, Cure.CAPACITY, leaving, 0, fleet.nodes[row].name) if leaving else None
+    node = fleet.nodes[row].name
+    leaving = sum(fleet.ledger[uid].node == node for uid in fleet.leaving)
+    if not leaving or choice_after(fleet, rules, request, row, nominations=nominations) is None:
+        return None
+    return Rejection(Code.EVICTING, Cure.CAPACITY, leaving, 0, node=node)
 
 
 def _free(fleet: Fleet, card: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from ullage.core.books.usage import Usage
 from ullage.core.evicting.compiled_search import CompiledSearch, PlacedUnit
 from ullage.core.evicting.protection import Protection, Shield
 from ullage.core.evicting.put_back import Held, put_back
-from ullage.core.evicting.victims import NO_BUDGETS, Budgets, Cost, claim_of, cost_of, victim_of
+from ullage.core.evicting.victims import Cost, EvictionContext, claim_of, cost_of, victim_of
 from ullage.core.kernel import columns as at
 from ullage.core.placing.candidates import find, same_on_all_cards
 from ullage.core.placing.decision import Candidates, Choice, Refusal
@@ -72,19 +72,12 @@ class VictimSearch:
     Where room follows from sums, the compiled search does that and looks for a cheaper set; else it is done on trial.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        rules: Rules,
-        request: Request,
-        now: float,
-        *,
-        budgets: Budgets = NO_BUDGETS,
-        locks: Locks | None = None,
-    ) -> None:
-        self.fleet, self.rules, self.request, self.now, self.budgets = fleet, rules, request, now, budgets
+    def __init__(self, context: EvictionContext, request: Request, locks: Locks | None = None) -> None:
+        self.context, self.request = context, request
+        self.fleet = fleet = context.fleet
+        rules = context.rules
         self.locks = locks_of(fleet, request) if locks is None else locks
-        self.protection = Protection.against(rules, request, now)
+        self.protection = Protection.against(rules, request, context.now)
         self._used_before = dict(fleet.usage)
         bound = bool(rules.quotas.levels(request.claim.namespace)) or bool(rules.oversubscription)
         one_amount = same_on_all_cards(request) and not rules.quotas.count_cores(request.claim.namespace)
@@ -92,9 +85,7 @@ class VictimSearch:
         """Whether node and quota give all cards one verdict."""
         self._compiled: CompiledSearch | None = None
         if summable(rules, request) and quota_allows(fleet, rules, request, 1):
-            self._compiled = CompiledSearch(
-                fleet, rules, request, protection=self.protection, budgets=budgets, locked=self.locks
-            )
+            self._compiled = CompiledSearch(context, request, self.protection, self.locks)
 
     def on(self, row: int, there: Iterable[Allocation], highest: int | None = None) -> Attempt:
         """Return who of those on a node has to go; only those of at most the `highest` priority are tried."""
@@ -128,7 +119,7 @@ class VictimSearch:
             able = [fleet.card_of[uuid] for uuid in found.by_node[node]]
             needed = self._needed(row, able, tried)
             victims = tuple(victim_of(fleet, each, self._lacks(able, each)) for each in needed)
-        cost = cost_of(self.budgets, self.now, node, needed)
+        cost = cost_of(self.context.budgets, self.context.now, node, needed)
         return Attempt(node, len(eligible), shielded, victims, cost)
 
     def place(self, attempt: Attempt) -> Choice:
@@ -138,7 +129,7 @@ class VictimSearch:
             for victim in attempt.victims:
                 fleet.release(victim.uid)
             found = self._find(fleet.cards_on(fleet.row_of[attempt.node]), locked=True)
-            chosen = select(fleet, self.rules, self.request, found.by_node)
+            chosen = select(fleet, self.context.rules, self.request, found.by_node)
         assert isinstance(chosen, Choice), "the request fits when its victims are gone"
         return chosen
 
@@ -155,9 +146,9 @@ class VictimSearch:
         own = self.request.claim.namespace
         used = {**self._used_before, own: self.fleet.usage.get(own, Usage())}
         if not locked:
-            return find(self.fleet, self.rules, self.request, cards, used=used)
+            return find(self.fleet, self.context.rules, self.request, cards, used=used)
         kept, stage = without_locked(self.fleet, cards, self.locks)
-        return with_stage(stage, find(self.fleet, self.rules, self.request, kept, used=used))
+        return with_stage(stage, find(self.fleet, self.context.rules, self.request, kept, used=used))
 
     def _needed(self, row: int, able: Sequence[int], released: Sequence[Allocation]) -> list[Allocation]:
         """Return the victims among those released, the dearest first; the others are charged again.
@@ -184,7 +175,7 @@ class VictimSearch:
 
     def _dearest_first(self, released: Sequence[Allocation]) -> Iterator[Held]:
         """Yield those beyond their budget in order of `worth`, then the others; each is put back meanwhile or not."""
-        key, broken, tried = self.budgets.key, self.budgets.broken(released), set[str]()
+        key, broken, tried = self.context.budgets.key, self.context.budgets.broken(released), set[str]()
         for beyond_budget in (True, False):
             for allocation in sorted(released, key=worth):
                 if allocation.id in tried or (beyond_budget and broken[key(allocation)] <= 0):
@@ -226,7 +217,7 @@ def warm() -> None:
     request = Request("warm", ResourceRequirement.of(gpu=1))
     for strategy in STRATEGIES.values():
         if strategy.stateless:
-            VictimSearch(small_fleet(), Rules(strategy=strategy), request, 0.0).units(1)
+            VictimSearch(EvictionContext(small_fleet(), Rules(strategy=strategy), 0.0), request).units(1)
 
 
 def locks_of(fleet: Fleet, request: Request) -> Locks:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import start
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
+from ullage.core.placing.reserving import reserving
+from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.claim import Claim
+from ullage.model.claim import Claim, Request
 from ullage.model.rejection import Rejection
 from ullage.model.victim import Gives, Victim
 
@@ -54,6 +58,21 @@ class Cost(NamedTuple):
 
 
 NO_BUDGETS = Budgets()
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionContext:
+    """The books on which evictions are looked for, at what time, and what is reserved for others there."""
+
+    fleet: Fleet
+    rules: Rules
+    now: float
+    budgets: Budgets = NO_BUDGETS
+    nominations: Nominations = NO_NOMINATIONS
+
+    def reserving(self, request: Request) -> AbstractContextManager[None]:
+        """Charge what is reserved for those who come before a request, meanwhile."""
+        return reserving(self.fleet, self.nominations.before(self.fleet, request))
 
 
 def budgets_of(fleet: Fleet, min_available: Mapping[tuple[str, str], int]) -> Budgets:
