@@ -140,12 +140,12 @@ class Occupancy:
         entries[:, at.FIRST_CHARGE :] += np.repeat(before, sizes)[:, None]
         times = np.concatenate([np.empty((0, 2)), *(node.times for node in nodes)])
         return Columns(
-            list(chain.from_iterable(node.who for node in nodes)),
-            np.cumsum([0, *sizes]),
-            entries,
-            np.ascontiguousarray(times[:, 0]),
-            np.ascontiguousarray(times[:, 1]),
-            np.concatenate([np.empty((0, at.CHARGE_COLUMNS), np.int64), *(node.charges for node in nodes)]),
+            who=list(chain.from_iterable(node.who for node in nodes)),
+            first=np.cumsum([0, *sizes]),
+            entries=entries,
+            since=np.ascontiguousarray(times[:, 0]),
+            protected_until=np.ascontiguousarray(times[:, 1]),
+            charges=np.concatenate([np.empty((0, at.CHARGE_COLUMNS), np.int64), *(node.charges for node in nodes)]),
         )
 
 

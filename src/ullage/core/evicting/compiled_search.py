@@ -119,7 +119,14 @@ class CompiledSearch:
         for unit, evicted in enumerate(victims):
             row, since = found.at_row.item(unit), found.since.item(unit)
             violations, highest, priorities, number = found.paid[unit].tolist()
-            cost = Cost(violations, highest, priorities, number, self._context.now - since, fleet.nodes[row].name)
+            cost = Cost(
+                violations=violations,
+                highest=highest,
+                priorities=priorities,
+                number=number,
+                age_s=self._context.now - since,
+                node=fleet.nodes[row].name,
+            )
             units.append(PlacedUnit(row, found.at_cards[unit].tolist(), evicted, cost if evicted else None))
         return units
 

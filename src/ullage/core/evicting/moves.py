@@ -109,7 +109,7 @@ class MoveContext:
         An allocation that moves holds as much as before.
         """
         as_moved = replace(rules, quotas=Quotas(), strategy="best-fit")
-        return cls(fleet, as_moved, question.wanted, question.units, question.tries)
+        return cls(fleet, as_moved, question.wanted, question.units, tries=question.tries)
 
     def milli(self, allocation: Allocation) -> int:
         """Return what an allocation holds, in thousandths of cards."""

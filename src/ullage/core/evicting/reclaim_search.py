@@ -99,11 +99,11 @@ class Losses:
         victim = next(victims, None) if loser.left > lost else None
         if victim is None:
             return None
-        if loser.demand is None or loser.leaf is None:
-            return _Turn(victim.busy, -1, 0, 0, session, victim, victims)
-        share = self._tree.leaf_share(loser.leaf, (loser.held - lost) // loser.demand.batch_size)
-        demand = loser.demand
-        return _Turn(victim.busy, demand.priority, loser.deserves - share, demand.number, session, victim, victims)
+        priority, below, number, demand = -1, 0, 0, loser.demand
+        if demand is not None and loser.leaf is not None:
+            share = self._tree.leaf_share(loser.leaf, (loser.held - lost) // demand.batch_size)
+            priority, below, number = demand.priority, loser.deserves - share, demand.number
+        return _Turn(victim.busy, priority, below, number, session=session, victim=victim, following=victims)
 
 
 class _Turn(NamedTuple):

@@ -120,7 +120,7 @@ class VictimSearch:
             needed = self._needed(row, able, tried)
             victims = tuple(victim_of(fleet, each, self._lacks(able, each)) for each in needed)
         cost = cost_of(self.context.budgets, self.context.now, node, needed)
-        return Attempt(node, len(eligible), shielded, victims, cost)
+        return Attempt(node, len(eligible), shielded, victims, cost=cost)
 
     def place(self, attempt: Attempt) -> Choice:
         """Return the cards that the request gets on the node once the victims are gone."""
@@ -238,8 +238,10 @@ def without_locked(fleet: Fleet, cards: Sequence[int], locks: Locks) -> tuple[li
     kept = [card for card in cards if card not in locks]
     if len(kept) == len(cards):
         return kept, None
-    removed = tuple(locks[card] for card in cards if card in locks)
-    stage = Stage("lock-stays", StageKind.CAPACITY, True, len(cards), len(kept), removed, fleet.uuids(kept))
+    removed, uuids = tuple(locks[card] for card in cards if card in locks), fleet.uuids(kept)
+    stage = Stage(
+        "lock-stays", StageKind.CAPACITY, True, before=len(cards), after=len(kept), removed=removed, kept=uuids
+    )
     return kept, stage
 
 

@@ -88,8 +88,14 @@ def cost_of(budgets: Budgets, now: float, node: str, victims: Sequence[Allocatio
     priorities = [claim_of(victim).priority for victim in victims]
     highest = max(priorities, default=0)
     oldest = min((start(victim) for victim in victims if claim_of(victim).priority == highest), default=now)
-    violations = budgets.broken(victims).total()
-    return Cost(violations, highest, sum(max(0, p) for p in priorities), len(victims), now - oldest, node)
+    return Cost(
+        violations=budgets.broken(victims).total(),
+        highest=highest,
+        priorities=sum(max(0, priority) for priority in priorities),
+        number=len(victims),
+        age_s=now - oldest,
+        node=node,
+    )
 
 
 def victim_of(fleet: Fleet, allocation: Allocation, reason: Rejection) -> Victim:
@@ -97,7 +103,7 @@ def victim_of(fleet: Fleet, allocation: Allocation, reason: Rejection) -> Victim
     claim = claim_of(allocation)
     charges: Collection[Charge | None] = allocation.charges or [None] * len(allocation.gpus)
     gives = tuple(_gives(fleet, uuid, charge) for uuid, charge in zip(allocation.gpus, charges, strict=True))
-    return Victim(allocation.id, claim.namespace, claim.workload, claim.priority, gives, reason)
+    return Victim(allocation.id, claim.namespace, claim.workload, claim.priority, gives=gives, reason=reason)
 
 
 def _gives(fleet: Fleet, uuid: str, charge: Charge | None) -> Gives:
