@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from tests.lab import Machine, a_node
 from ullage.core.books.slices import Slices, at_once
-from ullage.core.evicting.moving import Consolidation
+from ullage.core.evicting.moves import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.placing.decision import Choice
 from ullage.model.allocation import AllocationState

@@ -7,7 +7,7 @@ import pytest
 from tests.lab import Lab, a_node
 from tests.service.test_restart import Machine
 
-from ullage.core.evicting.moving import Consolidation, NoConsolidation
+from ullage.core.evicting.moves import Consolidation, NoConsolidation
 from ullage.core.evicting.preemption import NoPreemption
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.nomination import NOMINATED_TTL_S

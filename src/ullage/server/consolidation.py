@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request as HttpRequest
 
 from ullage.core.evicting.consolidation import check_units
-from ullage.core.evicting.moving import Consolidation, NoConsolidation
+from ullage.core.evicting.moves import Consolidation, NoConsolidation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import PlanChanged, invalid
 from ullage.model.name import check_name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.evicting.attempt import Attempt
 from ullage.core.evicting.preemption import NoPreemption, Preemption
+from ullage.core.evicting.victim_search import Attempt
 from ullage.core.evicting.victims import Cost
 from ullage.model.nomination import Nomination
 from ullage.model.victim import Gives, Victim

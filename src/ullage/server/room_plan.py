@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ullage.core.evicting.moving import Consolidation, Move, NoConsolidation
+from ullage.core.evicting.moves import Consolidation, Move, NoConsolidation
 from ullage.model.claim import Claim
 from ullage.server.rejections import rejection_body
 from ullage.wire import consolidation as wire

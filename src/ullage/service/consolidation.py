@@ -12,8 +12,8 @@ from itertools import starmap
 
 from ullage.core.books.slices import Slices, at_once
 from ullage.core.evicting.consolidation import consolidating
-from ullage.core.evicting.moving import Consolidation, Move, NoConsolidation
-from ullage.core.evicting.plan_check import still_holds
+from ullage.core.evicting.move_order import still_holds
+from ullage.core.evicting.moves import Consolidation, Move, NoConsolidation
 from ullage.core.placing.decision import Choice
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
