@@ -277,3 +277,45 @@ def test_a_filter_by_what_does_not_exist_is_no_empty_list(capsys, fake, line, sa
 
 def test_what_no_state_allows_is_a_wrong_request():
     assert report(Conflict("application function is built in and stays", code="built-in")) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["why", ""], "session"),
+        (["why", "late/"], "pod"),
+        (["cancel", ""], "session"),
+        (["show", "session", "x/1"], "session"),
+        (["free", "../x"], "uid"),
+        (["free", "x/"], "uid"),
+        (["topo", ""], "node"),
+        (["events", "--session", ""], "session"),
+        (["apps", "unregister", "a/b"], "application"),
+        (["gang", "show", ""], "gang"),
+    ],
+)
+def test_an_id_that_is_none_is_named(capsys, fake, words, field):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"ullage: {field}: ")
+    assert "is not valid: use 1 to 253 letters" in said
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("ram", "did you mean mem?"), ("cores", "did you mean cpu?"), ("cards", "did you mean gpu?")]
+)
+def test_a_key_that_others_use_is_answered_with_ours(capsys, fake, key, meant):
+    assert main(["run", "-r", f"{key}=1", "--", "true"]) == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_a_key_that_is_like_none_is_answered_with_all(capsys, fake):
+    assert main(["run", "-r", "foo=1", "--", "true"]) == 2
+    said = capsys.readouterr().err
+    assert "did you mean" not in said
+    assert "The keys are cpu, mem, gpu, vram" in said
+
+
+def test_a_quality_of_service_that_is_none_is_answered_with_those_there_are(capsys):
+    assert main(["alloc", "p", "-r", "gpu=1", "--qos", "nope"]) == 2
+    assert "choose from 'low', 'medium', 'high', 'critical'" in capsys.readouterr().err

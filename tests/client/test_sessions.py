@@ -298,9 +298,10 @@ def test_map_with_a_timeout_gives_up(fake, client, ordered):
         fake.release()
 
 
-def test_a_chunksize_below_one_is_refused(client):
-    with client.session() as session, pytest.raises(ullage.InvalidRequest, match="chunksize"):
-        session.map(square, [1], chunksize=0)
+@pytest.mark.parametrize("wrong", [{"chunksize": 0}, {"chunksize": "2"}, {"chunksize": 1.5}, {"timeout": "1"}])
+def test_a_chunksize_or_a_timeout_that_is_none_is_refused(client, wrong):
+    with client.session() as session, pytest.raises(ullage.InvalidRequest, match=next(iter(wrong))):
+        session.map(square, [1], **wrong)
 
 
 def test_progress_draws_nothing_where_there_is_no_terminal(client, capfd):

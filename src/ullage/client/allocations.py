@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import TypeVar
-from urllib.parse import quote
 
 import msgspec
 
+from ullage.client.body import encode_body, path_part
 from ullage.client.transport import Transport
 from ullage.wire.allocation import (
     AdjustAllocation,
@@ -49,7 +49,7 @@ class Allocations:
 
     def preempt(self, spec: CreateAllocation) -> AllocationBody | NominationBody:
         """Give cards to a request, or evict others for it; once they are freed a repeat gives it their room."""
-        sent = msgspec.json.encode(msgspec.structs.replace(spec, preempt=True))
+        sent = encode_body(msgspec.structs.replace(spec, preempt=True))
         answer = self._transport.request("POST", "/v1/allocations", sent)
         if msgspec.json.decode(answer, type=_State).state == NOMINATED:
             return msgspec.json.decode(answer, type=NominationBody)
@@ -124,17 +124,16 @@ class Allocations:
         self._transport.request("DELETE", _quota_path(namespace))
 
     def _call(self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None) -> T:
-        sent = None if body is None else msgspec.json.encode(body)
-        return msgspec.json.decode(self._transport.request(method, path, sent), type=answer)
+        return msgspec.json.decode(self._transport.request(method, path, encode_body(body)), type=answer)
 
 
 def _path(uid: str) -> str:
-    return f"/v1/allocations/{quote(uid, safe='')}"
+    return f"/v1/allocations/{path_part('uid', uid)}"
 
 
 def _gang_path(key: str) -> str:
-    return f"/v1/gangs/{quote(key, safe='')}"
+    return f"/v1/gangs/{path_part('gang', key)}"
 
 
 def _quota_path(namespace: str) -> str:
-    return f"/v1/quotas/{quote(namespace, safe='')}"
+    return f"/v1/quotas/{path_part('namespace', namespace)}"

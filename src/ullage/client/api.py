@@ -1,17 +1,18 @@
 """The routes of the server as methods: one call, one request, typed on both sides.
 
 Every method raises `Unavailable` when no server answers for `transport.RETRY_S` seconds, and else
-what the server says: `InvalidRequest`, `NotFound`, `Conflict`.
+what the server says: `InvalidRequest`, `NotFound`, `Conflict`. What is no name is an `InvalidRequest` at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
+from ullage.client.body import encode_body, path_part
 from ullage.client.stream import Message, read_messages
 from ullage.client.transport import Transport
 from ullage.wire.api import (
@@ -80,15 +81,15 @@ class Api:
 
     def application(self, name: str) -> ApplicationBody:
         """Return one application."""
-        return self._call("GET", f"/v1/applications/{_part(name)}", ApplicationBody)
+        return self._call("GET", f"/v1/applications/{path_part('application', name)}", ApplicationBody)
 
     def put_application(self, name: str, spec: PutApplicationBody) -> ApplicationBody:
         """Register an application, or replace its whole specification."""
-        return self._call("PUT", f"/v1/applications/{_part(name)}", ApplicationBody, spec)
+        return self._call("PUT", f"/v1/applications/{path_part('application', name)}", ApplicationBody, spec)
 
     def delete_application(self, name: str) -> None:
         """Unregister an application that has no open session."""
-        self.transport.request("DELETE", f"/v1/applications/{_part(name)}")
+        self.transport.request("DELETE", f"/v1/applications/{path_part('application', name)}")
 
     def queues(self) -> list[QueueBody]:
         """Return all queues."""
@@ -96,7 +97,7 @@ class Api:
 
     def put_queue(self, name: str, spec: PutQueueBody) -> QueueBody:
         """Make a queue, or replace its whole specification."""
-        return self._call("PUT", f"/v1/queues/{_part(name)}", QueueBody, spec)
+        return self._call("PUT", f"/v1/queues/{path_part('queue', name)}", QueueBody, spec)
 
     # --- hardware and workers ---
 
@@ -106,7 +107,7 @@ class Api:
 
     def topology(self, node: str) -> TopologyBody:
         """Return what is near what in one machine."""
-        return self._call("GET", f"/v1/nodes/{_part(node)}/topology", TopologyBody)
+        return self._call("GET", f"/v1/nodes/{path_part('node', node)}/topology", TopologyBody)
 
     def gpus(self) -> list[GpuBody]:
         """Return all cards."""
@@ -118,11 +119,11 @@ class Api:
 
     def cordon(self, node: str) -> None:
         """Place nothing new on a node."""
-        self.transport.request("POST", f"/v1/nodes/{_part(node)}/cordon")
+        self.transport.request("POST", f"/v1/nodes/{path_part('node', node)}/cordon")
 
     def uncordon(self, node: str) -> None:
         """Use a node again."""
-        self.transport.request("POST", f"/v1/nodes/{_part(node)}/uncordon")
+        self.transport.request("POST", f"/v1/nodes/{path_part('node', node)}/uncordon")
 
     # --- sessions ---
 
@@ -201,8 +202,8 @@ class Api:
     def _call(
         self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None, *, repeat: bool = True
     ) -> T:
-        sent = None if body is None else msgspec.json.encode(body)
-        return msgspec.json.decode(self.transport.request(method, path, sent, repeat=repeat), type=answer)
+        answered = self.transport.request(method, path, encode_body(body), repeat=repeat)
+        return msgspec.json.decode(answered, type=answer)
 
     def _stream(self, path: str, position: str | None) -> Iterator[Message]:
         headers = {"Accept": "text/event-stream"}
@@ -212,13 +213,8 @@ class Api:
             yield from read_messages(answer)
 
 
-def _part(name: str) -> str:
-    """Return a name as one part of a path."""
-    return quote(name, safe="")
-
-
 def _session(session: str) -> str:
-    return f"/v1/sessions/{_part(session)}"
+    return f"/v1/sessions/{path_part('session', session)}"
 
 
 def _query(**values: str | float | None) -> str:
