@@ -132,19 +132,22 @@ def test_options_that_a_running_server_does_not_take_are_an_error_that_names_the
 def test_options_that_a_running_server_has_already_are_fine(capsys, monkeypatch, home, hidden_fake, option, tmp_path):
     monkeypatch.chdir(tmp_path)
     hidden_fake.listen_in(home)
-    announce(home, hidden_fake.url, {"gpus": "2", "config": str(tmp_path / "c.toml")})
+    announce(home, hidden_fake.url, {"gpus": "2", "config": str(tmp_path / "c.toml")}, [])
     port = hidden_fake.url.rpartition(":")[2]
     assert main(["up", option.format(port=port)]) == 0
     assert capsys.readouterr().out == f"ullage is already running at {hidden_fake.url}\n"
 
 
-def test_a_server_records_the_options_it_was_started_with(capsys, home):
+def test_a_server_records_the_options_it_was_started_with_and_warns_of_settings_that_cannot_be(capsys, home):
     command = ["up", "--gpus=2", "--port=0"]
+    (home / "ullage.toml").write_text('resreq = "gpu=3"')
     try:
         assert [main(command), main(command), main(["up", "--gpus=1"])] == [0, 0, 75]
     finally:
         assert main(["down"]) == 0
-    assert "does not take --gpus=1;" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "does not take --gpus=1;" in said
+    assert said.count("warning: resreq: gpu 3 is more than this machine has for work (2)") == 1
 
 
 @pytest.mark.parametrize("code", [1, 2, 69])

@@ -298,9 +298,10 @@ def test_map_with_a_timeout_gives_up(fake, client, ordered):
         fake.release()
 
 
-def test_a_chunksize_below_one_is_refused(client):
-    with client.session() as session, pytest.raises(ullage.InvalidRequest, match="chunksize"):
-        session.map(square, [1], chunksize=0)
+@pytest.mark.parametrize("wrong", [{"chunksize": 0}, {"chunksize": "2"}, {"chunksize": 1.5}, {"timeout": "1"}])
+def test_a_chunksize_or_a_timeout_that_is_none_is_refused(client, wrong):
+    with client.session() as session, pytest.raises(ullage.InvalidRequest, match=next(iter(wrong))):
+        session.map(square, [1], **wrong)
 
 
 def test_progress_draws_nothing_where_there_is_no_terminal(client, capfd):
@@ -504,6 +505,8 @@ def test_a_fork_of_a_client_is_told_to_make_its_own_and_waits_for_nothing(fake, 
             session.cancel_pending,
             session.status,
             client.sessions,
+            lambda: wait([future]),
+            lambda: list(as_completed([future])),
         )
         for use in uses:
             assert "made before a fork" in in_a_fork(use)
@@ -724,3 +727,22 @@ def test_a_failure_while_the_server_is_gone_is_raised_and_the_lost_cancellation_
     with pytest.warns(UserWarning, match="session mine is not cancelled") as warned, pytest.raises(ZeroDivisionError):
         fail_without_a_server(client, fake)
     assert warned[0].filename == __file__
+
+
+def test_a_fork_may_wait_for_what_has_ended(fake, client):
+    with client.session() as session:
+        future = session.submit(square, 3)
+        assert future.result(60) == 9
+        assert in_a_fork(lambda: [each.result() for each in as_completed([future])]) == "[9]"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_callback_that_ends_its_thread_keeps_no_later_result(fake, client, caplog):
+    fake.hold = True
+    with client.session() as session:
+        first = session.submit(square, 2)
+        first.add_done_callback(lambda _: sys.exit(3))
+        fake.release()
+        assert first.result(60) == 4
+        assert session.submit(square, 3).result(60) == 9
+    assert "exception calling callback" in caplog.text

@@ -7,6 +7,7 @@ import pytest
 
 from tests.fake_api import TOKEN
 from ullage.client import transport as transport_module
+from ullage.client.allocations import Allocations
 from ullage.client.answer import error_of
 from ullage.client.api import Api
 from ullage.client.endpoint import ServerEndpoint
@@ -118,10 +119,23 @@ def test_pauses_grow():
     assert pauses.taken[0] < pauses.taken[-1] <= 1
 
 
-def test_names_are_quoted_in_paths(fake, api):
-    with pytest.raises(NotFound, match=r"a/\.\./b\?c"):
-        api.session("a/../b?c")
-    assert fake.seen[-1] == ("GET", "/v1/sessions/a%2F..%2Fb%3Fc")
+@pytest.mark.parametrize("name", ["", "x/1", "../x", "a/../b?c", "x/", ".", 5, None])
+def test_what_is_no_name_is_refused_before_a_path_is_made_of_it(fake, api, name):
+    allocations = Allocations(api.transport)
+    calls = (
+        *(api.session, api.why, api.cancel_session, api.application, api.delete_application, api.topology, api.cordon),
+        *(allocations.free, allocations.commit, allocations.gang, allocations.quota),
+    )
+    for call in calls:
+        with pytest.raises(InvalidRequest, match="use 1 to 253 letters"):
+            call(name)
+    assert fake.seen == []
+
+
+def test_a_value_that_json_cannot_carry_is_named(fake, api):
+    with pytest.raises(InvalidRequest, match=r"priority: .* is not valid: a value of the type object cannot be sent"):
+        api.create_session(CreateSession(application="function", priority=object()))
+    assert fake.seen == []
 
 
 def test_an_endpoint_does_not_show_its_token():

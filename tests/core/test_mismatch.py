@@ -17,7 +17,7 @@ from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
-from ullage.model.rejection import Code
+from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
 A100 = [Gpu(f"GPU-a{n}", n, "A100", "NVIDIA", vram_bytes=40 << 30, pool="training") for n in range(2)]
@@ -95,3 +95,11 @@ def test_many_nodes_that_miss_the_terms_show_their_labels_as_few_do():
         "node n02 with old=,zone=c without disk, node n03 with old=,zone=d without disk, "
         "node n04 with old=,zone=c without disk, 35 more"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "needed", "said"),
+    [(Code.GPU, 1, "1 GPU,"), (Code.GPU, 2, "2 GPUs,"), (Code.SLOTS, 1, "1 executor,"), (Code.GPU, 11, "11 GPUs,")],
+)
+def test_one_of_an_amount_has_the_noun_of_one(code, needed, said):
+    assert said in reject_text(Rejection(code, Cure.CAPACITY, needed, 0))

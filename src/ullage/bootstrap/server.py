@@ -28,6 +28,7 @@ from ullage.bootstrap.http.bounds import local_bounds
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.listener import listen
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
+from ullage.bootstrap.settings_check import unsatisfiable
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.token import own_token
 from ullage.bootstrap.warm import change_over
@@ -195,7 +196,10 @@ class _Server:
             asyncio.get_running_loop().add_signal_handler(number, self._end.set)
         running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home)]))
         heartbeat = asyncio.create_task(self._look_again(service))
-        announce(self._home, url, self._options)
+        warnings = unsatisfiable(self._settings, self._machine, machine.node)
+        for text in warnings:
+            log.warning("settings.unsatisfiable", text=text)
+        announce(self._home, url, self._options, warnings)
         gc.freeze()  # a garbage collection over all that was restored would hold every request up
         log.info("server.ready", url=url, isolation=engine.layer)
         try:

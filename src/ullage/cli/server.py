@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ullage.cli.exits import Exit, complain
+from ullage.cli.exits import Exit, caution, complain
 from ullage.cli.loading import loading
 from ullage.client.api import Api
 from ullage.client.endpoint import LOG_FILE, ServerEndpoint, given, home, local, make_home
@@ -75,6 +75,7 @@ def _up(arguments: argparse.Namespace) -> int:
         if (other := local()) is not None and answers(other):  # another command was faster
             return _already_running(other, arguments)
         there = _start(arguments)
+        caution(there.warnings)
     print(f"ullage is running at {there.url} (process {there.pid})")
     print(f"its token is in {home() / 'token'}; `ullage page` prints the link of its live page")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ullage.client.body import encode_body
 from ullage.client.transport import Transport, path_of
 from ullage.wire.allocation import (
     AdjustAllocation,
@@ -44,7 +45,7 @@ class Allocations:
 
     def preempt(self, spec: CreateAllocation) -> AllocationBody | NominationBody:
         """Place a request, or evict others for it; once they have stopped, a repeat gets the room that is reserved."""
-        sent = msgspec.json.encode(msgspec.structs.replace(spec, preempt=True))
+        sent = encode_body(msgspec.structs.replace(spec, preempt=True))
         answer = self._transport.request("POST", "/v1/allocations", sent)
         if msgspec.json.decode(answer, type=_State).state == NOMINATED:
             return msgspec.json.decode(answer, type=NominationBody)

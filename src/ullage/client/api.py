@@ -1,7 +1,7 @@
 """The routes of the server as methods: one call, one request, typed on both sides.
 
 Every method raises `Unavailable` when no server answers for `transport.RETRY_S` seconds, and else
-the error in the response: `InvalidRequest`, `NotFound`, `Conflict`.
+the error in the response: `InvalidRequest`, `NotFound`, `Conflict`. What is no name is an `InvalidRequest` at once.
 """
 
 from __future__ import annotations

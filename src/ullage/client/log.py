@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -10,8 +11,12 @@ from typing import NamedTuple
 import msgspec
 
 from ullage.client.api import Api
+from ullage.client.transport import NotAnswered, NotConnected
 from ullage.model.error import Unavailable
 from ullage.wire.api import TaskBody
+
+_LASTING_S = 1.0
+"""Seconds after which a connection without a message was a good one all the same."""
 
 
 class LogPiece(NamedTuple):
@@ -54,6 +59,7 @@ class TaskLog:
         self.patience.renew()
         while True:
             lost = Unavailable("the log broke off")
+            begun = time.monotonic()
             try:
                 for message in self._api.log(self._session, self._task, follow=self._follow, position=position):
                     self.patience.renew()
@@ -67,4 +73,7 @@ class TaskLog:
                         yield LogPiece(message.event, base64.b64decode(message.data))
             except Unavailable as error:
                 lost = error
+            answered = not isinstance(lost, NotConnected | NotAnswered)
+            if answered and time.monotonic() - begun >= _LASTING_S:
+                self.patience.renew()  # the server was there to this moment: the program was quiet
             self.patience.wait(lost)

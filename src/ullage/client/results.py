@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from ullage.model.error import invalid
+
 T = TypeVar("T")
 
 Cancel = Callable[[list[Future[Any]]], object]
@@ -16,9 +18,16 @@ Cancel = Callable[[list[Future[Any]]], object]
 
 
 class Deadline:
-    """A time `seconds` from now; None is never."""
+    """A time `seconds` from now; None is never.
+
+    Raises:
+        InvalidRequest: it is no number.
+
+    """
 
     def __init__(self, seconds: float | None) -> None:
+        if seconds is not None and not isinstance(seconds, int | float):
+            raise invalid("timeout", seconds, "a number of seconds is needed, or None for no limit")
         self._ends = None if seconds is None else time.monotonic() + seconds
 
     def left(self) -> float | None:

@@ -102,12 +102,12 @@ class Session:
         `chunksize` calls make one task. `progress` draws a bar if stderr is a terminal.
 
         Raises:
-            InvalidRequest: `chunksize` is below 1, or `function` is not callable.
+            InvalidRequest: `chunksize` is no number from 1, `timeout` is no number, or `function` is not callable.
             TimeoutError: from the iterator, `timeout` seconds after this call.
 
         """
-        if chunksize < 1:
-            raise invalid("chunksize", chunksize, "1 or more is needed")
+        if not isinstance(chunksize, int) or chunksize < 1:
+            raise invalid("chunksize", chunksize, "a whole number from 1 is needed")
         check_callable(function)
         deadline = Deadline(timeout)
         arrange = in_order if ordered else as_they_end

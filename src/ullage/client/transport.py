@@ -24,9 +24,11 @@ import msgspec
 
 from ullage.client import local_socket
 from ullage.client.answer import JSON, MSGPACK, error_of, may_be_repeated
+from ullage.client.body import encode_body
 from ullage.client.endpoint import ServerEndpoint
 from ullage.client.silence import GONE_S, UNANSWERED_S, Silence
 from ullage.model.error import Conflict, DiskFull, Forbidden, InvalidRequest, UllageError, Unavailable
+from ullage.model.name import check_name
 
 T = TypeVar("T")
 
@@ -42,10 +44,29 @@ _OK = range(200, 300)
 _ROOT = 0
 
 
-def path_of(*parts: str | int, **query: str | float | None) -> str:
-    """Return the path of a route under `/v1`, such as `/v1/sessions/NAME/tasks?limit=9`; None is left out."""
+_FIELDS = {
+    "allocations": "uid",
+    "applications": "application",
+    "gangs": "gang",
+    "nodes": "node",
+    "queues": "queue",
+    "quotas": "namespace",
+    "sessions": "session",
+}
+"""What the name after each of these parts of a path is called in an error."""
+
+
+def path_of(kind: str, *parts: str | int, **query: str | float | None) -> str:
+    """Return the path of a route under `/v1`, such as `/v1/sessions/NAME/tasks?limit=9`; None is left out.
+
+    Raises:
+        InvalidRequest: a name is none, such as one that is empty or has a slash: the path would mean something else.
+
+    """
+    if parts and kind in _FIELDS and isinstance(parts[0], str):
+        check_name(_FIELDS[kind], parts[0])
     given = {name: value for name, value in query.items() if value is not None}
-    path = "/".join(quote(str(part), safe="") for part in ("v1", *parts))
+    path = "/".join(quote(str(part), safe="") for part in ("v1", kind, *parts))
     return f"/{path}?{urlencode(given)}" if given else f"/{path}"
 
 
@@ -171,8 +192,7 @@ class Transport:
         self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None, *, repeat: bool = True
     ) -> T:
         """Return the answer to a request with JSON bodies; raises as `request` does."""
-        sent = None if body is None else msgspec.json.encode(body)
-        return msgspec.json.decode(self.request(method, path, sent, repeat=repeat), type=answer)
+        return msgspec.json.decode(self.request(method, path, encode_body(body), repeat=repeat), type=answer)
 
     @contextmanager
     def open_stream(self, path: str, headers: dict[str, str]) -> Iterator[http.client.HTTPResponse]:

@@ -209,6 +209,7 @@ _GFLOPS = frozenset(
         Code.QUOTA_TOTAL_COMPUTE_LIMIT,
     }
 )
+_SINGULAR = {"GPUs": "GPU", "executors": "executor", "cards": "card", "CPUs": "CPU"}
 _PIECES = {CARD: "cards", CPU: "CPUs", MEMORY: "of memory"}
 
 
@@ -258,7 +259,12 @@ def _amounts_text(rejection: Rejection) -> str:
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
     besides = f" besides the {held} it holds" if own else ""
     who = f"{rejection.gpu} " if rejection.gpu else ""
-    return f"needs {needed} {AMOUNTS[rejection.code]}, {who}{verb} {had}{besides}"
+    return f"needs {amount_text(rejection.code, needed)}, {who}{verb} {had}{besides}"
+
+
+def amount_text(code: Code, shown: str) -> str:
+    """Return an amount with its noun: `2 GPUs`, `1 GPU`."""
+    return f"{shown} {_noun(shown, AMOUNTS[code])}"
 
 
 def zone_numbers(rejection: Rejection) -> str:
@@ -299,7 +305,13 @@ def _zones_have(rejection: Rejection, named: Sequence[str]) -> str:
 
 
 def _piece(resource: str, amount: int) -> str:
-    return f"{_amount(resource, amount)} {_PIECES.get(resource, resource)}"
+    shown = _amount(resource, amount)
+    return f"{shown} {_noun(shown, _PIECES.get(resource, resource))}"
+
+
+def _noun(amount: str, several: str) -> str:
+    """Return the noun of an amount: `GPUs`, and `GPU` of one."""
+    return _SINGULAR.get(several, several) if amount == "1" else several
 
 
 def _amount(resource: str, amount: int) -> str:
