@@ -28,7 +28,7 @@ MIG = f"{ANNOTATIONS}/vgpu-mig-allocations"
 OUTPUT = (TO_ALLOCATE, ALLOCATED, NODE, TIME, BIND_PHASE, BIND_TIME, MIG)
 """Annotations that only the scheduler of a pod writes."""
 
-_SLICE = re.compile(r"\[[^\]]*\]$")
+_SLICE = re.compile(r"\[[^\[\]]*\]$")
 _FIELDS = (4, 5)
 _MOST = 4096
 """The most containers, or devices of one container, that are read."""

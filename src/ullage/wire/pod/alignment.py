@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ullage.model.alignment import SEPARATOR, Alignment, AlignmentStage, ContainerNeeds, Pair, read_pair
+from ullage.model.alignment import MAX_PAIRS, SEPARATOR, Alignment, AlignmentStage, ContainerNeeds, Pair, read_pair
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
@@ -78,7 +78,10 @@ def zone_words(pod: Document, domain: str) -> tuple[str, ...]:
 def _pairs(value: str, key: str) -> tuple[Pair, ...]:
     """Return what cards are kept near, from pod resource names such as `gpu~intel.com/sriov=required`, by commas."""
     pairs: dict[str, Pair] = {}
-    for entry in value.split(","):
+    entries = value.split(",")
+    if len(entries) > MAX_PAIRS:
+        raise invalid(key, value, f"{len(entries)} pairs; at most {MAX_PAIRS} can be asked")
+    for entry in entries:
         sides, _, level = entry.partition("=")
         try:
             pair = read_pair(
