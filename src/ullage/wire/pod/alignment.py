@@ -25,6 +25,9 @@ from ullage.wire.pod.vendors import as_resource
 VOLCANO = "volcano.sh"
 """The domain of Volcano's annotations, which are on the pods of its jobs."""
 
+VOLCANO_POLICY = "numa-topology-policy"
+"""Volcano's annotation of the policy."""
+
 
 def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split: Mapping[str, int]) -> Alignment:
     """Return the alignment of a pod with these amounts; `split` has the cards of each container, if stated.
@@ -58,9 +61,9 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
 def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:
     others = Keys(pod, VOLCANO)
     ours = keys.choice("numa-policy", ZonePolicy)
-    theirs = others.choice("numa-topology-policy", ZonePolicy)
+    theirs = others.choice(VOLCANO_POLICY, ZonePolicy)
     if ours is not None and theirs is not None and ours is not theirs:
-        other = others.key("numa-topology-policy")
+        other = others.key(VOLCANO_POLICY)
         raise keys.wrong("numa-policy", f"{other} is {theirs.value!r}; keep one of the two")
     return ours or theirs
 
@@ -70,7 +73,7 @@ def zone_words(pod: Document, domain: str) -> tuple[str, ...]:
     known = (
         (Keys(pod, domain), "numa-policy"),
         (Keys(pod, domain), "numa-pairs"),
-        (Keys(pod, VOLCANO), "numa-topology-policy"),
+        (Keys(pod, VOLCANO), VOLCANO_POLICY),
     )
     return tuple(keys.key(name) for keys, name in known if keys.text(name) not in (None, ZonePolicy.NONE))
 
