@@ -103,3 +103,17 @@ def test_many_nodes_that_miss_the_terms_show_their_labels_as_few_do():
 )
 def test_one_of_an_amount_has_the_noun_of_one(code, needed, said):
     assert said in reject_text(Rejection(code, Cure.CAPACITY, needed, 0))
+
+
+def test_long_lists_of_names_and_terms_are_shown_in_part():
+    names = "|".join(f"m{number}" for number in range(1000))
+    shown = " or ".join(f"m{number}" for number in range(16))
+    for key, thing in {"gpu_model": "model", "gpu_uuid": "uuid", "gpu_model_like": "a model like"}.items():
+        rejection, *_ = reject(FLEET, asked(f"{key}={names}"))
+        assert f"it asks for {thing} {shown} or 984 more; " in reject_text(rejection)
+    terms = tuple((Expression(f"k{number}", Operator.EXISTS),) for number in range(1000))
+    rejection = exclusion_of(FLEET, 0, replace(ResourceRequirement.of(gpu=1), nodes=NodeAffinity(terms)))
+    assert rejection is not None
+    text = reject_text(rejection)
+    assert "k15 or 984 more; " in text
+    assert "k16" not in text

@@ -264,7 +264,8 @@ class Extender:
             asked = self.read_pod(pod.document)
             bind = Bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, {}, pod.metadata.resource_version)
             if asked is None:
-                await self._write(epoch, bind, pod, args)
+                bare = {f"{self._domain}/gpu-ids": ""}  # else words that come later could not be told from those of now
+                await self._write(epoch, replace(bind, annotations=bare), pod, args)
                 return
             ask = self._plugins.asked(asked, args.node)
             async with self._plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():

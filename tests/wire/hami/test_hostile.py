@@ -1,6 +1,7 @@
 """Documents and texts that nobody should write: each is read, or refused as wrong input, and soon."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import msgspec
 from hypothesis import given
@@ -88,3 +89,9 @@ def _tried(text):
             read(text)
     with suppress(InvalidRequest):
         assert decode_devices(encode_devices(decode_devices(text))) == decode_devices(text)
+
+
+def test_brackets_without_end_are_read_in_one_pass():
+    ((device,),) = decode_devices("[" * 250_000 + ",NVIDIA,1,1:;")
+    assert device.card == device.uuid
+    assert replace(device, uuid="GPU-0[3]").card == "GPU-0"

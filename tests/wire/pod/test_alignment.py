@@ -234,3 +234,22 @@ def test_pairs_that_cannot_be_are_refused_with_their_key(value):
 def test_pairs_do_not_go_with_a_policy_of_none():
     said = refusal(spec=containers(limits(gpu="2")), numa_pairs="gpu~nic=required", numa_policy="none")
     assert "ullage.io/numa-pairs" in said
+
+
+def test_a_pod_has_as_many_pairs_as_containers_and_no_more():
+    pairs = [f"gpu~nic{number}=preferred" for number in range(65)]
+    assert len(aligned(limits(gpu="2"), numa_pairs=",".join(pairs[:64])).pairs) == 64
+    said = refusal(spec=containers(limits(gpu="2")), numa_pairs=",".join(pairs))
+    assert said.startswith("ullage.io/numa-pairs: ")
+    assert said.endswith("65 pairs; at most 64 can be asked")
+    with pytest.raises(InvalidRequest, match="at most 64"):
+        Alignment(pairs=tuple(Pair(f"nic{number:02}", Level.REQUIRED) for number in range(65)))
+
+
+def test_a_pod_with_too_many_kinds_of_devices_is_refused():
+    devices = {f"example.com/nic{number}": "1" for number in range(65)}
+    with pytest.raises(InvalidRequest, match=r"resources: 66 is not valid: .* at most 64 kinds of devices"):
+        aligned(limits(**devices))
+    half = dict(list(devices.items())[:40]), dict(list(devices.items())[40:])
+    with pytest.raises(InvalidRequest, match="at most 64 kinds of devices"):
+        aligned(*(limits(**each) for each in half))

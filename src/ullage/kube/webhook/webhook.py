@@ -2,7 +2,7 @@
 
 The response depends only on the pod and the cluster state: nothing is stored, so dry runs and repeated calls behave
 like any other. Annotations that only a scheduler writes are removed from a new pod, because they would be believed.
-Later only the scheduler may write them.
+Later only the scheduler may write them, and the request of a pod is fixed once it is placed or admitted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ullage.kube.webhook.bound_cards import BoundCounts, ask_for_bound
-from ullage.model.error import UllageError, invalid, invalid_annotation
+from ullage.model.error import InvalidRequest, UllageError, invalid, invalid_annotation
 from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
@@ -20,6 +20,7 @@ from ullage.wire.dialect import TENSOR_FUSION, PodReader, read_pod
 from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.ask import DeviceAsk
+from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, adds_devices
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.ineffective_keys import ineffective_annotations, ineffective_resources
 from ullage.wire.json_patch import JsonPatch
@@ -27,6 +28,7 @@ from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotatio
 from ullage.wire.pod.alignment import zone_words
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import NOTES, gate_of
+from ullage.wire.request_words import changed, request_annotations, request_labels
 from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -167,7 +169,7 @@ class Webhook:
                 raise invalid_annotation(each.key, _annotations(pod)[each.key], fix)
 
     def _check_unchanged(self, review: Review) -> None:
-        """Check that the placement annotations of a pod are unchanged.
+        """Check that the placement annotations of a pod are unchanged, and its request where it is fixed.
 
         Raises:
             UllageError: they were changed, removed, or added, and not by this process.
@@ -175,6 +177,11 @@ class Webhook:
         """
         if self.settings.own_user and review.user_info.username == self.settings.own_user:
             return
+        self._check_results(review)
+        self._check_record(review)
+        self._check_request(review)
+
+    def _check_results(self, review: Review) -> None:
         before, after = (_annotations(pod) for pod in (review.old_object, review.object))
         domain, hami = self._domain, self.settings.hami_users
         keys = [f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *NOTES))]
@@ -185,6 +192,56 @@ class Webhook:
         gate = gate_of(domain)
         if self.settings.own_user and gate in _gates(review.old_object) and gate not in _gates(review.object):
             raise _ResultChanged(f"spec.schedulingGates: {gate} is opened when it is the turn of the pod; leave it")
+
+    def _check_record(self, review: Review) -> None:
+        """Check that a pod on a node keeps the cards that HAMi's annotations name, where their writers are not known.
+
+        Raises:
+            UllageError: they name another node, fewer cards, or less of one; or cards of a pod that had none.
+
+        """
+        if self.settings.hami_users or not _node_of(review.old_object):
+            return
+        before, after = (_annotations(pod) for pod in (review.old_object, review.object))
+        named = next((key for key in (ALLOCATED, TO_ALLOCATE) if before.get(key)), None)
+        kept = changed(before, after, (NODE, ALLOCATED) if named else (NODE, ALLOCATED, TO_ALLOCATE))
+        if named == ALLOCATED and ALLOCATED in kept and adds_devices(before[ALLOCATED], after.get(ALLOCATED)):
+            kept.remove(ALLOCATED)
+        if kept:
+            fix = "the pod is on its node and keeps the cards that were recorded; restore it, or create another pod"
+            raise _ResultChanged(f"metadata.annotations.{kept[0]}: {fix}")
+
+    def _check_request(self, review: Review) -> None:
+        """Check that a pod which was placed or admitted asks for the same; one that is unreadable may be corrected.
+
+        Raises:
+            UllageError: an annotation or a label of its request was changed, removed, or added.
+
+        """
+        old, new, settings = review.old_object or {}, review.object or {}, self.reader.settings
+        if not self._is_fixed(old):
+            return
+        words = changed(_annotations(old), _annotations(new), request_annotations(settings))
+        labels = changed(_labels(old), _labels(new), request_labels(settings))
+        fields = [f"annotations.{key}" for key in words] + [f"labels.{key}" for key in labels]
+        if fields and (self._reads(old) or not self._reads(new)):
+            node = _node_of(old)
+            state = f"it is on {node}" if node else "it was admitted"
+            fix = "a pod keeps what it asks for; delete it, and create another one with the new value"
+            raise _RequestChanged(f"metadata.{fields[0]}: {state}, and {fix}")
+
+    def _is_fixed(self, pod: Document) -> bool:
+        """Return whether a pod is on a node, or is one of ours that no gate holds back any more."""
+        spec = mapping(pod.get("spec"), "spec")
+        ours = self.settings.scheduler and spec.get("schedulerName") == self.settings.scheduler
+        return bool(_node_of(pod)) or bool(ours and not _gates(pod))
+
+    def _reads(self, pod: Document) -> bool:
+        try:
+            self.reader(pod)
+        except InvalidRequest:
+            return False
+        return True
 
     def _is_ours(self, spec: Document) -> bool:
         name = spec.get("schedulerName")
@@ -257,6 +314,10 @@ class _ResultChanged(UllageError):
     code = "result-changed"
 
 
+class _RequestChanged(UllageError):
+    code = "request-changed"
+
+
 def _complete_containers(patch: JsonPatch, pod: Document, devices: DeviceAsk) -> None:
     """Set the number of cards if a container requests only amounts, as device plugins count cards; and the priority."""
     spec, asks, words = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.vendor
@@ -279,6 +340,10 @@ def _has_variable(container: Document, name: str) -> bool:
 def _annotations(pod: Document | None) -> Document:
     metadata = mapping((pod or {}).get("metadata"), "metadata")
     return mapping(metadata.get("annotations"), "metadata.annotations")
+
+
+def _node_of(pod: Document | None) -> str:
+    return text(mapping((pod or {}).get("spec"), "spec").get("nodeName"))
 
 
 def _gates(pod: Document | None) -> list[str]:

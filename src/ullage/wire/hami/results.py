@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ullage.model.allocation import Charge
-from ullage.model.error import invalid, invalid_annotation
+from ullage.model.error import InvalidRequest, invalid, invalid_annotation
 from ullage.model.gpu import Gpu
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
+from ullage.wire.document import text
 from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
 from ullage.wire.hami.sharing import share_out
 from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
@@ -27,7 +28,7 @@ MIG = f"{ANNOTATIONS}/vgpu-mig-allocations"
 OUTPUT = (TO_ALLOCATE, ALLOCATED, NODE, TIME, BIND_PHASE, BIND_TIME, MIG)
 """Annotations that only the scheduler of a pod writes."""
 
-_SLICE = re.compile(r"\[[^\]]*\]$")
+_SLICE = re.compile(r"\[[^\[\]]*\]$")
 _FIELDS = (4, 5)
 _MOST = 4096
 """The most containers, or devices of one container, that are read."""
@@ -110,6 +111,32 @@ def decode_devices(written: str, *, key: str = ALLOCATED) -> tuple[tuple[HamiDev
     if len(containers) > _MOST:
         raise invalid_annotation(key, written, f"at most {_MOST} containers are read")
     return tuple(tuple(_devices(container, key)) for container in containers[:-1])
+
+
+def adds_devices(before: object, after: object) -> bool:
+    """Return whether each container has all devices that it had, with as much of each; true if it had none to read."""
+    try:
+        had = decode_devices(text(before))
+    except InvalidRequest:
+        had = ()
+    try:
+        has = decode_devices(text(after))
+    except InvalidRequest:
+        return False
+    amounts = [{device.uuid: (device.memory_mib, device.cores) for device in devices} for devices in has]
+    return len(has) >= len(had) and all(
+        _covers(there.get(device.uuid), device)
+        for devices, there in zip(had, amounts, strict=False)
+        for device in devices
+    )
+
+
+def _covers(amounts: tuple[int, int] | None, device: HamiDevice) -> bool:
+    """Return whether amounts of a card are as much as before; 0 MiB is all of it."""
+    if amounts is None:
+        return False
+    memory, cores = amounts
+    return cores >= device.cores and (memory == 0 or memory >= device.memory_mib > 0)
 
 
 def to_allocate(
