@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from ullage.core.holdings import Holdings
 from ullage.core.learning.learned import Learning
 from ullage.core.placing.adjust import Adjustment, AmountsChange, change_of
 from ullage.core.placing.candidates import find, refusals_on
-from ullage.core.placing.decision import Candidates, Choice, Refusal, Scores
+from ullage.core.placing.decision import Candidates, Choice, Decision, Refusal, Scores
 from ullage.core.placing.nomination import Ahead
 from ullage.core.placing.offers import Offers, offers
 from ullage.core.placing.reserving import reserving
@@ -48,19 +48,6 @@ from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, Unavailable, invalid
 from ullage.model.rejection import Rejection
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """All that `simulate` knows: candidates with their stages, scores, and the choice or the refusal.
-
-    `terms` are what the strategy's decision for the chosen node is made of, where that is more than its score.
-    """
-
-    candidates: Candidates
-    scores: Scores
-    outcome: Choice | Refusal
-    terms: Mapping[str, float] = field(default_factory=dict)
 
 
 class FleetAllocator(Holdings):

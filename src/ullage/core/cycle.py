@@ -314,7 +314,7 @@ class _Cycle:
         claimed = self._claim_later(demand)
         if claimed is None:
             return self._why_full(demand)
-        self._hold_for_later(demand, *claimed)
+        self._hold_for_later(demand, claimed)
         return None
 
     def _grant_turn(self, leaf: Leaf) -> Code | None:
@@ -331,7 +331,7 @@ class _Cycle:
             self._evict(victims, demand, Cause.OVERDUE)
             self._promise(demand, placed)
         else:
-            self._hold_for_later(demand, victims, placed)
+            self._hold_for_later(demand, claimed)
             self._yielding.update(member.id for victim in open_ for member in victim.members)
         return None
 
@@ -340,15 +340,13 @@ class _Cycle:
         return self._reclaim.claim(replace(self._claim(demand, displace=True), now=inf))
 
     def _claim(self, demand: Demand, *, displace: bool = False) -> RoomClaim:
-        """Return a claim for one unit of a session."""
         return RoomClaim(
             demand, self._open_outlook(), self._empty, now=self._time, name=self._name(demand), displace=displace
         )
 
-    def _hold_for_later(
-        self, demand: Demand, victims: Iterable[ExecutorVictim], placed: tuple[Allocation, ...]
-    ) -> None:
+    def _hold_for_later(self, demand: Demand, claimed: Claimed) -> None:
         """Reserve what is free of a place, and what its present holders have."""
+        victims, placed = claimed
         self._record_reserved(demand, placed)
         for member in (member for victim in victims for member in victim.members):
             self._open_outlook().fleet.charge(self._world.fleet.ledger[member.id], force=True)
@@ -463,7 +461,6 @@ class _Cycle:
         return placed is not None
 
     def _evict(self, victims: Iterable[ExecutorVictim], claimant: Demand, cause: Cause) -> None:
-        """Evict victims from their sessions."""
         victims = tuple(victims)
         self._reclaim.count_out(victims)
         self._report(victims, claimant, cause)

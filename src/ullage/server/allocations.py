@@ -11,12 +11,11 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ullage.core.allocator import Decision
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.preemption import NoPreemption, PreemptionAnswer
 from ullage.core.explaining.zone_warning import weaker_predictions, width_trap
 from ullage.core.placing.adjust import Adjustment, AmountsChange, ScalingRefusal
-from ullage.core.placing.decision import Choice, Refusal
+from ullage.core.placing.decision import Choice, Decision, Refusal
 from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import Allocation, Charge

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ullage.core.allocator import Decision, FleetAllocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.zone_warning import weaker_predictions
 from ullage.core.placing.candidates import check_quota
-from ullage.core.placing.decision import Candidates, Choice, Refusal, Scores
+from ullage.core.placing.decision import Candidates, Choice, Decision, Refusal, Scores
 from ullage.core.verdict.counted import amounts_on, cores_on
 from ullage.core.verdict.sentences import MEANINGS, reject_text
 from ullage.core.verdict.stages import Stage

@@ -70,15 +70,7 @@ def read_hami(
     part, whole = _part(asking, vendor)
     isolation = _isolation(mode, defaults, alone=whole or policies.alone)
     keys = Keys(pod, domain)
-    cards = CardSelector(
-        vendors=(vendor.name,),
-        pool=keys.text("gpupool") or defaults.pool,
-        isolation=isolation,
-        uuids=_listed(own, "use-gpuuuid"),
-        not_uuids=_listed(own, "nouse-gpuuuid"),
-        model_words=_listed(own, "use-gputype"),
-        not_model_words=_listed(own, "nouse-gputype"),
-    )
+    cards = replace(_named(own, vendor), pool=keys.text("gpupool") or defaults.pool, isolation=isolation)
     spec = section(pod, "spec")
     asked = AskedCards(count, part, cards, None, guaranteed=True)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
@@ -106,6 +98,17 @@ def read_hami(
         idle_only=policies.alone,
         dialect=Dialect.HAMI,
         devices=DeviceAsk(vendor, asks),
+    )
+
+
+def _named(own: Keys, vendor: HamiVendor) -> CardSelector:
+    """Return the cards of a vendor that the annotations name, by uuid or by words of their model."""
+    return CardSelector(
+        vendors=(vendor.name,),
+        uuids=_listed(own, "use-gpuuuid"),
+        not_uuids=_listed(own, "nouse-gpuuuid"),
+        model_words=_listed(own, "use-gputype"),
+        not_model_words=_listed(own, "nouse-gputype"),
     )
 
 
