@@ -79,6 +79,11 @@ class BoundRequests:
         """Return the records of a pod that are believed, the first one first; one may be empty."""
         return self._records.get(uid, ())
 
+    def differs(self, pod: Pod) -> list[str]:
+        """Return the annotations of the record of a pod that differ from those of its first record."""
+        first, *_ = (*self.records(pod.metadata.uid), {})
+        return changed(first, self.record(pod), self._keys)
+
     def believe(self, pod: Pod, *, only: bool = False) -> bool:
         """Believe the record of a pod as it is now, `only` this one or also those before; return whether it is one."""
         uid, now, known = pod.metadata.uid, self.record(pod), self.records(pod.metadata.uid)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from ullage.kube.webhook.bound_cards import BoundCounts, ask_for_bound
@@ -208,9 +209,9 @@ class Webhook:
         kept = changed(before, after, (NODE, ALLOCATED) if named else (NODE, ALLOCATED, TO_ALLOCATE))
         if named == ALLOCATED and ALLOCATED in kept and adds_devices(before[ALLOCATED], after.get(ALLOCATED)):
             kept.remove(ALLOCATED)
-        if kept:
+        for key in kept:
             fix = "the pod is on its node and keeps the cards that were recorded; restore it, or create another pod"
-            raise _ResultChanged(f"metadata.annotations.{kept[0]}: {fix}")
+            raise _ResultChanged(f"metadata.annotations.{key}: {fix}")
 
     def _check_request(self, review: Review) -> None:
         """Check that a pod which was placed or admitted asks for the same; one that is unreadable may be corrected.
@@ -224,12 +225,12 @@ class Webhook:
             return
         words = changed(_annotations(old), _annotations(new), request_annotations(settings))
         labels = changed(_labels(old), _labels(new), request_labels(settings))
-        fields = [f"annotations.{key}" for key in words] + [f"labels.{key}" for key in labels]
-        if fields and (self._reads(old) or not self._reads(new)):
+        field = next(chain((f"annotations.{key}" for key in words), (f"labels.{key}" for key in labels)), "")
+        if field and (self._reads(old) or not self._reads(new)):
             node = _node_of(old)
             state = f"it is on {node}" if node else "it was admitted"
             fix = "a pod keeps what it asks for; delete it, and create another one with the new value"
-            raise _RequestChanged(f"metadata.{fields[0]}: {state}, and {fix}")
+            raise _RequestChanged(f"metadata.{field}: {state}, and {fix}")
 
     def _is_fixed(self, pod: Document) -> bool:
         """Return whether a pod is on a node, or is one of ours that no gate holds back any more."""
