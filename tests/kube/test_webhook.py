@@ -25,10 +25,9 @@ from ullage.model.part import Isolation
 from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
-from ullage.wire.dialect import PodSettings
+from ullage.wire.dialect import PodSettings, request_annotations
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.pod.bind import OUTPUT
-from ullage.wire.request_words import request_annotations
 
 GATE = "ullage.io/queue"
 THEIRS = "metadata.annotations.tensor-fusion.ai"

@@ -16,8 +16,9 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.request import MAX_CARDS
+from ullage.wire.dialect import request_annotations
 from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE
-from ullage.wire.request_words import changed, request_annotations, words_of
+from ullage.wire.request_words import changed, words_of
 
 CardRecord = Mapping[str, str]
 """The annotations of a pod that say which cards it holds."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ullage.wire.dialect import TENSOR_FUSION, PodSettings
+from ullage.wire.dialect import ASKED, TENSOR_FUSION, PodSettings
 from ullage.wire.document import Document, mapping
 from ullage.wire.hami.words import Words
 from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.request import Dialect, PodRequest
-from ullage.wire.unread import ASKED
 
 _OF_CARDS = (
     *("partition-id", "eviction-protection", *TOPOLOGY_KEYS),

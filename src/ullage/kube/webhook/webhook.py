@@ -17,7 +17,7 @@ from ullage.model.error import InvalidRequest, UllageError, invalid, invalid_ann
 from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
-from ullage.wire.dialect import TENSOR_FUSION, PodReader, read_pod
+from ullage.wire.dialect import TENSOR_FUSION, PodReader, read_pod, request_annotations
 from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.ask import DeviceAsk
@@ -29,7 +29,7 @@ from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotatio
 from ullage.wire.pod.alignment import zone_words
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import NOTES, gate_of
-from ullage.wire.request_words import changed, request_annotations, request_labels
+from ullage.wire.request_words import changed, request_labels
 from ullage.wire.unread import Unread, unread, unread_labels
 from ullage.wire.without_effect import without_effect
 
