@@ -29,6 +29,7 @@ from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotatio
 from ullage.wire.pod.alignment import zone_words
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import NOTES, gate_of
+from ullage.wire.pod.placement import DECISION
 from ullage.wire.request_words import changed, request_labels
 from ullage.wire.unread import Unread, unread, unread_labels
 from ullage.wire.without_effect import without_effect
@@ -188,6 +189,7 @@ class Webhook:
         domain, hami = self._domain, self.settings.hami_users
         keys = [f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *NOTES))]
         keys += HAMI_OUTPUT if hami and review.user_info.username not in hami else ()
+        keys += [DECISION] if self._is_fixed(review.old_object or {}, ours=True) else []
         for key in keys:
             if before.get(key) != after.get(key):
                 raise _ResultChanged(f"metadata.annotations.{key}: only its scheduler writes it; leave it as it is")
@@ -232,11 +234,11 @@ class Webhook:
             fix = "a pod keeps what it asks for; delete it, and create another one with the new value"
             raise _RequestChanged(f"metadata.{field}: {state}, and {fix}")
 
-    def _is_fixed(self, pod: Document) -> bool:
-        """Return whether a pod is on a node, or is one of ours that no gate holds back any more."""
+    def _is_fixed(self, pod: Document, *, ours: bool = False) -> bool:
+        """Return whether a pod is on a node, or is one of ours that no gate holds back; only one of `ours` if so."""
         spec = mapping(pod.get("spec"), "spec")
-        ours = self.settings.scheduler and spec.get("schedulerName") == self.settings.scheduler
-        return bool(_node_of(pod)) or bool(ours and not _gates(pod))
+        own = bool(self.settings.scheduler and spec.get("schedulerName") == self.settings.scheduler)
+        return (own and not _gates(pod)) or (bool(_node_of(pod)) and not ours)
 
     def _reads(self, pod: Document) -> bool:
         try:
@@ -261,7 +263,7 @@ class Webhook:
         """Yield annotations that only a scheduler may write, and the gang of another namespace."""
         annotations = _annotations(pod)
         own = (f"{self._domain}/{name}" for name in (*OUTPUT, *NOTES))
-        yield from (key for key in (*own, *HAMI_OUTPUT) if key in annotations)
+        yield from (key for key in (*own, *HAMI_OUTPUT, DECISION) if key in annotations)
         for domain in dict.fromkeys((self._domain, TENSOR_FUSION)):
             key = f"{domain}/gang-group-key"
             if key in annotations and not text(annotations[key]).startswith(f"{namespace}/"):
