@@ -25,10 +25,9 @@ from ullage.model.part import Isolation
 from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
-from ullage.wire.dialect import PodSettings
+from ullage.wire.dialect import PodSettings, request_annotations
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.pod.bind import OUTPUT
-from ullage.wire.request_words import request_annotations
 
 GATE = "ullage.io/queue"
 THEIRS = "metadata.annotations.tensor-fusion.ai"
@@ -147,6 +146,7 @@ def test_annotations_of_schedulers_are_removed_whichever_scheduler_places_the_po
     forged = {f"ullage.io/{name}": "x" for name in names}
     forged |= {"hami.io/vgpu-devices-allocated": "x", "hami.io/vgpu-node": "n", "hami.io/bind-phase": "success"}
     forged |= {"ullage.io/gang-group-key": "others/train"}
+    forged |= {"volcano.sh/topology-decision": '{"numa": {"0": {"cpu": "4"}}}'}
     answer = answered(pod := a_pod(forged | {"kept": "1"}, **spec))
     assert patched(pod, answer)["metadata"]["annotations"] == {"kept": "1"}
     assert len(answer["warnings"]) == len(forged)
@@ -440,6 +440,15 @@ def test_a_pod_that_waits_may_ask_for_something_else_until_it_is_admitted() -> N
     assert answered(a_pod({"ullage.io/qos": "low"}), operation="UPDATE", oldObject=a_pod(schedulerName="other"))[
         "allowed"
     ]
+
+
+def test_nobody_says_later_in_which_zones_a_pod_of_ours_lies() -> None:
+    written = {"volcano.sh/topology-decision": '{"numa": {"0": {"cpu": "4"}}}'}
+    for scheduler, allowed in (("ullage", False), ("volcano", True)):
+        old, new = (a_pod(notes, schedulerName=scheduler, nodeName="n") for notes in ({}, written))
+        answer = answered(new, operation="UPDATE", oldObject=old)
+        assert answer["allowed"] is allowed
+        assert allowed or "volcano.sh/topology-decision" in answer["status"]["message"]
 
 
 def test_a_request_that_could_not_be_read_may_be_corrected_where_the_pod_is() -> None:

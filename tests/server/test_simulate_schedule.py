@@ -231,7 +231,7 @@ def test_a_quota_that_some_cards_pass_refuses_only_the_others():
 def test_no_cards_at_all_is_a_refusal_too():
     allocator = FleetAllocator(Fleet([Node("n", 1000, GI)]))
     allocator.set_ready()
-    answer = simulated(allocator, gpupool="", tflops_request="1")
+    answer = simulated(allocator, gpupool=None, tflops_request="1")
     assert (answer["error"]["code"], answer["quota"]["allowed"]) == ("no-candidate", True)
     assert answer["error"]["diagnosis"]["nodeToStatus"] == {"n": "it has no cards"}
 
@@ -254,7 +254,7 @@ def test_an_unknown_pool_is_an_answer():
 
 
 def test_what_admission_would_refuse_is_a_warning():
-    answer = simulated(gpupool="", tflops_request="1", vram_request="1m")
+    answer = simulated(gpupool=None, tflops_request="1", vram_request="1m")
     assert answer["error"] is None
     assert "vram-request" in answer["warnings"][0]
     assert answer["warnings"][1].startswith("admission would refuse it: ullage.io/gpupool")

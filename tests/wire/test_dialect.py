@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.wire.hami.pods import CORES, MEMORY, MIB, limits, pod
-from ullage.model.error import InvalidRequest
+from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.part import Isolation, Part
-from ullage.wire.dialect import PodReader, PodSettings
+from ullage.wire.dialect import PodReader, PodSettings, request_annotations
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod import Dialect, PodDefaults, compose_request
@@ -131,3 +131,17 @@ def test_what_a_device_plugin_is_asked_for_is_read_with_the_pod():
     assert [ask.count for ask in read_pod(pod(limits(gpu=2), annotations=OURS)).devices.containers] == [2]
     assert read_pod(pod({}, annotations=OURS)).devices is None
     assert read_pod(pod(AMD)).devices is None
+
+
+@pytest.mark.parametrize("value", ["", "  ", "\n"])
+@pytest.mark.parametrize("key", sorted(request_annotations(PodSettings())))
+def test_an_empty_value_is_refused_by_its_key_in_every_dialect(key: str, value: str) -> None:
+    domain, _, _ = key.partition("/")
+    own = {f"{domain}/gpu-count": "1"} if domain in ("ullage.io", "tensor-fusion.ai") else {}
+    containers = [{"name": "c", "resources": {"limits": {} if own else {"nvidia.com/gpu": "1"}}}]
+    asking = {"metadata": {"uid": "u", "annotations": own | {key: value}}, "spec": {"containers": containers}}
+    with pytest.raises(InvalidAnnotation, match="it is empty; write a value, or leave it out") as refused:
+        read_pod(asking)
+    assert refused.value.field == key
+    bare = {"metadata": {"annotations": {"ullage.io/qos": value}}, "spec": {"containers": [{"name": "c"}]}}
+    assert read_pod(bare) is None, "it asks for no cards"

@@ -16,8 +16,9 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.request import MAX_CARDS
+from ullage.wire.dialect import request_annotations
 from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE
-from ullage.wire.request_words import changed, request_annotations, words_of
+from ullage.wire.request_words import changed, words_of
 
 CardRecord = Mapping[str, str]
 """The annotations of a pod that say which cards it holds."""
@@ -78,6 +79,11 @@ class BoundRequests:
     def records(self, uid: str) -> tuple[CardRecord, ...]:
         """Return the records of a pod that are believed, the first one first; one may be empty."""
         return self._records.get(uid, ())
+
+    def differs(self, pod: Pod) -> list[str]:
+        """Return the annotations of the record of a pod that differ from those of its first record."""
+        first, *_ = (*self.records(pod.metadata.uid), {})
+        return changed(first, self.record(pod), self._keys)
 
     def believe(self, pod: Pod, *, only: bool = False) -> bool:
         """Believe the record of a pod as it is now, `only` this one or also those before; return whether it is one."""

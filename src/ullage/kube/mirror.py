@@ -37,7 +37,6 @@ from ullage.wire.hami.after_init import still_held
 from ullage.wire.hami.placed import hami_allocation
 from ullage.wire.pod import named_cards, read_allocation
 from ullage.wire.pod.containers import bound_spec, pod_amount
-from ullage.wire.request_words import changed
 
 REFUSALS = ("TopologyAffinityError", "SMTAlignmentError")
 """Reasons why a kubelet rejects a pod that should fit: its CPUs and cards are not in the NUMA zones that it needs."""
@@ -225,13 +224,12 @@ class Mirror:
         placed, words = self._requests.as_placed(pod, correctable=correctable)
         if words:
             self._report_change(pod, words, "it is placed already and holds what it asked for then")
-        records = self._requests.records(uid)
-        if correctable or not records or self._cluster.held(uid) is not None or uid in self._waiting:
+        first = next(iter(self._requests.records(uid)), None)
+        if correctable or first is None or self._cluster.held(uid) is not None or uid in self._waiting:
             return placed
-        if (now := self._requests.record(pod)) != records[0]:
-            keys = changed(records[0], now, records[0].keys() | now.keys())
+        if keys := self._requests.differs(pod):
             self._report_change(pod, keys, "it is placed already and was given no cards")
-        return self._requests.with_record(placed, records[0])
+        return self._requests.with_record(placed, first)
 
     def _hold_again(self, pod: Pod, held: Allocation) -> None:
         """Enter what changed of a pod with cards: its record, its CPU and memory, whether init containers run.
@@ -244,7 +242,7 @@ class Mirror:
         before, now = self._requests.records(uid), self._requests.record(pod)
         renewed = now not in before
         if renewed and isinstance(self._own(pod), Allocation) and not self._requests.believe(pod):
-            self._report_change(pod, changed(before[0], now, now), "it changed too often; it holds what it held before")
+            self._report_change(pod, self._requests.differs(pod), "it changed too often; it holds what it held before")
         if renewed or len(before) > 1 or pod.spec.init_containers:
             found = self._union(pod, held)
             if found is not None and not _same(held, found):
@@ -267,9 +265,8 @@ class Mirror:
             if isinstance(each, Allocation):
                 found = each if found is None else union(found, each)
         if len(records) > 1 and found is not None and not _same(found, self._own(pod)):
-            last = self._requests.record(pod)
-            keys = changed(records[0], last, records[0].keys() | last.keys())
-            self._report_change(pod, keys, "the pod runs; it holds what it held before, and what was added")
+            why = "the pod runs; it holds what it held before, and what was added"
+            self._report_change(pod, self._requests.differs(pod), why)
         return found
 
     def _enter_from_pod(self, pod: Pod) -> None:
@@ -434,7 +431,8 @@ class Mirror:
         """Report that annotations of a pod on a node have changed, and what that means."""
         names = ", ".join(f"metadata.annotations.{key}" for key in keys)
         message = f"{names}: changed after the pod was placed: {why}; restore it, or create another pod"
-        if self._changed.get(pod.metadata.uid, (pod, ""))[1] != message:
+        _, reported = self._changed.get(pod.metadata.uid, (pod, ""))
+        if reported != message:
             self._changed[pod.metadata.uid] = pod, message
             self._on_error("Pod", "/".join(pod.key), Conflict(message, code="request-changed"))
             self._record_change(pod, message)

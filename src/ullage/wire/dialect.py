@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, islice
 
-from ullage.model.error import invalid
+from ullage.model.error import invalid, invalid_annotation
 from ullage.wire.document import Document, mapping, section
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.kubernetes_quantity import is_nothing
+from ullage.wire.pod.alignment import VOLCANO, VOLCANO_POLICY
+from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.containers import containers_of
 from ullage.wire.pod.keys import DOMAIN
@@ -28,6 +30,15 @@ CARD_KEYS = (
     "container-gpu-count",
 )
 """Annotations under our domain with which a pod requests cards, without those that are written at bind."""
+
+ASKED = (
+    *CARD_KEYS,
+    *("qos", "eviction-protection", "workload", "partition-id", "numa-policy", "numa-pairs"),
+    *TOPOLOGY_KEYS,
+    *("gang-enabled", "gang-group-key", "gang-min-members", "gang-required-members", "gang-desired-members"),
+    *("gang-timeout", "gang-domain", "gang-within"),
+)
+"""Annotations of a request, which the author of a pod may write."""
 
 _POOL = "gpupool"
 """The annotation of the pool: it requests no cards, and is compatible with every dialect."""
@@ -76,6 +87,7 @@ class PodReader:
         settings, found = self.settings, _dialect(pod, self.settings)
         if found is None:
             return None
+        _check_values(pod, settings)
         if found.vendor is not None:
             return read_hami(pod, found.vendor, settings.domain, defaults=settings.defaults, replicas=replicas, now=now)
         domain = TENSOR_FUSION if found.dialect is Dialect.TENSOR_FUSION else settings.domain
@@ -118,6 +130,26 @@ def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
     plain = [each for each in resources if each.dialect is Dialect.PLAIN]
     by_default = (each for each in plain if each.vendor and each.vendor.has_defaults)
     return next(chain(found, by_default, (replace(each, vendor=None) for each in plain), ours), None)
+
+
+@cache
+def request_annotations(settings: PodSettings) -> frozenset[str]:
+    """Return the keys of all annotations that a request may have, in every dialect."""
+    own = (f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in ASKED)
+    theirs = (key for vendor in settings.hami for key in vendor.annotations())
+    return frozenset((*own, *theirs, f"{VOLCANO}/{VOLCANO_POLICY}"))
+
+
+def _check_values(pod: Document, settings: PodSettings) -> None:
+    """Refuse a request with an empty value, in whatever dialect: it would ask for nothing, or for a whole card.
+
+    Raises:
+        InvalidAnnotation: there is one.
+
+    """
+    for key, value in _annotations(pod).items():
+        if isinstance(value, str) and not value.strip() and key in request_annotations(settings):
+            raise invalid_annotation(key, value, "it is empty; write a value, or leave it out")
 
 
 def _check_one_vendor(resources: list[_Found]) -> None:

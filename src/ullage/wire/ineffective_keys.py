@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ullage.wire.dialect import TENSOR_FUSION, PodSettings
+from ullage.wire.dialect import ASKED, TENSOR_FUSION, PodSettings
 from ullage.wire.document import Document, mapping, section, text
 from ullage.wire.hami.vendor import HamiVendor
 from ullage.wire.kubernetes_quantity import is_nothing
 from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.containers import containers_of
 from ullage.wire.pod.request import Dialect, PodRequest
-from ullage.wire.unknown_keys import ASKED
 
 _OF_CARDS = (
     *("partition-id", "eviction-protection", *TOPOLOGY_KEYS),

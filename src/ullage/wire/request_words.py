@@ -1,4 +1,4 @@
-"""The annotations and labels with which a pod requests something, in every dialect: fixed once it is placed."""
+"""The labels with which a pod requests something, and the comparison of its annotations and labels."""
 
 from __future__ import annotations
 
@@ -6,17 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from ullage.wire.dialect import TENSOR_FUSION, PodSettings
-from ullage.wire.pod.alignment import VOLCANO, VOLCANO_POLICY
-from ullage.wire.unknown_keys import ASKED, LABELS
-
-
-@cache
-def request_annotations(settings: PodSettings) -> frozenset[str]:
-    """Return the keys of all annotations that a request may have."""
-    domains = (settings.domain, TENSOR_FUSION)
-    own = (f"{domain}/{name}" for domain in domains for name in ASKED)
-    theirs = (key for words in settings.hami for key in words.annotations())
-    return frozenset((*own, *theirs, f"{VOLCANO}/{VOLCANO_POLICY}"))
+from ullage.wire.unknown_keys import LABELS
 
 
 @cache

@@ -9,22 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ullage.model.nearest import nearest
-from ullage.wire.dialect import CARD_KEYS, TENSOR_FUSION
+from ullage.wire.dialect import ASKED, TENSOR_FUSION
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA
 from ullage.wire.pod.bind import OUTPUT
-from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.gate import NOTES, QUEUE
 from ullage.wire.pod.keys import DOMAIN
-
-ASKED = (
-    *CARD_KEYS,
-    *("qos", "eviction-protection", "workload", "partition-id", "numa-policy", "numa-pairs"),
-    *TOPOLOGY_KEYS,
-    *("gang-enabled", "gang-group-key", "gang-min-members", "gang-required-members", "gang-desired-members"),
-    *("gang-timeout", "gang-domain", "gang-within"),
-)
-"""Annotations of a request, which the author of a pod may write."""
 
 LABELS = (QUEUE, "workload")
 """Labels under our domain that are read."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from ullage.kube.webhook.bound_cards import BoundCounts, ask_for_bound
@@ -16,7 +17,7 @@ from ullage.model.error import InvalidRequest, UllageError, invalid, invalid_ann
 from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
-from ullage.wire.dialect import TENSOR_FUSION, PodReader, read_pod
+from ullage.wire.dialect import TENSOR_FUSION, PodReader, read_pod, request_annotations
 from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.ask import DeviceAsk
@@ -28,7 +29,8 @@ from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotatio
 from ullage.wire.pod.alignment import zone_words
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import NOTES, gate_of
-from ullage.wire.request_words import changed, request_annotations, request_labels
+from ullage.wire.pod.placement import DECISION
+from ullage.wire.request_words import changed, request_labels
 from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -186,6 +188,7 @@ class Webhook:
         domain, hami = self._domain, self.settings.hami_users
         keys = [f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *NOTES))]
         keys += HAMI_OUTPUT if hami and review.user_info.username not in hami else ()
+        keys += [DECISION] if self._is_fixed(review.old_object or {}, ours=True) else []
         for key in keys:
             if before.get(key) != after.get(key):
                 raise _ResultChanged(f"metadata.annotations.{key}: only its scheduler writes it; leave it as it is")
@@ -207,9 +210,9 @@ class Webhook:
         kept = changed(before, after, (NODE, ALLOCATED) if named else (NODE, ALLOCATED, TO_ALLOCATE))
         if named == ALLOCATED and ALLOCATED in kept and adds_devices(before[ALLOCATED], after.get(ALLOCATED)):
             kept.remove(ALLOCATED)
-        if kept:
+        for key in kept:
             fix = "the pod is on its node and keeps the cards that were recorded; restore it, or create another pod"
-            raise _ResultChanged(f"metadata.annotations.{kept[0]}: {fix}")
+            raise _ResultChanged(f"metadata.annotations.{key}: {fix}")
 
     def _check_request(self, review: Review) -> None:
         """Check that a pod which was placed or admitted asks for the same; one that is unreadable may be corrected.
@@ -223,18 +226,18 @@ class Webhook:
             return
         words = changed(_annotations(old), _annotations(new), request_annotations(settings))
         labels = changed(_labels(old), _labels(new), request_labels(settings))
-        fields = [f"annotations.{key}" for key in words] + [f"labels.{key}" for key in labels]
-        if fields and (self._reads(old) or not self._reads(new)):
+        field = next(chain((f"annotations.{key}" for key in words), (f"labels.{key}" for key in labels)), "")
+        if field and (self._reads(old) or not self._reads(new)):
             node = _node_of(old)
             state = f"it is on {node}" if node else "it was admitted"
             fix = "a pod keeps what it asks for; delete it, and create another one with the new value"
-            raise _RequestChanged(f"metadata.{fields[0]}: {state}, and {fix}")
+            raise _RequestChanged(f"metadata.{field}: {state}, and {fix}")
 
-    def _is_fixed(self, pod: Document) -> bool:
-        """Return whether a pod is on a node, or is one of ours that no gate holds back any more."""
+    def _is_fixed(self, pod: Document, *, ours: bool = False) -> bool:
+        """Return whether a pod is on a node, or is one of ours that no gate holds back; only one of `ours` if so."""
         spec = mapping(pod.get("spec"), "spec")
-        ours = self.settings.scheduler and spec.get("schedulerName") == self.settings.scheduler
-        return bool(_node_of(pod)) or bool(ours and not _gates(pod))
+        own = bool(self.settings.scheduler and spec.get("schedulerName") == self.settings.scheduler)
+        return (own and not _gates(pod)) or (bool(_node_of(pod)) and not ours)
 
     def _reads(self, pod: Document) -> bool:
         try:
@@ -259,7 +262,7 @@ class Webhook:
         """Yield annotations that only a scheduler may write, and the gang of another namespace."""
         annotations = _annotations(pod)
         own = (f"{self._domain}/{name}" for name in (*OUTPUT, *NOTES))
-        yield from (key for key in (*own, *HAMI_OUTPUT) if key in annotations)
+        yield from (key for key in (*own, *HAMI_OUTPUT, DECISION) if key in annotations)
         for domain in dict.fromkeys((self._domain, TENSOR_FUSION)):
             key = f"{domain}/gang-group-key"
             if key in annotations and not text(annotations[key]).startswith(f"{namespace}/"):

@@ -27,6 +27,9 @@ from ullage.wire.pod.vendors import as_resource
 _OURS = "numa-placement"
 _DECISION = "topology-decision"
 
+DECISION = f"{VOLCANO}/{_DECISION}"
+"""Volcano's annotation in full. Only a scheduler writes it."""
+
 _Zone = Annotated[int, msgspec.Meta(ge=0, lt=MAX_ZONES)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_ZONE_BYTES)]
 
@@ -61,7 +64,7 @@ def decision_annotations(
         at = decision.setdefault(str(zone), {})
         name = card_resource if resource == CARD else resource
         at[name] = str(int(at.get(name, "0")) + amount)
-    return {f"{VOLCANO}/{_DECISION}": msgspec.json.encode({"numa": decision}).decode()}
+    return {DECISION: msgspec.json.encode({"numa": decision}).decode()}
 
 
 def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:
