@@ -60,7 +60,7 @@ A = (
 )
 
 
-def test_c20_the_victims_card_and_the_free_ones_beside_it_are_candidates():
+def test_the_victims_card_and_the_free_ones_beside_it_are_candidates():
     books = Books(*A).run("victim", "gpu-1")
     request = ask("gpu=2,tflops=30,vram=8g,pool=test-pool")
     found = filter_with_preempt(books.fleet, Rules(), request, ["victim"])
@@ -70,20 +70,20 @@ def test_c20_the_victims_card_and_the_free_ones_beside_it_are_candidates():
     assert found.stages
 
 
-def test_c21_only_cards_of_the_named_node():
+def test_only_cards_of_the_named_node():
     books = Books(*A).run("victim", "gpu-1")
     found = filter_with_preempt(books.fleet, Rules(), ask("tflops=30,vram=8g"), ["victim"], ["node-2"])
     assert isinstance(found, Released)
     assert found.by_node == {"node-2": ("gpu-3",)}
 
 
-def test_c22_neither_victims_nor_nodes():
+def test_neither_victims_nor_nodes():
     found = filter_with_preempt(Books(*A).fleet, Rules(), ask(), [])
     assert isinstance(found, Refusal)
     assert found.code is Code.NO_AFFECTED_NODE
 
 
-def test_c45_a_quota_that_is_used_up_is_relaxed_by_what_the_victim_held():
+def test_a_quota_that_is_used_up_is_relaxed_by_what_the_victim_held():
     books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
     books.run("victim", "n-0", of="tflops=20,vram=1g").run("peer", "n-1", of="tflops=60,vram=1g", priority=10)
     rules = Rules(quotas=Quotas({"team": Quota(total_requests=Caps(100_000))}))

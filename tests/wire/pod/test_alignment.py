@@ -30,13 +30,13 @@ def own(cpu, memory="1Gi", **more):
 # --- who aligns what ---
 
 
-def test_case_28_a_container_that_asks_for_cpu_alone_asks_for_no_cards():
+def test_a_container_that_asks_for_cpu_alone_asks_for_no_cards():
     first, second = aligned(own("4"), own("2", gpu="1")).containers
     assert (first.cpus, first.devices) == (4, ())
     assert (second.cpus, second.devices) == (2, (("gpu", 1),))
 
 
-def test_case_48_half_a_cpu_is_not_aligned_and_the_cards_are():
+def test_half_a_cpu_is_not_aligned_and_the_cards_are():
     assert aligned(own("500m", gpu="2")).containers == (ContainerNeeds(memory_bytes=GI, devices=(("gpu", 2),)),)
 
 

@@ -71,7 +71,7 @@ def test_a_device_with_all_that_is_told_of_its_place():
     assert found.text("uuid") == found.text("gpu.example.com/uuid") == "GPU-1"
 
 
-def test_case_67_a_cpu_device_and_a_nic_with_a_list_match():
+def test_a_cpu_device_and_a_nic_with_a_list_match():
     cpu, nic = read(
         told("c", zoned("cpudev", {"int": 4}), driver="dra.cpu"),
         told("n", zoned("nic-0", {"ints": [6, 4, 5, 7]}), driver="dra.net"),
