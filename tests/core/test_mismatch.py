@@ -17,6 +17,7 @@ from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.part import Isolation
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
@@ -117,3 +118,27 @@ def test_long_lists_of_names_and_terms_are_shown_in_part():
     text = reject_text(rejection)
     assert "k15 or 984 more; " in text
     assert "k16" not in text
+
+
+OTHERS = {
+    "gpu_uuid=GPU-x": Code.WRONG_UUID,
+    "not_gpu_uuid=GPU-u": Code.WRONG_UUID,
+    "gpu_index=7": Code.WRONG_INDEX,
+    "gpu_model=H100": Code.WRONG_MODEL,
+    "gpu_vendor=AMD": Code.WRONG_VENDOR,
+    "pool=nowhere": Code.WRONG_POOL,
+    "isolation=hard": Code.ISOLATION_UNSUPPORTED,
+}
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_that_a_capacity_is_unknown_is_said_only_of_cards_that_nothing_else_excludes(text: str) -> None:
+    card = Gpu("GPU-u", 0, "T", "NVIDIA", isolations=frozenset({Isolation.SOFT}))
+    fleet = Fleet([Node("n1", 8000, 64 << 30, (card,), labels={"zone": "c", "old": ""})])
+    first, *_ = reject(fleet, asked(f"vram=1g,{text}"))
+    assert first.code is OTHERS[text]
+    plain = asked("vram=1g")
+    unknown, *_ = reject(fleet, plain)
+    assert unknown.code is Code.CAPACITY_UNKNOWN
+    elsewhere, *_ = reject(fleet, replace(plain, nodes=TERMS))
+    assert elsewhere.code is Code.NODE_AFFINITY

@@ -124,7 +124,7 @@ MEANINGS: dict[Code, str] = {
     Code.GPU_MISSING: "the card is not healthy, or was not seen any more",
     Code.GPU_CORDONED: "the card is cordoned: an operator keeps new work off it",
     Code.CAPACITY_UNKNOWN: "nobody said how much the card has; declare it (card_model in a cluster, else node.card), "
-    "or ask for a fraction such as gpu=0.5",
+    "or ask for a fraction: gpu=0.5, or nvidia.com/gpumem-percentage in a pod",
     Code.NO_CAPACITY: "the card is reported with no compute, no vram, or room for no users",
     Code.ISOLATION_POLICY: "the card keeps its users apart in another way",
     Code.ISOLATION_LOCKED: "the present users of the card are kept apart in another way",
