@@ -232,10 +232,15 @@ class Reclaim:
         by_session: Mapping[str, list[ExecutorVictim]],
         asked: Asked | None,
     ) -> Iterator[ExecutorVictim]:
-        def may(victim: ExecutorVictim) -> bool:
-            return not self._is_promised(victim) and (asked is None or asked(victim))
+        promised = self._promised
 
-        return Ways(claim, self._tree, losers).in_order(self._alone, by_session, may)
+        def unpromised(victim: ExecutorVictim) -> bool:
+            return victim.members[0].id not in promised
+
+        def may(victim: ExecutorVictim) -> bool:
+            return victim.members[0].id not in promised and (asked is None or asked(victim))
+
+        return Ways(claim, self._tree, losers).in_order(self._alone, by_session, may if asked else unpromised)
 
     def _victims_of(self, session: str) -> list[ExecutorVictim]:
         """Its executors in the order in which they give way; most sessions are never asked."""

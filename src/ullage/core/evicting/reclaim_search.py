@@ -60,27 +60,34 @@ class Loser(NamedTuple):
     guarded: bool = False
 
 
+_Turn = tuple[bool, int, int, int, str, ExecutorVictim, Iterator[ExecutorVictim]]
+"""When a session's next victim has its turn: vacant, of low priority, far above what it deserves first.
+
+Then the victim, and those that follow it; no two turns are of one session.
+"""
+
+
 class Losses:
     """What sessions lose to a claim in one way of asking them."""
 
     def __init__(self, tree: ShareTree, losers: Mapping[str, Loser]) -> None:
         self._tree, self._losers = tree, losers
-        self._lost: Counter[str] = Counter()
+        self._lost: dict[str, int] = {}
         self._of_queues: dict[str, Vector] = {}
 
     def pay(self, victim: ExecutorVictim) -> bool:
         """Return whether its session may lose this victim too, and note the loss."""
         if victim.session is None:
             return True
-        loser, size = self._losers[victim.session], len(victim.members)
-        if self._lost[victim.session] + size > loser.left or (loser.guarded and not self._spares(loser, size)):
+        loser, lost = self._losers[victim.session], self._lost.get(victim.session, 0) + len(victim.members)
+        if lost > loser.left or (loser.guarded and not self._spares(loser, len(victim.members))):
             return False
-        self._lost[victim.session] += size
+        self._lost[victim.session] = lost
         return True
 
     def pay_all(self, victims: Collection[ExecutorVictim]) -> bool:
         """Return whether sessions may lose all of these, and note it; else nothing is noted."""
-        before = self._lost.copy(), dict(self._of_queues)
+        before = dict(self._lost), dict(self._of_queues)
         paid = all(map(self.pay, victims))
         if not paid:
             self._lost, self._of_queues = before
@@ -95,7 +102,7 @@ class Losses:
 
     def turn(self, session: str, victims: Iterator[ExecutorVictim]) -> _Turn | None:
         """Return when the next of these victims of a session has its turn; None if it may lose no more."""
-        loser, lost = self._losers[session], self._lost[session]
+        loser, lost = self._losers[session], self._lost.get(session, 0)
         victim = next(victims, None) if loser.left > lost else None
         if victim is None:
             return None
@@ -103,19 +110,7 @@ class Losses:
         if demand is not None and loser.leaf is not None:
             share = self._tree.leaf_share(loser.leaf, (loser.held - lost) // demand.batch_size)
             priority, below, number = demand.priority, loser.deserves - share, demand.number
-        return _Turn(victim.busy, priority, below, number, session=session, victim=victim, following=victims)
-
-
-class _Turn(NamedTuple):
-    """When a victim's turn is, compared down to its session, of which it is the next one."""
-
-    busy: bool
-    priority: int
-    below: int
-    number: int
-    session: str
-    victim: ExecutorVictim
-    following: Iterator[ExecutorVictim]
+        return victim.busy, priority, below, number, session, victim, victims
 
 
 class Ways:
@@ -130,17 +125,17 @@ class Ways:
     ) -> Iterator[ExecutorVictim]:
         """Yield victims one after the other, as far as their sessions may lose them; those `alone` have none."""
         yield from filter(asked, alone)
-        losses = Losses(self._tree, self._losers)
+        losses, now = Losses(self._tree, self._losers), self._claim.now
         sessions = ((session, filter(asked, by_session[session])) for session in by_session if session in self._losers)
         queue = [turn for each in sessions if (turn := losses.turn(*each)) is not None]
         heapify(queue)
         while queue:
-            first = queue[0]
-            if first.victim.protected_until <= self._claim.now and losses.pay(first.victim):
-                yield first.victim
-            following = losses.turn(first.session, first.following)
-            if following is not None:
-                heapreplace(queue, following)
+            *_, victim, following = queue[0]
+            if victim.protected_until <= now and losses.pay(victim):
+                yield victim
+            turn = losses.turn(victim.session or "", following)
+            if turn is not None:
+                heapreplace(queue, turn)
             else:
                 heappop(queue)
 
@@ -231,7 +226,8 @@ def nearest_first(one: ExecutorVictim, victims: list[ExecutorVictim], fleet: Fle
     def distance(victim: ExecutorVictim) -> int:
         if victim is one:
             return 0
-        return 1 if victim.ids & near else 3 - any(fleet.ledger[each].node in nodes for each in victim.ids)
+        ids = [member.id for member in victim.members]
+        return 1 if not near.isdisjoint(ids) else 3 - any(fleet.ledger[each].node in nodes for each in ids)
 
     return sorted(victims, key=distance)
 
