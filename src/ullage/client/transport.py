@@ -63,8 +63,9 @@ def path_of(kind: str, *parts: str | int, **query: str | float | None) -> str:
         InvalidRequest: a name is none, such as one that is empty or has a slash: the path would mean something else.
 
     """
-    if parts and kind in _FIELDS and isinstance(parts[0], str):
-        check_name(_FIELDS[kind], parts[0])
+    if parts and kind in _FIELDS:
+        name, *_ = parts
+        check_name(_FIELDS[kind], name)
     given = {name: value for name, value in query.items() if value is not None}
     path = "/".join(quote(str(part), safe="") for part in ("v1", kind, *parts))
     return f"/{path}?{urlencode(given)}" if given else f"/{path}"
