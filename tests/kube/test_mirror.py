@@ -113,6 +113,27 @@ def test_a_pod_in_others_words_holds_after_a_restart_what_it_was_given():
     assert world.errors == []
 
 
+@pytest.mark.parametrize("cards", [1, 2])
+def test_a_pod_whose_containers_share_cards_is_rebuilt_as_it_was_granted(cards: int) -> None:
+    world = World(a_node("a", *(f"A{at}" for at in range(cards))))
+    pod = a_pod("p", mib=4000)
+    container = pod["spec"]["containers"][0]
+    pod["spec"]["containers"] = [{**container, "name": f"c{at}"} for at in range(3)]
+    asked = read_pod({**pod, "metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}})
+    assert asked is not None
+    shared = next(each for each in asked.shared if each.requirement.gpu_count == cards)
+    given = world.cluster.reserve(shared.request, "a")
+    assert isinstance(given, Allocation)
+    world.cluster.confirm("uid-p")
+    pod["metadata"]["annotations"] = bind_annotations(given)
+    pod["spec"]["nodeName"] = "a"
+    world.pods.put(pod)
+    before = dict(world.cluster.allocator.fleet.ledger)
+    world.begin()
+    assert world.cluster.allocator.fleet.ledger == before
+    assert world.errors == []
+
+
 @pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
 class TestForged:
     """What a pod says of cards that cannot be so, while the mirror follows, and when it begins."""

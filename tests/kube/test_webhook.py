@@ -164,6 +164,12 @@ def test_a_request_that_is_misspelt_is_refused_by_its_name(wrong: str, meant: st
     assert answered(a_pod({f"ullage.io/{wrong}": "1"}, schedulerName="volcano"))["allowed"]
 
 
+def test_a_misspelt_resource_is_a_warning() -> None:
+    (warning,) = answered(a_pod(containers=[asking(gpu="1", gpumemory="1000")]))["warnings"]
+    assert warning.startswith("spec.containers[0].resources.limits.nvidia.com/gpumemory: ")
+    assert warning.endswith("did you mean nvidia.com/gpumem?")
+
+
 def test_what_nobody_reads_is_a_warning() -> None:
     words = {"ullage.io/colour": "red", "tensor-fusion.ai/vram-reqest": "1Gi", "nvidia.com/use-gpuuid": "a", "x/y": "z"}
     assert answered(a_pod(words))["warnings"] == [
@@ -179,7 +185,7 @@ def test_what_nobody_reads_is_a_warning() -> None:
         ({"numa-policy": "strict"}, "ullage.io/numa-policy: 'strict'"),
         ({"gpu-indices": "x"}, "ullage.io/gpu-indices"),
         ({"vendor": "Nvidea"}, "ullage.io/vendor: 'Nvidea'"),
-        ({"vram-request": "0"}, "ullage.io/gpu-count: 1 is not valid: no compute and no vram is asked"),
+        ({"vram-request": "0"}, "ullage.io/vram-request: '0' is not valid: no compute and no vram is asked"),
         ({"isolation": "none"}, "ullage.io/isolation: 'none'"),
     ],
 )

@@ -145,3 +145,30 @@ def test_an_empty_value_is_refused_by_its_key_in_every_dialect(key: str, value: 
     assert refused.value.field == key
     bare = {"metadata": {"annotations": {"ullage.io/qos": value}}, "spec": {"containers": [{"name": "c"}]}}
     assert read_pod(bare) is None, "it asks for no cards"
+
+
+VOLCANO = {"volcano.sh/numa-topology-policy": "best-effort"}
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ({"nvidia.com/numa-bind": "true"}, ["nvidia.com/numa-bind: 'true'", "volcano.sh/numa-topology-policy is"]),
+        (
+            {"tensor-fusion.ai/gpu-count": "2", "tensor-fusion.ai/require-gpu-topology": "true"},
+            ["volcano.sh/numa-topology-policy: 'best-effort'", "tensor-fusion.ai/require-gpu-topology"],
+        ),
+        (
+            {"volcano.sh/numa-topology-policy": "none", "ullage.io/numa-pairs": "gpu~cpu=required"},
+            ["ullage.io/numa-pairs", "volcano.sh/numa-topology-policy is 'none'"],
+        ),
+    ],
+)
+def test_a_contradiction_names_the_keys_that_the_pod_has(words: dict[str, str], names: list[str]) -> None:
+    limits = {} if "tensor-fusion.ai/gpu-count" in words else {"nvidia.com/gpu": "2"}
+    containers = [{"name": "c", "resources": {"limits": limits}}]
+    with pytest.raises(InvalidAnnotation) as refused:
+        read_pod({"metadata": {"uid": "u", "annotations": VOLCANO | words}, "spec": {"containers": containers}})
+    assert all(name in refused.value.message for name in names)
+    assert "numa-policy" not in refused.value.message
+    assert "None" not in refused.value.message

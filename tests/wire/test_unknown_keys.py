@@ -9,9 +9,9 @@ import pytest
 
 from ullage.model.nearest import nearest
 from ullage.wire import unknown_keys as module
-from ullage.wire.dialect import read_pod
+from ullage.wire.dialect import ASKED, read_pod
 from ullage.wire.pod.keys import Keys
-from ullage.wire.unknown_keys import ASKED, unknown_annotations, unknown_labels
+from ullage.wire.unknown_keys import unknown_annotations, unknown_labels, unknown_resources
 
 
 def test_a_key_that_nobody_reads_is_told_with_the_one_that_may_have_been_meant() -> None:
@@ -100,3 +100,27 @@ def test_whatever_is_read_of_a_pod_is_known(monkeypatch: pytest.MonkeyPatch, gan
     ours = {key.removeprefix("ullage.io/") for key in read if key.startswith("ullage.io/")}
     assert "gpu-count" in ours
     assert ours <= {*ASKED}
+
+
+def test_a_resource_that_is_misspelt_is_told_with_the_one_that_may_have_been_meant() -> None:
+    limits = {
+        "nvidia.com/gpu": "1",
+        "nvidia.com/gpumemory": "1000",
+        "nvidia.com/gpumem-percent": "10",
+        "nvidia.com/mig-1g.10gb": "1",
+        "nvidia.com/hostdev": "1",
+        "amd.com/gpus": "1",
+        "example.com/gpumem": "1",
+        "cpu": "1",
+    }
+    containers = [{"resources": {"limits": limits, "requests": limits}}, {"resources": {"limits": limits}}]
+    field = "spec.containers[0].resources.limits"
+    assert list(unknown_resources({"spec": {"containers": containers}})) == [
+        f"{field}.nvidia.com/gpumemory: it is not read as a request for cards; did you mean nvidia.com/gpumem?",
+        (
+            f"{field}.nvidia.com/gpumem-percent: it is not read as a request for cards; "
+            "did you mean nvidia.com/gpumem-percentage?"
+        ),
+        f"{field}.nvidia.com/hostdev: it is not read as a request for cards",
+        f"{field}.amd.com/gpus: it is not read as a request for cards; did you mean amd.com/gpu?",
+    ]

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from ullage.model.nearest import nearest
 from ullage.wire.dialect import ASKED, TENSOR_FUSION
+from ullage.wire.document import Document, mapping
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
-from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA
+from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
 from ullage.wire.pod.bind import OUTPUT
+from ullage.wire.pod.containers import containers_of
 from ullage.wire.pod.gate import NOTES, QUEUE
 from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.pod.vendors import NATIVE_RESOURCES
 
 LABELS = (QUEUE, "workload")
 """Labels under our domain that are read."""
@@ -76,6 +79,26 @@ def unknown_labels(labels: Iterable[str], domain: str = DOMAIN) -> Iterator[Unkn
             yield UnknownKey(key, meant, "labels", "labels")
 
 
+def unknown_resources(pod: Document, hami: Iterable[HamiVendor] = (NVIDIA,)) -> Iterator[str]:
+    """Yield a sentence for each resource of a container under the prefix of a vendor that is no request for its cards.
+
+    Slices (`nvidia.com/mig-1g.10gb`) are left to the scheduler.
+    """
+    known = {*NATIVE_RESOURCES, *(name for vendor in hami for name in (vendor.count, *vendor.amounts))}
+    vendors, near, seen = {_domain(name) for name in known}, _Near(), set[str]()
+    for _, path, container in containers_of(mapping(pod.get("spec"), "spec")):
+        resources = mapping(container.get("resources"), f"{path}.resources")
+        for kind in ("limits", "requests"):
+            for name in mapping(resources.get(kind), f"{path}.resources.{kind}"):
+                unread_here = _domain(name) in vendors and name not in known and not _name(name).startswith(_SLICES)
+                if not unread_here or name in seen:
+                    continue
+                seen.add(name)
+                meant = near.of(name, {each for each in known if _domain(each) == _domain(name)})
+                fix = f"; did you mean {meant}?" if meant else ""
+                yield f"{path}.resources.{kind}.{name}: it is not read as a request for cards{fix}"
+
+
 class _Near:
     """Looks for the known key that is similar to a key, in a limited number of searches."""
 
@@ -98,10 +121,16 @@ def _name(key: str) -> str:
     return key.partition("/")[2]
 
 
+def _domain(key: str) -> str:
+    return key.partition("/")[0]
+
+
 def _asked(domain: str) -> set[str]:
     return {f"{domain}/{name}" for name in ASKED}
 
 
+_SLICES = "mig-"
+"""The begin of the names of hardware slices."""
 _LIKE = 0.85
 """The least similarity of two keys of which one may be a misspelling of the other."""
 _NAME_LIKE = 0.65

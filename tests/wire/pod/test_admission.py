@@ -34,7 +34,8 @@ def test_what_can_be_served_is_admitted(keys):
     ("keys", "names"),
     [
         ({"tflops_request": "1", "gpupool": ""}, ["gpupool"]),
-        ({"vram_request": "0"}, ["gpu-count", "tflops-request", "compute-percent-request", "vram-request"]),
+        ({"vram_request": "0"}, ["vram-request: '0'", "tflops-request", "compute-percent-request"]),
+        ({"compute_percent_request": "0.0"}, ["compute-percent-request: '0.0'", "no compute and no vram"]),
         ({"tflops_request": "0", "isolation": "hard"}, ["tflops-request"]),
         ({"isolation": "partitioned"}, ["isolation: 'partitioned'", "tflops-request", "partition-id"]),
         ({"tflops_request": "1", "vendor": "AMD"}, ["isolation: 'soft'", "vendor", "AMD"]),

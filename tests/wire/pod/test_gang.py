@@ -48,7 +48,8 @@ def test_a_stamped_key_of_the_group_is_kept():
         ({"gang_enabled": "true"}, ["gang-enabled", "gang-min-members"]),
         ({"gang_min_members": "2", "gang_timeout": "later"}, ["gang-timeout"]),
         ({"gang_min_members": "2", "gang_timeout": "-1s"}, ["gang-timeout"]),
-        ({"gang_min_members": "2", "workload": None}, ["gang-enabled", "workload"]),
+        ({"gang_min_members": "2", "workload": None}, ["gang-min-members: '2'", "there is no ullage.io/workload"]),
+        ({"gang_enabled": "true", "gang_min_members": "2", "workload": None}, ["gang-enabled: 'true'", "workload"]),
         ({"gang_desired_members": "x", "gang_enabled": "true"}, ["gang-desired-members"]),
         (
             {"gang_enabled": "true", "gang_desired_members": "2", "gang_required_members": "3"},

@@ -14,7 +14,7 @@ def test_cards_are_split_between_containers():
         assert "container-gpu-count" in refusal(gpu_count="3", container_gpu_count=text)
     message = refusal(gpu_count="3", container_gpu_count='{"c1": 2}')
     assert "ullage.io/container-gpu-count" in message
-    assert "ullage.io/gpu-count is 3" in message
+    assert "the pod asks for 3 cards" in message
 
 
 def test_containers_take_cards_by_name():

@@ -31,7 +31,7 @@ from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import NOTES, gate_of
 from ullage.wire.pod.placement import DECISION
 from ullage.wire.request_words import changed, request_labels
-from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels
+from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels, unknown_resources
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """The scheduler name that an API server sets if a pod names none."""
@@ -131,6 +131,7 @@ class Webhook:
         if not spec.get("containers"):
             raise invalid("spec.containers", spec.get("containers"), "a pod has containers")
         self._gate_claims(patch, spec)
+        warnings = *warnings, *unknown_resources(pod, self.reader.settings.hami)
         clean = {**pod, "metadata": {**mapping(patch.document.get("metadata"), "metadata"), **_namespace(pod)}}
         asked = self.reader(clean)
         split = () if asked is None else asked.container_gpu_counts

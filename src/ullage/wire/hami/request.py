@@ -21,7 +21,7 @@ from ullage.wire.hami.policies import Policies, policies_of
 from ullage.wire.hami.sharing import as_one_container, most_cards, shared_cards
 from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod.affinity import node_affinity
-from ullage.wire.pod.alignment import alignment_of
+from ullage.wire.pod.alignment import alignment_of, policy_key
 from ullage.wire.pod.cards import AskedCards
 from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys, listed
@@ -195,7 +195,7 @@ def _alignment(pod: Document, keys: Keys, own: Keys, cards: _Cards) -> Alignment
     plain = _as_plain(pod, cards)
     found = alignment_of(keys, plain, cpu_milli=cards.cpu_milli, cards=cards.count, split={})
     if found.policy is not None and bind == "true":
-        raise own.wrong("numa-bind", f"{keys.key('numa-policy')} is {found.policy.value!r}; keep one of the two")
+        raise own.wrong("numa-bind", f"{policy_key(keys, pod)} is {found.policy.value!r}; keep one of the two")
     if found.policy is not None or not (bind == "true" or cards.policies.near):
         return found
     policy = ZonePolicy.SINGLE_ZONE if bind == "true" else ZonePolicy.BEST_EFFORT

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ullage.model.error import InvalidAnnotation, invalid, invalid_annotation
 from ullage.model.part import WHOLE_CARD, Isolation, Part
 from ullage.wire.document import Document, section
+from ullage.wire.pod.cards import AMOUNTS
 from ullage.wire.pod.request import PodRequest
 from ullage.wire.pod.vendors import LIMITER_VENDORS
 
@@ -36,11 +37,13 @@ def check_admission(request: PodRequest, *, replicas: int | None = None, pools: 
 
 
 def _asks_nothing(request: PodRequest, isolation: Isolation) -> InvalidAnnotation:
-    amounts = ", ".join(request.key(name) for name in ("tflops-request", "compute-percent-request", "vram-request"))
+    amounts = ", ".join(map(request.key, AMOUNTS))
     if isolation is Isolation.PARTITIONED:
         fix = f"a partition is chosen by what is asked: give one of {amounts}, or name one by partition-id"
         return _refused(request, "isolation", isolation.value, fix)
     fix = f"no compute and no vram is asked: give one of {amounts} above 0, or leave all of them out for whole cards"
+    for key, value in request.nothing:
+        return invalid_annotation(key, value, fix)
     return _refused(request, "gpu-count", request.requirement.gpu_count, fix)
 
 

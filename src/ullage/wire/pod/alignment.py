@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ullage.model.alignment import MAX_PAIRS, SEPARATOR, Alignment, AlignmentStage, ContainerNeeds, Pair, read_pair
-from ullage.model.error import InvalidRequest, invalid
+from ullage.model.error import InvalidRequest, invalid, invalid_annotation
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
 from ullage.wire.document import Document, section, text
@@ -49,11 +49,11 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
         containers = ()
     policy, pairs = _policy(keys, pod), keys.parse("numa-pairs", _pairs) or ()
     if pairs and policy is ZonePolicy.NONE:
-        raise keys.wrong("numa-pairs", "the pod's policy is 'none'; take that out, or ask for best-effort")
+        raise keys.wrong("numa-pairs", f"{policy_key(keys, pod)} is 'none'; take that out, or ask for best-effort")
     if cards and needs_one_zone(keys):
         if policy is not None:
-            key = keys.key("require-gpu-topology")
-            raise keys.wrong("numa-policy", f"{key} has all cards in one NUMA node already; keep one of the two")
+            fix = f"{keys.key('require-gpu-topology')} has all cards in one NUMA node already; keep one of the two"
+            raise invalid_annotation(policy_key(keys, pod), policy.value, fix)
         return Alignment(ZonePolicy.SINGLE_ZONE, (ContainerNeeds(devices=((CARD, cards),)),), pairs)
     return Alignment(policy, containers, pairs)
 
@@ -66,6 +66,12 @@ def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:
         other = others.key(VOLCANO_POLICY)
         raise keys.wrong("numa-policy", f"{other} is {theirs.value!r}; keep one of the two")
     return ours or theirs
+
+
+def policy_key(keys: Keys, pod: Document) -> str:
+    """Return the key of the annotation that states the policy of a pod."""
+    ours = keys.text("numa-policy") is not None
+    return keys.key("numa-policy") if ours else Keys(pod, VOLCANO).key(VOLCANO_POLICY)
 
 
 def zone_words(pod: Document, domain: str) -> tuple[str, ...]:

@@ -19,6 +19,9 @@ from ullage.wire.pod.vendors import NATIVE_RESOURCES
 
 _PPM_PER_PERCENT = PPM // 100
 
+AMOUNTS = ("tflops-request", "compute-percent-request", "vram-request")
+"""The annotations of the amounts of each card."""
+
 
 @dataclass(frozen=True, slots=True)
 class AskedCards:
@@ -30,6 +33,8 @@ class AskedCards:
     limit: Part | None
     guaranteed: bool
     warnings: tuple[str, ...] = ()
+    nothing: tuple[tuple[str, str], ...] = ()
+    """The keys that state an amount of 0, with their values."""
 
 
 def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> AskedCards:
@@ -63,7 +68,13 @@ def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> AskedCa
     )
     whole = isolation is Isolation.SHARED and (full or part == Part())
     return AskedCards(
-        count, None if whole else part, cards, most, guaranteed=guaranteed, warnings=_fractions_of_bytes(keys)
+        count,
+        None if whole else part,
+        cards,
+        most,
+        guaranteed=guaranteed,
+        warnings=_fractions_of_bytes(keys),
+        nothing=tuple((keys.key(name), keys.text(name) or "") for name in AMOUNTS if keys.amount(name) == 0),
     )
 
 

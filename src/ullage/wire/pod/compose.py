@@ -60,4 +60,5 @@ def compose_request(
         warnings=(*asked.warnings, *warnings),
         dialect=dialect,
         devices=devices,
+        nothing=asked.nothing,
     )

@@ -19,6 +19,7 @@ def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> 
     least = _least(keys)
     if enabled is None and not least:
         return None
+    stated = "gang-min-members" if enabled is None else "gang-enabled"
     desired = keys.count("gang-desired-members")
     desired = desired if desired is not None else replicas if replicas is not None else least
     required = keys.count("gang-required-members") or least or desired
@@ -32,7 +33,7 @@ def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> 
         return None
     group = keys.text("gang-group-key") or (f"{namespace}/{workload}" if workload else None)
     if group is None:
-        raise keys.conflict("gang-enabled", "workload", "name the workload in that label")
+        raise keys.conflict(stated, "workload", "name the workload in that label")
     domain, within = keys.text("gang-domain") or None, keys.text("gang-within") or None
     return GangClaim(group, required, desired, _timeout(keys), domain=domain, within=within)
 

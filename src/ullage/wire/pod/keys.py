@@ -104,8 +104,9 @@ class Keys:
 
     def conflict(self, name: str, other: str, fix: str) -> InvalidAnnotation:
         """Return the error about a key that contradicts another."""
-        against = self.text(other) or self.label(other) or None
-        return self.wrong(name, f"{self.key(other)} is {against!r}; {fix}")
+        against = self.text(other) or self.label(other)
+        state = f"{self.key(other)} is {against!r}" if against else f"there is no {self.key(other)}"
+        return self.wrong(name, f"{state}; {fix}")
 
 
 @contextmanager

@@ -63,7 +63,8 @@ def read_allocation(
         if len(charges) not in (0, len(gpus)):
             fix = f"one charge per card of {keys.key('gpu-ids')} is needed, and none where cards are held whole"
             raise keys.wrong("allocation", fix)
-        asked = _as_granted(asked, len(gpus), charges)
+        sharing = (each for each in found.together if each.gpu_count == len(gpus) != asked.gpu_count)
+        asked = _as_granted(next(sharing, asked), len(gpus), charges)
     return Allocation(
         id=request.uid,
         node=node,

@@ -56,6 +56,8 @@ class PodRequest:
     idle_only: bool = False
     dialect: Dialect = Dialect.OURS
     devices: DeviceAsk | None = None
+    nothing: tuple[tuple[str, str], ...] = ()
+    """The annotations that state an amount of 0, by full key, with their values."""
     together: tuple[ResourceRequirement, ...] = ()
     """The requests where its containers share cards, most cards first: for nodes without a card for each container."""
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from ullage.model.counted import counted
 from ullage.model.error import invalid
 from ullage.wire.pod.keys import Keys
 
@@ -17,7 +18,7 @@ def container_gpu_counts(keys: Keys, count: int) -> dict[str, int]:
     """Return the cards per container, which add up to `count`; nothing if they are not split."""
     counts = keys.json("container-gpu-count", dict[str, _Count], 'write JSON such as {"main": 2, "helper": 1}')
     if counts and sum(counts.values()) != count:
-        fix = f"the counts come to {sum(counts.values())}, {keys.key('gpu-count')} is {count}; make them equal"
+        fix = f"the counts come to {sum(counts.values())}, the pod asks for {counted(count, 'card')}; make them equal"
         raise keys.wrong("container-gpu-count", fix)
     return counts or {}
 
