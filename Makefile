@@ -15,7 +15,7 @@ ifneq ($(wildcard $(CONTROL_PLANE)/kube-apiserver),)
 export KUBEBUILDER_ASSETS ?= $(CONTROL_PLANE)
 endif
 
-.PHONY: run warm test quick test-kernel search days request-days check bench format lock control-plane clean docs
+.PHONY: run warm test quick test-kernel search days request-days mutate check bench format lock control-plane clean docs
 
 run: $(RUNS)
 	@$(BIN)/python -m ullage.cli.main demo $(ARGS)
@@ -28,7 +28,7 @@ test: warm
 
 # Without the compiler nothing waits for it: the core in less than a minute, or the tests that ARGS names.
 quick: $(READY)
-	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not long" --hypothesis-profile=quick $(if $(ARGS),$(ARGS),-n auto --maxprocesses 8 tests/core)
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not long" --hypothesis-profile=quick $(if $(ARGS),$(ARGS),-n auto --maxprocesses 8 tests/core tests/binding)
 
 # What is compiled gives the same answers uncompiled, and reads no row that is not there: NumPy checks each index.
 KERNEL_TESTS := tests/core/test_placement.py tests/core/test_allocator_cases.py tests/core/test_allocator_oracle.py \
@@ -51,6 +51,10 @@ days: $(READY)
 # The same of requests, with sessions on the same nodes.
 request-days: $(READY)
 	@$(BIN)/python -m tests.service.request_days $(ARGS)
+
+# Faults put into what decides, one at a time: how many of them the tests notice. 200 take hours.
+mutate: $(READY)
+	@$(BIN)/python .ci/mutate.py $(ARGS)
 
 check: $(READY)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache && $(BIN)/codespell && $(BIN)/python .ci/shape.py && $(BIN)/python .ci/imports.py

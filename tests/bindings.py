@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ullage.core.binding.rows import Ledger, applied
-from ullage.core.binding.view import BindingView, Inventory
+from ullage.binding.rows import Ledger, applied
+from ullage.binding.view import BindingInventory, BindingView
 from ullage.model.binding import BindingState, ShareMode
 from ullage.model.compute import (
     AppKey,
@@ -61,7 +61,7 @@ def a_row(card, app="comfyui", owner="alice", mib=0, share=None, draining=False,
 
 
 def a_view(nodes, rows=(), **facts):
-    return BindingView(Inventory(nodes), rows, **facts)
+    return BindingView(BindingInventory(nodes), rows, **facts)
 
 
 def overfull(view: BindingView) -> list[CardKey]:

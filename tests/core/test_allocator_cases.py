@@ -18,7 +18,7 @@ from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.rules import WHOLE_BY, Rules
 from ullage.core.strategies.load import Weights, compact_first, low_load_first
 from ullage.core.strategies.strategy import Strategy
-from ullage.core.verdict.filters import CARD, Chain, charges_on
+from ullage.core.verdict.cards import charges_on
 from ullage.core.verdict.quota import Quotas
 from ullage.core.verdict.sentences import reject_text
 from ullage.core.verdict.shape import shape_of
@@ -595,26 +595,26 @@ def f() -> Fleet:
     )
 
 
-def alone(*names: str) -> Chain:
-    return Chain(tuple(filter_ for filter_ in CARD.filters if filter_.name in names))
-
-
-def kept_by(chain: Chain, fleet: Fleet, request_: Request) -> tuple[str, ...]:
-    cards = range(len(fleet.cards))
-    return fleet.uuids([card for card in cards if chain.first(fleet, card, request_.requirement) is None])
+def kept_until(stage: str, fleet: Fleet, request_: Request) -> tuple[str, ...]:
+    stages = find(fleet, Rules(), request_).stages
+    return tuple(next(each.kept for each in stages if each.filter == stage))
 
 
 @pytest.mark.parametrize(
-    ("names", "request_", "cards"),
+    ("stage", "request_", "cards"),
     [
-        pytest.param(("phase",), ask("r", 8, 30), ("f0", "f1", "f3"), id="c57-phase"),
-        pytest.param(("room",), ask("r", 8, 30), ("f0", "f2"), id="c58-room"),
-        pytest.param(("phase", "room"), ask("r", 8, 30), ("f0",), id="c59-both"),
-        pytest.param(("index",), ask("r", 8, 30, 2, indices=(2, 3)), ("f2", "f3"), id="c60-indices"),
+        pytest.param("phase", ask("r", 8, 30), ("f0", "f1", "f3"), id="phase"),
+        pytest.param("room", ask("r", 8, 30), ("f0",), id="phase-and-room"),
+        pytest.param("index", ask("r", 8, 30, 2, indices=(1, 3)), ("f1", "f3"), id="indices"),
     ],
 )
-def test_a_filter_alone_keeps(f, names, request_, cards):
-    assert kept_by(alone(*names), f, request_) == cards
+def test_a_stage_keeps_the_cards_that_passed_all_rules_so_far(f, stage, request_, cards):
+    assert kept_until(stage, f, request_) == cards
+
+
+def test_a_card_that_runs_is_judged_by_its_room(f):
+    cards = [replace(each, phase=GpuPhase.RUNNING) for node_ in f.nodes for each in node_.gpus]
+    assert kept_until("room", Fleet([replace(f.nodes[0], gpus=tuple(cards))]), ask("r", 8, 30)) == ("f0", "f2")
 
 
 # C61 has two more cards without a node. Here a card is always one of a node (`Node.gpus`), so there is none to drop.
@@ -623,14 +623,6 @@ def test_a_node_has_as_many_candidates_as_cards_are_asked(count, left):
     nodes = [node(f"n{i}", *(gpu(f"g{i}{k}", 10, 10) for k in range(cards))) for i, cards in enumerate((2, 2, 1))]
     found = find(Fleet(nodes), Rules(), ask("r", 1, 1, count))
     assert sum(len(cards) for cards in found.by_node.values()) == left
-
-
-def test_c62_a_longer_chain_leaves_the_shorter_one_as_it_was(f):
-    base = alone("phase")
-    longer = base.with_(*alone("room").filters)
-    assert [filter_.name for filter_ in base.filters] == ["phase"]
-    assert [filter_.name for filter_ in longer.filters] == ["phase", "room"]
-    assert len(kept_by(base, f, ask("r", 8, 30))) == 3
 
 
 # --- K: three nodes, one of them used by another device plugin ---

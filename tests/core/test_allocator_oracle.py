@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
-from itertools import combinations
-from unittest.mock import patch
+from itertools import chain, combinations
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +21,6 @@ from ullage.core.placing.candidates import find, refusals_on
 from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import place, score, select
-from ullage.core.verdict import equivalence
 from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState, Charge
@@ -448,8 +446,10 @@ def test_the_cards_that_would_do_are_those_of_the_oracle(world, request_):
 @pytest.mark.long
 @many
 @given(worlds(), requests(), st.integers(0, 3), st.booleans(), st.booleans())
-def test_looking_at_one_of_the_cards_that_are_alike_tells_what_looking_at_each_tells(world, request_, cpu, tight, cut):
-    """Stages, names, order and cure, also where promises and slices are judged card by card."""
+def test_a_judgement_of_all_cards_says_of_each_node_what_a_judgement_of_its_own_cards_says(
+    world, request_, cpu, tight, cut
+):
+    """Rejections, names and cure, also where promises and partitions are judged card by card."""
     asked = replace(request_.requirement, cpu_milli=cpu * 1000)
     if cut:
         asked = replace(asked, part=Part(0, GIB), cards=CardSelector(isolation=Isolation.PARTITIONED))
@@ -457,15 +457,15 @@ def test_looking_at_one_of_the_cards_that_are_alike_tells_what_looking_at_each_t
     if tight:
         rules = replace(rules, oversubscription={"": Oversubscription(0, 0, 100)})
     fleet = fleet_of(world)
-    with patch.object(equivalence, "MANY", 10_000):
-        each = find(fleet, rules, request_)
-    with patch.object(equivalence, "MANY", 0):
-        found = find(fleet, rules, request_)
+    together = find(fleet, rules, request_)
+    apart = {node.name: find(fleet, rules, request_, fleet.cards_on(row)) for row, node in enumerate(fleet.nodes)}
     fleet.charge(Allocation("later", fleet.nodes[0].name, ResourceRequirement.of(cpu=1)), force=True)
-    assert found == each
-    assert [why for stage in found.stages for why in stage.removed[:1]] == [
-        stage.removed[0] for stage in each.stages if stage.removed
-    ]
+    assert together.by_node == {node: found.by_node[node] for node, found in sorted(apart.items()) if found.by_node}
+    assert together.by_node or together.curable == any(found.curable for found in apart.values())
+    for number, stage in enumerate(together.stages):
+        of_nodes = [found.stages[number] for found in apart.values()]
+        assert sorted(stage.removed, key=repr) == sorted(chain.from_iterable(e.removed for e in of_nodes), key=repr)
+        assert set(stage.kept) == set(chain.from_iterable(each.kept for each in of_nodes))
 
 
 @pytest.mark.long

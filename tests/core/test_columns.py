@@ -4,7 +4,7 @@ from ullage.core.kernel import board, columns
 
 NEED = ("SCOPE", "CONTAINER", "STAGE", "NEEDED", "AMOUNT", "LEVEL")
 FIRST_NEED = (*NEED, "CLOSENESS", "OWN_PICK", "WIDEST", "ALONE", "SEATED")
-SHARE = ("COMPUTE", "VRAM", "AGAINST", "MOST", "MIXED", "ALLOWED", "KEPT_APART", "PENDING", "USERS_MOST")
+SHARE = ("COMPUTE", "VRAM", "MOST", "MIXED", "EXCLUDED", "KEPT_APART", "PENDING", "USERS_MOST")
 
 
 def test_columns_of_a_shape_are_apart_and_within_it():

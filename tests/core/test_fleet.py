@@ -13,7 +13,7 @@ from tests.lab import a_node
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import OtherUsage
 from ullage.core.kernel import columns as at
-from ullage.core.verdict.filters import CARD
+from ullage.core.verdict.cards import refusal_of
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, NotFound
 from ullage.model.request import ResourceRequirement
@@ -181,7 +181,7 @@ def test_a_card_that_failed_stays_with_its_holder_and_is_not_free_after_him():
     assert (fleet.gpu_total.tolist(), fleet.gpu_free.tolist()) == ([2], [2])
     fleet.release("a")
     assert fleet.gpu_free.tolist() == [2]
-    assert [card for card in fleet.cards_on(0) if CARD.first(fleet, card, WHOLE) is None] == [1, 2]
+    assert [card for card in fleet.cards_on(0) if refusal_of(fleet, card, WHOLE) is None] == [1, 2]
 
 
 def test_an_allocation_on_an_unknown_node_is_known_and_charges_nothing():

@@ -11,7 +11,7 @@ from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import place
 from ullage.core.sharing.world import Demand
-from ullage.core.verdict.filters import EXCLUSION
+from ullage.core.verdict.cards import exclusion_of
 from ullage.core.verdict.sentences import first_text, reject_text
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.claim import Request
@@ -72,7 +72,7 @@ TERMS = NodeAffinity(
 def test_a_node_that_misses_the_terms_shows_its_labels():
     node = Node("n1", 8000, 64 << 30, tuple(A100), labels={"zone": "c", "old": "yes", "other": "x"})
     request = replace(ResourceRequirement.of(gpu=1), nodes=TERMS)
-    rejection = EXCLUSION.first(Fleet([node]), 0, request)
+    rejection = exclusion_of(Fleet([node]), 0, request)
     assert rejection is not None
     assert rejection.code is Code.NODE_AFFINITY
     assert reject_text(rejection) == (

@@ -12,7 +12,7 @@ from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
-from ullage.core.verdict.filters import CARD
+from ullage.core.verdict.cards import refusal_of
 from ullage.core.verdict.partition import fit, fitting, template_for
 from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
 from ullage.model.claim import Claim
@@ -514,7 +514,7 @@ def test_any_history_is_what_slots_and_groups_allow_and_never_refused_by_roundin
         fits = oracle.place(str(step), template)
         found = fit(fleet, 0, asked)
         assert isinstance(found, Charge) is fits, (found, oracle.held)
-        assert (CARD.first(fleet, 0, asked) is None) is fits
+        assert (refusal_of(fleet, 0, asked) is None) is fits
         if isinstance(found, Charge):
             where = oracle.held[str(step)][1]
             by_slots = profile.vendor.by_slots
@@ -602,11 +602,11 @@ def test_every_strategy_places_partitions(strategy):
 def test_partitions_and_other_shares_are_never_on_one_card(first, second, code):
     fleet = fleet_of(M)
     assert len(place_all(fleet, first, 1)) == 1
-    refusal = CARD.first(fleet, 0, request(second))
+    refusal = refusal_of(fleet, 0, request(second))
     assert (refusal and refusal.code) == code
     assert refusal is None or refusal.cure is Cure.CAPACITY
     fleet.release(next(iter(fleet.ledger)))
-    assert CARD.first(fleet, 0, request(second)) is None
+    assert refusal_of(fleet, 0, request(second)) is None
 
 
 @pytest.mark.parametrize(
@@ -621,7 +621,7 @@ def test_partitions_and_other_shares_are_never_on_one_card(first, second, code):
     ],
 )
 def test_a_card_takes_partitions(facts, code):
-    refusal = CARD.first(fleet_of(replace(M, **facts)), 0, request("gpu=1,partition=1g.10gb"))
+    refusal = refusal_of(fleet_of(replace(M, **facts)), 0, request("gpu=1,partition=1g.10gb"))
     assert (refusal and refusal.code) == code
 
 

@@ -16,7 +16,7 @@ from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import place_unit, shortage
 from ullage.core.sharing.world import Demand
-from ullage.core.verdict.filters import CARD, charges_on
+from ullage.core.verdict.cards import charges_on, refusal_of
 from ullage.model.allocation import Allocation
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState
@@ -254,7 +254,7 @@ def test_numbers_decide_as_the_filters_explain(kinds, history, looks):
         mark = fleet.checkpoint()
         if give_back and card < len(fleet.cards) and fleet.holders[card]:
             fleet.release(next(iter(fleet.holders[card])))
-        elif card < len(fleet.cards) and CARD.first(fleet, card, asked) is None:
+        elif card < len(fleet.cards) and refusal_of(fleet, card, asked) is None:
             charges = charges_on(fleet, [card], asked)
             node = fleet.nodes[int(fleet.card_row[card])].name
             fleet.charge(Allocation(f"h{step}", node, asked, fleet.uuids([card]), charges=charges))
@@ -294,7 +294,7 @@ def test_cards_of_one_kind_differ_only_in_who_they_are_and_where_they_sit():
 
 def agree(fleet: Fleet, looks: list[ResourceRequirement]) -> None:
     for asked in looks:
-        kept = [card for card in range(len(fleet.cards)) if CARD.first(fleet, card, asked) is None]
+        kept = [card for card in range(len(fleet.cards)) if refusal_of(fleet, card, asked) is None]
         table = Placer(fleet, Policy()).table(asked)
         assert [card for row in range(len(fleet.nodes)) for card in table.eligible(row)] == kept
         again = Placer(fleet.copy(), Policy()).table(asked)

@@ -156,6 +156,35 @@ def test_c53_halves_of_a_tflops_add_up():
     assert books.ask(0.5, 1) == [Code.QUOTA_TOTAL_COMPUTE_REQUEST]
 
 
+@pytest.mark.parametrize("quota", [Quota(total_requests=caps(mib=8192)), Quota(max_requests=caps(mib=8192))])
+@pytest.mark.parametrize(
+    "other",
+    [
+        Gpu("other", 1, vram_bytes=0, compute_gflops=0),
+        Gpu("other", 1),
+        Gpu("other", 1, vram_bytes=4 * GIB, compute_gflops=1000),
+        Gpu("other", 1, vram_bytes=80 * GIB, compute_gflops=1000, cordoned=True),
+    ],
+    ids=["no capacity", "unknown capacity", "too small", "cordoned"],
+)
+def test_a_card_that_can_never_take_a_request_does_not_hide_that_a_quota_refuses_the_other(quota, other):
+    good = Gpu("good", 0, vram_bytes=80 * GIB, compute_gflops=100_000)
+    fleet = Fleet([Node("n", 8000, GIB, (good,)), Node("o", 8000, GIB, (other,))])
+    refusal = find(fleet, Rules(quotas=Quotas({"default": quota})), Request.of("r", "vram=10g")).refusal
+    assert refusal.code in (Code.QUOTA_TOTAL_VRAM_REQUEST, Code.QUOTA_SINGLE_VRAM_REQUEST)
+
+
+def test_a_quota_is_no_reason_where_the_cards_that_it_refuses_are_of_another_pool():
+    large, small = (
+        Gpu("large", 0, vram_bytes=80 * GIB, compute_gflops=100_000, pool="other"),
+        Gpu("small", 0, pool="own"),
+    )
+    small = replace(small, vram_bytes=8 * GIB, compute_gflops=1000, cordoned=True)
+    fleet = Fleet([Node("n", 8000, GIB, (large,)), Node("o", 8000, GIB, (small,))])
+    rules = Rules(quotas=Quotas({"default": Quota(total_requests=caps(mib=8 * 1024))}))
+    assert find(fleet, rules, Request.of("r", "gpu=0.5,pool=own")).refusal.code is Code.GPU_CORDONED
+
+
 def test_a_quota_that_comes_late_sees_what_was_there():
     books = Books(quota=None)
     books.alloc(40, 400, 2)

@@ -126,9 +126,13 @@ class Hosting(Running):
 
 
 @asynccontextmanager
-async def hosting(server: ApiServer, api: HttpKubeApi, terms: BindingTerms = TERMS) -> AsyncIterator[Hosting]:
+async def hosting(
+    server: ApiServer, api: HttpKubeApi, terms: BindingTerms = TERMS, **settings: Any
+) -> AsyncIterator[Hosting]:
     candidate = Candidate(api, "ullage", "default")
-    front = make_front(api, candidate, Rules(), FrontSettings(readers=[RegisteredCards()], bindings=terms))
+    front = make_front(
+        api, candidate, Rules(), FrontSettings(**{"readers": [RegisteredCards()], "bindings": terms, **settings})
+    )
     assert front.bindings is not None
     routes = Authentication(compute_resources(front.bindings.use, caller_of), ProxyHeaders(Admins(("root",))))
     async with (

@@ -37,8 +37,10 @@ from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import CONFIG_MAPS, GPU_BINDINGS
 from ullage.kube.client.lease import Candidate, NotLeading
+from ullage.model.card_figures import Figure, Figures
 from ullage.model.compute import OwnerQuota
 from ullage.model.error import Unavailable
+from ullage.model.gpu import Gpu
 from ullage.service.bindings_snapshot import Caller, NamedApp
 from ullage.wire.extender import ExtenderArgs
 from ullage.wire.gpubinding import binding_name
@@ -595,6 +597,15 @@ async def test_bindings_of_others_take_room(server: ApiServer, api: HttpKubeApi)
         assert (whole["available"], sliced["available"]) == (0, 4000 * MIB)
         refused = await up.call("POST", f"{COMFY}/resume", CHOICE)
         assert refused["data"]["Data"]["validation"]["code"] == "exclusive-already-bound:g1"
+
+
+async def test_cards_of_a_model_whose_memory_is_declared_have_it_for_bindings_too(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("n1", {}))
+    card = Gpu("g1", 0, model="RTX 6000", vendor="NVIDIA")
+    figures = Figures((Figure("RTX 6000", vram_bytes=48_000 * MIB),))
+    async with hosting(server, api, readers=[lambda _node: [card]], figures=figures) as up:
+        (node,) = (await up.call("GET", RESOURCES))["data"]
+        assert [(each["id"], each["memory"]) for each in node["devices"]] == [("g1", 48_000 * MIB)]
 
 
 async def test_the_quota_of_an_owner_counts_cards_and_what_pods_ask(server: ApiServer, api: HttpKubeApi):

@@ -208,6 +208,13 @@ async def test_38_memory_is_sliced_to_the_end_and_no_further(server: ApiServer, 
         assert [await up.place(pod, ["a"]) for pod in pods[:2]] == ["!a", "!a"]
         assert (await up.offered(pods[2], "a"))["FailedAndUnresolvableNodes"] == {"a": "device-vram-insufficient:g1"}
 
+        def says_how_much() -> bool:
+            events = server.do(lambda: server.store.at(server.store.revision))
+            texts = [item["message"] for (plural, *_), item in events.items() if plural == "events"]
+            return any("device-vram-insufficient:g1: 1Mi are bound, 0 are left" in text for text in texts)
+
+        await until(says_how_much, "the event of the pod has the amounts")
+
 
 async def test_39_who_takes_turns_sees_the_whole_card(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": TURNS}))

@@ -1,6 +1,7 @@
 """Nodes of the API as applications are bound to them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS
 from tests.wire.topology.hostile import shaped
 from ullage.kube.bindings.nodes import compute_node
 from ullage.kube.client.kinds import NODES, Unreadable
+from ullage.kube.nodes import CardSources, node_of
 from ullage.model.compute import ComputeCard, HostRoom
 from ullage.wire.hami.node import CORDON, REGISTER, cordoned, read_cordon, read_register
 
@@ -50,8 +52,12 @@ def registered(node):
     return cordoned(cards, read_cordon(annotations.get(CORDON, "")))
 
 
+def described(node):
+    return compute_node(node, node_of(node, CardSources([registered])))
+
+
 def read(**facts):
-    return compute_node(NODES.read(json.dumps(written(**facts)).encode()), [registered])
+    return described(NODES.read(json.dumps(written(**facts)).encode()))
 
 
 def test_a_node_has_its_cards_and_amounts():
@@ -87,6 +93,14 @@ def test_what_takes_nothing_new_says_so():
     assert [(card.healthy, card.cordoned) for card in node.cards] == [(False, False), (True, True)]
 
 
+def test_a_card_of_another_device_plugin_takes_nothing_new():
+    found = NODES.read(json.dumps(written()).encode())
+    machine = node_of(found, CardSources([registered]))
+    machine = replace(machine, gpus=(machine.gpus[0], replace(machine.gpus[1], used_by="another")))
+    node, _ = compute_node(found, machine)
+    assert [(card.healthy, card.cordoned) for card in node.cards] == [(True, False), (True, True)]
+
+
 def test_what_cannot_be_read_is_a_problem_and_the_rest_stands():
     node, problems = read(annotations={REGISTER: "[{"}, amounts={"cpu": "8", "memory": "x", "ephemeral-storage": "-"})
     assert (node.cards, node.capacity) == ((), HostRoom(8000))
@@ -101,4 +115,4 @@ def test_no_node_breaks_anything(document):
         found = NODES.read(json.dumps(document, default=str).encode())
     except Unreadable:
         return
-    compute_node(found, [registered])
+    described(found)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.bindings import ALONE, GIB, MIB, SLICED, MemoryBindings, a_card, a_node, a_row, an_app, ask
 
-from ullage.core.binding.rows import LedgerChange
+from ullage.binding.rows import LedgerChange
 from ullage.model.compute import CPU, AppKey, AppState, CardKey, Pick
 from ullage.model.compute_answer import AppDemand, CheckType, FailedCheck, InstallStatus, SwitchStatus
 from ullage.model.error import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable, VersionChanged

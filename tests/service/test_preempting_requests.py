@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.lab import Lab
 
 from ullage.core.gang import GangPhase
 from ullage.core.holdings import ASSUMED_TTL_S
+from ullage.core.placing.adjust import AmountsChange
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
+from ullage.model.part import Part
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.service.store_port import DropAllocation, PutNomination
@@ -134,6 +137,29 @@ def two_nodes(lab: Lab) -> None:
 
 
 NODES = NODE, Node("n2", 8000, 64 * GIB, (Gpu("GPU-n2-0", 0, vram_bytes=40 * GIB, compute_gflops=100_000),))
+
+
+@pytest.mark.parametrize("frees", ["dealloc", "adjust"])
+@pytest.mark.parametrize("meanwhile", ["nothing", "cordoned", "removed"])
+def test_room_on_another_node_is_reported_to_a_nominated_request(meanwhile, frees):
+    card = Gpu("GPU-n2-0", 0, vram_bytes=40 * GIB, compute_gflops=100_000)
+    with Lab(NODE, Node("n2", 8000, 64 * GIB, (card,))) as lab:
+        for uid in ("a", "b"):
+            lab.service.allocations.alloc(ask(uid), nobody)
+        nomination = lab.service.preemptions.alloc(ask("high", priority=10), nobody)
+        if meanwhile == "removed":
+            lab.service.nodes.release(nomination.node)
+        elif meanwhile == "cordoned":
+            lab.service.nodes.cordon(nomination.node, True, nobody)
+        lab.pump()
+        assert "allocation.ready" not in kinds(lab)
+        other = next(uid for uid, held in lab.service.state.fleet.ledger.items() if held.node != nomination.node)
+        if frees == "dealloc":
+            lab.service.allocations.dealloc(other, None, nobody)
+        else:
+            lab.service.allocations.adjust(other, AmountsChange(Part(1000, GIB)), False, nobody)
+        lab.pump()
+        assert "allocation.ready" in kinds(lab)
 
 
 def test_all_victims_of_a_gang_are_stored_as_leaving_with_the_room_of_its_members():

@@ -120,7 +120,7 @@ def make_front(
     cards = CardSources(readers, settings.figures, CardPools(context.domain, settings.pools))
     mirror = Mirror(context, cards, devices=devices, domains=hypernodes.labels_of)
     term = ReadyTerm(candidate, mirror)
-    bindings = _bindings(context, settings, cards, devices, term=term)
+    bindings = _bindings(context, settings, mirror, devices, term=term)
     gate = None if bindings is None else bindings.gate
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
     hypernodes.subscribe(_moving(mirror, groups))
@@ -161,11 +161,11 @@ def _quotas(context: KubeContext) -> ResourceQuotas | None:
 
 
 def _bindings(
-    context: KubeContext, settings: FrontSettings, cards: CardSources, devices: Devices, *, term: ReadyTerm
+    context: KubeContext, settings: FrontSettings, mirror: Mirror, devices: Devices, *, term: ReadyTerm
 ) -> FrontBindings | None:
     if settings.bindings is None:
         return None
-    return FrontBindings.of(context, settings.bindings, cards.readers, devices.claimed, term=term)
+    return FrontBindings.of(context, settings.bindings, mirror, devices.claimed, term=term)
 
 
 def _admission(
@@ -192,7 +192,7 @@ def _claims(
     if not settings.claims:
         return None
     decided = Claims(context.cluster, devices, selects)
-    there = DeviceMirror(context, decided, _describing(mirror, bindings))
+    there = DeviceMirror(context, decided, mirror.describe_again)
     gate = None if bindings is None else bindings.gate
     claiming = Claiming(context, mirror, there, decided, gates=admission.gates, scheduler=settings.scheduler, gate=gate)
     return FrontClaims(there, claiming)
@@ -212,17 +212,6 @@ def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], No
         groups.look_again()
 
     return moved
-
-
-def _describing(mirror: Mirror, bindings: FrontBindings | None) -> Callable[[str], None]:
-    """Return the handler for a driver's change of a node's cards."""
-
-    def described(node: str) -> None:
-        mirror.describe_again(node)
-        if bindings is not None:
-            bindings.store.look_again(node)
-
-    return described
 
 
 def _beginning(

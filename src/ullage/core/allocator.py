@@ -43,7 +43,7 @@ from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import Taken, held_place, place, placement_of, score, select, take, terms
 from ullage.core.placing.uneven import NO_AMOUNTS, uneven
-from ullage.core.verdict.filters import charges_on
+from ullage.core.verdict.cards import charges_on
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, Unavailable, invalid

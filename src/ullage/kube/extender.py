@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
+from ullage.binding.room import BindingRejection
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.nowhere_text import asked_text
 from ullage.core.placing.decision import Refusal
@@ -99,7 +100,7 @@ class Extender:
         comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
         admitted = self._admit(args.pod, asked, names, note=comes)
         found = self.offers.of(asked, admitted, expected=comes)
-        why, never = dict(admitted.refused), dict(admitted.never)
+        why, never = admitted.refused(helps=True), admitted.refused(helps=False)
         for refusal, refused in found.refused:
             count = asked.requirement.gpu_count
             text = refusal_text(refusal.rejections, refusal.cards, count, mutex=asked.idle_only)
@@ -145,14 +146,15 @@ class Extender:
             return
         reasons = {**why, **never}
         self._record_event(
-            _unplaced(asked, reasons, admitted.short, lambda texts: self._explain(asked, admitted, found, texts))
+            _unplaced(asked, reasons, admitted.permit.short, lambda texts: self._explain(asked, admitted, found, texts))
         )
 
     def _explain(self, asked: PodRequest, admitted: Admitted, found: NodeOffers, texts: str) -> str:
         """Return a sentence that explains why the pod fits on no node."""
         if not found.refused:
             only = "where bindings count it gets cards that are bound for its application alone"
-            return f"asks for {asked_text(asked.requirement)}; {only}: bind some by a GPUBinding"
+            lacks = admitted.permit.sentence or "bind some by a GPUBinding"
+            return f"asks for {asked_text(asked.requirement)}; {only}: {lacks}"
         shared = () if admitted.places else asked.shared[-1:]
 
         def explain() -> str:
@@ -373,12 +375,11 @@ def _is_less(one: Preemption, other: Preemption | None) -> bool:
 
 
 def _unplaced(
-    asked: PodRequest, why: Mapping[str, str], short: tuple[int, int] | None, explain: Callable[[str], str]
+    asked: PodRequest, why: Mapping[str, str], short: BindingRejection | None, explain: Callable[[str], str]
 ) -> PodEvent:
     """Return the event that no node fits: a sentence, then the number of nodes for each reason, most frequent first."""
     if short is not None:
-        claim, (requested, bound) = asked.claim, short
-        text = f"requested={requested}, bound={bound}"
+        claim, text = asked.claim, f"requested={short.needed}, bound={short.had}"
         return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.INSUFFICIENT_GPU, text)
     counts = Counter(why.values())
     text = "; ".join(f"{count} of {counted(len(why), 'node')}: {text}" for text, count in counts.most_common())

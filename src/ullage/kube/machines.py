@@ -33,9 +33,14 @@ class Machines:
         """Whether a machine was added, removed or changed since the last check."""
         self._twice: frozenset[tuple[str, str]] = frozenset()
         """Pairs of a machine and a card of it that another machine also names."""
+        self._on_change: list[Callable[[str], None]] = []
         if context.followed.topologies is not None:
             context.followed.topologies.subscribe(self._on_topology)
         self._nodes.subscribe(self._on_node)
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Call `changed` with the name of each machine that describes itself in another way."""
+        self._on_change.append(changed)
 
     def describe_again(self, name: str) -> None:
         """Read a machine again: the source of its cards or of its domain has changed."""
@@ -88,6 +93,8 @@ class Machines:
         self._look_again(name)
         self.by_name[name] = machine
         self.stale = True
+        for changed in self._on_change:
+            changed(name)
 
     def _on_topology(self, news: News[Object]) -> None:
         """Follow Numatopology objects. A deleted one changes nothing, so that cards in use keep their names."""

@@ -89,6 +89,10 @@ class Mirror:
         """Machines by name, as each describes itself. Two of them may name the same card."""
         return self._machines.by_name
 
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Call `changed` with the name of each machine that describes itself in another way."""
+        self._machines.subscribe(changed)
+
     def recover(self) -> None:
         """Build the books from the informers, which have listed. From now on decisions may be made.
 

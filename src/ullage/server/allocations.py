@@ -17,8 +17,8 @@ from ullage.core.evicting.preemption import NoPreemption
 from ullage.core.explaining.zone_warning import weaker_predictions, width_trap
 from ullage.core.placing.adjust import Adjustment, AmountsChange, ScalingRefusal
 from ullage.core.placing.decision import Choice, Refusal
-from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.sentences import MEANINGS, first_text
+from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.amounts import Amounts, KnownAmounts
 from ullage.model.claim import PRIORITIES, Claim, Qos, Request

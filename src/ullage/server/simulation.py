@@ -11,8 +11,8 @@ from ullage.core.explaining.zone_warning import weaker_predictions
 from ullage.core.placing.candidates import check_quota
 from ullage.core.placing.decision import Candidates, Choice, Refusal, Scores
 from ullage.core.verdict.counted import amounts_on, cores_on
-from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.sentences import MEANINGS, reject_text
+from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import AllocationState
 from ullage.model.claim import Request
 from ullage.model.counted import counted

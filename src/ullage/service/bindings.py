@@ -14,15 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ullage.core.binding import installation
-from ullage.core.binding.assignment import reassigned
-from ullage.core.binding.availability import availability
-from ullage.core.binding.migration import Migration, migrated
-from ullage.core.binding.preflight import preflight
-from ullage.core.binding.rows import Answered, LedgerChange, bound, drained, released, rows_of, taken_back
-from ullage.core.binding.stale import Stale, stale
-from ullage.core.binding.switching import STOPPED, share_of, switched
-from ullage.core.binding.validation import validate
+from ullage.binding import installation
+from ullage.binding.assignment import reassigned
+from ullage.binding.availability import availability
+from ullage.binding.migration import Migration, Stale, migrated, stale
+from ullage.binding.preflight import preflight
+from ullage.binding.rows import Answered, LedgerChange, bound, drained, released, rows_of, taken_back
+from ullage.binding.switching import STOPPED, share_of, switched
+from ullage.binding.validation import validate
 from ullage.model.compute import AppKey, AppState, BoundCard, CardKey, HostedApp, Pick
 from ullage.model.compute_answer import (
     AppDemand,
@@ -106,32 +105,23 @@ class Bindings:
     ) -> tuple[BoundCard, ...] | FailedCheck:
         """Bind an application to the chosen cards and start it. If it cannot start, its rows are removed again."""
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | FailedCheck, LedgerChange]:
-            app = snapshot.judged(caller, named)
+        def choose(snapshot: BindingsSnapshot, app: HostedApp) -> tuple[HostedApp, Sequence[Pick]] | FailedCheck:
             found = _judged(snapshot, app, picks)
-            if isinstance(found, FailedCheck):
-                return found, LedgerChange()
-            chosen = picks if found.availability else ()
-            return app, bound(snapshot.view, snapshot.ledger, app, chosen, held=snapshot.cluster.held)
+            return found if isinstance(found, FailedCheck) else (app, picks if found.availability else ())
 
         asked = f"{caller.name}: resume {named} {sorted(map(repr, picks))}"
-        return await self._started(plan, caller, named, terms, asked=asked)
+        return await self._started(choose, caller, named, terms, asked=asked)
 
     async def install(
         self, caller: Caller, named: NamedApp, accelerator: str = "", picks: Sequence[Pick] = (), terms: Terms = Terms()
     ) -> tuple[BoundCard, ...] | FailedCheck:
         """Install an application for this accelerator, or the only one possible, on these cards or the best."""
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | FailedCheck, LedgerChange]:
-            app = snapshot.judged(caller, named)
-            found = installation.chosen(snapshot.view.without(app.key), app, accelerator, picks)
-            if isinstance(found, FailedCheck):
-                return found, LedgerChange()
-            app, cards = found
-            return app, bound(snapshot.view, snapshot.ledger, app, cards, held=snapshot.cluster.held)
+        def choose(snapshot: BindingsSnapshot, app: HostedApp) -> tuple[HostedApp, Sequence[Pick]] | FailedCheck:
+            return installation.chosen(snapshot.view.without(app.key), app, accelerator, picks)
 
         asked = f"{caller.name}: install {named} {accelerator} {sorted(map(repr, picks))}"
-        return await self._started(plan, caller, named, terms, asked=asked)
+        return await self._started(choose, caller, named, terms, asked=asked)
 
     async def suspend(self, caller: Caller, named: NamedApp, terms: Terms = Terms()) -> None:
         """Stop an application and release its cards. A repeat changes nothing."""
@@ -156,12 +146,19 @@ class Bindings:
 
     async def _started(
         self,
-        plan: Callable[[BindingsSnapshot], tuple[HostedApp | FailedCheck, LedgerChange]],
+        choose: Callable[[BindingsSnapshot, HostedApp], tuple[HostedApp, Sequence[Pick]] | FailedCheck],
         caller: Caller,
         named: NamedApp,
         terms: Terms,
         asked: str,
     ) -> tuple[BoundCard, ...] | FailedCheck:
+        def plan(snapshot: BindingsSnapshot) -> tuple[HostedApp | FailedCheck, LedgerChange]:
+            found = choose(snapshot, snapshot.judged(caller, named))
+            if isinstance(found, FailedCheck):
+                return found, LedgerChange()
+            app, cards = found
+            return app, bound(snapshot.view, snapshot.ledger, app, cards, held=snapshot.cluster.held)
+
         found, change = await self._changed(plan, terms, asked, caller)
         if isinstance(found, FailedCheck):
             return found

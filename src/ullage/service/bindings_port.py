@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ullage.core.binding.rows import Ledger, LedgerChange
-from ullage.core.binding.view import TENANTS
+from ullage.binding.room import TENANTS
+from ullage.binding.rows import Ledger, LedgerChange
 from ullage.model.binding import Binding
 from ullage.model.compute import AppKey, CardUser, ComputeNode, HostedApp, HostRoom, OwnerQuota
 from ullage.model.compute_answer import Problem

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
-from ullage.core.binding.force import in_force
-from ullage.core.binding.rows import Ledger
-from ullage.core.binding.view import BindingView, Inventory
-from ullage.model.binding import supported_modes
+from ullage.binding.force import in_force
+from ullage.binding.rows import Ledger
+from ullage.binding.view import BindingInventory, BindingView
 from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
 from ullage.model.compute_answer import Problem
 from ullage.model.error import Conflict, Forbidden, NotFound
@@ -48,9 +47,7 @@ class BindingsSnapshot:
     @cached_property
     def own(self) -> BindingView:
         """The same without foreign bindings. The ledger says how cards are shared, else their nodes do."""
-        cluster = self.cluster
-        names = {key.node for key in self.ledger.shares}
-        inventory = Inventory(tuple(self._switched(node) if node.name in names else node for node in cluster.nodes))
+        cluster, inventory = self.cluster, BindingInventory(self.cluster.nodes).shared(self.ledger.shares)
         return BindingView(inventory, self.ledger.rows, cluster.tenants, cluster.quotas, owner_use=cluster.owner_use)
 
     @cached_property
@@ -87,10 +84,11 @@ class BindingsSnapshot:
         keys = self.keys(caller, named)
         if not keys:
             raise NotFound(f"there is no application {named.name!r} of {named.owner or caller.name!r}", field="name")
-        if len(keys) > 1:
+        key, *others = keys
+        if others:
             spaces = ", ".join(sorted(key.namespace for key in keys))
             raise Conflict(f"{named.name!r} is there in {spaces}; say the namespace", code="ambiguous", field="name")
-        return self.apps.get(keys[0]) or HostedApp(keys[0], state="")
+        return self.apps.get(key) or HostedApp(key, state="")
 
     def hosted(self, caller: Caller, named: NamedApp) -> HostedApp:
         """Return the only matching application. One that only has rows is not found."""
@@ -131,15 +129,10 @@ class BindingsSnapshot:
             NotFound: there is none.
 
         """
-        card = self._by_device.get(device)
+        card = self.view.inventory.by_device.get(device)
         if card is None:
             raise NotFound(f"there is no card {device!r}", field="id")
         return card
-
-    @cached_property
-    def _by_device(self) -> dict[str, ComputeCard]:
-        """Cards by id. If two have one id, the first by node counts."""
-        return {card.id: card for card in reversed(self.view.cards.values())}
 
     def nodes(self) -> tuple[ComputeNode, ...]:
         """Return the nodes, sorted by name."""
@@ -157,14 +150,6 @@ class BindingsSnapshot:
                 yield Problem(whose, "more memory is bound than the card has; its pods are refused")
             if row.draining:
                 yield Problem(whose, "draining")
-
-    def _switched(self, node: ComputeNode) -> ComputeNode:
-        """Return a node with its cards as they are shared now."""
-        return replace(node, cards=tuple(map(self._shared, node.cards)))
-
-    def _shared(self, card: ComputeCard) -> ComputeCard:
-        share = self.ledger.shares.get(card.key)
-        return replace(card, share=share) if share in supported_modes(card.accelerator) else card
 
 
 def check_owner(caller: Caller, owner: str) -> None:

@@ -25,6 +25,7 @@ from ullage.core.verdict.device_search import (
     search,
     suitable,
 )
+from ullage.core.verdict.nodes import closed, shortfalls
 from ullage.model.affinity import ANY_NODE, NodeAffinity
 from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation
@@ -33,7 +34,6 @@ from ullage.model.counted import counted
 from ullage.model.device_claim import DeviceClaim, DeviceClass, DeviceResult, Wanted
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.part import ANY_CARD, CardSelector
-from ullage.model.rejection import Code
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.slice_device import DeviceId, SliceDevice
 from ullage.model.taint import Taint, Toleration, tolerated
@@ -300,9 +300,9 @@ class Claims:
         row = fleet.row_of.get(node)
         if row is None:
             return "node-unknown"
-        machine = fleet.nodes[row]
-        if not machine.schedulable:
-            return "node-cordoned" if machine.cordoned else "node-not-ready"
+        machine, shut = fleet.nodes[row], closed(fleet, row)
+        if shut is not None:
+            return shut.code.value
         if not pod.nodes.allows(node, machine.labels):
             return "node-affinity"
         if not tolerated(self._taints.get(node, ()), pod.tolerations):
@@ -310,8 +310,13 @@ class Claims:
         allocated = (claim.allocation for claim in pod.claims if claim.allocation is not None)
         if not all(each.nodes.allows(node, machine.labels) for each in allocated):
             return "claim-elsewhere"
-        needs = (Code.CPU, pod.cpu_milli, fleet.cpu_free[row]), (Code.MEMORY, pod.memory_bytes, fleet.memory_free[row])
-        return next((code.value for code, asked, free in needs if asked > max(0, free)), None)
+        return self._lacks(row, pod)
+
+    def _lacks(self, row: int, pod: ClaimingPod) -> str | None:
+        if not (pod.cpu_milli or pod.memory_bytes):
+            return None
+        short = shortfalls(self._cluster.allocator.fleet, row, ResourceRequirement(pod.cpu_milli, pod.memory_bytes))
+        return short[0].code.value if short else None
 
     def _on(
         self, pod: ClaimingPod, waiting: Sequence[DeviceClaim], node: str, steps: Steps

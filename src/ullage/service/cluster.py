@@ -28,12 +28,13 @@ from ullage.core.placing.offers import NodeRefusal
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.uneven import NO_AMOUNTS, lacking
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
-from ullage.core.verdict.filters import charge_on
+from ullage.core.verdict.cards import charge_on
 from ullage.core.verdict.quota import Quotas, asked_of
 from ullage.model.affinity import ANY_NODE
 from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
+from ullage.model.compute import HostRoom
 from ullage.model.error import Conflict, NotFound, invalid
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Use
@@ -179,6 +180,14 @@ class Cluster:
     def rejected_by(self, request: Request) -> frozenset[str]:
         """Return the nodes that have rejected an equal request."""
         return self._rejected.of(request.requirement)
+
+    def use_of(self, node: str) -> HostRoom:
+        """Return the CPU and memory that are in use on a node, whoever uses them; nothing of an unknown node."""
+        fleet, row = self.allocator.fleet, self.allocator.fleet.row_of.get(node)
+        if row is None:
+            return HostRoom()
+        cpu = fleet.cpu_total.item(row) - fleet.cpu_free.item(row)
+        return HostRoom(cpu, fleet.memory_total.item(row) - fleet.memory_free.item(row))
 
     def held(self, uid: str) -> Allocation | None:
         """Return what a request holds or has reserved; None if nothing."""

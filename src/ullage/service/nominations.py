@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ullage.core.admitting.wake import Pending, woken_by_node, woken_by_quota
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import Usage
@@ -15,6 +17,8 @@ from ullage.core.placing.decision import Refusal
 from ullage.core.placing.feasibility import what_decides
 from ullage.core.placing.nomination import NOMINATED_TTL_S
 from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import cards_on
+from ullage.core.verdict.cards import any_takes
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.service.context import ServiceContext
@@ -148,4 +152,6 @@ class NominatedRequests:
         woken = set(woken_by_quota(quotas, pending))
         for row in rows:
             woken.update(woken_by_node(fleet.nodes[row].name, pending))
+        cards = cards_on(fleet, np.array(rows, dtype=np.int64))
+        woken.update(entry.request.uid for entry in waiting if any_takes(fleet, entry.request.requirement, cards))
         return [entry.request.uid for entry in waiting if entry.request.uid in woken]

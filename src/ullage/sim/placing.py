@@ -15,7 +15,7 @@ from ullage.core.strategies.leftover import leftover
 from ullage.core.strategies.published import PUBLISHED, published
 from ullage.core.strategies.strategy import Strategy
 from ullage.core.strategies.workload import LiveWorkload, Workload, typical_workload, whole_workload
-from ullage.core.verdict.filters import charges_on
+from ullage.core.verdict.cards import charges_on
 from ullage.model.allocation import Allocation
 from ullage.model.error import invalid
 from ullage.model.request import ResourceRequirement

@@ -29,7 +29,7 @@ from ullage.core.placing.rules import Rules
 from ullage.core.sharing.entitlement import shortage
 from ullage.core.sharing.shares import Leaf, ShareTree, Vector, dominant_share
 from ullage.core.sharing.world import Demand
-from ullage.core.verdict.filters import CARD
+from ullage.core.verdict.cards import refusal_of
 from ullage.model.allocation import AllocationState
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
@@ -300,7 +300,7 @@ class _Round:
         with trial(self._fleet):
             self._fleet.release(held.id)
             cards = [self._fleet.card_of[uuid] for uuid in held.gpus]
-            fits = [CARD.first(self._fleet, card, held.requirement) is None for card in cards]
+            fits = [refusal_of(self._fleet, card, held.requirement) is None for card in cards]
         charges = tuple(compress(held.charges, fits))
         return replace(entry, gpus=tuple(compress(held.gpus, fits)), charges=charges)
 

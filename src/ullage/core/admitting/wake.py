@@ -17,7 +17,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import ZoneRules
-from ullage.core.verdict.filters import CARD
+from ullage.core.verdict.cards import refusal_of
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
@@ -142,7 +142,7 @@ def woken_by_node(node: str, pending: Iterable[Pending]) -> tuple[str, ...]:
 
 
 def _fits(books: Fleet | None, request: Request) -> bool:
-    return books is not None and CARD.first(books, 0, request.requirement) is None
+    return books is not None and refusal_of(books, 0, request.requirement) is None
 
 
 def _in_pool(gpu: Gpu, request: Request) -> bool:

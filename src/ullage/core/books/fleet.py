@@ -14,20 +14,15 @@ exactly) or `keep` (the step becomes part of the enclosing trial). No caller wri
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
-from fractions import Fraction
-from math import ceil
-from operator import attrgetter, sub
+from operator import sub
 
 import numpy as np
 import numpy.typing as npt
 
-from ullage.core.books.exclusion import Exclusion
-from ullage.core.books.inventory_check import check_inventory
-from ullage.core.books.labels import Labels
+from ullage.core.books.inventory import Inventory
 from ullage.core.books.modes import mode_of, modes_of
 from ullage.core.books.places import share_a_place
-from ullage.core.books.usage import CardHolding, OtherUsage, Usage, usage_of
+from ullage.core.books.usage import OtherUsage, Usage, usage_of
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.charge import LARGEST_SIZE, TAKEN_COLUMNS, follow_all
 from ullage.core.kernel.charge import charge as charge_columns
@@ -37,12 +32,11 @@ from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.error import Conflict, NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
-from ullage.model.part import Isolation, Part
+from ullage.model.part import Isolation
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
-from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
-from ullage.model.resources import MILLI, Resources
+from ullage.model.resources import MILLI
 
 Column = npt.NDArray[np.int64]
 """One number per node or per card."""
@@ -50,16 +44,12 @@ Column = npt.NDArray[np.int64]
 _MOST_OTHER_USAGE = 2**60
 """More than any node has: sums of what anybody may write on a pod stay within a column."""
 
-_KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "zones")))
-"""The facts of a card that decide what it may take."""
 
+class Fleet(Inventory):
+    """Columns over nodes and cards, derived from the inventory and the allocations charged so far.
 
-class Fleet:
-    """Columns over nodes and cards, derived from `nodes` and the allocations charged so far.
-
-    Cards lie flat, those of node row r by index from `gpu_start[r]` to before `gpu_start[r + 1]`. Compute and
-    vram of a card are in GFLOPS and bytes, or in millionths where its capacity is not known.
-    `profiles` give the partitions of cards, `zone_rules` say how zones are compared.
+    Compute and vram of a card are in GFLOPS and bytes, or in millionths where its capacity is not known. `zone_rules`
+    say how zones are compared.
 
     Raises:
         InvalidRequest: the inventory is not valid, see `check_inventory`.
@@ -74,12 +64,7 @@ class Fleet:
         profiles: Profiles = SHIPPED,
         zone_rules: ZoneRules = AS_USUAL,
     ) -> None:
-        self.profiles = profiles
-        self.nodes: tuple[Node, ...] = tuple(map(_by_index, sorted(nodes, key=lambda node: node.name)))
-        check_inventory(self.nodes)
-        self.row_of = {node.name: row for row, node in enumerate(self.nodes)}
-        self.schedulable = np.array([node.schedulable for node in self.nodes], dtype=np.bool_)
-        self.exclusion = Exclusion(Labels(self.nodes))
+        super().__init__(nodes, profiles)
         self.board = Board(self.nodes, zone_rules)
         """The zones of the machines, and what is free in them."""
         self._derive_columns()
@@ -91,7 +76,6 @@ class Fleet:
         """Derived tables that follow these books (see `core/placing/placement.py`)."""
         self.strategies: dict[str, object] = {}
         """Strategies that were made for these books, by name (see `core/strategies/learned.py`)."""
-        self._shares: dict[ResourceRequirement, Fraction] = {}
         self.clock = 0
         """Grows by one with every changed row: a table that is of `clock` c lacks changes from c on."""
         self.newest = len(self.nodes) - 1
@@ -114,12 +98,6 @@ class Fleet:
     def _derive_columns(self) -> None:
         """Rows as `core/kernel/columns.py` says; each column also has a name of its own, as a view."""
         nodes = self.nodes
-        self.gpu_start = np.cumsum([0, *(len(node.gpus) for node in nodes)])
-        self._starts: list[int] = self.gpu_start.tolist()
-        self.cards = tuple(gpu for node in nodes for gpu in node.gpus)
-        self.card_of = {gpu.uuid: card for card, gpu in enumerate(self.cards)}
-        self.card_row = np.repeat(np.arange(len(nodes)), np.diff(self.gpu_start))
-        self.card_usable = np.array([gpu.usable for gpu in self.cards], dtype=np.bool_)
         self.node_rows = np.zeros((len(nodes), at.NODE_COLUMNS), dtype=np.int64)
         self.card_rows = np.zeros((len(self.cards), at.CARD_COLUMNS), dtype=np.int64)
         self._name_columns()
@@ -139,10 +117,7 @@ class Fleet:
         homes = zip(self.card_row.tolist(), self.cards, strict=True)
         self.card_rows[:, at.ZONES] = [self.board.mask_of(row, gpu) for row, gpu in homes]
         self.card_rows[:, at.INDEX] = [gpu.index for gpu in self.cards]
-        kinds: dict[object, int] = {}
-        self.card_rows[:, at.KIND] = [kinds.setdefault(_KIND(gpu), len(kinds)) for gpu in self.cards]
-        self.kinds: tuple[int, ...] = tuple(np.unique(self.card_rows[:, at.KIND], return_index=True)[1].tolist())
-        """The first card of each kind: those of one kind differ only in who they are and where they sit."""
+        self.card_rows[:, at.KIND] = self.kind_of
         by_uuid = sorted(range(len(self.cards)), key=lambda card: (self.card_row[card], self.cards[card].uuid))
         self.card_rows[by_uuid, at.PLACE] = np.arange(len(by_uuid))
         follow_all(self.card_rows)
@@ -166,80 +141,9 @@ class Fleet:
 
     # --- queries ---
 
-    @property
-    def total(self) -> Resources:
-        """Sum of allocatable over the nodes that may take work."""
-        open_rows = self.schedulable
-        return Resources(
-            int(self.cpu_total[open_rows].sum()),
-            int(self.memory_total[open_rows].sum()),
-            int(self.gpu_total[open_rows].sum()) * MILLI,
-        )
-
-    def resources(self, requirement: ResourceRequirement) -> Resources:
-        """Return what a unit of this requirement counts for in shares and limits.
-
-        A part named in TFLOPS or bytes counts as the larger of its fractions of a card, on the card where
-        that is least, in thousandths rounded up (at least one, at most a whole card). A partition counts
-        as what it takes, not as what is asked.
-        """
-        if not requirement.gpu_count or requirement.whole:
-            return requirement.resources
-        partitioned = requirement.cards.isolation is Isolation.PARTITIONED
-        if not partitioned and (requirement.part is None or requirement.part.share_milli):
-            return requirement.resources
-        share = max(1, ceil(self.share_of_card(requirement) * MILLI))
-        return Resources(requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count * share)
-
-    def holding(self, requirement: ResourceRequirement, units: int) -> CardHolding:
-        """Return what so many units count for, as `resources` but with parts of cards exact: for display."""
-        cards = requirement.gpu_count and requirement.gpu_count * self.share_of_card(requirement)
-        return CardHolding(
-            requirement.cpu_milli * units, requirement.memory_bytes * units, Fraction(cards) * MILLI * units
-        )
-
-    def share_of_card(self, requirement: ResourceRequirement) -> Fraction:
-        """Return the part of each of its cards that a unit counts for, exactly; `resources` says how."""
-        part = requirement.part or Part()
-        if requirement.cards.isolation is not Isolation.PARTITIONED:
-            if requirement.whole or requirement.part is None:
-                return Fraction(1)
-            if part.share_milli:
-                return Fraction(max(part.compute_ppm, part.vram_ppm), PPM)
-        known = self._shares.get(requirement)
-        if known is None:
-            known = self._shares[requirement] = self._share_of_card(requirement)
-        return known
-
-    def _share_of_card(self, requirement: ResourceRequirement) -> Fraction:
-        kinds = {
-            (gpu.compute, gpu.vram, gpu.model, gpu.vendor): gpu
-            for gpu in self.cards
-            if gpu.compute_gflops or gpu.vram_bytes
-        }
-        amounts = [(self.amounts_on(gpu, requirement), (gpu.compute, gpu.vram)) for gpu in kinds.values()]
-        shares = [_share(amount, capacity) for amount, capacity in amounts if amount is not None]
-        return min(Fraction(1), min(shares, default=Fraction(1)))
-
-    def amounts_on(self, gpu: Gpu, requirement: ResourceRequirement) -> tuple[int, int] | None:
-        """Return what a share of this requirement takes of such a card; None if it has no such partition."""
-        part = requirement.part or Part()
-        if requirement.cards.isolation is not Isolation.PARTITIONED:
-            return part.on(gpu.compute, gpu.vram)
-        found = self.profiles.choose(gpu, part, requirement.cards.template)
-        return None if found is None else found[0].usage(found[1], gpu.compute, gpu.vram)
-
-    def cards_on(self, row: int) -> range:
-        """Flat positions of a node's cards."""
-        return range(self._starts[row], self._starts[row + 1])
-
     def card_holders(self, cards: Iterable[int]) -> list[str]:
         """Ids of the allocations that hold any of these cards, in order."""
         return sorted({uid for card in cards for uid in self.holders[card]})
-
-    def uuids(self, cards: Sequence[int]) -> tuple[str, ...]:
-        """Identities of cards given by their flat position."""
-        return tuple([self.cards[card].uuid for card in cards])
 
     def zones_of(self, cards: Iterable[int]) -> int:
         """Return the zones that cards given by their flat position are near to, a bit each."""
@@ -247,14 +151,6 @@ class Fleet:
         for card in cards:
             mask |= rows.item(card, at.ZONES)
         return mask
-
-    def at(self, cards: Iterable[int]) -> tuple[Gpu, ...]:
-        """Return cards of the inventory by their flat position."""
-        return tuple([self.cards[card] for card in cards])
-
-    def gpus(self, uuids: Iterable[str]) -> tuple[Gpu, ...]:
-        """Return cards of the inventory by their identities."""
-        return tuple([self.cards[self.card_of[uuid]] for uuid in uuids])
 
     def workers(self, row: int) -> int:
         """Return allocations on a node."""
@@ -555,12 +451,6 @@ class Fleet:
         return self._requested
 
 
-def _by_index(node: Node) -> Node:
-    """Return the node with its cards in order of index, whatever order they came in."""
-    cards = tuple(sorted(node.gpus, key=lambda gpu: (gpu.index, gpu.uuid)))
-    return node if cards == node.gpus else replace(node, gpus=cards)
-
-
 def _is_full(gpu: Gpu, charge: Charge, users: int) -> bool:
     """Return whether so many users are all that may have parts of a card."""
     parts = charge.isolation is not Isolation.PARTITIONED
@@ -581,10 +471,3 @@ def _charges(allocation: Allocation) -> tuple[object, ...]:
     mixed = [charge.mixed for charge in allocation.charges]
     held = allocation.node, allocation.gpus, allocation.charges, mixed, allocation.cards, allocation.placement
     return *held, allocation.requirement, allocation.claim, age
-
-
-def _share(amounts: tuple[int, int], capacity: tuple[int, int]) -> Fraction:
-    """Return the larger fraction of a card."""
-    return max(
-        Fraction(amount, total) if total else Fraction(1) for amount, total in zip(amounts, capacity, strict=True)
-    )

@@ -22,8 +22,9 @@ from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.feasibility import quota_allows, summable
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import select
-from ullage.core.verdict.filters import Stage, StageKind
 from ullage.core.verdict.quota import Used
+from ullage.core.verdict.reasons import StageKind
+from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection

@@ -23,7 +23,8 @@ from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.placement import table_of
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
-from ullage.core.verdict.filters import CAPACITY, open_cards
+from ullage.core.verdict.cards import open_cards, refusal_of
+from ullage.core.verdict.nodes import shortfalls
 from ullage.core.verdict.zones import refusal_on
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -120,15 +121,12 @@ def _reason(fleet: Fleet, request: Request, row: int, victim: Allocation) -> Rej
     """Return why the request does not fit while this victim stays: by one of its cards, else by the node."""
     asked, node = request.requirement, fleet.nodes[row].name
     for uuid in victim.gpus:
-        against = CAPACITY.first(fleet, fleet.card_of[uuid], asked)
-        if against is not None:
+        against = refusal_of(fleet, fleet.card_of[uuid], asked)
+        if against is not None and against.cure is Cure.CAPACITY:
             return against
-    for code, needed, had in (
-        (Code.CPU, asked.cpu_milli, fleet.cpu_free.item(row)),
-        (Code.MEMORY, asked.memory_bytes, fleet.memory_free.item(row)),
-    ):
-        if needed > max(0, had):
-            return Rejection(code, Cure.CAPACITY, needed, max(0, had), node)
+    short = shortfalls(fleet, row, asked)
+    if short:
+        return short[0]
     zones = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
     if zones is not None:
         return zones

@@ -21,7 +21,7 @@ from ullage.core.placing.feasibility import over_quota
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import choose, placement_of
-from ullage.core.verdict.filters import charges_on
+from ullage.core.verdict.cards import charges_on
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 

@@ -30,7 +30,7 @@ from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.reserving import release_terminating, reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import choose, place
-from ullage.core.verdict.filters import EXCLUSION
+from ullage.core.verdict.cards import exclusion_of
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -315,7 +315,7 @@ def _rows(context: EvictionContext) -> Slices[list[tuple[int, list[Allocation], 
     for row, node in enumerate(fleet.nodes):
         if row % _NODES_AT_ONCE == 0:
             yield
-        able = (EXCLUSION.first(fleet, card, asked) is None for card in fleet.cards_on(row))
+        able = (exclusion_of(fleet, card, asked) is None for card in fleet.cards_on(row))
         if node.schedulable and sum(able) >= asked.gpu_count:
             found.append((row, *eligible_of(context, on_row.get(row, ()))))
     return sorted(found, key=lambda entry: (max((claim_of(a).priority for a in entry[1]), default=0), entry[0]))

@@ -14,14 +14,11 @@ from typing import NamedTuple
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import start
 from ullage.core.placing.rules import Rules
-from ullage.core.verdict.filters import CAPACITY
+from ullage.core.verdict.cards import refusal_of
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
-from ullage.model.part import IsolationPolicy
-from ullage.model.rejection import Rejection
+from ullage.model.rejection import Code, Rejection
 from ullage.model.victim import Gives, Victim
-
-_LOCK = next(filter_ for filter_ in CAPACITY.filters if filter_.name == "isolation-lock")
 
 
 class Shield(StrEnum):
@@ -139,5 +136,5 @@ def workload_of(allocation: Allocation) -> tuple[str, str]:
 
 def lock_on(fleet: Fleet, request: Request, card: int) -> Rejection | None:
     """Return why the request does not get this dynamic card even if all its users are evicted; None if it does."""
-    dynamic = fleet.cards[card].isolation_policy is IsolationPolicy.DYNAMIC
-    return _LOCK.check(fleet, card, request.requirement) if dynamic else None
+    found = refusal_of(fleet, card, request.requirement)
+    return found if found is not None and found.code in (Code.ISOLATION_LOCKED, Code.ISOLATION_CONFLICT) else None

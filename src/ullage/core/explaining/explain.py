@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
 from ullage.core.explaining.summary import summary
@@ -18,8 +20,9 @@ from ullage.core.sharing.entitlement import Leaves, entitlement, place_unit
 from ullage.core.sharing.plan import Plan
 from ullage.core.sharing.shares import ShareTree, dominant_share
 from ullage.core.sharing.world import Demand, ExecutorPhase, World
-from ullage.core.verdict.filters import CARD, EXCLUSION, open_cards
+from ullage.core.verdict.cards import CardVerdicts, exclusion_of, open_cards
 from ullage.core.verdict.mismatch import of_all
+from ullage.core.verdict.nodes import closed, shortfalls, slots_short
 from ullage.core.verdict.sentences import CURES, MEANINGS
 from ullage.core.verdict.zone_remedy import nearest_changes
 from ullage.core.verdict.zones import refusal_on, refusal_when_empty
@@ -134,43 +137,33 @@ _OTHERS_COULD_HELP = {code for code, cure in CURES.items() if cure is Cure.CAPAC
 def reject(fleet: Fleet, asked: ResourceRequirement) -> tuple[Rejection, ...]:
     """Return every node that has no room for one executor, and each dimension in which it falls short."""
     found: list[Rejection] = []
-    for row, node in enumerate(fleet.nodes):
-        if not node.schedulable:
-            code = Code.CORDONED if node.cordoned else Code.NOT_READY
-            found.append(Rejection(code, Cure.NODE_CHANGE, node=node.name))
-            continue
-        lack = _cards_short(fleet, row, asked)
-        if lack is not None:
-            found.append(lack)
-        checks = (
-            (Code.CPU, asked.cpu_milli, int(fleet.cpu_free[row]), int(fleet.cpu_total[row])),
-            (Code.MEMORY, asked.memory_bytes, int(fleet.memory_free[row]), int(fleet.memory_total[row])),
-            (Code.SLOTS, 1, int(fleet.slots_free[row]), int(fleet.slots_total[row])),
-        )
-        for code, needed, free, total in checks:
-            if needed > max(free, 0) and needed:
-                cure = Cure.CAPACITY if needed <= total else Cure.NODE_CHANGE
-                had = max(free, 0) if needed <= total else total
-                found.append(Rejection(code, cure, needed, had, node.name))
-        if not any(rejection.node == node.name for rejection in found):
-            zones = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
-            found += [] if zones is None else [zones]
-        elif all(rejection.cure is Cure.CAPACITY for rejection in found if rejection.node == node.name):
-            never = refusal_when_empty(fleet, asked, row)
-            if never is not None:
-                found = [*(rejection for rejection in found if rejection.node != node.name), never]
+    for row in range(len(fleet.nodes)):
+        shut = closed(fleet, row)
+        found += _rejections_on(fleet, row, asked) if shut is None else [shut]
     return tuple(found)
+
+
+def _rejections_on(fleet: Fleet, row: int, asked: ResourceRequirement) -> list[Rejection]:
+    """Return each dimension in which an open node falls short, or what its zones refuse; empty if a unit fits."""
+    cards, slots = _cards_short(fleet, row, asked), slots_short(fleet, row, asked)
+    short = [each for each in (cards, *shortfalls(fleet, row, asked), slots) if each is not None]
+    if not short:
+        zones = refusal_on(fleet, asked, row, open_cards(fleet, row, asked))
+        return [] if zones is None else [zones]
+    never = refusal_when_empty(fleet, asked, row) if all(each.cure is Cure.CAPACITY for each in short) else None
+    return short if never is None else [never]
 
 
 def _cards_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejection | None:
     """Return what a node's cards lack: their number for whole ones, else what the card that comes closest lacks."""
     if not asked.gpu_count:
         return None
-    refusals = [CARD.first(fleet, card, asked) for card in fleet.cards_on(row)]
-    free = refusals.count(None)
+    verdicts = CardVerdicts(fleet, asked, np.array(fleet.cards_on(row), dtype=np.int64))
+    refused = verdicts.reason.nonzero()[0].tolist()
+    free = len(verdicts.reason) - len(refused)
     if free >= asked.gpu_count:
         return None
-    short = [refusal for refusal in refusals if refusal is not None]
+    short = [verdicts.rejection(k) for k in refused]
     curable = [refusal for refusal in short if refusal.cure is Cure.CAPACITY]
     node = fleet.nodes[row].name
     if len(short) + free < asked.gpu_count or (asked.whole and free + len(curable) >= asked.gpu_count):
@@ -326,7 +319,7 @@ def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> Resour
     parts = [
         part
         for card in books.cards_on(row)
-        if EXCLUSION.first(books, card, asked) is None and (part := _smaller_part(books, card, asked.part)) is not None
+        if exclusion_of(books, card, asked) is None and (part := _smaller_part(books, card, asked.part)) is not None
     ]
     if not parts:
         return ResourceRequirement(1)

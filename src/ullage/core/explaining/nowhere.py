@@ -19,7 +19,7 @@ from ullage.core.placing.candidates import find
 from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.offers import NodeRefusal, offers
 from ullage.core.placing.rules import Rules
-from ullage.core.verdict.filters import CARD, EXCLUSION
+from ullage.core.verdict.cards import exclusion_of, refusal_of
 from ullage.core.verdict.zone_remedy import nearest_changes
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
@@ -236,8 +236,8 @@ def _closest_card(fleet: Fleet, asked: ResourceRequirement, key: tuple[Code, Cur
     amounts = (free if cure is Cure.CAPACITY else total)[cards]
     order = cards[np.argsort(-amounts, kind="stable")]
     for card in order[:_MOST_CARDS].tolist():
-        if EXCLUSION.first(fleet, card, asked) is None:
-            found = CARD.first(fleet, card, asked)
+        if exclusion_of(fleet, card, asked) is None:
+            found = refusal_of(fleet, card, asked)
             if found is not None and (found.code, found.cure) == key:
                 return found if cure is Cure.CAPACITY else of_empty_card(fleet, found)
     return None

@@ -81,13 +81,15 @@ BY_INDEX, BY_CARD, NOT_CARD = 0, 1, 2
 # A share of it on cards of kind k: row k + 1.
 COMPUTE, VRAM = 0, 1
 """What it takes: GFLOPS and bytes, or millionths."""
-AGAINST, MOST = 2, 3
-"""Users in these modes exclude it; how many shares a card takes at most."""
-MIXED = 4
+MOST = 2
+"""How many shares a card takes at most."""
+MIXED = 3
 """Users in these modes exclude its isolation."""
-ALLOWED, KEPT_APART, PENDING = 5, 6, 7
-"""Whether such cards may take it at all; have its isolation; wait for their driver."""
-USERS_MOST = 8
+EXCLUDED = 4
+"""Why such cards may not take it at all (`core/kernel/reasons.py`); 0: they may."""
+KEPT_APART, PENDING = 5, 6
+"""Whether such cards have its isolation; whether they wait for their driver."""
+USERS_MOST = 7
 """The most users of such a card."""
 SHAPE_COLUMNS = 11
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
-    AGAINST,
-    ALLOWED,
     BEFORE,
-    BY_INDEX,
-    CAP,
     CHANGED,
     COMPUTE,
     COMPUTE_FREE,
@@ -17,20 +13,12 @@ from ullage.core.kernel.columns import (
     CPU_FREE,
     FIRST_CARD,
     GPU_FREE,
-    INDEX,
     KIND,
     MEMORY,
     MEMORY_FREE,
-    MODES,
     MOST,
-    NAME,
-    NAMED,
-    NAMED_BY,
     NEEDS,
-    NOT_CARD,
     OPEN,
-    SLOTS_FREE,
-    SLOTS_TOTAL,
     USERS,
     USERS_MOST,
     VRAM,
@@ -39,39 +27,10 @@ from ullage.core.kernel.columns import (
     Rows,
 )
 from ullage.core.kernel.compiled import compiled, lean
+from ullage.core.kernel.verdict import lacks, slots_left, takes
 from ullage.core.kernel.zones import ROOM, decide
 
 # --- one card ---
-
-
-@lean
-def takes(cards: Rows, card: int, shape: Rows) -> bool:
-    """Whether a card has room for a share of a request; not so exactly where a filter refuses it."""
-    kind = cards[card, KIND] + 1
-    if not shape[kind, ALLOWED] or cards[card, MODES] & shape[kind, AGAINST]:
-        return False
-    if shape[kind, COMPUTE] > cards[card, COMPUTE_FREE] or shape[kind, VRAM] > cards[card, VRAM_FREE]:
-        return False
-    if cards[card, COMPUTE_FREE] <= 0:
-        return False  # who asks for no compute needs some too
-    if cards[card, USERS] >= shape[kind, USERS_MOST]:
-        return False
-    return not shape[0, NAMED] or _named(shape, card, cards[card, INDEX])
-
-
-@lean
-def _named(shape: Rows, card: int, index: int) -> bool:
-    """Whether a request that names cards takes this one: one of the positions, one of the cards, none of the others."""
-    asked = met = 0
-    for row in range(len(shape) - shape[0, NAMED], len(shape)):
-        by, here = shape[row, NAMED_BY], shape[row, NAME] == (index if shape[row, NAMED_BY] == BY_INDEX else card)
-        if by == NOT_CARD:
-            if here:
-                return False
-        else:
-            asked |= 1 << by
-            met |= int(here) << by
-    return bool(asked == met)
 
 
 @lean
@@ -102,20 +61,11 @@ def look_at_cards(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows) 
 
 
 @lean
-def slots_left(nodes: Rows, row: int, shape: Rows) -> int:
-    """Allocations that a node may still take, as the request's rules or else the node say; below 0 if it has more."""
-    left, cap = nodes[row, SLOTS_FREE], shape[0, CAP]
-    return int(left if cap < 0 else left + cap - nodes[row, SLOTS_TOTAL])
-
-
-@lean
 def fits_beside_cards(nodes: Rows, row: int, shape: Rows) -> bool:
-    """Whether a node has what a unit needs beside cards, and not too few idle ones."""
-    if slots_left(nodes, row, shape) < 1 or (shape[0, WHOLE] and nodes[row, GPU_FREE] < shape[0, COUNT]):
+    """Return whether a node has what a unit needs besides cards, and not too few idle ones."""
+    if shape[0, WHOLE] and nodes[row, GPU_FREE] < shape[0, COUNT]:
         return False
-    if shape[0, CPU] and nodes[row, CPU_FREE] < shape[0, CPU]:
-        return False
-    return not shape[0, MEMORY] or bool(nodes[row, MEMORY_FREE] >= shape[0, MEMORY])
+    return lacks(nodes, row, shape) == 0
 
 
 @lean

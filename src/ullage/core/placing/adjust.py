@@ -14,7 +14,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.counted import asked_on
-from ullage.core.verdict.filters import needs_capacity
+from ullage.core.verdict.kinds import needs_capacity
 from ullage.core.verdict.sentences import reject_text
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.amounts import ALL_KNOWN, NOTHING, Amounts, KnownAmounts

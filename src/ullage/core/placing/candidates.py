@@ -6,23 +6,28 @@ does not fit without it either is refused for the reasons that hold then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from ullage.core.books.capacity import limit_on, refuses_limit
-from ullage.core.books.fleet import Fleet
+from ullage.core.books.fleet import Column, Fleet
 from ullage.core.kernel import columns
+from ullage.core.kernel.reasons import FITS
+from ullage.core.kernel.row_classes import number_classes
 from ullage.core.placing.decision import Candidates
 from ullage.core.placing.nomination import Ahead
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
+from ullage.core.verdict.cards import CardVerdicts, Flags, refusal_of
 from ullage.core.verdict.counted import amounts_on, asked_on, cores_on
-from ullage.core.verdict.equivalence import Cards, DependsOn, cards_of
-from ullage.core.verdict.filters import AFFINITY, CARD, Filter, Stage, StageKind
+from ullage.core.verdict.nodes import closed, shortfalls, workers_at_cap
 from ullage.core.verdict.quota import Used
+from ullage.core.verdict.reasons import CARD_STAGES, StageKind
 from ullage.core.verdict.shape import shape_of
+from ullage.core.verdict.stages import Stage, on_demand
 from ullage.core.verdict.zones import fits_when_empty, refusal_on, refusal_when_empty
 from ullage.model.amounts import Amounts
 from ullage.model.claim import Request
@@ -30,14 +35,14 @@ from ullage.model.part import Isolation
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
-ZONES = "zones"
-"""The stage that asks each node's own zones."""
+Why = tuple[Rejection, ...]
+"""Why a card was removed: several rejections if several quotas refuse."""
 
 
 def check_quota(
     fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int], used: Used | None = None
 ) -> tuple[Rejection, ...]:
-    """Return why quotas refuse a request on these cards, as many as it requests; None if they allow it."""
+    """Return why quotas refuse a request on these cards, as many as it requests; empty if they allow it."""
     asked = asked_on(fleet, request, cards)
     return rules.quotas.check(fleet.usage if used is None else used, request.claim.namespace, asked)
 
@@ -62,7 +67,7 @@ def same_on_all_cards(request: Request) -> bool:
 def refusals_on(
     fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int], ahead: Sequence[Ahead] = ()
 ) -> tuple[Rejection, ...]:
-    """Return what speaks against exactly these cards of one node, as many as are asked; empty if nothing does.
+    """Return what speaks against exactly these cards of one node, as many as are requested; empty if nothing does.
 
     What is reserved for those `ahead` is charged.
     """
@@ -77,14 +82,19 @@ def _refusals_on(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[i
     quota = check_quota(fleet, rules, request, cards)
     if quota:
         return quota
-    against = tuple(why for card in cards if (why := CARD.first(fleet, card, request.requirement)) is not None)
-    return (
-        against
-        or _node_refuses(fleet, cards[0], request)
-        or _only(check_limits(fleet, rules, request, cards))
-        or _cap_refuses(fleet, rules, cards[0])
-        or _only(refusal_on(fleet, request.requirement, int(fleet.card_row[cards[0]]), cards))
+    asked, row = request.requirement, fleet.card_row.item(cards[0])
+    against = tuple(why for card in cards if (why := refusal_of(fleet, card, asked)) is not None)
+    if against:
+        return against
+    uuid = fleet.cards[cards[0]].uuid
+    others = (
+        node_refuses(fleet, row, asked),
+        check_limits(fleet, rules, request, cards),
+        _cap_refuses(fleet, rules, row, asked),
+        refusal_on(fleet, asked, row, cards),
     )
+    first = next((found for found in others if found is not None), None)
+    return () if first is None else (replace(first, gpu=uuid),)
 
 
 def find(
@@ -100,168 +110,256 @@ def find(
 
     `used` is what namespaces have, if it is not what the books say.
     """
-    free = _find(fleet, rules, request, cards, used)
+    free = judge(fleet, rules, request, cards, used).candidates()
     if not ahead or not free.by_node:
         return free
     with reserving(fleet, ahead):
-        found = _find(fleet, rules, request, cards, used)
+        found = judge(fleet, rules, request, cards, used).candidates()
     stages = tuple(_with_reserved(stage, alone) for stage, alone in zip(found.stages, free.stages, strict=True))
     return replace(found, stages=stages, curable=True, with_reserved=True)
 
 
-def _find(fleet: Fleet, rules: Rules, request: Request, cards: Iterable[int] | None, used: Used | None) -> Candidates:
-    """Return the cards by stages: quota, each filter, what the node says, enough on one node.
+def judge(
+    fleet: Fleet, rules: Rules, request: Request, cards: Iterable[int] | None = None, used: Used | None = None
+) -> Judgement:
+    """Apply all rules to all cards, or to these: quota, the card, its node, enough on one node, zones.
 
-    Where quotas depend on the card, a card passes if the namespace may have as many like it as are asked.
+    Where quotas depend on the card, a card passes if the namespace may have as many like it as are requested.
     """
-    asked = request.requirement
-    steps = _Steps(cards_of(fleet, asked, cards))
-    of_kind = DependsOn.ITSELF if asked.cards.isolation is Isolation.PARTITIONED else DependsOn.KIND
-    steps.take("quota", StageKind.CAPACITY, of_kind, _quota_of(fleet, rules, request, used))
-    for filter_ in CARD.filters:
-        if filter_.applies(asked):
-            steps.take(filter_.name, filter_.kind, filter_.by, _alone(filter_, fleet, asked))
-    steps.take("node", StageKind.NODE, DependsOn.NODE, lambda card: _node_refuses(fleet, card, request))
-    if rules.oversubscription:
-        steps.take("oversubscription", StageKind.NODE, DependsOn.ITSELF, _limits_of(fleet, rules, request))
-    steps.take("worker-cap", StageKind.NODE, DependsOn.NODE, lambda card: _cap_refuses(fleet, rules, card))
-    if asked.gpu_count > 1:
-        counts = np.bincount(fleet.card_row[steps.left.positions], minlength=len(fleet.nodes))
-
-        def enough(card: int) -> tuple[Rejection, ...]:
-            found = counts.item(fleet.card_row[card])
-            if found >= asked.gpu_count:
-                return ()
-            return (_reject(fleet, card, Code.NOT_ENOUGH_CARDS, Cure.CAPACITY, asked.gpu_count, found),)
-
-        steps.take("same-node", StageKind.NODE, DependsOn.COUNT, enough)
-    if shape_of(fleet, asked).rows[0, columns.NEEDS] and fleet.board.seats(asked):  # else they refuse nobody
-        steps.take(ZONES, StageKind.NODE, DependsOn.MACHINE, _zones_of(fleet, asked, steps.left.positions.tolist()))
-    by_node: dict[str, list[str]] = {}
-    for card in steps.left.positions.tolist():
-        by_node.setdefault(fleet.nodes[int(fleet.card_row[card])].name, []).append(fleet.cards[card].uuid)
-    curable = not by_node and _could_help(fleet, rules, request, steps)
-    return Candidates({node: tuple(by_node[node]) for node in sorted(by_node)}, tuple(steps.stages), curable)
+    chosen = np.arange(len(fleet.cards)) if cards is None else np.array(sorted(set(cards)), dtype=np.int64)
+    judged = Judgement(fleet, rules, request, chosen)
+    judged.by_quota(used)
+    judged.by_card()
+    judged.by_node()
+    judged.by_number()
+    judged.by_zones()
+    return judged
 
 
-class _Steps:
-    """Cards that go through one rule after the other; `curable` went for what freed capacity could cure."""
+@dataclass(frozen=True, slots=True)
+class RemovedCards:
+    """The cards that one rule removed, as positions in the judgement.
 
-    def __init__(self, cards: Cards) -> None:
-        self.left = cards
-        self.curable: list[Cards] = []
-        self.stages: list[Stage] = []
-
-    def take(self, name: str, kind: StageKind, by: DependsOn, check: Callable[[int], tuple[Rejection, ...]]) -> None:
-        """Ask a rule about those that are left."""
-        before, reached = len(self.left), bool(self.left) or not self.stages
-        self.left, removed, curable = self.left.split(by, check)
-        self.curable.append(curable)
-        self.stages.append(Stage(name, kind, reached, before, len(self.left), removed, self.left.names))
-
-
-def _alone(filter_: Filter, fleet: Fleet, asked: ResourceRequirement) -> Callable[[int], tuple[Rejection, ...]]:
-    return lambda card: _only(filter_.check(fleet, card, asked))
-
-
-def _could_help(fleet: Fleet, rules: Rules, request: Request, steps: _Steps) -> bool:
-    """Return whether a schedulable node has enough cards that only lack capacity or quota for the request.
-
-    The stages alone do not show this. A stage that removes a card hides the reasons of later stages, and the stage that
-    emptied the list need not be the one that removed cards that could be freed.
+    Cards of equal `classes` have the same reasons; `why` returns those of the card at a position.
     """
-    asked, cards = request.requirement, steps.left.joined(steps.curable)
-    hidden = [
-        (DependsOn.CARD, lambda card: _only(CARD.first(fleet, card, asked))),
-        (DependsOn.NODE, lambda card: _node_refuses(fleet, card, request)),
-    ]
-    if AFFINITY.applies(asked):
-        hidden.insert(0, (AFFINITY.by, _alone(AFFINITY, fleet, asked)))
-    if rules.oversubscription:
-        hidden.append((DependsOn.ITSELF, _limits_of(fleet, rules, request)))
-    for by, check in hidden:
-        kept, _, curable = cards.split(by, check)
-        cards = kept.joined([curable])
-    rows = fleet.card_row[cards.positions]
-    counts = np.bincount(rows[fleet.schedulable[rows]])
-    return any(fits_when_empty(fleet, asked, row) for row in np.flatnonzero(counts >= asked.gpu_count).tolist())
+
+    cards: Column
+    classes: Column
+    why: Callable[[int], Why]
 
 
-def _quota_of(
-    fleet: Fleet, rules: Rules, request: Request, used: Used | None
-) -> Callable[[int], tuple[Rejection, ...]]:
-    answers: dict[object, tuple[Rejection, ...]] = {}
+class Judgement:
+    """All rules over some cards for one request, as arrays with a position per card."""
 
-    def check(card: int) -> tuple[Rejection, ...]:
-        key = amounts_on(fleet, card, request), cores_on(fleet, card, request)
-        if key not in answers:
-            answers[key] = check_quota(fleet, rules, request, [card] * request.requirement.gpu_count, used)
-        node, gpu = fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid
-        return tuple(replace(why, node=node, gpu=gpu) for why in answers[key])
+    def __init__(self, fleet: Fleet, rules: Rules, request: Request, cards: Column) -> None:
+        self.cards = cards
+        self.rows = fleet.card_row[cards]
+        self.left = np.arange(len(cards))
+        """Positions of the cards that passed all rules so far."""
+        self.removed: list[RemovedCards] = []
+        self._stages: list[Stage] = []
+        self._fleet, self._rules, self._request, self._asked = fleet, rules, request, request.requirement
+        self._verdicts = CardVerdicts(fleet, request.requirement, cards)
+        self._each = self.left
+        self._lost: Flags = np.zeros(len(cards), dtype=bool)
+        """The cards that went for what neither freed capacity nor a change of quota could cure."""
+        self._possible = (self._verdicts.reason == FITS) | self._verdicts.curable
+        """The cards that only a change of the node could not help: others may leave, or the request may change."""
 
-    return check
+    def candidates(self) -> Candidates:
+        """Return the cards that passed, by node, and every stage."""
+        fleet, by_node = self._fleet, dict[str, list[str]]()
+        for card, row in zip(self.cards[self.left].tolist(), self.rows[self.left].tolist(), strict=True):
+            by_node.setdefault(fleet.nodes[row].name, []).append(fleet.cards[card].uuid)
+        curable = not by_node and next(self.rows_that_could_fit(), None) is not None
+        return Candidates({node: tuple(by_node[node]) for node in sorted(by_node)}, tuple(self._stages), curable)
+
+    def rows_that_could_fit(self) -> Iterator[int]:
+        """Yield the nodes with enough cards that only lack capacity or quota for the request.
+
+        The stages alone do not show this. A stage that removes a card hides the reasons of later stages, and the stage
+        that emptied the list need not be the one that removed cards that could be freed.
+        """
+        helps = ~self._lost & ((self._verdicts.reason == FITS) | self._verdicts.curable)
+        positions = helps.nonzero()[0]
+        positions, _ = self._split(positions, self._node_classes, lambda k: not _could(self._node_refuses(k)))
+        if self._rules.oversubscription:
+            positions, _ = self._split(positions, self._each, lambda k: not _could(self._limits_refuse(k)))
+        counts = np.bincount(self.rows[positions], minlength=len(self._fleet.nodes))
+        for row in np.flatnonzero(counts >= max(1, self._asked.gpu_count)).tolist():
+            if fits_when_empty(self._fleet, self._asked, row):
+                yield row
+
+    # --- rules, in order ---
+
+    def by_quota(self, used: Used | None) -> None:
+        """Remove the cards on which the quotas refuse the request."""
+        fleet, rules, request = self._fleet, self._rules, self._request
+        answers: dict[object, Why] = {}
+
+        def check(k: int) -> Why:
+            card = self.cards.item(k)
+            key = amounts_on(fleet, card, request), cores_on(fleet, card, request)
+            if key not in answers:
+                answers[key] = check_quota(fleet, rules, request, [card] * self._asked.gpu_count, used)
+            return answers[key]
+
+        of_kind = self._asked.cards.isolation is not Isolation.PARTITIONED
+        classes = fleet.card_rows[self.cards, columns.KIND] if of_kind else self._each
+        self._ask("quota", StageKind.CAPACITY, classes, check)
+
+    def by_card(self) -> None:
+        """Remove the cards that take no share, by stages."""
+        verdicts = self._verdicts
+        for stage in CARD_STAGES:
+            if stage.applies(self._asked):
+                goes = np.isin(verdicts.reason[self.left], list(stage.reasons))
+                gone = self.left[goes]
+                removed = RemovedCards(gone, verdicts.classes[gone], lambda k: (verdicts.rejection(k),))
+                self._remove(stage.name, stage.kind, removed, ~goes, lost=gone[~verdicts.curable[gone]])
+
+    def by_node(self) -> None:
+        """Remove the cards of nodes that lack CPU or memory, promise too much, or have too many workers."""
+        self._ask("node", StageKind.NODE, self._node_classes, self._node_refuses)
+        if self._rules.oversubscription:
+            self._ask("oversubscription", StageKind.NODE, self._each, self._limits_refuse)
+        self._ask("worker-cap", StageKind.NODE, self._node_classes, self._cap_refuses)
+
+    def by_number(self) -> None:
+        """Remove the cards of nodes that have fewer of them left than one request needs."""
+        count = self._asked.gpu_count
+        if count > 1:
+            counts = np.bincount(self.rows[self.left], minlength=len(self._fleet.nodes))[self.rows]
+
+            def enough(k: int) -> Why:
+                had = counts.item(k)
+                return () if had >= count else (Rejection(Code.NOT_ENOUGH_CARDS, Cure.CAPACITY, count, had),)
+
+            self._ask("same-node", StageKind.NODE, counts, enough)
+
+    def by_zones(self) -> None:
+        """Remove the cards of nodes whose zones refuse a unit on the cards that are left there."""
+        fleet, asked = self._fleet, self._asked
+        if not shape_of(fleet, asked).rows[0, columns.NEEDS] or not fleet.board.seats(asked):
+            return  # zones refuse nothing
+        on: dict[int, list[int]] = {}
+        for k in self.left.tolist():
+            on.setdefault(self.rows.item(k), []).append(self.cards.item(k))
+
+        def check(k: int) -> Why:
+            row = self.rows.item(k)
+            return _only(refusal_on(fleet, asked, row, on[row]))
+
+        self._ask("zones", StageKind.NODE, self.rows, check)
+
+    # --- steps ---
+
+    @cached_property
+    def _node_classes(self) -> Column:
+        """Per card, the class of its node: nodes of one class have as much of everything but cards."""
+        fleet, asked = self._fleet, self._asked
+        if shape_of(fleet, asked).rows[0, columns.NEEDS]:
+            return self.rows  # an empty node may refuse too, by its zones
+        rows, at_row = np.unique(self.rows, return_inverse=True)
+        state = [0 if fleet.schedulable[row] else 1 + fleet.nodes[row].cordoned for row in rows.tolist()]
+        facts = np.column_stack([np.array(state, dtype=np.int64), fleet.node_rows[rows][:, _OF_NODE]])
+        numbers, _ = number_classes(np.ascontiguousarray(facts))
+        return numbers[at_row]
+
+    def _node_refuses(self, k: int) -> Why:
+        return _only(node_refuses(self._fleet, self.rows.item(k), self._asked))
+
+    def _cap_refuses(self, k: int) -> Why:
+        return _only(_cap_refuses(self._fleet, self._rules, self.rows.item(k), self._asked))
+
+    def _limits_refuse(self, k: int) -> Why:
+        """Return why oversubscription refuses the request as if all its cards were like this one."""
+        cards = [self.cards.item(k)] * self._asked.gpu_count
+        return _only(check_limits(self._fleet, self._rules, self._request, cards))
+
+    def _ask(self, name: str, kind: StageKind, classes: Column, check: Callable[[int], Why]) -> None:
+        """Ask a rule about one card of each class of those that are left; its answer holds for the class."""
+        answers: dict[int, Why] = {}
+
+        def why(k: int) -> Why:
+            number = classes.item(k)
+            if number not in answers:
+                answers[number] = check(k)
+            return answers[number]
+
+        stay, gone = self._split(self.left, classes, lambda k: bool(why(k)))
+        lost, _ = self._split(gone, classes, lambda k: _could(why(k)))
+        hopeless, _ = self._split(gone, classes, lambda k: not any(each.cure is Cure.NODE_CHANGE for each in why(k)))
+        self._possible[hopeless] = False
+        fleet, cards, rows = self._fleet, self.cards, self.rows
+        nodes, gpus = fleet.nodes, fleet.cards
+
+        def named(k: int) -> Why:
+            node, gpu = nodes[rows.item(k)].name, gpus[cards.item(k)].uuid
+            return tuple(replace(each, node=node, gpu=gpu) for each in why(k))
+
+        self._remove(name, kind, RemovedCards(gone, classes[gone], named), np.isin(self.left, stay), lost)
+
+    def _remove(self, name: str, kind: StageKind, removed: RemovedCards, stays: Flags, lost: Column) -> None:
+        before, reached = len(self.left), bool(len(self.left)) or not self._stages
+        self.left = self.left[stays]
+        self._lost[lost] = True
+        if len(removed.cards):
+            self.removed.append(removed)
+        gpus, cards = self._fleet.cards, self.cards
+        kept = on_demand(self.left, lambda k: (gpus[cards[k]].uuid,))
+        open_to_it = removed.cards[self._possible[removed.cards]]
+        ranked = np.concatenate([open_to_it, np.setdiff1d(removed.cards, open_to_it)])
+        why, by_cure = on_demand(removed.cards, removed.why), on_demand(ranked, removed.why)
+        self._stages.append(Stage(name, kind, reached, before, len(self.left), why, kept, len(open_to_it), by_cure))
+
+    @staticmethod
+    def _split(positions: Column, classes: Column, goes: Callable[[int], bool]) -> tuple[Column, Column]:
+        """Return the positions that stay and those that go, asking about the first one of each class."""
+        if not len(positions):
+            return positions, positions
+        numbers = classes[positions]
+        first = np.full(numbers.max() + 1, -1)
+        first[numbers[::-1]] = positions[::-1]
+        answers = np.array([k >= 0 and goes(k) for k in first.tolist()], dtype=bool)[numbers]
+        return positions[~answers], positions[answers]
 
 
-def _node_refuses(fleet: Fleet, card: int, request: Request) -> tuple[Rejection, ...]:
-    row, asked = int(fleet.card_row[card]), request.requirement
-    node = fleet.nodes[row]
-    if not node.schedulable:
-        return (_reject(fleet, card, Code.CORDONED if node.cordoned else Code.NOT_READY, Cure.NODE_CHANGE),)
-    amounts = (
-        (Code.CPU, asked.cpu_milli, max(0, int(fleet.cpu_free[row])), int(fleet.cpu_total[row])),
-        (Code.MEMORY, asked.memory_bytes, max(0, int(fleet.memory_free[row])), int(fleet.memory_total[row])),
-    )
-    for code, need, _, total in amounts:
-        if need > total:
-            return (_reject(fleet, card, code, Cure.NODE_CHANGE, need, total),)
-    for code, need, free, _ in amounts:
-        if need > free:
-            never = refusal_when_empty(fleet, asked, row)
-            if never is not None:
-                return (replace(never, gpu=fleet.cards[card].uuid),)
-            return (_reject(fleet, card, code, Cure.CAPACITY, need, free),)
-    return ()
+_OF_NODE = [
+    columns.CPU_TOTAL,
+    columns.CPU_FREE,
+    columns.MEMORY_TOTAL,
+    columns.MEMORY_FREE,
+    columns.SLOTS_TOTAL,
+    columns.SLOTS_FREE,
+]
 
 
-def _limits_of(fleet: Fleet, rules: Rules, request: Request) -> Callable[[int], tuple[Rejection, ...]]:
-    """Judges a card as if all cards of the request were like it."""
-
-    def check(card: int) -> tuple[Rejection, ...]:
-        found = check_limits(fleet, rules, request, [card] * request.requirement.gpu_count)
-        return () if found is None else (replace(found, gpu=fleet.cards[card].uuid),)
-
-    return check
-
-
-def _zones_of(fleet: Fleet, asked: ResourceRequirement, left: Sequence[int]) -> Callable[[int], tuple[Rejection, ...]]:
-    """Judges the node of a card by all cards of it that are left."""
-    on: dict[int, list[int]] = {}
-    for card in left:
-        on.setdefault(int(fleet.card_row[card]), []).append(card)
-
-    def check(card: int) -> tuple[Rejection, ...]:
-        row = int(fleet.card_row[card])
-        found = refusal_on(fleet, asked, row, on[row])
-        return () if found is None else (replace(found, gpu=fleet.cards[card].uuid),)
-
-    return check
+def node_refuses(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejection | None:
+    """Return the first reason why a node takes no unit of a request, its cards and its zones aside."""
+    shut = closed(fleet, row)
+    short = [shut] if shut is not None else shortfalls(fleet, row, asked)
+    if not short:
+        return None
+    first = min(short, key=lambda each: each.cure is Cure.CAPACITY)
+    return first if first.cure is not Cure.CAPACITY else refusal_when_empty(fleet, asked, row) or first
 
 
-def _cap_refuses(fleet: Fleet, rules: Rules, card: int) -> tuple[Rejection, ...]:
-    row = int(fleet.card_row[card])
-    workers = fleet.workers(row)
-    most = fleet.slots_total.item(row) if rules.cap < 0 else rules.cap
-    if workers < most:
-        return ()
-    return (_reject(fleet, card, Code.WORKER_CAP, Cure.CAPACITY, workers + 1, max(0, most)),)
+def _cap_refuses(fleet: Fleet, rules: Rules, row: int, asked: ResourceRequirement) -> Rejection | None:
+    workers = workers_at_cap(fleet, row, asked, rules.cap)
+    if workers is None:
+        return None
+    used, most = workers
+    return Rejection(Code.WORKER_CAP, Cure.CAPACITY, used + 1, max(0, most), fleet.nodes[row].name)
 
 
-def _only(found: Rejection | None) -> tuple[Rejection, ...]:
+def _could(why: Why) -> bool:
+    """Return whether freed capacity or a change of quota could cure all of these."""
+    return all(each.cure in (Cure.CAPACITY, Cure.QUOTA) for each in why)
+
+
+def _only(found: Rejection | None) -> Why:
     return () if found is None else (found,)
-
-
-def _reject(fleet: Fleet, card: int, code: Code, cure: Cure, needed: int = 0, had: int = 0) -> Rejection:
-    return Rejection(code, cure, needed, had, fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid)
 
 
 def _with_reserved(stage: Stage, alone: Stage) -> Stage:
@@ -269,8 +367,11 @@ def _with_reserved(stage: Stage, alone: Stage) -> Stage:
     free = frozenset(alone.kept)
     if not free:
         return stage
-    removed = (_by_reserve(rejection) if rejection.gpu in free else rejection for rejection in stage.removed)
-    return replace(stage, removed=tuple(removed))
+    removed, by_cure = (
+        tuple(_by_reserve(rejection) if rejection.gpu in free else rejection for rejection in rejections)
+        for rejections in (stage.removed, stage.by_cure)
+    )
+    return replace(stage, removed=removed, by_cure=by_cure)
 
 
 def _by_reserve(rejection: Rejection) -> Rejection:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ullage.core.verdict.filters import Stage
 from ullage.core.verdict.sentences import MEANINGS, first_text
+from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import Charge
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.zone_placement import ZonePlacement
@@ -27,11 +27,16 @@ class Candidates:
 
     @property
     def refusals(self) -> Sequence[Rejection]:
-        """The rejections of the stage that removed the last candidates; none if there are candidates."""
+        """The rejections of the stage that decides, those that freed capacity could cure first; none if some fit.
+
+        The last stage decides that removed a card which could take the request as it is, had it room or the quota. What
+        rules out other cards for good is no reason then. Without such a card, the stage that left nothing decides.
+        """
         if self.by_node:
             return ()
-        removed = next((stage.removed for stage in self.stages if stage.reached and not stage.after), ())
-        return removed or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),)
+        last = next((stage for stage in self.stages if stage.reached and not stage.after), None)
+        stage = next((stage for stage in reversed(self.stages) if stage.possible), last)
+        return (stage and (stage.by_cure or stage.removed)) or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),)
 
     @property
     def refusal(self) -> Refusal:

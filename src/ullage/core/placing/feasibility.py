@@ -11,7 +11,6 @@ from itertools import groupby
 
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.usage import Usage
-from ullage.core.kernel import columns as at
 from ullage.core.placing.nomination import Ahead
 from ullage.core.placing.placement import table_of
 from ullage.core.placing.reserving import reserving
@@ -60,9 +59,7 @@ def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int, ahead
 
 def _quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bool:
     namespace, count = request.claim.namespace, request.requirement.gpu_count
-    allowed = shape_of(fleet, request.requirement).rows[1:, at.ALLOWED]
-    kinds = [card for kind, card in enumerate(fleet.kinds) if allowed[kind]]
-    for asked in {asked_on(fleet, request, [card] * count) for card in kinds}:
+    for asked in {asked_on(fleet, request, [card] * count) for card in shape_of(fleet, request.requirement).kinds}:
         before = Usage(*(amount * (units - 1) for amount in asked.total))
         used = with_pre_scheduled(fleet.usage, {namespace: before})
         if rules.quotas.check(used, namespace, asked):

@@ -8,37 +8,27 @@ changes, and of equivalent nodes only one is examined.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from ullage.core.books.fleet import Column, Fleet
-from ullage.core.kernel.columns import NEEDS
+from ullage.core.kernel.row_classes import number_classes
 from ullage.core.kernel.tree import NO_ROOM
-from ullage.core.placing.candidates import ZONES, find
-from ullage.core.placing.decision import Candidates
+from ullage.core.placing.candidates import Judgement, Why, judge
 from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
-from ullage.core.placing.selection import decided_by_sums, table_for
-from ullage.core.verdict.equivalence import NodeClass, class_of_node, node_classes
-from ullage.core.verdict.filters import Stage
+from ullage.core.placing.selection import cards_on, decided_by_sums, table_for
 from ullage.core.verdict.quota import Quotas
 from ullage.core.verdict.shape import shape_of
 from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection
 
-_FEW = 8
-"""Up to this number, nodes are examined one by one."""
-
 _MOST_KEPT = 64
 """Maximum number of cases of one shape whose verdicts are cached."""
-
-_MOST_CLASSES = 4096
-"""Maximum number of node classes whose verdicts are cached for one case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +100,10 @@ class _Verdicts:
         self._fleet = fleet
         self.rules = self._judged_by = rules
         self._request = request
-        self._zoned = bool(shape_of(fleet, request.requirement).rows[0, NEEDS])
         self._clock = -1
         self._unknown = -2
         self._numbers: Column = np.full(len(fleet.nodes), self._unknown)
         self._known: dict[NodeRefusal, int] = {}
-        self._of_class: dict[NodeClass, int] = {}
         self.all: list[NodeRefusal] = []
 
     def without_quotas(self) -> _Verdicts:
@@ -128,10 +116,8 @@ class _Verdicts:
         self._numbers[self._fleet.touched_since(self._clock)] = self._unknown
         self._clock = self._fleet.clock
         waiting = rows[self._numbers[rows] == self._unknown]
-        if len(waiting) > _FEW and not self.rules.oversubscription:  # what a node promises is its own
-            waiting = self._judge_classes(waiting)
-        for row in waiting.tolist():
-            self._numbers[row] = self._judge(row)
+        if len(waiting):
+            self._judge(waiting)
         numbers: Column = self._numbers[rows]
         return numbers
 
@@ -142,62 +128,49 @@ class _Verdicts:
             self.all.append(refusal)
         return number
 
-    def _judge_classes(self, rows: Column) -> Column:
-        """Judge one node of each class. Return the rows where zones decide: these differ for each node."""
-        classes, left = node_classes(self._fleet, self._request.requirement, rows, zoned=self._zoned), [rows[:0]]
-        order = np.argsort(classes, kind="stable")
-        for same in np.split(rows[order], np.flatnonzero(np.diff(classes[order])) + 1):
-            found = self._find(same.item(0))
-            if _by_zones(found):
-                left.append(same)
-            else:
-                self._numbers[same] = self._against(same.item(0), found)
-        return np.concatenate(left)
-
-    def _judge(self, row: int) -> int:
-        """Return the number of the refusal of a node, from its class if that is known, else by all rules."""
-        kind = (
-            None
-            if self.rules.oversubscription
-            else class_of_node(self._fleet, self._request.requirement, row, zoned=self._zoned)
-        )
-        known = None if kind is None else self._of_class.get(kind)
-        if known is not None:
-            return known
-        found = self._find(row)
-        known = self._against(row, found)
-        if kind is not None and not _by_zones(found):
-            if len(self._of_class) >= _MOST_CLASSES:
-                self._of_class.clear()
-            self._of_class[kind] = known
-        return known
-
-    def _find(self, row: int) -> Candidates:
-        return find(self._fleet, self._judged_by, self._request, self._fleet.cards_on(row))
-
-    def _against(self, row: int, found: Candidates) -> int:
-        if found.by_node:
-            return -1
-        return self.number(NodeRefusal(_without_details(found.stages), len(self._fleet.cards_on(row)), found.curable))
+    def _judge(self, rows: Column) -> None:
+        """Apply all rules to the cards of these nodes, and number what they say of each node."""
+        fleet = self._fleet
+        judged = judge(fleet, self._judged_by, self._request, cards_on(fleet, rows))
+        open_rows = judged.rows[judged.left]
+        self._numbers[open_rows] = -1
+        refused = np.setdiff1d(rows, open_rows)
+        could = np.isin(refused, list(judged.rows_that_could_fit()))
+        reasons, of_card = _reasons_by_card(judged)
+        first, counts = np.searchsorted(judged.rows, refused), np.diff(fleet.gpu_start)[refused]
+        table = np.zeros((len(refused), 1 + counts.max(initial=0)), dtype=np.int64)
+        for k in range(table.shape[1] - 1):
+            has = counts > k
+            table[has, 1 + k] = 1 + of_card[first[has] + k]
+        table[:, 1:].sort(axis=1)
+        table[:, 0] = could
+        numbers, examples = number_classes(table)
+        refusals = [self.number(_refusal_of(table[row].tolist(), reasons)) for row in examples.tolist()]
+        self._numbers[refused] = np.array(refusals, dtype=np.int64)[numbers]
 
 
-def _by_zones(found: Candidates) -> bool:
-    """Return whether the state of zones mattered, which differs for each node."""
-    return any(stage.filter == ZONES and stage.reached for stage in found.stages)
+def _reasons_by_card(judged: Judgement) -> tuple[list[Why], Column]:
+    """Return the distinct reasons of cards without their details, and per card which of them it has."""
+    known: dict[Why, int] = {}
+    of_card = np.zeros(len(judged.cards), dtype=np.int64)
+    for removed in judged.removed:
+        _, first, of_class = np.unique(removed.classes, return_index=True, return_inverse=True)
+        plain = [_without_details(removed.why(k)) for k in removed.cards[first].tolist()]
+        of_card[removed.cards] = np.array([known.setdefault(why, len(known)) for why in plain])[of_class]
+    return list(known), of_card
 
 
-def _without_details(stages: Iterable[Stage]) -> tuple[Rejection, ...]:
-    """Return the rejections of the cards of one node without the details in which equivalent nodes differ."""
-    by_card: dict[str | None, list[Rejection]] = {}
-    for rejection in chain.from_iterable(stage.removed for stage in stages):
-        by_card.setdefault(rejection.gpu, []).append(rejection)
-    verdicts = [
-        tuple(Rejection(each.code, each.cure, each.needed, mode=each.mode) for each in against)
-        for against in by_card.values()
-    ]
-    return tuple(
-        replace(each, gpu=str(number)) for number, against in enumerate(sorted(verdicts, key=repr)) for each in against
-    ) or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),)
+def _without_details(why: Why) -> Why:
+    """Return the reasons of a card without the details in which equivalent nodes differ."""
+    return tuple(Rejection(each.code, each.cure, each.needed, mode=each.mode) for each in why)
+
+
+def _refusal_of(verdict: list[int], reasons: list[Why]) -> NodeRefusal:
+    """Return the refusal of a node from its row: whether it could fit, then 1 plus the reason of each card."""
+    could, *cards = verdict
+    against = sorted((reasons[card - 1] for card in cards if card), key=repr)
+    rejections = tuple(replace(each, gpu=str(k)) for k, why in enumerate(against) for each in why)
+    return NodeRefusal(rejections or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),), len(against), bool(could))
 
 
 def _verdicts_for(fleet: Fleet, rules: Rules, request: Request) -> _Verdicts:

@@ -24,7 +24,7 @@ from ullage.core.kernel.tree import NO_ROOM, grow, planted, winner
 from ullage.core.placing.policy import Policy
 from ullage.core.strategies import PARTS_BY, STRATEGIES, strategy_named
 from ullage.core.strategies.strategy import Strategy
-from ullage.core.verdict.filters import charges_on
+from ullage.core.verdict.cards import charges_on
 from ullage.core.verdict.partition import fitting
 from ullage.core.verdict.shape import Shape, shape_of
 from ullage.model.affinity import NodeAffinity

@@ -17,8 +17,8 @@ from ullage.core.books.trial import trial
 from ullage.core.books.usage import Usage
 from ullage.core.placing.inherited import Spare, charge_beyond
 from ullage.core.placing.nomination import Ahead, Nominations, Promised
+from ullage.core.verdict.cards import charge_on, exclusion_of, refusal_of
 from ullage.core.verdict.counted import amounts_on
-from ullage.core.verdict.filters import CARD, EXCLUSION, charge_on
 from ullage.core.verdict.zones import placement_on
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.claim import Claim, Request
@@ -199,8 +199,8 @@ def _best_fit(fleet: Fleet, row: int, request: Request) -> tuple[tuple[str, ...]
     asked = request.requirement
     with trial(fleet):
         release_terminating(fleet, row)
-        cards = [card for card in fleet.cards_on(row) if EXCLUSION.first(fleet, card, asked) is None]
-        fits = {card for card in cards if CARD.first(fleet, card, asked) is None}
+        cards = [card for card in fleet.cards_on(row) if exclusion_of(fleet, card, asked) is None]
+        fits = {card for card in cards if refusal_of(fleet, card, asked) is None}
         left = {card: _left_beside(fleet, card, request) for card in cards}
         order = sorted(cards, key=lambda c: (c not in fits, left[c] if c in fits else -left[c], fleet.cards[c].uuid))
         picked = [card for card in order if card in fits or asked.cards.isolation is not Isolation.PARTITIONED]

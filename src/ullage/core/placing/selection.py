@@ -17,8 +17,8 @@ from ullage.core.placing.placement import Table, table_of
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.strategies.strategy import Strategy
+from ullage.core.verdict.cards import charges_on
 from ullage.core.verdict.counted import asked_on
-from ullage.core.verdict.filters import charges_on
 from ullage.core.verdict.quota import Asked
 from ullage.core.verdict.shape import shape_of
 from ullage.core.verdict.zones import placement_on, refusal_on

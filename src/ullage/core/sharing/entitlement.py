@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.kernel.columns import UNREACHABLE
 from ullage.core.kernel.queues import MOST
+from ullage.core.kernel.reasons import LACKS_CPU, LACKS_MEMORY, LACKS_SLOT
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.shares import Leaf, ShareTree, Vector
 from ullage.core.sharing.world import Demand, World
-from ullage.core.verdict.filters import free_cards, open_cards
+from ullage.core.verdict.cards import free_cards, open_cards
+from ullage.core.verdict.nodes import lacking
 from ullage.core.verdict.shape import Shape, shape_of
 from ullage.core.verdict.zones import refusal_on
 from ullage.model.allocation import Allocation
@@ -173,11 +174,12 @@ def shortage(fleet: Fleet, demand: Demand) -> Code:
     if not fleet.schedulable.any():
         return Code.NO_NODES
     asked = demand.requirement
+    lacks = lacking(fleet, asked)
     enough = {
         Code.GPU: free_cards(fleet, asked) >= asked.gpu_count if asked.gpu_count else None,
-        Code.CPU: (fleet.cpu_free >= min(asked.cpu_milli, UNREACHABLE)) if asked.cpu_milli else None,
-        Code.MEMORY: (fleet.memory_free >= asked.memory_bytes) if asked.memory_bytes else None,
-        Code.SLOTS: fleet.slots_free >= 1,
+        Code.CPU: lacks & LACKS_CPU == 0 if asked.cpu_milli else None,
+        Code.MEMORY: lacks & LACKS_MEMORY == 0 if asked.memory_bytes else None,
+        Code.SLOTS: lacks & LACKS_SLOT == 0,
     }
     known = [nodes for nodes in enough.values() if nodes is not None]
     counts = {code: int((nodes & fleet.schedulable).sum()) for code, nodes in enough.items() if nodes is not None}

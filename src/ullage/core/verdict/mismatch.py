@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ullage.core.books.fleet import Fleet
 from ullage.model.affinity import NODE_NAME, NodeAffinity, Operator
+from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import CardSelector
 from ullage.model.rejection import Code, Cure, Rejection
@@ -16,9 +16,14 @@ _MOST_SHOWN = 5
 """Names that one sentence lists of what there is."""
 
 
-def mismatch(code: Code, fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection:
+MISMATCHES = frozenset(
+    {Code.WRONG_POOL, Code.WRONG_INDEX, Code.WRONG_UUID, Code.WRONG_MODEL, Code.WRONG_VENDOR, Code.NODE_AFFINITY}
+)
+"""Codes of a request that names other cards or nodes."""
+
+
+def mismatch(code: Code, gpu: Gpu, node: Node, asked: ResourceRequirement) -> Rejection:
     """Return the rejection of a card that is none of those that are named, with both sides in words."""
-    gpu, node = fleet.cards[card], fleet.nodes[int(fleet.card_row[card])]
     match code:
         case Code.WRONG_POOL:
             wanted, found = f"pool {asked.cards.pool}", gpu.pool or "no pool"
@@ -33,11 +38,6 @@ def mismatch(code: Code, fleet: Fleet, card: int, asked: ResourceRequirement) ->
         case _:
             wanted, found = _terms(asked.nodes), _labels(asked.nodes, node.name, node.labels)
     return Rejection(code, Cure.NODE_CHANGE, node=node.name, gpu=gpu.uuid, wanted=wanted, found=(found,))
-
-
-def of_node(rejection: Rejection, node: Node, asked: ResourceRequirement) -> Rejection:
-    """Return the rejection of a node that misses the terms, with the labels of that node."""
-    return replace(rejection, found=(_labels(asked.nodes, node.name, node.labels),))
 
 
 def of_all(one: Rejection, rejections: Iterable[Rejection]) -> Rejection:

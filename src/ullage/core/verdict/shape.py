@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.books.modes import ANY, WHOLE, mixed
+from ullage.core.books.modes import mixed
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.board import ALONE, SEATED
 from ullage.core.kernel.columns import Rows
-from ullage.core.verdict.filters import KEPT_APART, KIND
+from ullage.core.kernel.reasons import FITS
+from ullage.core.verdict.kinds import exclusion_of, keeps_apart
 from ullage.model.allocation import Charge
 from ullage.model.gpu import GpuPhase
 from ullage.model.part import WHOLE_CARD, Isolation, IsolationPolicy, Part
@@ -59,7 +60,9 @@ class Shape:
         self.charges = tuple(Charge.of(part, fleet.cards[card], asked.cards.isolation) for card in fleet.kinds)
         """What one share takes of a card, by kind, if it is neither a whole card nor a partition."""
         self.kinds = tuple(
-            card for card, row in zip(fleet.kinds, self.rows[1 : 1 + kinds].tolist(), strict=True) if row[at.ALLOWED]
+            card
+            for card, row in zip(fleet.kinds, self.rows[1 : 1 + kinds].tolist(), strict=True)
+            if row[at.EXCLUDED] == FITS
         )
         """One card of each kind that may take it at all."""
         self.cases: dict[object, object] = {}
@@ -116,15 +119,13 @@ def _share(fleet: Fleet, card: int, asked: ResourceRequirement) -> tuple[int, ..
     compute, vram = (0, 0) if asked.part is None else asked.part.on(gpu.compute, gpu.vram)
     if asked.cards.isolation is Isolation.PARTITIONED:
         compute = vram = 0  # it takes what the template says, where there is a place for it
-    refused = mixed(asked, dynamic=gpu.isolation_policy is IsolationPolicy.DYNAMIC)
     return (
         min(compute, at.UNREACHABLE),
         min(vram, at.UNREACHABLE),
-        ANY if asked.whole else refused | WHOLE,
         1 if asked.whole or not (compute or vram) else at.UNREACHABLE,
-        refused,
-        KIND.first(fleet, card, asked) is None,
-        KEPT_APART.first(fleet, card, asked) is None,
+        mixed(asked, dynamic=gpu.isolation_policy is IsolationPolicy.DYNAMIC),
+        exclusion_of(gpu, asked, fleet.profiles),
+        keeps_apart(gpu, asked),
         gpu.phase is GpuPhase.PENDING,
         at.UNREACHABLE if gpu.max_users is None or not asked.shares_cards else gpu.max_users,
     )

@@ -6,11 +6,12 @@ Rows of another client are replaced only once each is a row of the ledger, a GPU
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from ullage.core.binding.rows import Ledger
+from ullage.binding.rows import Ledger
 from ullage.kube.client.api import KubeApi, Selection
 from ullage.kube.client.changes import Change, Create, Replace
 from ullage.kube.client.informer import Informer
@@ -94,5 +95,5 @@ def _bindings(found: Object, place: str) -> Iterable[Binding]:
                 name, "", row.app_name, row.owner, state=BindingState.INVALID, reason="a name or amount is wrong"
             )
             continue
-        memory = row.memory or None
-        yield Binding(name, row.device_id, row.app_name, row.owner, "", (), memory, legacy=True, accelerator=row.mode)
+        facts = Binding(name, row.device_id, row.app_name, row.owner, selector=(), memory_bytes=row.memory or None)
+        yield replace(facts, legacy=True, accelerator=row.mode)

@@ -131,8 +131,8 @@ class _Api:
 
     async def install(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, BindingBody)
-        picks, terms = body.picks(), terms_of(request)
-        return checked(await self.bindings.install(caller, _app(request), body.mode, picks, terms))
+        app, terms = _app(request), terms_of(request)
+        return checked(await self.bindings.install(caller, app, body.mode, body.picks(), terms=terms))
 
     async def uninstall(self, request: Request) -> Response:
         await self.bindings.uninstall(self.caller_of(request), _app(request), terms_of(request))

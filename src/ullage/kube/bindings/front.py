@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,7 +11,7 @@ from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.context import KubeContext
-from ullage.kube.nodes import CardReader
+from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm
 from ullage.service.bindings import Bindings
 
@@ -32,12 +31,13 @@ class FrontBindings:
         cls,
         context: KubeContext,
         terms: BindingTerms,
-        readers: Sequence[CardReader],
+        mirror: Mirror,
         claimed: Claimed,
         term: ReadyTerm,
     ) -> Self:
         """Return it over the informers that a front runs anyway. `claimed` are the cards that claims have."""
         intruders = Intruders(context, claimed)
-        store = KubeBindings(context, terms, readers, term=term, intruders=intruders)
+        store = KubeBindings(context, terms, mirror, term=term, intruders=intruders)
         gate = Gate(context, store, terms.scope)
-        return cls(store, gate, Upkeep(context, store, gate, intruders), Bindings(store), intruders)
+        upkeep = Upkeep(context, store, gate, intruders)
+        return cls(store, gate, upkeep, use=Bindings(store), intruders=intruders)

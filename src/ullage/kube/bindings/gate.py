@@ -6,7 +6,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ullage.core.binding.permit import Hindrance, PermitRefused, Place
+from ullage.binding.permit import Permit, Place
+from ullage.binding.room import BindingRejection, Hindrance
 from ullage.kube.bindings.occupants import Identity, identity
 from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.terms import BindingScope
@@ -35,18 +36,23 @@ MOST_WAITING = 4096
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What a pod may request on which nodes, and why other nodes do not fit.
+    """What a pod may request on which nodes, and in `permit` why other nodes do not fit.
 
-    `never` are nodes where no eviction helps. `short` is the amount requested and the amount left to the pod. `uneven`
-    has bytes by card, for each node where the cards have different amounts.
+    `uneven` has bytes by card, for each node where the cards have different amounts.
     """
 
     asked: Sequence[tuple[PodRequest, Sequence[str]]]
-    refused: Mapping[str, str] = field(default_factory=dict)
-    never: Mapping[str, str] = field(default_factory=dict)
-    short: tuple[int, int] | None = None
-    places: Mapping[str, Place] = field(default_factory=dict)
+    permit: Permit = field(default_factory=Permit)
     uneven: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """The cards of each node where bindings give it some; empty where bindings do not count."""
+        return self.permit.places
+
+    def refused(self, *, helps: bool) -> dict[str, str]:
+        """Return the reasons by node, of nodes where an eviction helps or of those where none does."""
+        return {node: _text(why) for node, why in self.permit.refused.items() if why.helps is helps}
 
     def on(self, node: str) -> PodRequest:
         """Return its request on the one node that was examined.
@@ -56,7 +62,7 @@ class Admitted:
 
         """
         if not self.asked:
-            why = self.refused.get(node) or self.never.get(node, "")
+            why = _text(self.permit.refused[node])
             raise Conflict(f"{node} is not for it by its bindings: {why}", code="bind-not-bound")
         return self.asked[0][0]
 
@@ -110,27 +116,22 @@ class Gate:
             InvalidRequest: its labels cannot be parsed. Unavailable: bindings are uncertain now.
 
         """
-        metadata = mapping(pod.get("metadata"), "metadata")
-        if not self.covers(text(metadata.get("namespace")) or "default"):
+        if not self._covers(pod):
             return Admitted([(asked, nodes)])
         tenant = self._bindings.tenant(pod)
         claims = self._bindings.claims
         siblings = self._bindings.occupants.siblings(asked.uid, tenant)
-        found = claims.permit(tenant, asked.requirement, nodes, siblings, consume_of(tenant))
+        found = claims.permit(tenant, asked.requirement, nodes, held=siblings, consume=consume_of(tenant))
         if note and identity(tenant) not in self._torn and claims.conflict(tenant):
             self._torn[identity(tenant)] = tenant
             self._bindings.wake()
         if note:
             self._expect(asked, placed=bool(found.places))
-        helps = {node: _text(why) for node, why in found.refused.items() if why.helps}
-        never = {node: _text(why) for node, why in found.refused.items() if not why.helps}
-        rest = (node for node in nodes if node not in found.places and node not in found.refused)
-        never |= dict.fromkeys(rest, _text(found.rest))
         amounts = {node: place.uneven(asked.requirement) for node, place in found.places.items()}
         uneven = {node: vram for node, vram in amounts.items() if vram}
-        return Admitted(list(_together(asked, found.places)), helps, never, found.short, found.places, uneven)
+        return Admitted(list(_together(asked, found.places)), found, uneven)
 
-    def counts(self, pod: Document, asked: PodRequest, nodes: Iterable[str]) -> tuple[int, ...]:
+    def counts(self, pod: Document, asked: PodRequest, nodes: Collection[str]) -> tuple[int, ...]:
         """Return the numbers of cards that a new pod can get by its bindings on these nodes, each number once.
 
         Cards that other pods of its application hold count as free, as those pods may end first. The result is empty if
@@ -140,13 +141,12 @@ class Gate:
             InvalidRequest: its labels cannot be parsed.
 
         """
-        namespace = text(mapping(pod.get("metadata"), "metadata").get("namespace")) or "default"
-        if self.unready or not self.covers(namespace):
+        if self.unready or not self._covers(pod):
             return ()
         tenant = self._bindings.tenant(pod)
         consume = consume_of(tenant)
         try:
-            found = self._bindings.claims.permit(tenant, asked.requirement, nodes, (), consume)
+            found = self._bindings.claims.permit(tenant, asked.requirement, nodes, held=(), consume=consume)
         except Unavailable:
             return ()
         return tuple(sorted({place.count for place in found.places.values()}))
@@ -171,7 +171,8 @@ class Gate:
             elif self._has_place(pod, asked, nodes):
                 self._waiting.pop(key, None)
                 notes = {f"{self._domain}/{WOKEN}": pod.metadata.resource_version}
-                yield Patch(PODS, key[1], {"metadata": {"uid": asked.uid, "annotations": notes}}, key[0])
+                namespace, name = key
+                yield Patch(PODS, name, {"metadata": {"uid": asked.uid, "annotations": notes}}, namespace)
 
     def _has_place(self, pod: Pod, asked: PodRequest, nodes: Collection[str]) -> bool:
         try:
@@ -186,12 +187,11 @@ class Gate:
             Conflict: no binding is for it. InvalidRequest: its labels cannot be parsed. Unavailable: as `admit`.
 
         """
-        metadata = mapping(pod.get("metadata"), "metadata")
-        if not self.covers(text(metadata.get("namespace")) or "default"):
+        if not self._covers(pod):
             return None
         tenant = self._bindings.tenant(pod)
         found = self._bindings.claims.whole(tenant, self._bindings.occupants.siblings(uid, tenant))
-        if isinstance(found, PermitRefused):
+        if isinstance(found, BindingRejection):
             raise Conflict(_text(found), code="not-bound")
         return found
 
@@ -212,6 +212,9 @@ class Gate:
     def undo(self, uid: str) -> None:
         """Release what is held for a pod that is not bound after all."""
         self._bindings.occupants.undo(uid)
+
+    def _covers(self, pod: Document) -> bool:
+        return self.covers(text(mapping(pod.get("metadata"), "metadata").get("namespace")) or "default")
 
     def covers(self, namespace: str) -> bool:
         """Return whether bindings count for pods of a namespace."""
@@ -248,7 +251,7 @@ def _with(asked: PodRequest, requirement: ResourceRequirement) -> PodRequest:
     )
 
 
-def _text(why: PermitRefused) -> str:
+def _text(why: BindingRejection) -> str:
     if why.code is Hindrance.NO_LABEL:
         return f"{why.code}: a pod with cards needs the label {APP_LABEL}"
     return why.text

@@ -77,13 +77,14 @@ class HostedApps:
             if found.error_text:
                 problems.append(Problem(f"{each.metadata.namespace}/{each.metadata.name}", found.error_text))
         notes = [each.metadata.annotations or {} for each in workloads]
+        first = next(iter(workloads)).metadata
         return HostedApp(
             key,
             next((note[STATE] for note in notes if note.get(STATE)), "") or _state(read),
-            workloads[0].metadata.uid,
-            next((found.requirements for found in read if found.requirements), ()),
-            next((note[MODE] for note in notes if note.get(MODE)), ""),
-            dict(workloads[0].metadata.labels or {}),
+            first.uid,
+            requirements=next((found.requirements for found in read if found.requirements), ()),
+            accelerator=next((note[MODE] for note in notes if note.get(MODE)), ""),
+            labels=dict(first.labels or {}),
             shared_server=bool(install_user(namespaces.get(("", key.namespace)))),
             unreadable="; ".join(dict.fromkeys(found.error_text for found in read if found.error_text)),
             singly=all(found.singly for found in read),
@@ -124,7 +125,8 @@ def _workload(found: Object, read_pod: ReadPod) -> _Workload:
     except UllageError as error:
         error_text = error.message
     there, well = _number(status.get("replicas")), _number(status.get("readyReplicas"))
-    return _Workload(requirements, error_text, replicas_of(found), there, well, _takes_singly(found, read_pod))
+    singly = _takes_singly(found, read_pod)
+    return _Workload(requirements, error_text, replicas_of(found), there, well=well, singly=singly)
 
 
 def _takes_singly(workload: Object, read_pod: ReadPod) -> bool:
@@ -265,7 +267,9 @@ def _asked(workload: Object, read_pod: ReadPod) -> ComputeRequirement | None:
     part, count = (None, 1) if asked is None else (asked.requirement.part, asked.requirement.gpu_count)
     vram = required or (0 if part is None else part.vram_bytes * count)
     cpu, memory = (0, 0) if asked is None else (asked.requirement.cpu_milli, asked.requirement.memory_bytes)
-    return ComputeRequirement(mode or NVIDIA, vram, limited, cpu, memory, several_cards=count > 1)
+    return ComputeRequirement(
+        mode or NVIDIA, vram, limited, cpu_milli=cpu, memory_bytes=memory, several_cards=count > 1
+    )
 
 
 def _bytes(notes: Document, key: str) -> int:

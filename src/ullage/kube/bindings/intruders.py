@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ullage.core.binding.permit import BindingClaims
+from ullage.binding.permit import BindingClaims
 from ullage.kube.bindings.hosted_apps import tenant_in
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
@@ -64,8 +64,9 @@ class Intruders:
             if (others := bindings.others_on(self._who(pod), card))
         )
         for each in self.now:
-            namespace, name = each.pod.key
-            self._record_event(PodEvent(namespace, name, each.pod.metadata.uid, Reason.BOUND_ELSEWHERE, each.message))
+            self._record_event(
+                PodEvent(*each.pod.key, each.pod.metadata.uid, Reason.BOUND_ELSEWHERE, message=each.message)
+            )
 
     def _who(self, pod: Pod) -> Tenant:
         try:

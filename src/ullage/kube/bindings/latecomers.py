@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from ullage.core.binding.permit import BindingClaims
+from ullage.binding.permit import BindingClaims
+from ullage.binding.room import BindingRejection
 from ullage.kube.bindings.occupants import Occupant, identity
 from ullage.model.binding import Consume
 from ullage.model.error import InvalidRequest
@@ -29,8 +30,10 @@ def unused(
     for uid, each in there.items():
         if not set(cards_of(uid)) or not _takes_all(each):
             continue
-        for bound in claims.bound(each.tenant, each.node):
-            if taken[identity(each.tenant), each.node].isdisjoint(bound.card.uuids):
+        bound_cards = claims.bound(each.tenant)
+        for bound in () if isinstance(bound_cards, BindingRejection) else bound_cards:
+            held = taken[identity(each.tenant), each.node]
+            if bound.card.node == each.node and held.isdisjoint(bound.card.uuids):
                 pod = f"{each.tenant.namespace}/{each.name}"
                 why = f"pod {pod} runs since before it was in force, and keeps the cards that it started with"
                 found.setdefault(bound.binding.name, f"{why}: delete the pod, and the next one has this card too")

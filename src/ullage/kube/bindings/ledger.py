@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ullage.core.binding.rows import Answered, Ledger, LedgerChange, applied
+from ullage.binding.rows import Answered, Ledger, LedgerChange, applied
 from ullage.kube.client.changes import Create, Replace
 from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.kinds import CONFIG_MAPS

@@ -1,15 +1,12 @@
 """A Node of the API as a machine for bindings: its cards and how each is shared.
 
-The cards are those that card readers report. A node with unified memory has one card in their place, with three
-quarters of that memory.
+The cards are those of the books. A node with unified memory has one card in their place, with three quarters of that
+memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ullage.kube.client.objects import KubeNode as NodeObject
-from ullage.kube.nodes import CardReader, CardSources, node_of
 from ullage.model.compute import NVIDIA, ComputeCard, ComputeNode, HostRoom
 from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest
@@ -27,9 +24,8 @@ ONE_MEMORY = frozenset({"nvidia-gb10", "apple-m", "moore-soc", "amd", "intel"})
 _DISK = "ephemeral-storage"
 
 
-def compute_node(found: NodeObject, readers: Sequence[CardReader] = ()) -> tuple[ComputeNode, tuple[Problem, ...]]:
-    """Return the node as if nothing on it was in use, and what could not be parsed."""
-    node = node_of(found, CardSources(readers))
+def compute_node(found: NodeObject, node: Node) -> tuple[ComputeNode, tuple[Problem, ...]]:
+    """Return a machine of the books as if nothing on it was in use, and what of it could not be parsed."""
     problems = [Problem(node.name, node.topology_note)] if node.topology_note else []
     amounts = found.status.allocatable or found.status.capacity or {}
     try:
@@ -48,25 +44,30 @@ def compute_node(found: NodeObject, readers: Sequence[CardReader] = ()) -> tuple
 
 
 def _card(node: Node, gpu: Gpu, accelerator: str, annotations: Document) -> ComputeCard:
-    """Return a card. Applications cannot be bound to a partitioned card."""
+    """Return a card. Applications cannot be bound to one that is partitioned or takes no new work by the books."""
     return ComputeCard(
         node.name,
         gpu.uuid,
         accelerator,
         gpu.vram_bytes or 0,
-        share_mode(annotations, gpu.uuid, accelerator),
-        gpu.model or "",
-        gpu.index,
-        gpu.zones[0] if gpu.zones else 0,
-        gpu.healthy,
-        gpu.cordoned or gpu.isolation is Isolation.PARTITIONED,
+        share=share_mode(annotations, gpu.uuid, accelerator),
+        model=gpu.model or "",
+        index=gpu.index,
+        zone=gpu.zones[0] if gpu.zones else 0,
+        healthy=gpu.healthy,
+        cordoned=(gpu.healthy and not gpu.usable) or gpu.isolation is Isolation.PARTITIONED,
     )
 
 
 def _shared_memory(node: Node, accelerator: str, annotations: Document) -> ComputeCard:
     """Return the card that stands for a node with unified memory."""
     name = f"{node.name}-{accelerator}-0"
-    model = node.gpus[0].model if node.gpus else None
-    share = share_mode(annotations, name, accelerator)
-    cards = tuple(gpu.uuid for gpu in node.gpus)
-    return ComputeCard(node.name, name, accelerator, node.memory_bytes * 3 // 4, share, model or "", stands_for=cards)
+    return ComputeCard(
+        node.name,
+        name,
+        accelerator,
+        node.memory_bytes * 3 // 4,
+        share=share_mode(annotations, name, accelerator),
+        model=(node.gpus[0].model or "") if node.gpus else "",
+        stands_for=tuple(gpu.uuid for gpu in node.gpus),
+    )

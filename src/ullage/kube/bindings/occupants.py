@@ -1,4 +1,4 @@
-"""An index of pods that hold cards: which bindings they use where, and what pods use of nodes."""
+"""An index of pods that hold cards: which bindings they use where, and what pods of each owner request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from ullage.core.binding.rows import Ledger
+from ullage.binding.rows import Ledger
 from ullage.kube.bindings.nodes import ONE_MEMORY
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.objects import Pod
@@ -51,10 +51,8 @@ class Occupants:
         self._there: dict[str, Occupant] = {}
         self._by_identity: defaultdict[Identity, set[str]] = defaultdict(set)
         self._reserved: dict[str, Occupant] = {}
-        self.used: defaultdict[str, HostRoom] = defaultdict(HostRoom)
-        """What the pods on each node use of it."""
         self.used_by: defaultdict[str, HostRoom] = defaultdict(HostRoom)
-        """What the pods of each owner use of nodes."""
+        """What the pods of each owner request of nodes."""
         pods.subscribe(self._on_pod)
 
     def reserve(self, pod: Pod, node: str, bindings: tuple[str, ...], cards: Iterable[str]) -> None:
@@ -140,7 +138,6 @@ class Occupants:
     def _enter(self, pod: Pod) -> None:
         uid, found = pod.metadata.uid, self._occupant(pod)
         self._there[uid] = found
-        self.used[found.node] += found.room
         self.used_by[found.tenant.owner] += found.room
         if found.tenant.app:
             self._by_identity[identity(found.tenant)].add(uid)
@@ -149,12 +146,10 @@ class Occupants:
         last = self._there.pop(uid, None)
         if last is None:
             return
-        room = last.room
-        less = HostRoom(-room.cpu_milli, -room.memory_bytes, -room.disk_bytes)
-        for used, key in ((self.used, last.node), (self.used_by, last.tenant.owner)):
-            used[key] += less
-            if used[key] == HostRoom():
-                del used[key]
+        owner, room = last.tenant.owner, last.room
+        self.used_by[owner] += HostRoom(-room.cpu_milli, -room.memory_bytes)
+        if self.used_by[owner] == HostRoom():
+            del self.used_by[owner]
         uids = self._by_identity.get(identity(last.tenant))
         if uids is not None:
             uids.discard(uid)
@@ -175,7 +170,7 @@ class Occupants:
             room = HostRoom()
         notes = pod.metadata.annotations or {}
         bindings, cards = (listed(notes.get(key, "")) for key in (self._key, self._cards_key))
-        return Occupant(tenant, pod.spec.node_name, bindings, frozenset(cards), room, pod.metadata.name)
+        return Occupant(tenant, pod.spec.node_name, bindings, frozenset(cards), room=room, name=pod.metadata.name)
 
 
 def identity(tenant: Tenant) -> Identity:

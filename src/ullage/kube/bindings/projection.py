@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ullage.core.binding.permit import BindingClaims
-from ullage.core.binding.rows import Ledger, as_binding
+from ullage.binding.permit import BindingClaims
+from ullage.binding.rows import Ledger, as_binding
 from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
 from ullage.kube.client.kinds import GPU_BINDINGS, NODES
 from ullage.kube.client.objects import KubeNode, Object

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ullage.core.binding.permit import BindingClaims
-from ullage.core.binding.rows import Ledger, LedgerChange, as_binding
+from ullage.binding.permit import BindingClaims
+from ullage.binding.rows import Ledger, LedgerChange, row_on
+from ullage.binding.view import BindingInventory, BindingView
 from ullage.kube.bindings.allocations_map import AllocationsMap, not_there
 from ullage.kube.bindings.hosted_apps import (
     WORKLOADS,
@@ -37,10 +38,10 @@ from ullage.kube.client.kinds import GPU_BINDINGS, Kind
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import KubeNode, Namespace, Object, Pod
 from ullage.kube.context import KubeContext
-from ullage.kube.nodes import CardReader
+from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.binding import Binding, BindingState, Tenant
-from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode, HostRoom
+from ullage.model.compute import AppKey, ComputeNode
 from ullage.model.compute_answer import Problem
 from ullage.model.error import InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.service.bindings_port import ClusterFacts
@@ -58,14 +59,14 @@ class KubeBindings:
         self,
         context: KubeContext,
         terms: BindingTerms,
-        readers: Sequence[CardReader],
+        mirror: Mirror,
         term: ReadyTerm,
         intruders: Intruders,
     ) -> None:
         """`intruders` are further problems with bindings."""
-        api, followed = context.api, context.followed
-        self._candidate, self._followed, self._terms, self._readers = context.candidate, followed, terms, readers
-        self._term, self._intruders = term, intruders
+        api, followed, self._cluster = context.api, context.followed, context.cluster
+        self._candidate, self._followed, self._terms = context.candidate, followed, terms
+        self._mirror, self._term, self._intruders = mirror, term, intruders
         self._workloads = {kind: Informer(api, kind, Selection(labels=APP_LABEL)) for kind in WORKLOADS}
         self.objects = Informer(api, GPU_BINDINGS)
         self.allocations = AllocationsMap(api, terms.allocations) if terms.allocations else None
@@ -77,9 +78,10 @@ class KubeBindings:
         self._nodes: dict[str, tuple[ComputeNode, tuple[Problem, ...]]] = {}
         self._foreign: dict[str, tuple[str, Binding]] = {}
         self._claims: BindingClaims | None = None
-        self._cards: dict[str, ComputeCard] | None = None
+        self._known_inventory: BindingInventory | None = None
         self._on_change: list[Callable[[], None]] = []
         self._on_end: list[Callable[[], None]] = []
+        mirror.subscribe(self._on_machine)
         followed.nodes.subscribe(self._on_node)
         followed.namespaces.subscribe(self._on_namespace)
         followed.pods.subscribe(self._on_pod)
@@ -117,11 +119,9 @@ class KubeBindings:
         apps, problems = self._hosted.apps(self._parts(), namespaces, self.occupants.identities())
         foreign = tuple(self.foreign)
         problems += [Problem(each.name, reason) for each in foreign if (reason := self.reason_of(each))]
-        used = self.occupants.used
-        nodes = (
-            replace(node, used=used.get(name, HostRoom()), requested=used.get(name, HostRoom()))
-            for name, (node, _) in self._nodes.items()
-        )
+        self._mirror.settle()
+        use = {name: self._cluster.use_of(name) for name in self._nodes}
+        nodes = (replace(node, used=use[name], requested=use[name]) for name, (node, _) in self._nodes.items())
         problems += [problem for _, found in self._nodes.values() for problem in found]
         problems += (each.problem for each in self._intruders.now)
         return ClusterFacts(
@@ -129,9 +129,9 @@ class KubeBindings:
             apps,
             self.occupants.held(ledger),
             foreign,
-            tuple(problems),
-            self._terms.quotas,
-            dict(self.occupants.used_by),
+            problems=tuple(problems),
+            quotas=self._terms.quotas,
+            owner_use=dict(self.occupants.used_by),
             users=tuple(self.occupants.users()),
             strict=self._terms.strict,
         )
@@ -237,31 +237,26 @@ class KubeBindings:
         if ledger is None or not self.synced:
             raise Unavailable("bindings have not been read yet", code="not-ready")
         if self._claims is None:
-            cards = self.cards(ledger)
-            closed = {row.card.device for row in ledger.rows if row.draining and _shared_anew(row, cards)}
-            bindings = [*map(as_binding, ledger.rows), *self.foreign]
-            self._claims = BindingClaims(bindings, cards, strict=self._terms.strict, closed=closed)
+            own = BindingView(self._inventory.shared(ledger.shares), ledger.rows)
+            self._claims = BindingClaims(own, self.foreign, strict=self._terms.strict)
         return self._claims
 
     def reason_of(self, binding: Binding) -> str:
         """Return why a binding does not count; "" if it does."""
         return self.claims.reason(binding)
 
-    def cards(self, ledger: Ledger) -> dict[str, ComputeCard]:
-        """Return cards by id as they are shared now. Of two with one id, the card of the first node by name counts."""
-        if self._cards is None:
-            there = (card for name in sorted(self._nodes, reverse=True) for card in self._nodes[name][0].cards)
-            self._cards = {card.id: card for card in there}
-        found = dict(self._cards)
-        for key, share in ledger.shares.items():
-            if key.device in found and found[key.device].node == key.node:
-                found[key.device] = replace(found[key.device], share=share)
-        return found
+    @property
+    def _inventory(self) -> BindingInventory:
+        if self._known_inventory is None:
+            self._known_inventory = BindingInventory(tuple(node for node, _ in self._nodes.values()))
+        return self._known_inventory
 
     @property
     def foreign(self) -> Iterator[Binding]:
         """Yield the bindings that are no rows of the ledger: objects, the oldest first, then rows of app-service."""
-        yield from (binding for _, binding in sorted(self._foreign.values(), key=lambda each: (each[0], each[1].name)))
+        for _, name in sorted((since, name) for name, (since, _) in self._foreign.items()):
+            _, binding = self._foreign[name]
+            yield binding
         yield from self.imports
 
     @property
@@ -279,10 +274,8 @@ class KubeBindings:
         self._claims = None
         self.wake()
 
-    def look_again(self, node: str) -> None:
-        """Read a node again: the reports on its cards have changed."""
-        found = self._followed.nodes.objects.get(("", node))
-        if found is not None:
+    def _on_machine(self, name: str) -> None:
+        if found := self._followed.nodes.objects.get(("", name)):
             self._describe(found)
 
     def _on_node(self, news: News[KubeNode]) -> None:
@@ -292,13 +285,14 @@ class KubeBindings:
             self._forget_cards()
 
     def _describe(self, node: KubeNode) -> None:
-        found = compute_node(node, self._readers)
+        """Read a node as the books have its cards. The mirror has read it before."""
+        found = compute_node(node, self._mirror.machines[node.metadata.name])
         if found != self._nodes.get(node.metadata.name):
             self._nodes[node.metadata.name] = found
             self._forget_cards()
 
     def _forget_cards(self) -> None:
-        self._cards = None
+        self._known_inventory = None
         self._forget_claims()
 
     def _on_pod(self, news: News[Pod]) -> None:
@@ -339,15 +333,14 @@ class KubeBindings:
 
     def _restored(self) -> Ledger:
         """Return the rows that objects still show. New rows are numbered after them."""
-        cards, rows, version = self.cards(Ledger()), [], 0
+        cards, rows, version = self._inventory.by_device, [], 0
         for found in self.objects.objects.values():
             row = (found.metadata.annotations or {}).get(ROW)
             binding = _read(found)
             card = cards.get(binding.uuid)
             if row and card is not None and binding.on(card.memory_bytes).state is not BindingState.INVALID:
                 app = AppKey(binding.app, binding.owner, binding.namespace)
-                memory = binding.memory_bytes or 0
-                rows.append(BoundCard(row, app, card.key, card.accelerator, card.share, memory))
+                rows.append(row_on(card, row, app, binding.memory_bytes))
                 numbered = _NUMBER.search(row)
                 version = max(version, int(numbered[1]) if numbered else 0)
         return Ledger(version, tuple(rows))
@@ -376,8 +369,3 @@ def _read(found: Object) -> Binding:
     if binding.state is BindingState.INVALID:
         return binding
     return replace(binding, state=BindingState.BOUND, reason="")
-
-
-def _shared_anew(row: BoundCard, cards: dict[str, ComputeCard]) -> bool:
-    card = cards.get(row.card.device)
-    return card is not None and card.share is not row.share

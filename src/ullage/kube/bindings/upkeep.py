@@ -87,7 +87,7 @@ class Upkeep:
         claims, foreign = self._bindings.claims, self._bindings.foreign
         occupants = self._bindings.occupants
         self._late = unused(claims, occupants.there, occupants.cards_of)
-        for change in list(state_changes(claims, foreign, self._gate.conflicts, shown, self._late)):
+        for change in list(state_changes(claims, foreign, self._gate.conflicts, shown, unused=self._late)):
             yield change
         allocations = self._bindings.allocations
         found = None if allocations is None else allocations.change(ledger, self._bindings.imports)

@@ -1,4 +1,4 @@
-"""What is known when a decision about bindings is made: nodes, cards and rows, and what cards have free."""
+"""What decisions about bindings follow from: nodes, cards and rows at one moment."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ullage.model.binding import ShareMode
+from ullage.binding.room import TENANTS, CardTenants
+from ullage.model.binding import ShareMode, supported_modes
 from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeNode, HostRoom, OwnerQuota
-
-TENANTS = 10
-"""Applications that may take turns on a card unless it is said otherwise."""
 
 
 @dataclass(frozen=True)
-class Inventory:
-    """Nodes with their cards, by name and id, and what is looked up of them again and again."""
+class BindingInventory:
+    """Nodes with their cards, indexed."""
 
     nodes: tuple[ComputeNode, ...] = ()
 
@@ -27,30 +25,52 @@ class Inventory:
 
     @cached_property
     def cards(self) -> dict[CardKey, ComputeCard]:
-        """All cards by their keys, by node and id."""
+        """All cards by their keys, in order of node and id."""
         return {
             card.key: card for node in self.by_name.values() for card in sorted(node.cards, key=lambda card: card.id)
         }
 
     @cached_property
+    def by_device(self) -> dict[str, ComputeCard]:
+        """All cards by id. If two have one id, that of the first node by name counts."""
+        return {card.id: card for card in reversed(self.cards.values())}
+
+    @cached_property
     def of_type(self) -> dict[str, tuple[str, ...]]:
-        """Names of the nodes with cards of each type, in their order."""
+        """Names of the nodes with cards of each type, in order."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         for node in self.by_name.values():
             for accelerator in node.accelerators:
                 found[accelerator].append(node.name)
         return {accelerator: tuple(names) for accelerator, names in found.items()}
 
+    def shared(self, shares: Mapping[CardKey, ShareMode]) -> BindingInventory:
+        """Return the same with cards in the modes to which they were switched, as far as their types support these."""
+        if not shares:
+            return self
+        names = {key.node for key in shares}
+
+        def switched(card: ComputeCard) -> ComputeCard:
+            share = shares.get(card.key)
+            return replace(card, share=share) if share in supported_modes(card.accelerator) else card
+
+        return BindingInventory(
+            tuple(
+                replace(node, cards=tuple(map(switched, node.cards))) if node.name in names else node
+                for node in self.nodes
+            )
+        )
+
 
 @dataclass(frozen=True)
 class BindingView:
     """Cards and rows at one moment. `quotas` are those of owners by name, and of `EVERYBODY` else.
 
-    `tenants` is how many applications may take turns on a card, `owner_use` what pods of owners ask of nodes,
+    `tenants` is how many applications may take turns on a card, `owner_use` what pods of owners request of nodes,
     `added` what came to nodes since they were looked at.
     """
 
-    inventory: Inventory = Inventory()
+    inventory: BindingInventory = BindingInventory()
     rows: tuple[BoundCard, ...] = ()
     tenants: int = TENANTS
     quotas: Mapping[str, OwnerQuota] = field(default_factory=dict)
@@ -59,12 +79,12 @@ class BindingView:
 
     @property
     def cards(self) -> dict[CardKey, ComputeCard]:
-        """All cards by their keys, by node and id."""
+        """All cards by their keys, in order of node and id."""
         return self.inventory.cards
 
     @property
     def by_name(self) -> dict[str, ComputeNode]:
-        """Nodes by name, in its order; what was added is not in them."""
+        """Nodes by name, in its order, without what was added."""
         return self.inventory.by_name
 
     @cached_property
@@ -76,10 +96,9 @@ class BindingView:
         return {key: tuple(rows) for key, rows in found.items()}
 
     @cached_property
-    def _taken(self) -> dict[CardKey, int]:
-        """What cards with rows have left."""
-        cards = ((self.cards.get(key), rows) for key, rows in self.bound.items())
-        return {card.key: _left(card, rows, self.tenants) for card, rows in cards if card is not None}
+    def _free_bytes(self) -> dict[CardKey, int]:
+        cards = (self.cards[key] for key in self.bound if key in self.cards)
+        return {card.key: self.room(card).free_bytes for card in cards}
 
     def on(self, card: ComputeCard) -> tuple[BoundCard, ...]:
         """Return the rows of a card."""
@@ -89,13 +108,16 @@ class BindingView:
         """Return whether new work may come to a card at all."""
         return card.healthy and not card.cordoned and self.by_name[card.node].ready
 
-    def free_bytes(self, card: ComputeCard) -> int:
-        """Return the memory of a card that one more application could be given.
+    def room(self, card: ComputeCard) -> CardTenants:
+        """Return the room that rows leave of a card."""
+        room = CardTenants(card, self.tenants)
+        for row in self.on(card):
+            room.add(row.app, row.share, row.memory_bytes)
+        return room
 
-        What is alone on a card has all of it; shared memory is counted; who takes turns sees all of it, up to a
-        number of tenants. While anybody drains that came under another mode, there is none.
-        """
-        return self._taken.get(card.key, card.memory_bytes)
+    def free_bytes(self, card: ComputeCard) -> int:
+        """Return the memory of a card that one more application could be given."""
+        return self._free_bytes.get(card.key, card.memory_bytes)
 
     def node(self, name: str) -> ComputeNode:
         """Return a node with what was added to it."""
@@ -120,24 +142,6 @@ class BindingView:
         return replace(self, rows=(*self.rows, *rows))
 
     def with_use(self, names: Iterable[str], added: HostRoom) -> BindingView:
-        """Return the same with more in use, and asked, on each of these nodes."""
+        """Return the same with more in use, and requested, on each of these nodes."""
         more = {name: self.added.get(name, HostRoom()) + added for name in names}
         return replace(self, added={**self.added, **more})
-
-
-def _left(card: ComputeCard, rows: tuple[BoundCard, ...], tenants: int) -> int:
-    """Return what a card with these rows could give to one more application."""
-    if any(row.share is not card.share for row in rows):
-        return 0
-    if card.share is ShareMode.MEMORY_SLICE:
-        return max(0, card.memory_bytes - _shared_out(rows))
-    most = 1 if card.share is ShareMode.EXCLUSIVE else tenants
-    return card.memory_bytes if len({row.app for row in rows}) < most else 0
-
-
-def _shared_out(rows: Iterable[BoundCard]) -> int:
-    """Bytes of a card that applications were given. One that drains and is back on the same card has the larger."""
-    largest: dict[AppKey, int] = {}
-    for row in rows:
-        largest[row.app] = max(largest.get(row.app, 0), row.memory_bytes)
-    return sum(largest.values())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ullage.core.binding.placement import fit, place, roomy
-from ullage.core.binding.view import BindingView
+from ullage.binding.placement import fit, place, roomy
+from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement
 from ullage.model.compute_answer import Availability, ComputeCardRoom, NodeRoom, NodeStatus, NoRoom
@@ -46,7 +46,7 @@ def _node_room(view: BindingView, node: ComputeNode, asked: ComputeRequirement, 
 def _card_room(view: BindingView, card: ComputeCard, asked: ComputeRequirement) -> ComputeCardRoom:
     free = view.free_bytes(card)
     operable = view.usable(card) and card.accelerator == asked.accelerator and free > 0
-    return ComputeCardRoom(card, free, operable, fit(view, card, asked), view.on(card))
+    return ComputeCardRoom(card, free, operable, fit=fit(view, card, asked), bound=view.on(card))
 
 
 def _status(

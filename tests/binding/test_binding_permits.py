@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.bindings import ALONE, MIB, SLICED, TURNS, a_card
+from tests.bindings import ALONE, MIB, SLICED, TURNS, a_card, a_node, a_row, a_view
 
-from ullage.core.binding.permit import BindingClaims, Hindrance, PermittedCard, Place, standing
+from ullage.binding.force import in_force
+from ullage.binding.permit import BindingClaims, PermittedCard, Place, standing
+from ullage.binding.room import Hindrance
 from ullage.model.binding import Binding, BindingState, Consume, ShareMode, Tenant
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
@@ -15,6 +18,11 @@ NODES = ("n1", "n2", "n3")
 CARDS = [f"g{number}" for number in range(5)]
 OWNERS = ("alice", "bob", "")
 modes = st.sampled_from([ALONE, SLICED, TURNS])
+
+
+def nodes_of(cards):
+    names = {card.node for card in cards.values()}
+    return tuple(a_node(*[card for card in cards.values() if card.node == name], name=name) for name in names)
 
 
 @st.composite
@@ -58,6 +66,35 @@ def test_what_stands_on_a_card_fits_and_what_does_not_stand_would_not(world, ten
                 assert not fits(card, [*before, each], tenants)
 
 
+@given(worlds(), st.integers(1, 3), st.sampled_from([1, 4000, 9000, 16_000]))
+def test_what_is_free_of_a_card_is_what_one_more_binding_of_it_would_stand_with(world, tenants, mib):
+    cards, bindings = world
+    bindings = [each for each in bindings if each.app and each.selector is not None]
+    view = in_force(a_view(nodes_of(cards), tenants=tenants), bindings)
+    for card in cards.values():
+        there = [each.on(card.memory_bytes) for each in bindings if each.uuid == card.id]
+        there = [each for each in there if each.state is not BindingState.INVALID]
+        new = Binding("new", card.id, "new", memory_bytes=mib * MIB)
+        stands = "new" not in standing(card, [*there, new], tenants)
+        enough = mib * MIB if card.share is SLICED else 1
+        assert stands is (view.free_bytes(card) >= enough)
+
+
+@pytest.mark.parametrize(
+    ("share", "sentence"),
+    [
+        (ALONE, "exclusive-already-bound:g"),
+        (SLICED, "device-vram-insufficient:g: 9000Mi are bound, 7000Mi are left"),
+        (TURNS, "tenants-exhausted:g: 2 applications would take turns, at most 1 may"),
+    ],
+)
+def test_a_binding_without_room_says_how_much_it_would_need_and_how_much_there_is(share, sentence):
+    bindings = [Binding(f"b{size}", "g", f"app{size}", selector=(), memory_bytes=size * MIB) for size in (9001, 9000)]
+    view = a_view((a_node(a_card("n1", "g", 16_001, share)),), tenants=1)
+    claims = BindingClaims(view, bindings)
+    assert [claims.reason(each) for each in bindings] == ["", sentence]
+
+
 def fits(card, bindings, tenants):
     largest = {}
     for each in bindings:
@@ -71,15 +108,16 @@ def fits(card, bindings, tenants):
 @given(worlds(), st.sampled_from(OWNERS), st.integers(1, 3), st.sets(st.sampled_from(CARDS)), st.sampled_from(Consume))
 def test_a_pod_gets_cards_that_are_bound_for_it_and_that_nobody_of_its_own_holds(world, owner, asked, held, consume):
     cards, bindings = world
-    claims, tenant = BindingClaims(bindings, cards), Tenant("app", owner, "ns")
+    claims, tenant = BindingClaims(a_view(nodes_of(cards)), bindings), Tenant("app", owner, "ns")
     found = claims.permit(tenant, ResourceRequirement.of(gpu=asked), NODES[:2], held, consume)
     mine = [claims.seen(each) for each in bindings]
     mine = [each for each in mine if each.against(tenant) is None and each.state is BindingState.BOUND]
     assert set(found.places) | set(found.refused) <= set(NODES[:2])
     if len({each.owner for each in mine}) > 1:
-        assert (found.places, found.rest.code) == ({}, Hindrance.CONFLICT)
+        assert found.places == {}
+        assert {why.code for why in found.refused.values()} == {Hindrance.CONFLICT}
         return
-    usable = {each.uuid for each in mine if each.uuid in cards and claims.barred(each) is None}
+    usable = {each.uuid for each in mine if each.uuid in cards and claims.rejection(each) is None}
     for node, place in found.places.items():
         got = {each.card.id for each in place.cards}
         here = {uuid for uuid in usable if cards[uuid].node == node}
@@ -119,18 +157,19 @@ def test_places_say_what_is_asked():
 
 
 def test_a_card_whose_users_have_not_gone_is_nobodys_yet():
-    cards = {"g": a_card("n1", "g", share=ALONE)}
+    card = a_card("n1", "g", share=ALONE)
     mine = Binding("b", "g", "app", "alice", "ns", ())
-    claims = BindingClaims([mine], cards, closed=["g"])
+    view = a_view((a_node(card),), (a_row(card, "other", share=TURNS, draining=True),))
+    claims = BindingClaims(view, [mine])
     found = claims.permit(Tenant("app", "alice", "ns"), ResourceRequirement.of(gpu=1), ["n1"], ())
     assert found.refused["n1"].text == "device-draining:g"
 
 
 def test_the_binding_that_says_whose_it_is_goes_before_one_that_does_not():
-    cards = {"g": a_card("n1", "g", share=SLICED)}
+    view = a_view((a_node(a_card("n1", "g", share=SLICED)),))
     old = Binding("a", "g", "app", "alice", "", (), 4000 * MIB, legacy=True)
     new = Binding("b", "g", "app", "alice", "ns", (), 8000 * MIB)
-    found = BindingClaims([old, new], cards).permit(
+    found = BindingClaims(view, [old, new]).permit(
         Tenant("app", "alice", "ns"), ResourceRequirement.of(gpu=1), ["n1"], ()
     )
     assert found.places["n1"].cards[0].binding.name == "b"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ullage.core.binding.owner_quota import of_quota
-from ullage.core.binding.placement import Picks, place
-from ullage.core.binding.pressure import asked, asked_too_much, overall, pressure, too_full
-from ullage.core.binding.rows import rows_of
-from ullage.core.binding.view import BindingView
+from ullage.binding.limits import asked, asked_too_much, of_quota, overall, pressure, too_full
+from ullage.binding.placement import Picks, place
+from ullage.binding.rows import rows_of
+from ullage.binding.view import BindingView
 from ullage.model.compute import ComputeNode, HostRoom
 from ullage.model.compute_answer import AppDemand, Dimension, Preflight, Shortage
 
@@ -46,7 +45,8 @@ def _place(view: BindingView, demand: AppDemand) -> Found | Preflight:
     anywhere = found or _on(view, demand, ready)
     if anywhere is None:
         return Preflight(demand.id, Shortage.CLUSTER_CAPACITY if ready else Shortage.UNSCHEDULABLE)
-    lent = of_quota(view, demand.app, added, rows_of(view, demand.app, requirement, anywhere[1]))
+    _, picks = anywhere
+    lent = of_quota(view, demand.app, added, rows_of(view, demand.app, requirement, picks))
     if found is not None and not _pressured(lent) and not _pressured(together):
         return found
     for reason, dimensions in ((Shortage.OWNER_QUOTA, lent), (Shortage.CLUSTER_PRESSURE, together)):
@@ -67,7 +67,8 @@ def _on(view: BindingView, demand: AppDemand, nodes: list[ComputeNode]) -> Found
 
 
 def _first(view: BindingView, found: Found) -> ComputeNode:
-    return view.node(min(found[0]))
+    nodes, _ = found
+    return view.node(min(nodes))
 
 
 def _pressured(dimensions: tuple[Dimension, ...]) -> bool:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ullage.core.binding.owner_quota import beyond_quota
-from ullage.core.binding.permit import Hindrance
-from ullage.core.binding.pressure import pressure
-from ullage.core.binding.rows import rows_of
-from ullage.core.binding.view import BindingView
+from ullage.binding.limits import beyond_quota, pressure
+from ullage.binding.room import Hindrance
+from ullage.binding.rows import rows_of
+from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import NVIDIA, AppKey, AvailabilityScope, ComputeCard, ComputeRequirement, Pick
 from ullage.model.compute_answer import Validation
@@ -61,19 +60,16 @@ def mixed(cards: Iterable[ComputeCard]) -> str:
 
 def unfit(view: BindingView, card: ComputeCard, memory_bytes: int) -> str:
     """Return what keeps an application from a card whatever it asks in all; "" for nothing."""
-    rows = view.on(card)
-    free = view.free_bytes(card)
     if not view.usable(card):
         return f"device-unhealthy:{card.id}"
-    if any(row.share is not card.share for row in rows):
-        return f"device-draining:{card.id}"
-    if card.share is ShareMode.EXCLUSIVE:
-        return f"exclusive-already-bound:{card.id}" if rows else ""
-    if card.share is ShareMode.TIME_SLICE:
-        return "" if free else f"tenants-exhausted:{card.id}"
+    rejected = view.room(card).reject(memory_bytes)
+    if rejected is not None:
+        return rejected.text
+    if card.share is not ShareMode.MEMORY_SLICE:
+        return ""
     if memory_bytes <= 0:
         return f"memory-required:{card.id}"
-    return f"device-vram-insufficient:{card.id}" if memory_bytes > free else ""
+    return "" if card.memory_bytes else f"{Hindrance.NO_MEMORY}:{card.id}"  # an unknown amount cannot be shared out
 
 
 def _named(view: BindingView, picks: Sequence[Pick]) -> str:
@@ -118,9 +114,9 @@ def _enough(cards: Sequence[ComputeCard], asked: ComputeRequirement, picks: Sequ
     ]
     if sum(shares) >= asked.gpu_bytes:
         return ""
-    if len(cards) > 1:
+    card, *others = cards
+    if others:
         return "aggregate-vram-insufficient"
     if asked.accelerator != NVIDIA:
         return "device-memory-insufficient"
-    shared_out = cards[0].share is ShareMode.MEMORY_SLICE
-    return f"device-vram-insufficient:{cards[0].id}" if shared_out else "device-vram-insufficient"
+    return f"{Hindrance.NO_MEMORY}:{card.id}" if card.share is ShareMode.MEMORY_SLICE else Hindrance.NO_MEMORY.value

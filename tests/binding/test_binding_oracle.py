@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.bindings import ALONE, GIB, SLICED, TURNS, a_card, a_node, a_row, a_view, ask, overfull
 
-from ullage.core.binding.availability import availability
-from ullage.core.binding.placement import place, roomy
-from ullage.core.binding.preflight import preflight
-from ullage.core.binding.rows import rows_of
-from ullage.core.binding.validation import validate
+from ullage.binding.availability import availability
+from ullage.binding.placement import place, roomy
+from ullage.binding.preflight import preflight
+from ullage.binding.rows import rows_of
+from ullage.binding.validation import validate
 from ullage.model.compute import AppKey, HostRoom, Pick
 from ullage.model.compute_answer import AppDemand
 

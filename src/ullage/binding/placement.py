@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ullage.core.binding.pressure import too_full
-from ullage.core.binding.view import BindingView
+from ullage.binding.limits import too_full
+from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement, Pick
 from ullage.model.compute_answer import FitLevel
@@ -119,7 +119,7 @@ def _take(openings: Iterable[Opening], amount: int) -> tuple[list[Opening], int]
     chosen: list[Opening] = []
     while pool and amount > 0:
         enough = [each for each in pool if each.free >= amount]
-        taken = min(enough, key=lambda each: (each.free, each.card.id)) if enough else pool[0]
+        taken = min(enough or pool[:1], key=lambda each: (each.free, each.card.id))
         pool.remove(taken)
         chosen.append(taken)
         amount -= min(amount, taken.free)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ullage.core.binding.availability import availability
-from ullage.core.binding.placement import Picks, place, roomy
-from ullage.core.binding.pressure import too_full
-from ullage.core.binding.validation import validate
-from ullage.core.binding.view import BindingView
+from ullage.binding.availability import availability
+from ullage.binding.limits import too_full
+from ullage.binding.placement import Picks, place, roomy
+from ullage.binding.validation import validate
+from ullage.binding.view import BindingView
 from ullage.model.compute import ComputeRequirement, HostedApp, Pick
 from ullage.model.compute_answer import CheckType, FailedCheck, InstallStatus, ModeOption, NoRoom
 from ullage.model.error import invalid
@@ -37,7 +37,7 @@ def chosen(
     if not accelerator and len(app.requirements) > 1:
         if len(runnable) != 1:
             return FailedCheck(CheckType.MODE, options=offered)
-        accelerator = runnable[0]
+        (accelerator,) = runnable
     app = replace(app, accelerator=accelerator)
     requirement = app.requirement
     if requirement is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ullage.core.binding.rows import Ledger, LedgerChange, released
+from ullage.binding.rows import Ledger, LedgerChange, released
 from ullage.model.binding import ShareMode, supported_modes
 from ullage.model.compute import AppKey, AppState, ComputeCard, HostedApp
 from ullage.model.compute_answer import StoppedApp, SwitchReport, SwitchStatus

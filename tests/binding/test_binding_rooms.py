@@ -3,9 +3,9 @@
 import pytest
 from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, a_card, a_node, a_row, a_view, ask
 
-from ullage.core.binding.availability import availability
-from ullage.core.binding.placement import place, roomy
-from ullage.core.binding.validation import validate
+from ullage.binding.availability import availability
+from ullage.binding.placement import place, roomy
+from ullage.binding.validation import validate
 from ullage.model.compute import AppKey, AvailabilityScope, HostRoom, Pick
 from ullage.model.compute_answer import FitLevel, NodeStatus, NoRoom
 

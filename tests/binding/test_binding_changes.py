@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from tests.bindings import ALONE, GIB, MIB, ROOMY, SLICED, TURNS, a_card, a_node, a_row, a_view, an_app, ask
 
-from ullage.core.binding.migration import migrated
-from ullage.core.binding.preflight import preflight
-from ullage.core.binding.rows import Ledger, LedgerChange, applied, bound, drained, released
-from ullage.core.binding.switching import share_of, switched
+from ullage.binding.migration import migrated
+from ullage.binding.preflight import preflight
+from ullage.binding.rows import Ledger, LedgerChange, applied, bound, drained, released
+from ullage.binding.switching import share_of, switched
 from ullage.model.affinity import Expression, Operator
 from ullage.model.binding import Binding, BindingState
 from ullage.model.compute import CPU, AppKey, AppState, HostRoom, OwnerQuota, Pick

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, a_card, a_node, a_row, a_view, an_app, ask
 
-from ullage.core.binding.assignment import reassigned
-from ullage.core.binding.installation import chosen
-from ullage.core.binding.owner_quota import beyond_quota, of_quota
-from ullage.core.binding.preflight import preflight
-from ullage.core.binding.rows import Ledger
-from ullage.core.binding.validation import validate
+from ullage.binding.assignment import reassigned
+from ullage.binding.installation import chosen
+from ullage.binding.limits import beyond_quota, of_quota
+from ullage.binding.preflight import preflight
+from ullage.binding.rows import Ledger
+from ullage.binding.validation import validate
 from ullage.model.compute import CardKey, HostRoom, OwnerQuota, Pick
 from ullage.model.compute_answer import AppDemand, CheckType, FailedCheck, Shortage
 from ullage.model.error import Conflict

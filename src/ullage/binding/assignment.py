@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ullage.core.binding.owner_quota import beyond_quota
-from ullage.core.binding.rows import Ledger, LedgerChange, bound
-from ullage.core.binding.validation import mixed, unfit
-from ullage.core.binding.view import BindingView
+from ullage.binding.limits import beyond_quota
+from ullage.binding.rows import Ledger, LedgerChange, bound
+from ullage.binding.validation import mixed, unfit
+from ullage.binding.view import BindingView
 from ullage.model.compute import CardKey, HostedApp, Pick
 from ullage.model.error import Conflict, InvalidRequest
 
@@ -43,7 +43,7 @@ def reassigned(
         for row in ledger.of(app.key)
         if row.card not in gone and row.card in view.cards
     }
-    change = bound(view, ledger, app, {**kept, **wanted}.values(), held)
+    change = bound(view, ledger, app, {**kept, **wanted}.values(), held=held)
     fresh = [row for row in change.put if not row.draining]
     staying = [row for row in ledger.of(app.key) if row.id not in {each.id for each in change.put} | {*change.drop}]
     if fresh and (code := beyond_quota(others, app.key, [*staying, *fresh])):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ullage.core.binding.view import BindingView
+from ullage.binding.view import BindingInventory, BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
 from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeRequirement, HostedApp, Pick
 from ullage.model.compute_answer import SwitchReport
@@ -91,7 +91,7 @@ def bound(
     Whether the cards will do was decided before, against the same version.
     """
     requirement = app.requirement or ComputeRequirement("")
-    wanted = {row.card: row for row in rows_of(view, app.key, requirement, picks, app.id)}
+    wanted = {row.card: row for row in rows_of(view, app.key, requirement, picks, app_id=app.id)}
     kept = {row.card for row in ledger.of(app.key) if _same(row, wanted.get(row.card))}
     change = released((row for row in ledger.of(app.key) if row.card not in kept), held)
     fresh = (row for card, row in wanted.items() if card not in kept)
@@ -120,15 +120,15 @@ def rows_of(
     view: BindingView, app: AppKey, requirement: ComputeRequirement, picks: Iterable[Pick], app_id: str = ""
 ) -> tuple[BoundCard, ...]:
     """Return the rows of an application on chosen cards, as yet without ids; memory counts where it is shared out."""
-    rows = []
-    for pick in picks:
-        card = view.cards[pick.key]
-        memory = pick.memory_bytes if card.share is ShareMode.MEMORY_SLICE else 0
-        name = f"{'/'.join(app)}@{'/'.join(card.key)}"
-        rows.append(
-            BoundCard(name, app, card.key, card.accelerator, card.share, memory, app_id=app_id, spec=requirement)
-        )
-    return tuple(rows)
+    cards = ((view.cards[pick.key], pick.memory_bytes) for pick in picks)
+    rows = (row_on(card, f"{'/'.join(app)}@{'/'.join(card.key)}", app, memory) for card, memory in cards)
+    return tuple(replace(row, app_id=app_id, spec=requirement) for row in rows)
+
+
+def row_on(card: ComputeCard, name: str, app: AppKey, memory_bytes: int | None) -> BoundCard:
+    """Return the row of an application on a card. Its amount counts where memory is shared out."""
+    memory = (memory_bytes or 0) if card.share is ShareMode.MEMORY_SLICE else 0
+    return BoundCard(name, app, card.key, card.accelerator, share=card.share, memory_bytes=memory)
 
 
 def as_binding(row: BoundCard) -> Binding:
@@ -136,9 +136,7 @@ def as_binding(row: BoundCard) -> Binding:
     return Binding(
         row.id,
         row.card.device,
-        row.app.name,
-        row.app.owner,
-        row.app.namespace,
+        *row.app,
         selector=(),
         memory_bytes=row.memory_bytes or None,
         accelerator=row.accelerator,
@@ -146,17 +144,12 @@ def as_binding(row: BoundCard) -> Binding:
     )
 
 
-def rows_of_bindings(cards: Mapping[CardKey, ComputeCard], bindings: Iterable[Binding]) -> tuple[BoundCard, ...]:
-    """Return the rows that bindings come to which are not of the ledger, under their names; of cards that are there."""
-    by_device = {card.id: card for card in reversed(tuple(cards.values()))}
-    rows = []
+def rows_of_bindings(inventory: BindingInventory, bindings: Iterable[Binding]) -> Iterator[BoundCard]:
+    """Yield bindings of others as rows, under their names; without those of cards that are not there."""
     for each in bindings:
-        card = by_device.get(each.uuid)
+        card = inventory.by_device.get(each.uuid)
         if card is not None and each.state is not BindingState.INVALID:
-            memory = (each.memory_bytes or 0) if card.share is ShareMode.MEMORY_SLICE else 0
-            app = AppKey(each.app, each.owner, each.namespace)
-            rows.append(BoundCard(each.name, app, card.key, card.accelerator, card.share, memory))
-    return tuple(rows)
+            yield row_on(card, each.name, AppKey(each.app, each.owner, each.namespace), each.memory_bytes)
 
 
 def _same(row: BoundCard, other: BoundCard | None) -> bool:

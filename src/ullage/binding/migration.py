@@ -1,14 +1,17 @@
-"""Migrate bindings that name no owner: each finds its application or is reported; nothing is guessed."""
+"""Bindings of other writers: those in use become rows of the ledger, those that stand for nothing are listed.
+
+Each finds its application or is reported; nothing is guessed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from ullage.core.binding.rows import Ledger, LedgerChange
-from ullage.core.binding.view import BindingView
+from ullage.binding.rows import Ledger, LedgerChange, row_on
+from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
-from ullage.model.compute import AppState, BoundCard, ComputeCard, HostedApp
+from ullage.model.compute import AppKey, AppState, BoundCard, HostedApp
 from ullage.model.compute_answer import Problem
 
 _KEPT = frozenset(
@@ -44,18 +47,19 @@ def migrated(view: BindingView, ledger: Ledger, bindings: Iterable[Binding], app
     put: list[BoundCard] = []
     for binding in sorted(bindings, key=lambda each: each.name):
         matching = _applications(binding, apps)
+        app = next(iter(matching), None)
         if binding.state is BindingState.INVALID:
             found.problems.append(Problem(binding.name, binding.reason))
         elif len(matching) > 1:
             whose = ", ".join(sorted(f"{app.key.owner} in {app.key.namespace or '-'}" for app in matching))
             reason = f"{binding.app} is an application of {whose}; say the owner on the binding"
             found.problems.append(Problem(binding.name, reason))
-        elif not matching or not _in_use(matching[0]):
+        elif app is None or not _in_use(app):
             found.dropped.append(binding.name)
-        elif any(row.app == matching[0].key and row.card.device == binding.uuid for row in (*ledger.rows, *put)):
+        elif any(row.app == app.key and row.card.device == binding.uuid for row in (*ledger.rows, *put)):
             found.unchanged.append(binding.name)
         else:
-            row = _row(view.with_rows(put), binding, matching[0])
+            row = _row(view.with_rows(put), binding, app)
             if isinstance(row, Problem):
                 found.problems.append(row)
             else:
@@ -86,23 +90,54 @@ def _in_use(app: HostedApp) -> bool:
 
 
 def _row(view: BindingView, binding: Binding, app: HostedApp) -> BoundCard | Problem:
+    """Return a binding as a row; an unhealthy card does not keep it from that, as somebody runs on it."""
     cards = [card for key, card in view.cards.items() if key.device == binding.uuid]
     if len(cards) != 1:
         return Problem(binding.name, f"{len(cards)} cards have the uuid {binding.uuid}")
-    card = cards[0]
-    problem = _problem(view, card, binding)
-    if problem:
-        return Problem(binding.name, problem)
-    memory = binding.memory_bytes if card.share is ShareMode.MEMORY_SLICE else 0
-    spec = app.requirement
-    return BoundCard(binding.name, app.key, card.key, card.accelerator, card.share, memory or 0, app.id, spec=spec)
+    (card,) = cards
+    memory = binding.memory_bytes
+    if memory is None and card.share is ShareMode.MEMORY_SLICE:
+        return Problem(binding.name, f"{card.id} shares out its memory, and the binding says no amount")
+    if (rejected := view.room(card).reject(memory or 0)) is not None:
+        return Problem(binding.name, rejected.sentence)
+    return replace(row_on(card, binding.name, app.key, memory), app_id=app.id, spec=app.requirement)
 
 
-def _problem(view: BindingView, card: ComputeCard, binding: Binding) -> str:
-    """Return what keeps a binding from its card; an unhealthy card does not, as somebody runs on it."""
-    free = view.free_bytes(card)
-    if card.share is ShareMode.MEMORY_SLICE and binding.memory_bytes is None:
-        return f"{card.id} shares out its memory, and the binding says no amount"
-    if not free or (card.share is ShareMode.MEMORY_SLICE and (binding.memory_bytes or 0) > free):
-        return f"{card.id} has {free} bytes left for it as {card.share}"
-    return ""
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A binding or row by its name, and why it stands for nothing: `card-gone`, `no-application` or `duplicate`."""
+
+    name: str
+    reason: str
+
+
+def stale(
+    view: BindingView, ledger: Ledger, bindings: Iterable[Binding], apps: Mapping[AppKey, HostedApp]
+) -> tuple[Stale, ...]:
+    """Of the rows, and of the bindings of others, which come oldest first: of equal ones only the newest counts."""
+    devices = {key.device for key in view.cards}
+    found = [
+        Stale(row.id, reason)
+        for row in ledger.rows
+        if not row.draining and (reason := _why(row.card in view.cards, row.app in apps))
+    ]
+    seen: set[tuple[str, str, str, str]] = set()
+    for each in reversed(tuple(bindings)):
+        if not (each.uuid or each.app):
+            continue  # what cannot be read at all may be anything
+        same = each.app, each.owner, each.namespace, each.uuid
+        reason = _why(each.uuid in devices, any(_means(each, app) for app in apps))
+        if not reason and same in seen:
+            reason = "duplicate"
+        seen.add(same)
+        if reason:
+            found.append(Stale(each.name, reason))
+    return tuple(found)
+
+
+def _why(card: bool, app: bool) -> str:
+    return "" if card and app else "no-application" if card else "card-gone"
+
+
+def _means(binding: Binding, app: AppKey) -> bool:
+    return binding.app == app.name and binding.owner in ("", app.owner) and binding.namespace in ("", app.namespace)

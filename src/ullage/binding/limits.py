@@ -1,0 +1,118 @@
+"""How full nodes may become, and what the applications of one owner may have together.
+
+A node takes nothing that would fill more than nine tenths of its CPUs or memory. What an owner has is never taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ullage.binding.view import BindingView
+from ullage.model.binding import ShareMode
+from ullage.model.compute import EVERYBODY, AppKey, BoundCard, CardKey, ComputeNode, HostRoom
+from ullage.model.compute_answer import Dimension, NodePressure
+
+NOTHING = HostRoom()
+_FULL_TENTHS = 9
+
+
+def pressure(node: ComputeNode, added: HostRoom) -> NodePressure:
+    """Return what a node would use with more on it. Its disk is looked at only where some of it is added."""
+    return NodePressure(node.name, _dimensions(node.capacity, node.used, added, _FULL_TENTHS))
+
+
+def too_full(node: ComputeNode, added: HostRoom) -> bool:
+    """Return whether a node would be under pressure."""
+    return any(_over(node.capacity, node.used, added, _FULL_TENTHS))
+
+
+def overall(nodes: Iterable[ComputeNode], added: HostRoom) -> tuple[Dimension, ...]:
+    """Return what all nodes together would use."""
+    nodes = tuple(nodes)
+    capacity, used = _sum(node.capacity for node in nodes), _sum(node.used for node in nodes)
+    return _dimensions(capacity, used, added, _FULL_TENTHS)
+
+
+def asked(node: ComputeNode, added: HostRoom) -> tuple[Dimension, ...]:
+    """Return what pods would have asked of a node with more on it: all of it may be asked."""
+    return _dimensions(node.capacity, node.requested, added, 10)
+
+
+def asked_too_much(node: ComputeNode, added: HostRoom) -> bool:
+    """Return whether pods would have asked for more than a node has."""
+    return any(_over(node.capacity, node.requested, added, 10))
+
+
+def _dimensions(capacity: HostRoom, used: HostRoom, added: HostRoom, tenths: int) -> tuple[Dimension, ...]:
+    over = _over(capacity, used, added, tenths)
+    return tuple(
+        Dimension(resource, more, before, there, pressured=pressured)
+        for (resource, there, before, more), pressured in zip(_amounts(capacity, used, added), over, strict=True)
+    )
+
+
+def _over(capacity: HostRoom, used: HostRoom, added: HostRoom, tenths: int) -> Iterator[bool]:
+    return (10 * (before + more) > tenths * there for _, there, before, more in _amounts(capacity, used, added))
+
+
+def _amounts(capacity: HostRoom, used: HostRoom, added: HostRoom) -> Iterator[tuple[str, int, int, int]]:
+    """Each resource with what there is of it, what is used and what is added; 0 is not known."""
+    if capacity.cpu_milli:
+        yield "cpu", capacity.cpu_milli, used.cpu_milli, added.cpu_milli
+    if capacity.memory_bytes:
+        yield "memory", capacity.memory_bytes, used.memory_bytes, added.memory_bytes
+    if capacity.disk_bytes and added.disk_bytes:
+        yield "disk", capacity.disk_bytes, used.disk_bytes, added.disk_bytes
+
+
+def _sum(rooms: Iterable[HostRoom]) -> HostRoom:
+    amounts = [(room.cpu_milli, room.memory_bytes, room.disk_bytes) for room in rooms]
+    return HostRoom(*map(sum, zip(*amounts, strict=True))) if amounts else HostRoom()
+
+
+def of_quota(
+    view: BindingView, app: AppKey, added: HostRoom = NOTHING, rows: Iterable[BoundCard] = ()
+) -> tuple[Dimension, ...]:
+    """Return what an application would use of its owner's quota with this room and these rows, which the view lacks.
+
+    Only limited amounts are reported. An owner that takes no more than before is never over its quota.
+    """
+    quota = view.quotas.get(app.owner) or view.quotas.get(EVERYBODY)
+    if quota is None:
+        return ()
+    used = view.owner_use.get(app.owner, HostRoom())
+    there = [row for row in view.rows if row.app.owner == app.owner]
+    cards, memory = _on_cards(view, there)
+    more_cards, more_memory = _on_cards(view, [*there, *rows])
+    amounts = (
+        ("cards", quota.cards, cards, more_cards - cards),
+        ("vram", quota.vram_bytes, memory, more_memory - memory),
+        ("cpu", quota.cpu_milli, used.cpu_milli, added.cpu_milli),
+        ("memory", quota.memory_bytes, used.memory_bytes, added.memory_bytes),
+    )
+    return tuple(
+        Dimension(resource, more, before, most, pressured=more > 0 and before + more > most)
+        for resource, most, before, more in amounts
+        if most is not None
+    )
+
+
+def beyond_quota(view: BindingView, app: AppKey, rows: Iterable[BoundCard]) -> str:
+    """Return the code by which rows are refused that are beyond the quota; "" for nothing."""
+    short = [each.resource for each in of_quota(view, app, rows=rows) if each.pressured]
+    return f"owner-quota:{short[0]}" if short else ""
+
+
+def _on_cards(view: BindingView, rows: Iterable[BoundCard]) -> tuple[int, int]:
+    """Return the number of cards of rows and their bytes: the shared amounts, and all of any other card, once."""
+    shared: dict[tuple[AppKey, CardKey], int] = {}
+    whole: dict[CardKey, int] = {}
+    for row in rows:
+        if row.share is ShareMode.MEMORY_SLICE:
+            key = row.app, row.card
+            shared[key] = max(shared.get(key, 0), row.memory_bytes)
+        else:
+            card = view.cards.get(row.card)
+            whole[row.card] = card.memory_bytes if card is not None else 0
+    cards = whole.keys() | {card for _, card in shared}
+    return len(cards), sum(whole.values()) + sum(shared.values())

@@ -1,0 +1,78 @@
+"""What each step of a decision did: the cards before and after it, and why the others went.
+
+Names and rejections of many cards are made when they are read. Most callers read the first one only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import TypeVar, overload
+
+from ullage.core.verdict.reasons import StageKind
+from ullage.model.rejection import Rejection
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step: its name, the number of cards before and after it, and why each of the others went.
+
+    So many `possible` of the removed cards could take the request as they are, if others left or the quota allowed it;
+    `by_cure` has their rejections before those of the others.
+    """
+
+    filter: str
+    kind: StageKind
+    reached: bool
+    before: int
+    after: int
+    removed: Sequence[Rejection] = ()
+    kept: Sequence[str] = ()
+    possible: int = 0
+    by_cure: Sequence[Rejection] = field(default=(), compare=False, repr=False)
+
+
+class OnDemand(Sequence[T]):
+    """A sequence whose parts are made when they are read; `make(k)` returns the k-th part."""
+
+    def __init__(self, parts: Sequence[int], make: Callable[[int], Sequence[T]]) -> None:
+        self._parts = parts
+        self._make = make
+
+    @cached_property
+    def _all(self) -> tuple[T, ...]:
+        return tuple(chain.from_iterable(map(self._make, self._parts)))
+
+    @overload
+    def __getitem__(self, at_: int) -> T: ...
+    @overload
+    def __getitem__(self, at_: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, at_: int | slice) -> T | tuple[T, ...]:
+        if at_ == 0 and len(self._parts):
+            return self._make(self._parts[0])[0]
+        return self._all[at_]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __bool__(self) -> bool:
+        return len(self._parts) > 0
+
+    def __eq__(self, other: object) -> bool:
+        return self._all == (other._all if isinstance(other, OnDemand) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._all)
+
+    def __repr__(self) -> str:
+        return repr(self._all)
+
+
+def on_demand(parts: Iterable[int], make: Callable[[int], Sequence[T]]) -> Sequence[T]:
+    """Return the sequence of these parts; a plain empty one if there are none."""
+    chosen = list(parts)
+    return OnDemand(chosen, make) if chosen else ()
