@@ -334,7 +334,7 @@ def distances_of(site: Site) -> Rows:
 
 @compiled
 def _measure(site: Site, marks: Rows) -> None:
-    """Count the zones of all that was taken, and note if one is unknown; on one zone nothing can lie apart."""
+    """Count the zones of all that was taken, and whether one is unknown; on one zone nothing can lie apart."""
     machines, verdict = machines_in(site.arena), verdict_in(site.arena)
     supplies, taken = supplies_in(site.arena), taken_in(site.arena)
     counted, union, unknown = machines[site.machine, b.CARDS_COUNTED], 0, False

@@ -1,4 +1,4 @@
-"""Columns of the zones of machines: what lies in them beside cards, what a request needs, and what was decided.
+"""Columns of the zones of machines: their supplies, what a request needs, and what was decided.
 
 All rows of a board lie in one array, the *arena*. An array costs a quarter of a microsecond per call from Python, so
 compiled functions take the arena instead of its sixteen parts, and open the parts that they use.

@@ -30,7 +30,7 @@ from ullage.core.kernel.tree import winner
 _BEYOND, _BEYOND_CARDS = 1.3, 1.6
 """Tasks expected until cards or CPU are full, and until cards are, as a multiple of those that just fit.
 
-Some are dropped. Room for several cards is kept until cards are full: what runs out of CPU first is other nodes.
+Some are dropped. Room for several cards is reserved until cards are full: what runs out of CPU first is other nodes.
 """
 
 _LOOKS = 1024
@@ -109,12 +109,12 @@ def _end(nodes: Rows, row: int) -> int:
 @lean
 def follow(nodes: Rows, cards: Rows, row: int, state: tuple[Any, ...]) -> None:
     """Update what the fleet has of each good."""
-    kept = LeftoverState(*state)
-    memo, node, now = Memo(*kept.memo), kept.of_node[row], kept.now[row]
+    own = LeftoverState(*state)
+    memo, node, now = Memo(*own.memo), own.of_node[row], own.now[row]
     if node[SEEN] == nodes[row, c.CHANGED]:
         return
     if node[SEEN] != NEVER:
-        _count(row, kept, -1)
+        _count(row, own, -1)
     node[SEEN] = nodes[row, c.CHANGED]
     node[_CPU] = 0 if node[CLOSED] == -1 else nodes[row, c.CPU_FREE]
     node[_IDLE_SUM] = 0
@@ -125,14 +125,14 @@ def follow(nodes: Rows, cards: Rows, row: int, state: tuple[Any, ...]) -> None:
     node[_STATE] = place = recall(memo, node[_CPU], node[_MODEL], node[_GROUP], free)
     for each in range(len(now)):
         now[each] = value_at(memo, place, each)
-    scarce, roomy, held = kept.scarce, kept.roomy[row], kept.held[row]
+    scarce, roomy, held = own.scarce, own.roomy[row], own.held[row]
     for each in range(len(scarce)):
         roomy[each] = 0
         for share in free:
             roomy[each] += share >= scarce[each, SHARE]
         allowed = (scarce[each, MODELS] >> node[_MODEL]) & 1
         held[each] = slots_of(scarce[each], node[_CPU], roomy[each]) if allowed else 0
-    _count(row, kept, 1)
+    _count(row, own, 1)
 
 
 @lean
@@ -189,12 +189,12 @@ def node(
     nodes: Rows, cards: Rows, row: int, shape: Rows, fits_per_card: Rows, state: tuple[Any, ...], notes: Rows
 ) -> float:
     """Return the negative of the least growth of leftover, and write the notes of each option."""
-    kept = LeftoverState(*state)
-    memo, facts, count, cpu = Memo(*kept.memo), kept.of_node[row], shape[0, c.COUNT], shape[0, c.CPU]
-    asked, now, fills = share_asked(nodes, cards, row, shape), kept.now[row], kept.scale[0]
+    own = LeftoverState(*state)
+    memo, facts, count, cpu = Memo(*own.memo), own.of_node[row], shape[0, c.COUNT], shape[0, c.CPU]
+    asked, now, fills = share_asked(nodes, cards, row, shape), own.now[row], own.scale[0]
     notes[_IN_USE] = notes[_IDLE] = _NO_OPTION
     if count != 1 or asked == CARD:
-        notes[_PLACE + _IDLE] = place = _after(nodes, row, fits_per_card, cpu, asked, count, 0, kept)
+        notes[_PLACE + _IDLE] = place = _after(nodes, row, fits_per_card, cpu, asked, count, 0, own)
         notes[_IDLE] = growth(memo, place, now)
         if not count:
             notes[_IDLE] = max(0, notes[_IDLE])  # less CPU leaves no fewer cards idle: a negative growth is chance
@@ -308,13 +308,13 @@ def select(
     Prices only add to the growth, so no other node can be better. A node that equals the one before it is skipped. Of
     more than `_LOOKS` nodes the first by name are priced.
     """
-    kept = LeftoverState(*state)
+    own = LeftoverState(*state)
     best, size, at, looks = winner(tree), len(tree) // 2, 1, 0
     if best < 0:
         return -1
-    _price(kept)
-    renew_budget(Memo(*kept.memo))
-    cost, _ = _cheapest(nodes, cards, best, shape, scratch, node_state[best, c.TABLE_COLUMNS :], kept, np.inf)
+    _price(own)
+    renew_budget(Memo(*own.memo))
+    cost, _ = _cheapest(nodes, cards, best, shape, scratch, node_state[best, c.TABLE_COLUMNS :], own, np.inf)
     least, before = cost - node_state[best, c.BONUS], best
     near = np.floor(tree[size + best] / BEFORE_ALL + 0.5) * BEFORE_ALL  # what its zones add, if they go before all
     while at > 0 and looks < _LOOKS:
@@ -323,12 +323,12 @@ def select(
                 at *= 2
                 continue
             row, looks = at - size, looks + 1
-            if not _have_equal_cost(shape, node_state, kept.of_node, row, before):
+            if not _have_equal_cost(shape, node_state, own.of_node, row, before):
                 before, most = row, least + node_state[row, c.BONUS]
                 notes = node_state[row, c.TABLE_COLUMNS :]
-                cost, _ = _cheapest(nodes, cards, row, shape, scratch, notes, kept, most)
+                cost, _ = _cheapest(nodes, cards, row, shape, scratch, notes, own, most)
                 cost -= node_state[row, c.BONUS]
-                if cost < least or (cost == least and _goes_before(nodes, row, best, kept.of_node)):
+                if cost < least or (cost == least and _goes_before(nodes, row, best, own.of_node)):
                     best, least = row, cost
         while at & 1:  # a right child: what is below its parent is done
             at //= 2
@@ -345,13 +345,13 @@ def pick(
     if shape[0, c.WHOLE]:
         whole_cards(nodes, cards, row, fits_per_card, out)
         return
-    kept = LeftoverState(*state)
-    notes, left = kept.scratch[:NOTES], kept.scratch[NOTES:]
+    own = LeftoverState(*state)
+    notes, left = own.scratch[:NOTES], own.scratch[NOTES:]
     for k in range(len(fits_per_card)):
         left[k] = fits_per_card[k]
     node(nodes, cards, row, shape, left, state, notes)
-    _, least = _cheapest(nodes, cards, row, shape, left, notes, kept, np.inf)
-    shares = kept.of_node[row, SHARES : _end(nodes, row)]
+    _, least = _cheapest(nodes, cards, row, shape, left, notes, own, np.inf)
+    shares = own.of_node[row, SHARES : _end(nodes, row)]
     for taken in range(len(out)):
         out[taken] = nodes[row, c.FIRST_CARD] + _take_off(shares, fits_per_card, 0, 1, least)
 
@@ -360,10 +360,10 @@ def terms(
     nodes: Rows, cards: Rows, row: int, shape: Rows, fits_per_card: Rows, state: tuple[Any, ...]
 ) -> dict[str, float]:
     """Return the cost of a placement in thousandths of a card: growth of leftover, and prices of what it takes."""
-    notes, scratch, kept = np.zeros(NOTES, np.int64), fits_per_card.copy(), LeftoverState(*state)
+    notes, scratch, own = np.zeros(NOTES, np.int64), fits_per_card.copy(), LeftoverState(*state)
     node(nodes, cards, row, shape, fits_per_card, state, notes)
-    _price(kept)
-    cost, least = _cheapest(nodes, cards, row, shape, scratch, notes, kept, np.inf)
+    _price(own)
+    cost, least = _cheapest(nodes, cards, row, shape, scratch, notes, own, np.inf)
     chosen = _IDLE if notes[_IN_USE] == _NO_OPTION or least == CARD else _IN_USE
-    growth = float(notes[chosen] / kept.scale[0])
+    growth = float(notes[chosen] / own.scale[0])
     return {"leftover": growth, "prices": float(cost) - growth}

@@ -93,14 +93,14 @@ def typical_workload(tasks: Iterable[ResourceRequirement]) -> Workload:
     Source: Weng et al., "Beware of Fragmentation", USENIX ATC'23, section 5, and its simulator.
     """
     counts = Counter(map(class_of, tasks))
-    kept: list[tuple[TaskClass, int]] = []
+    typical: list[tuple[TaskClass, int]] = []
     covered, enough = 0, COVERED * counts.total()
     for task, count in _most_popular_first(counts):
         if covered >= enough:
             break
         covered += count
-        kept.append((task, count))
-    return Workload.counted(kept)
+        typical.append((task, count))
+    return Workload.counted(typical)
 
 
 class LiveWorkload:
