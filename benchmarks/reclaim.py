@@ -19,11 +19,12 @@ from typing import Any
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import Occupancy
 from ullage.core.cycle import schedule
-from ullage.core.evicting.eviction import preempt_together
+from ullage.core.evicting.gang_eviction import preempt_together
 from ullage.core.evicting.preemption import NoPreemption, preempt
 from ullage.core.evicting.reclaim import Reclaim
-from ullage.core.evicting.yielding import ExecutorVictim
-from ullage.core.placing.placement import Placer
+from ullage.core.evicting.reclaim_search import RoomClaim
+from ullage.core.evicting.reclaim_victims import ExecutorVictim
+from ullage.core.evicting.victims import EvictionContext
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.sharing.entitlement import entitlement, place_unit
@@ -82,7 +83,7 @@ def one_by_one(fleet: Fleet, rules: Rules, requests: list[Request]) -> int:
     """Each member finds its victims alone, with those before it placed; how many victims."""
     victims, mark = 0, fleet.checkpoint()
     for request in requests:
-        found = preempt(fleet, rules, request, NOW)
+        found = preempt(EvictionContext(fleet, rules, NOW), request)
         assert not isinstance(found, NoPreemption)
         for uid in found.uids:
             fleet.release(uid)
@@ -94,7 +95,7 @@ def one_by_one(fleet: Fleet, rules: Rules, requests: list[Request]) -> int:
 
 def requests() -> None:
     rules = Rules()
-    preempt_together(of_requests(20), rules, members(20), NOW)  # compiled
+    preempt_together(EvictionContext(of_requests(20), rules, NOW), members(20))  # compiled
     print("Requests: all victims of a gang of N/10 x 8 cards (ms)")
     for nodes in SIZES:
         fleet, asked = of_requests(nodes), members(nodes)
@@ -105,7 +106,7 @@ def requests() -> None:
         for _ in range(7):
             fleet.dirty.update(range(0, nodes, 20))  # as if every twentieth node had changed meanwhile
             start = time.perf_counter()
-            found = preempt_together(fleet, rules, asked, NOW)
+            found = preempt_together(EvictionContext(fleet, rules, NOW), asked)
             taken.append((time.perf_counter() - start) * 1e3)
         assert isinstance(found, dict)
         victims, beside = sum(len(each.victims) for each in found.values()), ""
@@ -138,21 +139,22 @@ def of_sessions(nodes: int) -> World:
 
 
 def tried_again(
-    self: Reclaim, claimant: Demand, outlook: Placer, _vacant: Placer, now: float, name: str, **how: bool
+    self: Reclaim, claim: RoomClaim, **_how: bool
 ) -> tuple[tuple[ExecutorVictim, ...], tuple[Allocation, ...]] | None:
     """`Reclaim.claim` as it was: the unit is tried after every victim, and again without each of them."""
+    claimant, outlook = claim.claimant, claim.outlook
 
     def without(gone: list[ExecutorVictim], *, keep: bool = False) -> tuple[Allocation, ...] | None:
         mark = outlook.fleet.checkpoint()
         for victim in gone:
             for member in victim.members:
                 outlook.fleet.release(member.id)
-        placed = place_unit(outlook, claimant, name, claimant.batch_size)
+        placed = place_unit(outlook, claimant, claim.name, claimant.batch_size)
         (outlook.fleet.keep if keep else outlook.fleet.rollback)(mark)
         return placed
 
     chosen: list[ExecutorVictim] = []
-    for victim in self.in_order(claimant, now, displace=how.get("displace", False)):
+    for victim in self.in_order(claim):
         chosen.append(victim)
         if without(chosen) is not None:
             break
@@ -169,10 +171,10 @@ def claim_of(world: World, claim: Callable[..., Any]) -> tuple[float, int]:
     """Milliseconds of the claim of the gang within a cycle, and how many executors give way."""
     deserved, taken = entitlement(world, Policy()), []
 
-    def timed(self: Reclaim, claimant: Demand, *facts: object, **how: bool) -> object:
+    def timed(self: Reclaim, asked: RoomClaim, **how: bool) -> object:
         start = time.perf_counter()
-        found = claim(self, claimant, *facts, **how)
-        if claimant.session == "gang" and found is not None:
+        found = claim(self, asked, **how)
+        if asked.claimant.session == "gang" and found is not None:
             taken.append(((time.perf_counter() - start) * 1e3, len(found[0])))
             raise StopIteration  # the rest of the cycle is not measured here
         return found

@@ -10,7 +10,7 @@ from typing import Any
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.consolidation import consolidate
-from ullage.core.evicting.moving import Consolidation
+from ullage.core.evicting.moves import Consolidation
 from ullage.core.learning.fragmentation import fits_now, fragments_of
 from ullage.core.learning.learned import Learning
 from ullage.core.placing.rules import Rules

@@ -43,7 +43,7 @@ from ullage.server.gangs import GangApi
 from ullage.server.metrics import ServiceCollector
 from ullage.server.pods import PodApi
 from ullage.server.quotas import QuotaApi
-from ullage.server.routes import Endpoint
+from ullage.server.routes import Endpoint, endpoints_of
 from ullage.server.streams import Streams
 from ullage.wire import allocation, allocation_report, api, consolidation, gang, node_topology, preemption, simulation
 
@@ -223,7 +223,8 @@ def metrics() -> str:
         allocations=SimpleNamespace(refused={Code.GPU: 0}, adjusted={"up": 0}, all=list),
         observations=SimpleNamespace(unconfirmed=list, foreign=lambda: [SimpleNamespace(node="", gpus=())]),
     )
-    answers = SimpleNamespace(
+    snapshot = SimpleNamespace(
+        queues=lambda: [SimpleNamespace(name="", share=0.0, pending=0)],
         nodes=lambda: [SimpleNamespace(name="", allocatable=amounts, held=amounts)],
         gpus=lambda: [
             SimpleNamespace(
@@ -235,10 +236,12 @@ def metrics() -> str:
                 free=SimpleNamespace(fraction=1.0, compute_gflops=None, vram_bytes=None),
             )
         ],
+    )
+    answers = SimpleNamespace(
+        snapshot=lambda: snapshot,
         room=lambda: SimpleNamespace(
             models=[SimpleNamespace(model="", idle_milli=0, fragments_milli=0)], fits={1: 0}, tasks=0
         ),
-        queues=lambda: [SimpleNamespace(name="", share=0.0, pending=0)],
     )
     rows = [
         (
@@ -386,28 +389,16 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
 
 def routes() -> str:
     """Every endpoint under /v1."""
-    nothing = cast("Any", None)
-    handlers, requests = ServerApi(nothing, nothing, nothing), AllocationApi(nothing, nothing)
-    service = cast("Any", SimpleNamespace(gangs=None, quotas=None, state=SimpleNamespace(allocator=None)))
-    fronts = (
-        handlers,
-        requests,
-        QuotaApi(service),
-        GangApi(service, requests),
-        ConsolidationApi(service, nothing),
-        PodApi(service),
-        Streams(nothing, nothing, handlers, Path()),
-    )
+    fronts = (ServerApi, AllocationApi, QuotaApi, GangApi, ConsolidationApi, PodApi, Streams)
     rows = [
         (
-            f"`{endpoint.method} {endpoint.path.replace(':int', '')}`",
+            f"`{endpoint.method} {endpoint.path}`",
             endpoint.summary,
             ", ".join(f"`{name}`" for name in endpoint.query) or "-",
             _schema(endpoint.body),
             "stream" if endpoint.raw else ", ".join(f"{status} {_schema(kind)}" for status, kind in _answers(endpoint)),
         )
-        for front in fronts
-        for endpoint in front.endpoints()
+        for endpoint in endpoints_of(*fronts)
     ]
     return _rows(("route", "does", "query", "body", "answer"), rows)
 
@@ -470,7 +461,8 @@ def names() -> str:
 def _methods(kind: type) -> str:
     rows = [
         (f"`{name}{_signature(function)}`", _first(function))
-        for name, function in vars(kind).items()
+        for base in kind.__mro__
+        for name, function in vars(base).items()
         if inspect.isfunction(function) and not name.startswith("_")
     ]
     return _rows(("method", "does"), rows)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.preemption import preempt
+from ullage.core.evicting.victims import EvictionContext
 from ullage.core.placing.candidates import find
 from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.nomination import Nominations
@@ -89,7 +90,7 @@ class Books:
 
     def preempt(self, request: Request | None = None, rules: Rules | None = None, **more: object):
         before = content(self.fleet)
-        found = preempt(self.fleet, rules or Rules(), request or ask(), NOW, **more)
+        found = preempt(EvictionContext(self.fleet, rules or Rules(), NOW, **more), request or ask())
         assert content(self.fleet) == before
         return found
 

@@ -55,6 +55,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ULLAGE_HOME", str(place))
     monkeypatch.delenv("ULLAGE_ENDPOINT", raising=False)
     monkeypatch.delenv("ULLAGE_TOKEN", raising=False)
+    monkeypatch.delenv("ULLAGE_EXECUTOR", raising=False)
     return place
 
 

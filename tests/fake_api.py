@@ -84,6 +84,7 @@ class FakeApi:
         self.hold = False
         self.drop_answers = 0  # requests that are carried out, and whose connection is then cut
         self.refuse: tuple[int, str, str] | None = None
+        self.hang: threading.Event | None = None  # until then no request is answered, as of a stopped process
         self.reason: str | None = None
         self.logs: dict[str, list[Any]] = {}
         self.on_log = lambda: None
@@ -264,6 +265,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         self.data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.fake.seen.append((self.command, self.path))
+        if self.fake.hang is not None:
+            self.fake.hang.wait(60)
         try:
             self._answer(200, self._route([unquote(part) for part in parts.path.strip("/").split("/")]))
         except _Refusal as refusal:

@@ -14,7 +14,7 @@ from ullage.client.endpoint import SERVER_FILE, ServerFile
 
 def test_a_server_that_ends_is_found_no_more(tmp_path: Path) -> None:
     with listen_at_home(tmp_path):
-        announce(tmp_path, "http://127.0.0.1:1")
+        announce(tmp_path, "http://127.0.0.1:1", {}, [])
         withdraw(tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -22,7 +22,7 @@ def test_a_server_that_ends_is_found_no_more(tmp_path: Path) -> None:
 def test_the_end_of_a_server_leaves_what_another_one_says_in_the_same_place(tmp_path: Path) -> None:
     """Its home was removed while it ran, and another server was started there."""
     with listen_at_home(tmp_path):
-        announce(tmp_path, "http://127.0.0.1:1")
+        announce(tmp_path, "http://127.0.0.1:1", {}, [])
         other = msgspec.json.encode(ServerFile("http://127.0.0.1:2", os.getppid(), 1))
         (tmp_path / SERVER_FILE).write_bytes(other)
         withdraw(tmp_path)

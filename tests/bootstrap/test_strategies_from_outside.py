@@ -97,13 +97,14 @@ BROKEN = {
         MODULE.replace("float(nodes[row, CPU_FREE])", "float('nan')"),
         "it scores a node with nan",
     ),
-    "picks what it is not offered": (MODULE.replace("units[k] > 0 and ", ""), "it picks the cards at"),
+    "picks what it is not offered": (MODULE.replace("fits_per_card[k] > 0 and ", ""), "it picks the cards at"),
 }
 
 
 @pytest.mark.parametrize("fault", BROKEN)
 def test_one_that_is_broken_stops_the_start_and_its_distribution_is_named(tmp_path: Path, fault: str):
     text, says = BROKEN[fault]
+    assert text != MODULE
     site = install(tmp_path / "site", PYPROJECT, last_cards=text)
     mode = {"NUMBA_DISABLE_JIT": "0"} if "compiled" in fault else UNCOMPILED
     done = ullage(site, "up", "--foreground", "--port=0", ULLAGE_HOME=str(tmp_path / "home"), **mode)

@@ -22,8 +22,10 @@ from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
 from ullage.model.topology import Cpu, Kubelet, Topology, Zone
+from ullage.wire.dialect import PodSettings, request_annotations
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.pod.bind import OUTPUT
+from ullage.wire.request_words import request_labels
 from ullage.wire.topology.numatopology_object import numatopology_object
 
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk is in the lock, and not installed here")
@@ -296,7 +298,11 @@ def test_what_bind_writes_is_looked_after_as_long_as_the_pod_lives() -> None:
     assert f'own_user = "{own}"' in named(render(), "ConfigMap", "ullage")["data"]["ullage.toml"]
     assert all(f'"{name}"' in what for name in OUTPUT)
     assert '"ullage.io/"' in what
-    assert "hami.io/vgpu" not in what
+    assert '"vgpu-time"' not in what, "its writers are not known"
+    keys = request_annotations(PodSettings()) | request_labels(PodSettings())
+    names = {key.removeprefix("ullage.io/").removeprefix("tensor-fusion.ai/") for key in keys}
+    assert {name for name in names if f'"{name}"' not in what} == set()
+    assert what.count("(") == what.count(")")
 
 
 def test_what_hamis_plugin_reads_is_looked_after_where_it_is_known_who_that_is(tmp_path: Path) -> None:

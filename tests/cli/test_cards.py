@@ -33,9 +33,11 @@ def test_what_is_assumed_is_bound_by_commit_or_undone_by_forget(ran, http):
 
 def test_what_was_never_assumed_is_not_committed(ran):
     code, out, err = ran("commit p")
-    assert (code, out) == (75, "")
-    assert err.startswith("ullage: not-assumed: p is not assumed")
+    assert (code, out) == (2, "")
+    assert err.startswith("ullage: allocation p does not exist")
     assert "hint: `ullage allocations`" in err
+    code, _, err = ran("adjust p -r vram=2g")
+    assert (code, err.splitlines()[0]) == (2, "ullage: allocation p does not exist")
 
 
 # --- limits ---
@@ -116,7 +118,7 @@ def test_a_dry_run_says_what_a_change_would_do_and_ends_as_a_plan(ran, http):
     assert code == 1
     assert err.splitlines()[0].startswith("ullage: scaling-exceeded: ")
     assert "tflops=100,vram=40Gi of each card" in err
-    assert ran("adjust nobody -r tflops=1 --dry-run")[0] == 75
+    assert ran("adjust nobody -r tflops=1 --dry-run")[0] == 2
     assert http.get("/v1/allocations/p").json() == before
 
 
@@ -156,7 +158,7 @@ def test_what_fails_for_one_request_keeps_none_of_the_others_from_it(ran, http):
     for uid in ("a", "b"):
         assert ran(f"alloc {uid} -r gpu=1 --assume")[0] == 0
     code, out, err = ran("commit nosuch a b")
-    assert code == 75
+    assert code == 2
     assert "nosuch" in err
     assert [line.split()[1] for line in out.splitlines()[1:]] == ["bound", "bound"]
     code, out, err = ran("free a nosuch b")

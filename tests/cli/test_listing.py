@@ -48,7 +48,9 @@ def test_queue_shows_who_runs_and_what_they_hold(capsys, fake, session):
 
 def test_queue_can_be_narrowed(capsys, fake, session):
     assert len(printed(capsys, "queue", "--me").splitlines()) == 2
-    assert len(printed(capsys, "queue", "-q", "other").splitlines()) == 1
+    fake.sessions["other"] = FakeSession(CreateSession(application="function", queue="other"), "other")
+    assert len(printed(capsys, "queue", "-q", "default").splitlines()) == 2
+    del fake.sessions["other"]
     session.state = "closed"
     assert len(printed(capsys, "queue").splitlines()) == 1
     assert len(printed(capsys, "sessions", "--state", "closed").splitlines()) == 2

@@ -234,3 +234,88 @@ def test_who_starts_a_server_reads_what_is_wrong_and_not_its_log(tmp_path):
     assert log.complaint() == "ullage: storage: 'x' is not valid\nhint: y"
     log.path.write_text(lines.splitlines()[0])
     assert log.complaint() == lines.splitlines()[0]
+
+
+@pytest.mark.parametrize("line", ["--help", "--version", "run --help", "version"])
+def test_help_and_a_version_that_find_no_room_are_lost_output(line):
+    done = subprocess.run(
+        ["sh", "-c", '"$@" > /dev/full', "sh", *_VERSION[:-1], *line.split()],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 74
+    assert "the output cannot be written: No space left on device" in done.stderr
+
+
+def test_a_standard_error_without_room_is_lost_output_too():
+    command = ["sh", "-c", '"$@" 2> /dev/full', "sh", *_VERSION[:-1], "nosuchverb"]
+    assert subprocess.run(command, check=False).returncode == 74
+
+
+def test_a_standard_input_that_is_closed_cannot_be_sent(tmp_path):
+    command = [*_VERSION[:-1], "run", "--stdin", "--", "cat"]
+    closed = subprocess.run(["sh", "-c", '"$@" <&-', "sh", *command], stderr=subprocess.PIPE, text=True, check=False)
+    with (tmp_path / "x").open("w") as unreadable:
+        done = subprocess.run(command, stdin=unreadable, stderr=subprocess.PIPE, text=True, check=False)
+    assert (closed.returncode, done.returncode) == (2, 2)
+    assert all("the standard input cannot be read: Bad file" in each.stderr for each in (closed, done))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("events --session nosuch", "session nosuch does not exist"),
+        ("events -f --session nosuch", "session nosuch does not exist"),
+        ("queue -q defaults", "queue 'defaults' does not exist: did you mean default? known are default"),
+    ],
+)
+def test_a_filter_by_what_does_not_exist_is_no_empty_list(capsys, fake, line, said):
+    assert main(line.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_no_state_allows_is_a_wrong_request():
+    assert report(Conflict("application function is built in and stays", code="built-in")) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["why", ""], "session"),
+        (["why", "late/"], "pod"),
+        (["cancel", ""], "session"),
+        (["show", "session", "x/1"], "session"),
+        (["free", "../x"], "uid"),
+        (["free", "x/"], "uid"),
+        (["topo", ""], "node"),
+        (["events", "--session", ""], "session"),
+        (["apps", "unregister", "a/b"], "application"),
+        (["gang", "show", ""], "gang"),
+    ],
+)
+def test_an_id_that_is_none_is_named(capsys, fake, words, field):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"ullage: {field}: ")
+    assert "is not valid: use 1 to 253 letters" in said
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("ram", "did you mean mem?"), ("cores", "did you mean cpu?"), ("cards", "did you mean gpu?")]
+)
+def test_a_key_that_others_use_is_answered_with_ours(capsys, fake, key, meant):
+    assert main(["run", "-r", f"{key}=1", "--", "true"]) == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_a_key_that_is_like_none_is_answered_with_all(capsys, fake):
+    assert main(["run", "-r", "foo=1", "--", "true"]) == 2
+    said = capsys.readouterr().err
+    assert "did you mean" not in said
+    assert "The keys are cpu, mem, gpu, vram" in said
+
+
+def test_a_quality_of_service_that_is_none_is_answered_with_those_there_are(capsys):
+    assert main(["alloc", "p", "-r", "gpu=1", "--qos", "nope"]) == 2
+    assert "choose from 'low', 'medium', 'high', 'critical'" in capsys.readouterr().err

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from ullage.cli import run
+from ullage.cli.exits import complain
 from ullage.cli.main import main
 from ullage.cli.program import choose_environment
+from ullage.client import transport
 from ullage.model.error import InvalidRequest
 from ullage.wire.api import EventBody
 from ullage.worker.command import Command
@@ -98,7 +100,20 @@ def test_ctrl_c_cancels_and_lets_the_output_come_to_its_end(capfdbinary, fake):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 143),
+        (signal.SIGHUP, 129),
+        (signal.SIGQUIT, 131),
+        (signal.SIGUSR1, 138),
+        (signal.SIGUSR2, 140),
+        (signal.SIGALRM, 142),
+        (signal.SIGXCPU, 152),
+        (signal.SIGRTMIN, 162),
+    ],
+)
 def test_after_a_signal_the_exit_code_is_that_of_the_signal(fake, number, code):
     def end(session, task):
         os.kill(os.getpid(), number)
@@ -159,6 +174,52 @@ def test_cancelling_does_not_need_a_terminal_to_say_so(fake, monkeypatch):
 
     fake.logs["command"] = [end]
     assert main(["run", "--", "prog"]) == 129
+
+
+def test_a_server_that_is_gone_is_said_and_a_signal_then_ends_run_and_says_that_nothing_was_cancelled(
+    capsys, fake, monkeypatch
+):
+    monkeypatch.setattr(run, "CANCEL_S", 0.0)
+    monkeypatch.setattr(transport, "GONE_S", 0.0)
+
+    def say_and_interrupt(text, hint=None):
+        complain(text, hint)
+        if text.startswith("no server answers; waiting up to"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("ullage.cli.main.complain", say_and_interrupt)
+    fake.logs["command"] = [lambda *_: fake.close(), None]
+    assert main(["run", "-n", "mine", "--", "prog"]) == 143
+    said = capsys.readouterr().err
+    assert said.count("no server answers") == 1
+    assert "ullage: mine is not cancelled: it runs again at the next start\nhint: `ullage cancel mine` ends it" in said
+
+
+def test_a_signal_while_the_server_does_not_answer_ends_run_and_says_what_may_go_on(capsys, fake, monkeypatch):
+    released = threading.Event()
+    monkeypatch.setattr(run, "CANCEL_S", 0.01)
+
+    def stop(session, task):
+        fake.hang = released
+        os.kill(os.getpid(), signal.SIGTERM)
+        released.wait(60)
+
+    fake.logs["command"] = [stop]
+    assert main(["run", "-n", "mine", "--", "prog"]) == 143
+    released.set()
+    assert "mine is not cancelled, and may go on: the server at" in capsys.readouterr().err
+
+
+def test_a_server_that_stays_away_is_asked_no_longer_for_the_cancellation_and_that_is_said(capsys, fake, monkeypatch):
+    monkeypatch.setattr(run, "CANCEL_S", 0.0)
+    monkeypatch.setattr("ullage.client.transport.Patience.wait", refuse_to_wait)
+    fake.logs["command"] = [lambda *_: fake.close(), None]
+    assert main(["run", "-n", "mine", "--", "prog"]) == 69
+    assert "mine is not cancelled: it runs again at the next start" in capsys.readouterr().err
+
+
+def refuse_to_wait(_patience, reason):
+    raise reason
 
 
 def test_what_the_server_notes_of_a_log_is_said_on_stderr(capfdbinary, fake):

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from tests.fake_api import TOKEN, leave_files, server_file
+from ullage.bootstrap.announcement import announce
 from ullage.cli import server
 from ullage.cli.main import main
 from ullage.client import endpoint
@@ -126,6 +128,28 @@ def test_options_that_a_running_server_does_not_take_are_an_error_that_names_the
     assert not said.out
 
 
+@pytest.mark.parametrize("option", ["--port=0", "--port={port}", "--host=127.0.0.1", "--gpus=2", "--config=c.toml"])
+def test_options_that_a_running_server_has_already_are_fine(capsys, monkeypatch, home, hidden_fake, option, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    hidden_fake.listen_in(home)
+    announce(home, hidden_fake.url, {"gpus": "2", "config": str(tmp_path / "c.toml")}, [])
+    port = hidden_fake.url.rpartition(":")[2]
+    assert main(["up", option.format(port=port)]) == 0
+    assert capsys.readouterr().out == f"ullage is already running at {hidden_fake.url}\n"
+
+
+def test_a_server_records_the_options_it_was_started_with_and_warns_of_settings_that_cannot_be(capsys, home):
+    command = ["up", "--gpus=2", "--port=0"]
+    (home / "ullage.toml").write_text('resreq = "gpu=3"')
+    try:
+        assert [main(command), main(command), main(["up", "--gpus=1"])] == [0, 0, 75]
+    finally:
+        assert main(["down"]) == 0
+    said = capsys.readouterr().err
+    assert "does not take --gpus=1;" in said
+    assert said.count("warning: resreq: gpu 3 is more than this machine has for work (2)") == 1
+
+
 @pytest.mark.parametrize("code", [1, 2, 69])
 def test_a_server_that_does_not_come_up_says_why_once_and_its_exit_code_is_that_of_up(capsys, monkeypatch, home, code):
     command = [sys.executable, "-c", f"import sys; print('the port is taken', file=sys.stderr); sys.exit({code})"]
@@ -212,6 +236,37 @@ def test_down_without_a_server_is_fine(capsys, home):
 def test_down_of_a_dead_server_whose_files_are_left_is_fine(capsys, home):
     leave_files(home, "http://127.0.0.1:1", 2**22)
     assert main(["down"]) == 0
+
+
+@pytest.fixture
+def stopped(monkeypatch, home, hidden_fake):
+    """A local server that takes requests and answers none."""
+    monkeypatch.setattr("ullage.client.transport.ANSWER_S", 0.2)
+    monkeypatch.setattr("ullage.client.transport.UNANSWERED_S", 0.0)
+    leave_files(home, hidden_fake)
+    hidden_fake.hang = threading.Event()
+    yield hidden_fake
+    hidden_fake.hang.set()
+
+
+@pytest.mark.parametrize("verb", ["queue", "up", "down", "submit -- true", "events", "top", "run -- true"])
+def test_a_verb_says_that_a_stopped_server_does_not_answer_and_ends(capsys, stopped, verb):
+    assert main(verb.split()) == 69
+    said = f"the server at {stopped.url} (process {os.getpid()}) does not answer"
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first == f"ullage: {said}; waiting up to 1 s"
+    assert f"ullage: {said}" in rest[0]
+
+
+def test_down_says_how_a_server_ends_that_does_not_answer(capsys, stopped):
+    main(["down"])
+    assert f"(process {os.getpid()}) does not answer: `kill -CONT {os.getpid()}`" in capsys.readouterr().err
+
+
+def test_down_of_a_server_whose_socket_is_gone_does_not_say_that_none_runs(capsys, home, process):
+    leave_files(home, "http://127.0.0.1:1", process.pid)
+    assert main(["down"]) == 69
+    assert f"(process {process.pid}) does not answer" in capsys.readouterr().err
 
 
 def test_version_is_printed(capsys):

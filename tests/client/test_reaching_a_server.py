@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import ullage
 from tests.fake_api import FakeApi, leave_files, server_file
 from ullage.client import endpoint, local, local_socket
 from ullage.client.transport import Transport
@@ -100,6 +101,13 @@ def test_without_a_server_one_is_started(monkeypatch, home, hidden_fake, capsys)
     monkeypatch.setattr(subprocess, "run", up)
     local.reach(start=True).transport.close()
     assert capsys.readouterr().err == f"ullage: started a local server at {hidden_fake.url}; `ullage down` ends it\n"
+
+
+def test_inside_an_executor_no_server_is_started(monkeypatch, home):
+    monkeypatch.setenv("ULLAGE_EXECUTOR", "e-1")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a server was started"))
+    with pytest.raises(Unavailable, match=r"inside an executor \(e-1\) none is started by itself: leave ULLAGE_HOME"):
+        ullage.connect()
 
 
 def test_a_server_that_does_not_start_says_why(monkeypatch, home):

@@ -106,6 +106,16 @@ def test_the_exception_of_a_task_keeps_its_type_and_its_traceback(client):
     assert "in fail_with" in caught.value.__notes__[0]
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt("stop"), BaseException("b"), GeneratorExit()])
+def test_what_is_no_error_is_raised_as_the_function_raised_it(client, error):
+    with client.session() as session:
+        future = session.submit(fail_with, error)
+        with pytest.raises(type(error)) as caught:
+            future.result()
+        assert caught.value.args == error.args
+        assert getattr(caught.value, "code", None) == getattr(error, "code", None)
+
+
 def test_an_exception_that_cannot_travel_is_a_task_failed_with_its_text(client):
     with client.session() as session, pytest.raises(ullage.TaskFailed, match="Unpicklable") as caught:
         session.submit(lambda: fail_with(Unpicklable())).result()
@@ -288,9 +298,10 @@ def test_map_with_a_timeout_gives_up(fake, client, ordered):
         fake.release()
 
 
-def test_a_chunksize_below_one_is_refused(client):
-    with client.session() as session, pytest.raises(ullage.InvalidRequest, match="chunksize"):
-        session.map(square, [1], chunksize=0)
+@pytest.mark.parametrize("wrong", [{"chunksize": 0}, {"chunksize": "2"}, {"chunksize": 1.5}, {"timeout": "1"}])
+def test_a_chunksize_or_a_timeout_that_is_none_is_refused(client, wrong):
+    with client.session() as session, pytest.raises(ullage.InvalidRequest, match=next(iter(wrong))):
+        session.map(square, [1], **wrong)
 
 
 def test_progress_draws_nothing_where_there_is_no_terminal(client, capfd):
@@ -494,6 +505,8 @@ def test_a_fork_of_a_client_is_told_to_make_its_own_and_waits_for_nothing(fake, 
             session.cancel_pending,
             session.status,
             client.sessions,
+            lambda: wait([future]),
+            lambda: list(as_completed([future])),
         )
         for use in uses:
             assert "made before a fork" in in_a_fork(use)
@@ -647,3 +660,89 @@ def test_shutdown_without_waiting_leaves_the_rest_to_a_thread(fake):
     fake.release()
     assert future.result() == 25
     next(thread for thread in threading.enumerate() if thread.name == "ullage-shutdown").join()
+
+
+def test_a_cancelled_future_ends_once_though_its_result_says_so_again(fake, client, caplog):
+    fake.hold = True
+    with client.session("s") as session:
+        cancelled, other = session.submit(square, 2), session.submit(square, 3)
+        assert cancelled.cancel()
+        fake.release()
+        assert other.result() == 9
+        assert wait([cancelled]).done == {cancelled}
+    assert caplog.messages == []
+
+
+def take_one_and_leave(results):
+    for _ in results:
+        break
+
+
+def take_a_failure(results):
+    with pytest.raises(ZeroDivisionError):
+        list(results)
+
+
+def take_none_in_time(results):
+    with pytest.raises(TimeoutError):
+        list(results)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("chunksize", [1, 2])
+@pytest.mark.parametrize(
+    ("first", "take", "timeout"),
+    [(1, take_one_and_leave, None), (0, take_a_failure, None), (None, take_none_in_time, 0.01)],
+)
+def test_what_nobody_waits_for_after_a_failure_a_timeout_or_a_break_is_cancelled(
+    fake, client, ordered, chunksize, first, take, timeout
+):
+    fake.hold = True
+    with client.session("s") as session:
+        numbers = [1 if first is None else first] * chunksize + [1] * 6
+        results = session.map(invert, numbers, ordered=ordered, chunksize=chunksize, timeout=timeout)
+        tasks = fake.sessions["s"].tasks
+        session._exchange._outstanding.task_of(session._exchange._outstanding.futures()[0])
+        if first is not None:
+            fake.work(fake.sessions["s"], tasks[0])
+        take(results)
+        del results
+        assert session.wait(60)
+    assert {task.state for task in tasks[0 if first is None else 1 :]} <= {"cancelled"}
+
+
+def invert(number):
+    return 1 // number
+
+
+def fail_without_a_server(client, fake):
+    with client.session("mine"):
+        fake.close()
+        client._api.transport.close_own()
+        raise ZeroDivisionError
+
+
+def test_a_failure_while_the_server_is_gone_is_raised_and_the_lost_cancellation_is_warned_of(fake, client, monkeypatch):
+    monkeypatch.setattr("ullage.client.session._GIVE_UP_S", 0.0)
+    with pytest.warns(UserWarning, match="session mine is not cancelled") as warned, pytest.raises(ZeroDivisionError):
+        fail_without_a_server(client, fake)
+    assert warned[0].filename == __file__
+
+
+def test_a_fork_may_wait_for_what_has_ended(fake, client):
+    with client.session() as session:
+        future = session.submit(square, 3)
+        assert future.result(60) == 9
+        assert in_a_fork(lambda: [each.result() for each in as_completed([future])]) == "[9]"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_callback_that_ends_its_thread_keeps_no_later_result(fake, client, caplog):
+    fake.hold = True
+    with client.session() as session:
+        first = session.submit(square, 2)
+        first.add_done_callback(lambda _: sys.exit(3))
+        fake.release()
+        assert first.result(60) == 4
+        assert session.submit(square, 3).result(60) == 9
+    assert "exception calling callback" in caplog.text

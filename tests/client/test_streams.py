@@ -12,6 +12,19 @@ from ullage.model.error import NotFound
 from ullage.wire.api import CreateSession, SubmitTasks
 
 
+class Clock:
+    """Stands for the module `time`."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
 @pytest.fixture
 def api(fake):
     transport = Transport(lambda: ServerEndpoint(fake.url, TOKEN), sleep=lambda _: None)
@@ -55,6 +68,14 @@ def test_a_log_goes_on_where_the_connection_broke(fake, api, session):
     fake.logs["command"] = [("stdout", b"one", "o3e0"), None, None, ("stdout", b"two", "o6e0")]
     assert [piece.data for piece in TaskLog(api, session, 1, follow=True)] == [b"one", b"two"]
     assert fake.last_event_ids == [None, "o3e0", "o3e0"]
+
+
+def test_a_log_that_was_quiet_for_long_goes_on_after_a_restart(fake, api, session, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("ullage.client.log.time", clock)
+    monkeypatch.setattr("ullage.client.transport.time", clock)
+    fake.logs["command"] = [lambda *_: clock.sleep(1000), None, ("stdout", b"two", "o3e0")]
+    assert [piece.data for piece in TaskLog(api, session, 1, follow=True)] == [b"two"]
 
 
 def test_the_log_of_an_unknown_task_is_not_found(api, session):

@@ -1,14 +1,20 @@
 """Requests, their errors and their repetition."""
 
+import socket
+import threading
+
 import pytest
 
 from tests.fake_api import TOKEN
+from ullage.client import transport as transport_module
+from ullage.client.allocations import Allocations
 from ullage.client.answer import error_of
 from ullage.client.api import Api
 from ullage.client.endpoint import ServerEndpoint
+from ullage.client.silence import Silence
 from ullage.client.transport import Patience, Transport
 from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
-from ullage.wire.api import CreateSession
+from ullage.wire.api import CreateSession, SubmitTasks
 
 
 class Pauses:
@@ -113,10 +119,23 @@ def test_pauses_grow():
     assert pauses.taken[0] < pauses.taken[-1] <= 1
 
 
-def test_names_are_quoted_in_paths(fake, api):
-    with pytest.raises(NotFound, match=r"a/\.\./b\?c"):
-        api.session("a/../b?c")
-    assert fake.seen[-1] == ("GET", "/v1/sessions/a%2F..%2Fb%3Fc")
+@pytest.mark.parametrize("name", ["", "x/1", "../x", "a/../b?c", "x/", ".", 5, None])
+def test_what_is_no_name_is_refused_before_a_path_is_made_of_it(fake, api, name):
+    allocations = Allocations(api.transport)
+    calls = (
+        *(api.session, api.why, api.cancel_session, api.application, api.delete_application, api.topology, api.cordon),
+        *(allocations.free, allocations.commit, allocations.gang, allocations.quota),
+    )
+    for call in calls:
+        with pytest.raises(InvalidRequest, match="use 1 to 253 letters"):
+            call(name)
+    assert fake.seen == []
+
+
+def test_a_value_that_json_cannot_carry_is_named(fake, api):
+    with pytest.raises(InvalidRequest, match=r"priority: .* is not valid: a value of the type object cannot be sent"):
+        api.create_session(CreateSession(application="function", priority=object()))
+    assert fake.seen == []
 
 
 def test_an_endpoint_does_not_show_its_token():
@@ -133,3 +152,84 @@ def test_a_closed_transport_makes_no_connection_again(fake, api):
             ask()
         assert caught.value.code == "client-closed"
     assert len(fake.seen) == before
+
+
+class Clock:
+    """Stands for the module `time`: a pause is the only thing that takes time."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What people are told about a server that does not answer."""
+    said = []
+    monkeypatch.setattr(Silence, "say", said.append)
+    return said
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("ullage.client.transport.time", clock)
+    return clock
+
+
+def test_a_wait_for_a_server_is_said_within_a_second_and_once(home, said, clock):
+    transport = Transport(lambda: None, sleep=clock.sleep)
+    with pytest.raises(Unavailable):
+        Api(transport).server()
+    assert said == ["no server answers; waiting up to 59 s"]
+    assert clock.now > 55
+
+
+def test_a_wait_that_is_over_is_said_again_when_it_comes_back(fake, said, clock):
+    places = [None] * 7 + [ServerEndpoint(fake.url, TOKEN)] + [None] * 1000
+    transport = Transport(lambda: places.pop(0), sleep=clock.sleep)
+    api = Api(transport)
+    api.server()
+    transport.close_own()
+    with pytest.raises(Unavailable):
+        api.server()
+    assert len(said) == 2
+    transport.close()
+
+
+def test_a_server_that_takes_a_request_and_does_not_answer_is_named_with_its_process(said, monkeypatch):
+    monkeypatch.setattr(transport_module, "UNANSWERED_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        url = f"http://127.0.0.1:{stopped.getsockname()[1]}"
+        transport = Transport(lambda: ServerEndpoint(url, TOKEN, 7), 0.0, answer_s=0.01)
+        with pytest.raises(Unavailable, match=r"\(process 7\) does not answer"):
+            Api(transport).server()
+        with pytest.raises(Unavailable, match=r"\(process 7\) does not answer"):
+            list(Api(transport).log("s", 1, follow=True))
+        transport.close()
+    assert said == [f"the server at {url} (process 7) does not answer; waiting up to 1 s"]
+
+
+def test_closing_wakes_a_thread_that_follows_a_log(fake, api):
+    released = threading.Event()
+    api.create_session(CreateSession(application="command", id="s"))
+    api.submit("s", SubmitTasks(inputs=[b""], key="k"))
+    fake.logs["command"] = [("stdout", b"x", "1"), lambda *_: released.wait(60)]
+    messages = api.log("s", 1, follow=True)
+    next(messages)
+    threading.Timer(0, api.transport.close).start()
+    assert list(messages) == []
+    assert not released.is_set()
+    released.set()
+
+
+def test_a_connection_that_the_server_ended_is_let_go(fake, api):
+    api.server()
+    api.transport._own.connection.close()
+    api.server()
+    assert len(api.transport._all) == 1

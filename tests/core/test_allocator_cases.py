@@ -137,7 +137,7 @@ def a() -> FleetAllocator:
     return ready(*A_NODES, rules=COMPACT)
 
 
-def test_c1_a_request_takes_its_amounts_of_one_card(a):
+def test_a_request_takes_its_amounts_of_one_card(a):
     got = bound(a.alloc(ask("r", 50, 8), 1.0))
     assert got.state is AllocationState.BOUND
     (name,) = got.gpus
@@ -148,7 +148,7 @@ def test_c1_a_request_takes_its_amounts_of_one_card(a):
     assert a.fleet.usage["default"] == Usage(50_000, 8 * GIB, 50_000, 8 * GIB, 1, 500_000)
 
 
-def test_c2_two_cards_of_one_node(a):
+def test_two_cards_of_one_node(a):
     got = bound(a.alloc(ask("r", 20, 4, 2), 1.0))
     assert len(set(got.gpus)) == 2
     assert {a.fleet.nodes[int(a.fleet.card_row[a.fleet.card_of[name]])].name for name in got.gpus} == {"node-1"}
@@ -176,7 +176,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_charged(a, request_, code):
 
 
 @pytest.mark.parametrize("operation", ["alloc", "check_quota_and_filter", "simulate"])
-def test_c5_an_unknown_pool_is_an_error(a, operation):
+def test_an_unknown_pool_is_an_error(a, operation):
     arguments = (1.0,) if operation == "alloc" else ()
     with pytest.raises(NotFound) as error:
         getattr(a, operation)(ask("r", 1, 1, pool="no-such-pool"), *arguments)
@@ -184,12 +184,12 @@ def test_c5_an_unknown_pool_is_an_error(a, operation):
     assert a.version == 0
 
 
-def test_c6_a_model_takes_such_a_card(a):
+def test_a_model_takes_such_a_card(a):
     got = bound(a.alloc(ask("r", 50, 8, models=("NVIDIA A100",)), 1.0))
     assert a.fleet.cards[a.fleet.card_of[got.gpus[0]]].model == "NVIDIA A100"
 
 
-def test_c8_what_is_given_back_leaves_no_trace(a):
+def test_what_is_given_back_leaves_no_trace(a):
     before = content(a)
     bound(a.alloc(ask("r", 30, 6), 1.0))
     assert content(a) != before
@@ -198,21 +198,21 @@ def test_c8_what_is_given_back_leaves_no_trace(a):
 
 
 @pytest.mark.parametrize(("strategy", "cards"), list(zip(STRATEGIES, (1, 3, 3), strict=True)))
-def test_c9_three_small_ones_share_a_card_or_spread_over_three(strategy, cards):
+def test_three_small_ones_share_a_card_or_spread_over_three(strategy, cards):
     allocator = ready(*A_NODES, rules=Rules(strategy=strategy))
     got = [bound(allocator.alloc(ask(f"r{i}", 20, 4), 1.0)) for i in range(3)]
     assert len({name for allocation in got for name in allocation.gpus}) == cards
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_c10_the_order_of_the_inventory_does_not_matter(strategy):
+def test_the_order_of_the_inventory_does_not_matter(strategy):
     reverse = [replace(node, gpus=node.gpus[::-1]) for node in A_NODES[::-1]]
     ways = [ready(*nodes, rules=Rules(strategy=strategy)) for nodes in (A_NODES, reverse)]
     placed = [[bound(way.alloc(ask(f"r{i}", 20, 4), 1.0)).gpus for i in range(15)] for way in ways]
     assert placed[0] == placed[1]
 
 
-def test_c11_all_cards_of_the_ledger_are_freed_and_other_names_are_told(a):
+def test_all_cards_of_the_ledger_are_freed_and_other_names_are_told(a):
     before = content(a)
     first, second = sorted(bound(a.alloc(ask("r", 20, 4, 2), 1.0)).gpus)
     freed = a.dealloc("r", 2.0, [first])
@@ -244,7 +244,7 @@ def test_cards_of_two_nodes_are_refused_without_a_pool_too(a):
         a.assume(ask("r", 10, 2, 2, pool=None), ("gpu-1", "gpu-3"), 1.0)
 
 
-def test_c13_without_room_on_one_card_the_other_one_is_untouched(a):
+def test_without_room_on_one_card_the_other_one_is_untouched(a):
     on_cards(a, "user", 50, 2, "gpu-5")
     before = content(a), a.version
     refusal = refused(a.bind(ask("r", 90, 10, 2), ("gpu-1", "gpu-5"), 1.0))
@@ -291,7 +291,7 @@ def test_growth_that_a_card_will_never_have_is_told_apart_too(a, to, cure, had):
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_c15_more_than_the_card_has_is_refused_with_what_would_pass(a, dry_run):
+def test_more_than_the_card_has_is_refused_with_what_would_pass(a, dry_run):
     (name,) = bound(a.alloc(ask("r", 50, 10), 1.0)).gpus
     before = content(a), a.version
     refusal = a.adjust("r", AmountsChange(amounts(300, 30), amounts(300, 30)), dry_run=dry_run)
@@ -303,7 +303,7 @@ def test_c15_more_than_the_card_has_is_refused_with_what_would_pass(a, dry_run):
     assert isinstance(a.adjust("r", AmountsChange(Part(*refusal.max_request))), Adjustment)
 
 
-def test_c16_growing_and_shrinking_move_what_is_available_by_the_difference(a):
+def test_growing_and_shrinking_move_what_is_available_by_the_difference(a):
     (name,) = bound(a.alloc(ask("r", 50, 10), 1.0)).gpus
     compute, vram = free(a, name)
     grown = a.adjust("r", AmountsChange(amounts(90, 15), amounts(90, 15)))
@@ -315,18 +315,18 @@ def test_c16_growing_and_shrinking_move_what_is_available_by_the_difference(a):
     assert a.fleet.usage["default"] == Usage(10_000, GIB, 10_000, GIB, 1, 100_000)
 
 
-def test_c17_half_a_tflops_is_charged_exactly(a):
+def test_half_a_tflops_is_charged_exactly(a):
     (name,) = bound(a.alloc(ask("r", 0.5, 1), 1.0)).gpus
     assert free(a, name) == (99.5, 15)
 
 
-def test_c18_a_quarter_of_a_tflops_on_two_cards_is_half_a_tflops(a):
+def test_a_quarter_of_a_tflops_on_two_cards_is_half_a_tflops(a):
     got = bound(a.alloc(ask("r", 0.25, 1, 2), 1.0))
     assert len(got.gpus) == 2
     assert a.fleet.usage["default"] == Usage(500, 2 * GIB, 500, 2 * GIB, 1, 5_000)
 
 
-def test_c19_with_its_last_card_a_node_its_pool_and_its_entry_vanish(a):
+def test_with_its_last_card_a_node_its_pool_and_its_entry_vanish(a):
     assert a.pools == {"test-pool", "other-pool"}
     a.set_nodes([A_NODES[0], A_NODES[2]])
     assert "node-2" not in a.fleet.row_of
@@ -336,7 +336,7 @@ def test_c19_with_its_last_card_a_node_its_pool_and_its_entry_vanish(a):
     assert a.unused_nodes() == {"node-1"}
 
 
-def test_c23_a_full_node_is_a_rejection_with_its_details(a):
+def test_a_full_node_is_a_rejection_with_its_details(a):
     a.set_workers_per_node(2)
     for i in range(2):
         assert isinstance(a.assume(ask(f"r{i}", 1, 1), ["gpu-1"], 1.0), Allocation)
@@ -351,14 +351,14 @@ def test_c23_a_full_node_is_a_rejection_with_its_details(a):
     assert isinstance(a.alloc(ask("r", 1, 1), 1.0), Allocation)
 
 
-def test_c24_the_stages_before_the_one_that_emptied_the_list_are_told(a):
+def test_the_stages_before_the_one_that_emptied_the_list_are_told(a):
     refusal = refused(a.alloc(ask("r", 50, 8, 5), 1.0))
     assert stage(refusal, "same-node") == (True, 4, 0)
     assert [stage.filter for stage in refusal.stages if stage.before != stage.after] == ["pool", "phase", "same-node"]
     assert all(len(stage.removed) == stage.before - stage.after for stage in refusal.stages)
 
 
-def test_c25_what_is_simulated_is_always_the_same_and_changes_nothing(a):
+def test_what_is_simulated_is_always_the_same_and_changes_nothing(a):
     bound(a.alloc(ask("user", 10, 2), 1.0))
     a.take_dirty()
     before = content(a), a.version
@@ -377,17 +377,17 @@ def one(tflops: float = 100, gib: float = 24, **facts: object) -> FleetAllocator
     return ready(node("n", gpu("g", tflops, gib, **facts)))
 
 
-def test_c26_an_idle_card_has_all_of_its_capacity():
+def test_an_idle_card_has_all_of_its_capacity():
     assert free(one(71, 24), "g") == (71, 24)
 
 
-def test_c26_a_card_without_capacity_is_known_and_no_candidate():
+def test_a_card_without_capacity_is_known_and_no_candidate():
     allocator = ready(node("n", Gpu("g", 0, pool="test-pool")))
     assert allocator.unused_nodes() == {"n"}
     assert refused(allocator.alloc(ask("r", 1, 1), 1.0)).code is Code.CAPACITY_UNKNOWN
 
 
-def test_c27_only_users_of_the_card_take_from_it():
+def test_only_users_of_the_card_take_from_it():
     allocator = ready(node("n", gpu("g", 71, 24)), node("m", gpu("h", 71, 24)))
     on_cards(allocator, "a", 20, 8, "g")
     on_cards(allocator, "b", 10, 4, "g")
@@ -395,7 +395,7 @@ def test_c27_only_users_of_the_card_take_from_it():
     assert free(allocator, "g") == (41, 12)
 
 
-def test_c28_a_binding_is_undone_without_a_trace():
+def test_a_binding_is_undone_without_a_trace():
     allocator = one(100, 24)
     on_cards(allocator, "r", 30, 8, "g")
     assert free(allocator, "g") == (70, 16)
@@ -409,12 +409,12 @@ def test_c28_a_binding_is_undone_without_a_trace():
 
 
 @pytest.mark.parametrize("undo", ["forget", "rollback", "unreserve"])
-def test_c29_to_undo_what_nobody_knows_is_no_fault(a, undo):
+def test_to_undo_what_nobody_knows_is_no_fault(a, undo):
     assert getattr(a, undo)("nobody", 1.0) is None
     assert a.version == 0
 
 
-def test_c30_an_assumption_past_its_time_is_swept():
+def test_an_assumption_past_its_time_is_swept():
     allocator = one()
     for uid, at in (("old", 0.0), ("fresh", 15 * MINUTE)):
         bound(allocator.assume(ask(uid, 1, 1), ["g"], at))
@@ -428,7 +428,7 @@ def modes(card: FleetAllocator, isolation: Isolation, policy: IsolationPolicy | 
     return [] if isinstance(outcome, Candidates) else [outcome.code]
 
 
-def test_c31_hard_is_refused_where_soft_runs():
+def test_hard_is_refused_where_soft_runs():
     allocator = one(isolation_policy=IsolationPolicy.DYNAMIC)
     on_cards(allocator, "r", 1, 1, "g", isolation=Isolation.SOFT)
     assert modes(allocator, Isolation.HARD, IsolationPolicy.DYNAMIC) == [Code.ISOLATION_LOCKED]
@@ -478,7 +478,7 @@ def test_the_policy_counts_for_shared_cards_too(part):
     assert isinstance(one().alloc(request, 1.0), Allocation)
 
 
-def test_c34_a_shared_card_is_held_whole():
+def test_a_shared_card_is_held_whole():
     allocator = one(100, 24)
     on_cards(allocator, "r", 10, 2, "g", isolation=Isolation.SHARED)
     assert free(allocator, "g") == (0, 0)
@@ -488,13 +488,13 @@ def test_c34_a_shared_card_is_held_whole():
     assert free(allocator, "g") == (100, 24)
 
 
-def test_c35_a_percentage_is_of_the_card_to_the_gflops():
+def test_a_percentage_is_of_the_card_to_the_gflops():
     allocator = one(71, 24)
     (charge,) = bound(allocator.alloc(ask("r", 0, 1, percent=15), 1.0)).charges
     assert charge.compute == 10_650
 
 
-def test_c36_a_percentage_is_adjusted_on_its_card():
+def test_a_percentage_is_adjusted_on_its_card():
     allocator = one(1000, 20)
     bound(allocator.alloc(ask("r", 0, 2, percent=10), 1.0))
     change = AmountsChange(Part(0, 2 * GIB, 200_000), Part(0, 2 * GIB, 200_000))
@@ -507,7 +507,7 @@ def test_c36_a_percentage_is_adjusted_on_its_card():
 # --- Q: what the books tell a quota ---
 
 
-def test_c44_assume_and_commit_count_once():
+def test_assume_and_commit_count_once():
     cards = [gpu(f"g{i}", 50, 1, index=i) for i in range(4)]
     allocator = ready(node("n", *cards), rules=Rules(quotas=Quotas({"default": Quota(max_workers=10)})))
     bound(allocator.assume(ask("r", 30, 0.5, 2), ["g0", "g1"], 1.0))
@@ -564,7 +564,7 @@ def test_cards_by_load(s, strategy, count, cards):
     assert s_picks(s, strategy(Weights(0.5, 0.5), "sum"), count) == cards
 
 
-def test_c54_a_node_scores_the_sum_of_its_cards(s):
+def test_a_node_scores_the_sum_of_its_cards(s):
     allocator = FleetAllocator(s, Rules(strategy=low_load_first(Weights(0.5, 0.5), "sum")))
     allocator.set_ready()
     assert allocator.simulate(ask("r", 1, 1)).scores.nodes == {"node-1": 169, "node-2": 154, "node-3": 79}
@@ -666,22 +666,22 @@ def test_candidates_are_on(k, request_, nodes):
     assert isinstance(outcome, Refusal) == (not nodes)
 
 
-def test_c68_nodes_without_our_workers_are_unused(k):
+def test_nodes_without_our_workers_are_unused(k):
     assert k.unused_nodes() == {"node-b", "node-c"}
 
 
-def test_c69_an_assumption_uses_its_node(k):
+def test_an_assumption_uses_its_node(k):
     bound(k.assume(k_ask("r", 1, 1), ["gpu-2"], 1.0))
     assert k.unused_nodes() == {"node-c"}
 
 
-def test_c70_nodes_score_by_their_use(k):
+def test_nodes_score_by_their_use(k):
     decision = k.simulate(k_ask("r", 100, 10))
     assert decision.scores.nodes == {"node-a": 10, "node-b": 0}
     assert decision.scores.cards["node-a"] == {"gpu-1": 90}
 
 
-def test_c71_an_assumption_is_held_and_not_yet_taken(k):
+def test_an_assumption_is_held_and_not_yet_taken(k):
     bound(k.assume(k_ask("r", 100, 10), ["gpu-1"], 1.0))
     assert available(k, "gpu-1") == (900, 18)
     assert free(k, "gpu-1") == (800, 8)
@@ -689,7 +689,7 @@ def test_c71_an_assumption_is_held_and_not_yet_taken(k):
     assert available(k, "gpu-1") == (800, 8)
 
 
-def test_c72_a_restart_finds_the_charges_of_workers():
+def test_a_restart_finds_the_charges_of_workers():
     allocator = ready(*K_NODES)
     asked = k_ask("worker", 0, 2, percent=10)
     charges = charges_on(allocator.fleet, [0], asked.requirement)

@@ -10,9 +10,9 @@ from tests.books import Books, a_card, a_node, content
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.evicting.consolidation import consolidate
-from ullage.core.evicting.movable import Stays
-from ullage.core.evicting.moving import Consolidation, MoveCost, NoConsolidation
-from ullage.core.evicting.preemption import Budgets
+from ullage.core.evicting.moves import Consolidation, MoveCost, NoConsolidation
+from ullage.core.evicting.protection import Shield
+from ullage.core.evicting.victims import Budgets
 from ullage.core.kernel.freeing import NEVER, share_out
 from ullage.core.placing.nomination import Nominations
 from ullage.core.placing.placement import Placer
@@ -196,11 +196,11 @@ def held(uid, card, fleet, text="gpu=0.5", **facts):
 
 
 SHIELDED = {
-    Stays.EXECUTOR: {"executor": True},
-    Stays.NOT_BOUND: {"state": AllocationState.ASSUMED},
-    Stays.GANG: {"gang": GangClaim("g", 1, 1)},
-    Stays.PROTECTED: {"protected_until": NOW + 1},
-    Stays.PRIORITY: {"priority": 7},
+    Shield.EXECUTOR: {"executor": True},
+    Shield.NOT_BOUND: {"state": AllocationState.ASSUMED},
+    Shield.GANG: {"gang": GangClaim("g", 1, 1)},
+    Shield.PROTECTED: {"protected_until": NOW + 1},
+    Shield.PRIORITY: {"priority": 7},
 }
 
 
@@ -222,7 +222,7 @@ def test_a_disruption_budget_lets_only_so_many_move():
     one = Budgets({("team", "web"): 1})
     assert isinstance(plan(books, units=1, budgets=one), Consolidation)
     refused = plan(books, units=2, budgets=one)
-    assert refused.stays == {Stays.BUDGET: 2}
+    assert refused.stays == {Shield.BUDGET: 2}
     assert isinstance(plan(books, units=2, budgets=Budgets({("team", "web"): 2})), Consolidation)
 
 
@@ -230,7 +230,7 @@ def test_who_has_no_room_elsewhere_stays():
     books = two_nodes().run("a", "n-0", of="tflops=90,vram=15g").run("b", "o-0", of="tflops=90,vram=15g")
     books.run("c", "o-1", of="tflops=90,vram=15g").run("d", "n-1", of=PART)
     refused = plan(books)
-    assert refused.stays == {Stays.NOWHERE: 3}
+    assert refused.stays == {Shield.NOWHERE: 3}
 
 
 def test_who_may_run_on_one_node_only_stays_there():

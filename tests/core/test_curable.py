@@ -23,9 +23,12 @@ def refused(books: Books, text: str, rules: Rules | None = None, **claim: object
     return found
 
 
-def test_a_full_node_beside_a_cordoned_one():
+def test_a_cordoned_node_is_no_reason_where_another_one_is_full():
     told = refused(Books(FULL, CORDONED).run("v", "full-0"), "tflops=80")
-    assert (told.code, told.curable) == (Code.CORDONED, True)
+    assert (told.code, told.curable) == (
+        Code.GPU_COMPUTE,
+        True,
+    )  # a cordoned node is no reason where another one is full
 
 
 @pytest.mark.parametrize(

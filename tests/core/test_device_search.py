@@ -116,7 +116,7 @@ def test_devices_match_where_a_list_has_something_in_common_and_differ_where_not
     assert find([two], offered(*kinds)) is None  # the number is not the text
 
 
-def test_case_67_a_cpu_device_and_a_nic_lie_together():
+def test_a_cpu_device_and_a_nic_lie_together():
     zone = "resource.kubernetes.io/numaNode"
     cpu = SliceDevice("dra.cpu", "p", "cpu", "n", attributes={zone: Attribute(ValueKind.INT, (4,))})
     nic = SliceDevice("dra.net", "p", "nic", "n", attributes={zone: Attribute(ValueKind.INT, (6, 4, 5, 7), True)})

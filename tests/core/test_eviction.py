@@ -13,9 +13,9 @@ from tests.books import NOW, Books, a_card, a_node, ask, capped, crowd, frozen
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import Occupancy
 from ullage.core.books.trial import trial
-from ullage.core.evicting.eviction import preempt_together
+from ullage.core.evicting.gang_eviction import preempt_together
 from ullage.core.evicting.preemption import NoPreemption, Preemption, preempt
-from ullage.core.evicting.victims import Budgets
+from ullage.core.evicting.victims import Budgets, EvictionContext
 from ullage.core.placing.draft import Misfit, enter
 from ullage.core.placing.nomination import NO_NOMINATIONS
 from ullage.core.placing.rules import Rules
@@ -51,7 +51,7 @@ def test_all_victims_of_all_members_are_decided_together():
     books = Books(*wide("abc"))
     for name, priority in (("a", 3), ("b", 1), ("c", 2)):
         books.run(f"{name}0", f"{name}-0", of="", priority=priority).run(f"{name}1", f"{name}-1", of="", priority=0)
-    found = preempt_together(books.fleet, Rules(), gang(2), NOW)
+    found = preempt_together(EvictionContext(books.fleet, Rules(), NOW), gang(2))
     assert gone(found) == ["b0", "b1", "c0", "c1"]
     assert {each.choice.node for each in found.values()} == {"b", "c"}
     assert found["m0"].cost is not None
@@ -61,7 +61,7 @@ def test_all_victims_of_all_members_are_decided_together():
 def test_or_nobody():
     books = Books(*wide("abc")).run("a0", "a-0", of="", priority=3).run("b0", "b-0", of="", priority=20)
     books.run("c0", "c-0", of="", priority=20)
-    found = preempt_together(books.fleet, Rules(), gang(2), NOW)
+    found = preempt_together(EvictionContext(books.fleet, Rules(), NOW), gang(2))
     assert isinstance(found, Misfit)
     assert found.refusal.code is Code.NO_VICTIMS
     assert (found.refusal.rejections[0].needed, found.refusal.rejections[0].had) == (2, 1)
@@ -69,7 +69,7 @@ def test_or_nobody():
 
 def test_what_fits_takes_nobodys_room():
     books = Books(*wide("abc")).run("a0", "a-0", of="", priority=3).run("b0", "b-0", of="", priority=1)
-    found = preempt_together(books.fleet, Rules(), gang(2), NOW)
+    found = preempt_together(EvictionContext(books.fleet, Rules(), NOW), gang(2))
     assert gone(found) == ["b0"]
     assert {uid: each.choice.node for uid, each in found.items()} == {"m0": "c", "m1": "b"}
 
@@ -78,8 +78,8 @@ def test_what_a_victim_leaves_over_is_for_the_next_member():
     books = Books(*wide("ab", cards=4))
     books.run("a", *(f"a-{k}" for k in range(4)), of="", priority=1)
     books.run("b", *(f"b-{k}" for k in range(4)), of="", priority=2)
-    assert gone(preempt_together(books.fleet, Rules(), gang(2), NOW)) == ["a"]
-    assert gone(preempt_together(books.fleet, Rules(), gang(3), NOW)) == ["a", "b"]
+    assert gone(preempt_together(EvictionContext(books.fleet, Rules(), NOW), gang(2))) == ["a"]
+    assert gone(preempt_together(EvictionContext(books.fleet, Rules(), NOW), gang(3))) == ["a", "b"]
 
 
 def test_members_of_several_sizes_are_served_in_order():
@@ -88,16 +88,16 @@ def test_members_of_several_sizes_are_served_in_order():
         for k in range(4):
             books.run(f"{name}{k}", f"{name}-{k}", of="", priority=1, since=float(k))
     both = [*gang(1, "gpu=4"), ask("gpu=1", "small", gang=GangClaim("g", 2, 2))]
-    assert gone(preempt_together(books.fleet, Rules(), both, NOW)) == ["a0", "a1", "a2", "a3", "b3"]
+    assert gone(preempt_together(EvictionContext(books.fleet, Rules(), NOW), both)) == ["a0", "a1", "a2", "a3", "b3"]
 
 
 def test_the_own_gang_is_no_victim():
     books = Books(*wide("a", cards=1))
     books.run("late", "a-0", of="", priority=1, gang=GangClaim("g", 1, 2))
-    assert isinstance(preempt_together(books.fleet, Rules(), gang(1, "gpu=1"), NOW), Misfit)
+    assert isinstance(preempt_together(EvictionContext(books.fleet, Rules(), NOW), gang(1, "gpu=1")), Misfit)
     assert isinstance(books.preempt(gang(1, "gpu=1")[0]), NoPreemption)
     other = ask("gpu=1", "x", gang=GangClaim("h", 1, 1))
-    assert gone(preempt_together(books.fleet, Rules(), [other], NOW)) == ["late"]
+    assert gone(preempt_together(EvictionContext(books.fleet, Rules(), NOW), [other])) == ["late"]
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_the_own_gang_is_no_victim():
 )
 def test_who_is_shielded_stays(facts):
     books = Books(*wide("a", cards=1)).run("v", "a-0", of="", **facts)
-    assert isinstance(preempt_together(books.fleet, Rules(), gang(2, "gpu=1")[:1], NOW), Misfit)
+    assert isinstance(preempt_together(EvictionContext(books.fleet, Rules(), NOW), gang(2, "gpu=1")[:1]), Misfit)
 
 
 def test_only_the_own_namespace_if_preemption_is_not_cluster_wide():
     books = Books(*wide("ab", cards=1)).run("v", "a-0", of="", namespace="other").run("w", "b-0", of="", priority=4)
-    found = preempt_together(books.fleet, Rules(preempt_cluster_wide=False), gang(1, "gpu=1"), NOW)
+    found = preempt_together(EvictionContext(books.fleet, Rules(preempt_cluster_wide=False), NOW), gang(1, "gpu=1"))
     assert gone(found) == ["w"]
 
 
@@ -125,25 +125,34 @@ def test_budgets_are_for_the_gang_as_a_whole():
     books.run("a", "a-0", of="", workload="web").run("b", "b-0", of="", workload="web")
     books.run("c", "c-0", of="", priority=5)
     budgets = Budgets({("team", "web"): 1})
-    assert gone(preempt_together(books.fleet, Rules(), gang(2, "gpu=1"), NOW, budgets)) == ["a", "c"]
-    found = preempt_together(books.fleet, Rules(), gang(3, "gpu=1"), NOW, budgets)
+    assert gone(preempt_together(EvictionContext(books.fleet, Rules(), NOW, budgets), gang(2, "gpu=1"))) == ["a", "c"]
+    found = preempt_together(EvictionContext(books.fleet, Rules(), NOW, budgets), gang(3, "gpu=1"))
     assert sum(each.cost.violations for each in found.values() if each.cost) == 1
 
 
 def test_quotas_that_victims_must_relax_are_judged_member_by_member():
     books = Books(*wide("ab", cards=1)).run("own", "a-0", of="", priority=5).run("w", "b-0", of="", namespace="other")
-    found = preempt_together(books.fleet, capped(workers=1), gang(1, "gpu=1"), NOW)
+    found = preempt_together(EvictionContext(books.fleet, capped(workers=1), NOW), gang(1, "gpu=1"))
     assert gone(found) == ["own"]
-    assert isinstance(preempt_together(books.fleet, capped(workers=1), gang(2, "gpu=1"), NOW), Misfit)
+    assert isinstance(preempt_together(EvictionContext(books.fleet, capped(workers=1), NOW), gang(2, "gpu=1")), Misfit)
 
 
 def test_room_that_is_kept_for_others_stays_theirs_and_that_of_the_gang_is_its_own():
     books = Books(*wide("ab", cards=1)).run("v", "a-0", of="", priority=1)
     first = Nomination(ask("gpu=1", "first", priority=20), "b", NOW, ("b-0",))
     requests = gang(1, "gpu=1")
-    assert gone(preempt_together(books.fleet, Rules(), requests, NOW, nominations=NO_NOMINATIONS.with_(first))) == ["v"]
+    assert gone(
+        preempt_together(EvictionContext(books.fleet, Rules(), NOW, nominations=NO_NOMINATIONS.with_(first)), requests)
+    ) == ["v"]
     own = Nomination(requests[0], "b", NOW, ("b-0",))
-    assert gone(preempt_together(books.fleet, Rules(), requests, NOW, nominations=NO_NOMINATIONS.with_(own))) == []
+    assert (
+        gone(
+            preempt_together(
+                EvictionContext(books.fleet, Rules(), NOW, nominations=NO_NOMINATIONS.with_(own)), requests
+            )
+        )
+        == []
+    )
 
 
 def test_who_holds_a_card_that_was_moved_to_another_machine_is_as_in_the_ledger_there_too():
@@ -163,17 +172,21 @@ def test_who_holds_a_card_that_was_moved_to_another_machine_is_as_in_the_ledger_
 def test_the_lock_of_a_dynamic_card_stays():
     node = a_node("n", a_card("n-0", isolation_policy=IsolationPolicy.DYNAMIC), a_card("n-1"))
     books = Books(node).run("v", "n-0", of="tflops=50,isolation=soft").run("w", "n-1", of="", priority=5)
-    assert gone(preempt_together(books.fleet, Rules(), gang(1, "tflops=80,isolation=hard"), NOW)) == ["w"]
-    assert gone(preempt_together(books.fleet, Rules(), gang(1, "tflops=80,isolation=soft"), NOW)) == ["v"]
+    assert gone(preempt_together(EvictionContext(books.fleet, Rules(), NOW), gang(1, "tflops=80,isolation=hard"))) == [
+        "w"
+    ]
+    assert gone(preempt_together(EvictionContext(books.fleet, Rules(), NOW), gang(1, "tflops=80,isolation=soft"))) == [
+        "v"
+    ]
 
 
 def test_every_victim_says_why():
     books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("v", "n-0", of="").run("w", "n-1", of="tflops=1")
-    found = preempt_together(books.fleet, Rules(workers_per_node=1), gang(1, "gpu=1"), NOW)
+    found = preempt_together(EvictionContext(books.fleet, Rules(workers_per_node=1), NOW), gang(1, "gpu=1"))
     reasons = {victim.uid: victim.reason.code for victim in found["m0"].victims}
     assert reasons == {"v": Code.GPU_NOT_IDLE, "w": Code.GPU_NOT_IDLE}
     books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("v", "n-0", of="tflops=1")
-    found = preempt_together(books.fleet, Rules(workers_per_node=1), gang(1, "tflops=1"), NOW)
+    found = preempt_together(EvictionContext(books.fleet, Rules(workers_per_node=1), NOW), gang(1, "tflops=1"))
     assert [victim.reason.code for victim in found["m0"].victims] == [Code.WORKER_CAP]
 
 
@@ -184,7 +197,7 @@ def test_parts_of_cards_are_cleared_too_where_the_strategy_follows_the_fleet():
             books.run(f"{name}{k}", f"{name}-{k}", of="tflops=60,vram=4g", priority=priority)
     requests = gang(3, "tflops=50,vram=4g")
     assert not Rules().strategy_of(requests[0]).stateless
-    found = preempt_together(books.fleet, Rules(), requests, NOW)
+    found = preempt_together(EvictionContext(books.fleet, Rules(), NOW), requests)
     assert gone(found) == ["b0", "b1"]
     assert sorted(each.choice.gpus[0] for each in found.values()) == ["b-0", "b-1", "b-1"]
 
@@ -222,7 +235,7 @@ def one_by_one(fleet: Fleet, rules: Rules, requests: list[Request], budgets: dic
     left = dict(budgets)
     with trial(fleet):
         for request in requests:
-            each = preempt(fleet, rules, request, NOW, Budgets(left))
+            each = preempt(EvictionContext(fleet, rules, NOW, Budgets(left)), request)
             if isinstance(each, NoPreemption):
                 return None
             found[request.uid] = each
@@ -242,7 +255,7 @@ def test_together_is_as_one_after_the_other(world, asked, budgets):
     fleet, rules = world
     requests = [ask(text, f"{text}-{n}") for text, count in asked for n in range(count)]
     before = frozen(fleet)
-    found = preempt_together(fleet, rules, requests, NOW, Budgets(budgets))
+    found = preempt_together(EvictionContext(fleet, rules, NOW, Budgets(budgets)), requests)
     assert frozen(fleet) == before
     wanted = one_by_one(fleet, rules, requests, budgets)
     event("refused" if wanted is None else f"{len(gone(wanted))} victims")
@@ -300,7 +313,7 @@ def test_no_choice_of_nodes_and_victims_costs_less(fleet, data):
     cards = len(fleet.nodes[0].gpus)
     needed, count = data.draw(st.integers(cards // 2 + 1, cards)), data.draw(st.integers(1, len(fleet.nodes)))
     per_node = cheapest_on_each(fleet, needed)
-    found = preempt_together(fleet, Rules(), gang(count, f"gpu={needed}"), NOW)
+    found = preempt_together(EvictionContext(fleet, Rules(), NOW), gang(count, f"gpu={needed}"))
     if isinstance(found, Misfit):
         assert len(per_node) < count
         return
@@ -315,7 +328,7 @@ def test_no_choice_of_nodes_and_victims_costs_less(fleet, data):
 def test_one_request_finds_the_cheapest_node_and_victims(fleet, data):
     needed = data.draw(st.integers(1, len(fleet.nodes[0].gpus)))
     per_node = cheapest_on_each(fleet, needed)
-    found = preempt(fleet, Rules(), gang(1, f"gpu={needed}")[0], NOW)
+    found = preempt(EvictionContext(fleet, Rules(), NOW), gang(1, f"gpu={needed}")[0])
     if isinstance(found, NoPreemption):
         assert not per_node
         return
@@ -328,4 +341,4 @@ def test_one_large_job_goes_rather_than_two_small_ones():
     books = Books(*wide("a", cards=5)).run("large", "a-0", "a-1", of="", priority=1, since=0.0)
     for k in (2, 3, 4):
         books.run(f"small{k}", f"a-{k}", of="", priority=1, since=100.0 + k)
-    assert gone(preempt_together(books.fleet, Rules(), gang(1, "gpu=2"), NOW)) == ["large"]
+    assert gone(preempt_together(EvictionContext(books.fleet, Rules(), NOW), gang(1, "gpu=2"))) == ["large"]

@@ -17,7 +17,8 @@ from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
-from ullage.model.rejection import Code
+from ullage.model.part import Isolation
+from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
 A100 = [Gpu(f"GPU-a{n}", n, "A100", "NVIDIA", vram_bytes=40 << 30, pool="training") for n in range(2)]
@@ -95,3 +96,49 @@ def test_many_nodes_that_miss_the_terms_show_their_labels_as_few_do():
         "node n02 with old=,zone=c without disk, node n03 with old=,zone=d without disk, "
         "node n04 with old=,zone=c without disk, 35 more"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "needed", "said"),
+    [(Code.GPU, 1, "1 GPU,"), (Code.GPU, 2, "2 GPUs,"), (Code.SLOTS, 1, "1 executor,"), (Code.GPU, 11, "11 GPUs,")],
+)
+def test_one_of_an_amount_has_the_noun_of_one(code, needed, said):
+    assert said in reject_text(Rejection(code, Cure.CAPACITY, needed, 0))
+
+
+def test_long_lists_of_names_and_terms_are_shown_in_part():
+    names = "|".join(f"m{number}" for number in range(1000))
+    shown = " or ".join(f"m{number}" for number in range(16))
+    for key, thing in {"gpu_model": "model", "gpu_uuid": "uuid", "gpu_model_like": "a model like"}.items():
+        rejection, *_ = reject(FLEET, asked(f"{key}={names}"))
+        assert f"it asks for {thing} {shown} or 984 more; " in reject_text(rejection)
+    terms = tuple((Expression(f"k{number}", Operator.EXISTS),) for number in range(1000))
+    rejection = exclusion_of(FLEET, 0, replace(ResourceRequirement.of(gpu=1), nodes=NodeAffinity(terms)))
+    assert rejection is not None
+    text = reject_text(rejection)
+    assert "k15 or 984 more; " in text
+    assert "k16" not in text
+
+
+OTHERS = {
+    "gpu_uuid=GPU-x": Code.WRONG_UUID,
+    "not_gpu_uuid=GPU-u": Code.WRONG_UUID,
+    "gpu_index=7": Code.WRONG_INDEX,
+    "gpu_model=H100": Code.WRONG_MODEL,
+    "gpu_vendor=AMD": Code.WRONG_VENDOR,
+    "pool=nowhere": Code.WRONG_POOL,
+    "isolation=hard": Code.ISOLATION_UNSUPPORTED,
+}
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_that_a_capacity_is_unknown_is_said_only_of_cards_that_nothing_else_excludes(text: str) -> None:
+    card = Gpu("GPU-u", 0, "T", "NVIDIA", isolations=frozenset({Isolation.SOFT}))
+    fleet = Fleet([Node("n1", 8000, 64 << 30, (card,), labels={"zone": "c", "old": ""})])
+    first, *_ = reject(fleet, asked(f"vram=1g,{text}"))
+    assert first.code is OTHERS[text]
+    plain = asked("vram=1g")
+    unknown, *_ = reject(fleet, plain)
+    assert unknown.code is Code.CAPACITY_UNKNOWN
+    elsewhere, *_ = reject(fleet, replace(plain, nodes=TERMS))
+    assert elsewhere.code is Code.NODE_AFFINITY

@@ -72,7 +72,7 @@ def as_rebuilt(found: FleetAllocator) -> None:
 # --- the cases of the ledger ---
 
 
-def test_case_49_two_of_four_fill_a_machine_and_one_that_goes_gives_its_own_back():
+def test_two_of_four_fill_a_machine_and_one_that_goes_gives_its_own_back():
     found = books()
     assert place(found, "a").gpus == cards(0, 1, 2, 3)
     assert place(found, "b").gpus == cards(4, 5, 6, 7)
@@ -81,7 +81,7 @@ def test_case_49_two_of_four_fill_a_machine_and_one_that_goes_gives_its_own_back
     assert place(found, "c").gpus == cards(0, 1, 2, 3)
 
 
-def test_case_50_a_gang_that_is_not_placed_leaves_what_was_free():
+def test_a_gang_that_is_not_placed_leaves_what_was_free():
     found = books()
     before = found.fleet.card_rows.copy(), found.fleet.board.supplies.copy()
     gang, gangs = GangClaim("g", 3, 3), Gangs()
@@ -93,7 +93,7 @@ def test_case_50_a_gang_that_is_not_placed_leaves_what_was_free():
     assert (found.fleet.board.supplies == before[1]).all()
 
 
-def test_case_51_a_pod_that_goes_before_its_node_showed_it_is_gone_at_once():
+def test_a_pod_that_goes_before_its_node_showed_it_is_gone_at_once():
     found = books()
     place(found, "a")
     found.observe("n", shows(), 1.0)

@@ -109,20 +109,20 @@ def test_a_request_gets_the_template(asked, expected):
     assert chosen(T, f"gpu=1,{asked},isolation=partitioned") == expected
 
 
-def test_c82_a_partition_takes_its_template_rounded_down():
+def test_a_partition_takes_its_template_rounded_down():
     charge = place(fleet_of(T), "a", "1g.24gb")
     assert charge == Charge(44_571, 24 * GIB, Isolation.PARTITIONED, Slot("1g.24gb", 0, 1))
 
 
-def test_c83_a_third_small_partition_lies_behind_the_second():
+def test_a_third_small_partition_lies_behind_the_second():
     assert starts(fleet_of(M), "4g.40gb", "1g.10gb", "1g.10gb", "1g.10gb") == [0, 4, 5, 6]
 
 
-def test_c84_seven_small_partitions_fit_and_no_eighth():
+def test_seven_small_partitions_fit_and_no_eighth():
     assert starts(fleet_of(M), *["1g.10gb"] * 8) == [0, 1, 2, 3, 4, 5, 6, Code.PARTITION_COUNT]
 
 
-def test_c85_shared_partitions_of_one_template_fill_a_group_before_the_next():
+def test_shared_partitions_of_one_template_fill_a_group_before_the_next():
     fleet = fleet_of(N)
     charges = [place(fleet, str(n), "vir01") for n in range(8)]
     groups = [charge.slot.group for charge in charges[:7]]

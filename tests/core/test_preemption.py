@@ -15,17 +15,17 @@ from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import Usage
 from ullage.core.evicting.preemption import (
-    Attempt,
-    Budgets,
-    Cost,
     NoPreemption,
     Preemption,
     Released,
-    Shield,
+    check_nodes_preempt,
     check_single_node_preempt,
     filter_with_preempt,
     preempt,
 )
+from ullage.core.evicting.protection import Shield
+from ullage.core.evicting.victim_search import Attempt
+from ullage.core.evicting.victims import Budgets, Cost, EvictionContext
 from ullage.core.placing.candidates import check_quota
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
@@ -60,7 +60,7 @@ A = (
 )
 
 
-def test_c20_the_victims_card_and_the_free_ones_beside_it_are_candidates():
+def test_the_victims_card_and_the_free_ones_beside_it_are_candidates():
     books = Books(*A).run("victim", "gpu-1")
     request = ask("gpu=2,tflops=30,vram=8g,pool=test-pool")
     found = filter_with_preempt(books.fleet, Rules(), request, ["victim"])
@@ -70,28 +70,30 @@ def test_c20_the_victims_card_and_the_free_ones_beside_it_are_candidates():
     assert found.stages
 
 
-def test_c21_only_cards_of_the_named_node():
+def test_only_cards_of_the_named_node():
     books = Books(*A).run("victim", "gpu-1")
     found = filter_with_preempt(books.fleet, Rules(), ask("tflops=30,vram=8g"), ["victim"], ["node-2"])
     assert isinstance(found, Released)
     assert found.by_node == {"node-2": ("gpu-3",)}
 
 
-def test_c22_neither_victims_nor_nodes():
+def test_neither_victims_nor_nodes():
     found = filter_with_preempt(Books(*A).fleet, Rules(), ask(), [])
     assert isinstance(found, Refusal)
     assert found.code is Code.NO_AFFECTED_NODE
 
 
-def test_c45_a_quota_that_is_used_up_is_relaxed_by_what_the_victim_held():
+def test_a_quota_that_is_used_up_is_relaxed_by_what_the_victim_held():
     books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
     books.run("victim", "n-0", of="tflops=20,vram=1g").run("peer", "n-1", of="tflops=60,vram=1g", priority=10)
     rules = Rules(quotas=Quotas({"team": Quota(total_requests=Caps(100_000))}))
     request = ask("tflops=30,vram=1g")
-    refused = check_single_node_preempt(books.fleet, rules, request, "n", [], NOW)
+    refused = check_single_node_preempt(EvictionContext(books.fleet, rules, NOW), request, "n", [])
     assert isinstance(refused, NoPreemption)
     assert refused.code is Code.QUOTA_TOTAL_COMPUTE_REQUEST
-    assert uids(check_single_node_preempt(books.fleet, rules, request, "n", ["victim"], NOW)) == ("victim",)
+    assert uids(check_single_node_preempt(EvictionContext(books.fleet, rules, NOW), request, "n", ["victim"])) == (
+        "victim",
+    )
     assert uids(books.preempt(request, rules)) == ("victim",)
 
 
@@ -121,7 +123,7 @@ def test_names_nobody_knows():
     with pytest.raises(NotFound, match="node m"):
         filter_with_preempt(books.fleet, Rules(), ask(), ["v"], ["m"])
     with pytest.raises(NotFound, match="node m"):
-        check_single_node_preempt(books.fleet, Rules(), ask(), "m", [], NOW)
+        check_single_node_preempt(EvictionContext(books.fleet, Rules(), NOW), ask(), "m", [])
     books.fleet.charge(Allocation("lost", "gone", ask().requirement, ("gone-0",), claim=Claim()))
     with pytest.raises(NotFound) as raised:
         filter_with_preempt(books.fleet, Rules(), ask(), ["lost"])
@@ -131,18 +133,20 @@ def test_names_nobody_knows():
 def test_a_single_node_takes_no_victims_of_another():
     books = Books(a_node("m"), a_node("n")).run("v", "n-0")
     with pytest.raises(InvalidRequest, match="workers of node m"):
-        check_single_node_preempt(books.fleet, Rules(), ask(), "m", ["v"], NOW)
+        check_single_node_preempt(EvictionContext(books.fleet, Rules(), NOW), ask(), "m", ["v"])
 
 
 def test_a_single_node_without_workers_is_just_looked_at():
     fleet = Books(a_node("n")).fleet
-    assert uids(check_single_node_preempt(fleet, Rules(), ask(), "n", [], NOW)) == ()
-    assert isinstance(check_single_node_preempt(fleet, Rules(), ask("tflops=101"), "n", [], NOW), NoPreemption)
+    assert uids(check_single_node_preempt(EvictionContext(fleet, Rules(), NOW), ask(), "n", [])) == ()
+    assert isinstance(
+        check_single_node_preempt(EvictionContext(fleet, Rules(), NOW), ask("tflops=101"), "n", []), NoPreemption
+    )
 
 
 def test_named_victims_that_may_not_be_evicted_stay():
     books = Books(a_node("n")).run("v", "n-0", priority=10)
-    found = check_single_node_preempt(books.fleet, Rules(), ask(), "n", ["v"], NOW)
+    found = check_single_node_preempt(EvictionContext(books.fleet, Rules(), NOW), ask(), "n", ["v"])
     assert isinstance(found, NoPreemption)
     assert found.attempts[0].shielded == {Shield.PRIORITY: 1}
 
@@ -259,6 +263,19 @@ def test_no_preemption_across_the_lock_of_a_dynamic_card():
     assert refused.attempts[0].refusal.stages[0].filter == "lock-stays"
     assert [stage.reached for stage in refused.attempts[0].refusal.stages].count(True) == 1
     assert uids(books.preempt(ask("tflops=80,isolation=soft"))) == ("v",)
+
+
+def test_a_named_victim_does_not_unlock_its_dynamic_card():
+    """Nor if it goes and others are looked for: the card keeps the isolation of its users."""
+    books = Books(a_node("n", a_card("n-0", isolation_policy=IsolationPolicy.DYNAMIC), a_card("n-1")))
+    books.run("named", "n-0", of="tflops=50,isolation=soft").run("other", "n-1", of="tflops=50")
+    fleet, candidates = books.fleet, {"n": ["named"]}
+    assert (
+        check_nodes_preempt(EvictionContext(fleet, Rules(), NOW), ask("gpu=2,tflops=80,isolation=hard"), candidates)
+        == {}
+    )
+    found = check_nodes_preempt(EvictionContext(fleet, Rules(), NOW), ask("gpu=2,tflops=80,isolation=soft"), candidates)
+    assert found["n"].uids == ("named", "other")
 
 
 @pytest.mark.parametrize(
@@ -539,7 +556,7 @@ def test_against_every_subset_of_victims(world):
     books, rules, request, budgets = world
     fleet = books.fleet
     before = frozen(fleet)
-    found = preempt(fleet, rules, request, NOW, budgets)
+    found = preempt(EvictionContext(fleet, rules, NOW, budgets), request)
     assert frozen(fleet) == before
     eligible = {
         node.name: [a.id for a in fleet.ledger.values() if a.node == node.name and may_go(rules, request, a)]
@@ -593,7 +610,7 @@ def test_no_set_on_any_node_is_cheaper(world):
     """Where no quota decides, the answer costs as much as that of an exact solver: every subset of every node."""
     books, rules, request, budgets = world
     fleet, free = books.fleet, replace(rules, quotas=Quotas())
-    found = preempt(fleet, free, request, NOW, budgets)
+    found = preempt(EvictionContext(fleet, free, NOW, budgets), request)
     if isinstance(found, NoPreemption) or not found.victims:
         return
     costs = [
@@ -616,7 +633,7 @@ def test_one_node_with_any_victims_against_every_subset_of_them(world, data):
     here = [a.id for a in fleet.ledger.values() if a.node == node.name]
     named = data.draw(st.lists(st.sampled_from(here), unique=True)) if here else []
     before = frozen(fleet)
-    found = check_single_node_preempt(fleet, rules, request, node.name, named, NOW, budgets)
+    found = check_single_node_preempt(EvictionContext(fleet, rules, NOW, budgets), request, node.name, named)
     filter_with_preempt(fleet, rules, request, named, [node.name])
     assert frozen(fleet) == before
     able = [uid for uid in named if may_go(rules, request, fleet.ledger[uid])]

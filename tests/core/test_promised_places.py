@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen, placed_with
 
-from ullage.core.evicting.eviction import preempt_together
+from ullage.core.evicting.gang_eviction import preempt_together
+from ullage.core.evicting.victims import EvictionContext
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, fit_together
 from ullage.core.placing.nomination import Nominations, Promised
@@ -127,8 +128,12 @@ def test_nobody_goes_for_a_gang_that_would_use_up_the_quota_of_a_winner():
     for number in (1, 2, 3):
         books.run(f"low-{number}", f"n-{number}", of="", namespace="other")
     members = [ask("gpu=1", f"m{number}") for number in range(2)]
-    assert isinstance(preempt_together(books.fleet, capped(workers=2), members, NOW, nominations=nominations), Misfit)
-    assert isinstance(preempt_together(books.fleet, capped(workers=3), members, NOW, nominations=nominations), dict)
+    assert isinstance(
+        preempt_together(EvictionContext(books.fleet, capped(workers=2), NOW, nominations=nominations), members), Misfit
+    )
+    assert isinstance(
+        preempt_together(EvictionContext(books.fleet, capped(workers=3), NOW, nominations=nominations), members), dict
+    )
 
 
 def test_no_node_is_offered_to_who_would_use_up_the_quota_of_a_winner():

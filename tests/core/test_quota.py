@@ -105,25 +105,25 @@ class Books:
 # --- the cases, through the books ---
 
 
-def test_c39_one_worker_of_two_cards_counts_twice_its_amounts():
+def test_one_worker_of_two_cards_counts_twice_its_amounts():
     books = Books()
     books.alloc(30, 300, 2)
     assert books.used == usage(60, 600, 1)
 
 
-def test_c40_more_than_the_total_is_refused_and_the_first_code_decides():
+def test_more_than_the_total_is_refused_and_the_first_code_decides():
     assert Books().ask(60, 600, 2) == list(TOTAL[:4])
     assert TOTAL[0] == "total.max.tflops.request"
 
 
-def test_c41_what_is_given_back_is_no_longer_used():
+def test_what_is_given_back_is_no_longer_used():
     books = Books()
     books.fleet.release(books.alloc(30, 300, 2))
     assert books.fleet.usage == {}
     assert books.used == usage()
 
 
-def test_c42_ten_tenths_are_exactly_the_quota():
+def test_ten_tenths_are_exactly_the_quota():
     books = Books()
     assert books.ask(10, 100, 10) == []
     for _ in range(10):
@@ -133,11 +133,11 @@ def test_c42_ten_tenths_are_exactly_the_quota():
 
 
 @pytest.mark.parametrize("quota", [Quota(caps(0, 0), caps(0, 0), max_workers=0, max_cores_ppm=0)])
-def test_c43_a_quota_of_nothing_allows_nothing(quota):
+def test_a_quota_of_nothing_allows_nothing(quota):
     assert Books(quota).ask(1, 1) == list(TOTAL)
 
 
-def test_c44_what_is_assumed_counts_and_stays_when_it_is_bound():
+def test_what_is_assumed_counts_and_stays_when_it_is_bound():
     books = Books()
     name = books.alloc(30, 300, 2, AllocationState.ASSUMED)
     assert books.used == usage(60, 600, 1)
@@ -149,7 +149,7 @@ def test_c44_what_is_assumed_counts_and_stays_when_it_is_bound():
     assert books.used == usage(60, 600, 1)
 
 
-def test_c53_halves_of_a_tflops_add_up():
+def test_halves_of_a_tflops_add_up():
     books = Books(Quota(total_requests=caps(1)))
     books.alloc(0.5, 1)
     books.alloc(0.5, 1)
@@ -201,7 +201,7 @@ def check(quota: Quota, used: Usage, tflops: float, mib: int = 0, count: int = 1
     return codes(Quotas({"team": quota}).check({"team": used}, "team", asked_of(amounts(tflops, mib), count=count)))
 
 
-def test_c45_what_victims_give_back_makes_room_in_the_totals():
+def test_what_victims_give_back_makes_room_in_the_totals():
     quotas = Quotas({"team": Q})
     used = {"team": usage(80, 0, 1)}
     assert codes(quotas.check(used, "team", asked_of(amounts(30)))) == [TOTAL[0], TOTAL[2]]
@@ -209,17 +209,17 @@ def test_c45_what_victims_give_back_makes_room_in_the_totals():
     assert used == {"team": usage(80, 0, 1)}
 
 
-def test_c46_as_many_workers_as_allowed():
+def test_as_many_workers_as_allowed():
     assert check(replace(Q, max_workers=5), usage(10, 10, 5), 1, 1) == [Code.QUOTA_TOTAL_WORKERS]
     assert check(replace(Q, max_workers=5), usage(10, 10, 4), 1, 1) == []
 
 
-def test_c47_a_request_counts_once_per_card():
+def test_a_request_counts_once_per_card():
     assert check(Q, usage(50), 20, count=3) == [TOTAL[0], TOTAL[2]]
     assert check(Q, usage(50), 20, count=2) == []
 
 
-def test_c52_more_cards_than_one_request_may_have_is_beyond_cure():
+def test_more_cards_than_one_request_may_have_is_beyond_cure():
     quotas = Quotas({"team": Quota(max_gpu_count=2)})
     (rejection,) = quotas.check({}, "team", asked_of(amounts(1), count=3))
     assert rejection.code == "single.max.gpuCount.limit"
@@ -240,7 +240,7 @@ def test_c52_more_cards_than_one_request_may_have_is_beyond_cure():
         pytest.param(32768, 0, "100.00", id="all"),
     ],
 )
-def test_c48_available_percent(total, used, percent):
+def test_available_percent(total, used, percent):
     assert available_percent(total, used) == percent
 
 
@@ -259,7 +259,7 @@ def test_c48_available_percent(total, used, percent):
         ("100", 0, False),
     ],
 )
-def test_c49_alert(available, threshold, alert):
+def test_alert(available, threshold, alert):
     assert alerts(available, threshold) is alert
 
 
@@ -274,7 +274,7 @@ def test_the_text_alerts_exactly_when_the_amounts_do(total, used, threshold):
     assert alerts(available_percent(total, used), threshold) is (left * 100 < (100 - threshold) * total)
 
 
-def test_c50_a_quota_that_contradicts_itself_leaves_the_last_one_in_force():
+def test_a_quota_that_contradicts_itself_leaves_the_last_one_in_force():
     quotas = Quotas({"team": Q}).updated("team", lambda: Quota(caps(100), caps(50)))
     assert quotas.quotas == {"team": Q}
     assert "total_limits.compute_gflops: 50000" in quotas.faults["team"]
@@ -287,7 +287,7 @@ def test_c50_a_quota_that_contradicts_itself_leaves_the_last_one_in_force():
     assert quotas.without("team") == Quotas()
 
 
-def test_c51_usage_never_falls_below_zero_and_says_when_it_would():
+def test_usage_never_falls_below_zero_and_says_when_it_would():
     rest, alarms = taken("team", usage(10, 30, 1), usage(20, 20, 1))
     assert rest == usage(0, 10, 0)
     assert [(alarm.resource, alarm.had, alarm.taken) for alarm in alarms] == [

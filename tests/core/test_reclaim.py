@@ -12,9 +12,10 @@ from tests.books import GIB, frozen
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.evicting import reclaim, yielding
+from ullage.core.evicting import reclaim, reclaim_victims
 from ullage.core.evicting.reclaim import Reclaim
-from ullage.core.evicting.yielding import ExecutorVictim
+from ullage.core.evicting.reclaim_search import RoomClaim
+from ullage.core.evicting.reclaim_victims import ExecutorVictim
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import Leaves, application_limits, place_unit
@@ -184,7 +185,7 @@ def the_old_way(search: Reclaim, claimant: Demand, outlook: Placer, vacant: Plac
 
     useful, rows = vacant.room(claimant.requirement) > 0, outlook.fleet.row_of
     chosen: list[ExecutorVictim] = []
-    for victim in search.in_order(claimant, NOW, displace=True):
+    for victim in search.in_order(RoomClaim(claimant, outlook, vacant, now=NOW, name="trial", displace=True)):
         nodes = [outlook.fleet.ledger[member.id].node for member in victim.members]
         if any(useful[rows[node]] for node in nodes):
             chosen.append(victim)
@@ -210,7 +211,7 @@ def test_victims_are_those_of_trying_again_after_each(world):
 @settings(max_examples=200)
 @given(worlds(PARTS, isolation_policy=IsolationPolicy.DYNAMIC), st.sampled_from([1, 2]))
 def test_cards_that_keep_the_mode_of_their_users_and_many_rounds_change_nothing(world, few):
-    with mock.patch.object(yielding, "_FEW", few):
+    with mock.patch.object(reclaim_victims, "_FEW", few):
         assert_as_the_old_way(world)
 
 
@@ -224,7 +225,7 @@ def test_nodes_and_cards_that_a_claim_passes_over_would_not_have_helped(world, d
     def victims() -> list[str] | None:
         outlook = Placer(Fleet(world.fleet.nodes, world.fleet.ledger.values()), policy)
         vacant = Placer(outlook.fleet.emptied(), policy)
-        found = reclaim_of(world, keeps).claim(claimant, outlook, vacant, NOW, "new")
+        found = reclaim_of(world, keeps).claim(RoomClaim(claimant, outlook, vacant, now=NOW, name="new"))
         return None if found is None else [member.id for victim in found[0] for member in victim.members]
 
     chosen = victims()
@@ -232,7 +233,7 @@ def test_nodes_and_cards_that_a_claim_passes_over_would_not_have_helped(world, d
     with (
         mock.patch.object(reclaim, "may_do", return_value=True),
         mock.patch.object(reclaim, "shared", return_value=True),
-        mock.patch.object(reclaim, "cards_to_free", lambda _claimant, fleet, row, _willing: fleet.cards_on(row)),
+        mock.patch.object(reclaim, "cards_to_free", lambda claim, row, *_: claim.outlook.fleet.cards_on(row)),
     ):
         assert victims() == chosen
 
@@ -244,7 +245,7 @@ def assert_as_the_old_way(world: World) -> None:
     wanted = the_old_way(reclaim_of(world), claimant, Placer(books.copy(), policy), vacant)
     outlook = Placer(books, policy)
     before, untouched = dict(books.ledger), frozen(books)
-    found = reclaim_of(world).claim(claimant, outlook, vacant, NOW, "new", displace=True)
+    found = reclaim_of(world).claim(RoomClaim(claimant, outlook, vacant, now=NOW, name="new", displace=True))
     if found is None:
         event("nobody")
         assert wanted is None

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 
-from ullage.core.admitting.wake import CardLook, Pending, look, woken_by_card, woken_by_node, woken_by_quota
+from ullage.core.admitting.wake import (
+    OF_NODE,
+    CardLook,
+    Causes,
+    Pending,
+    look,
+    woken_by_card,
+    woken_by_nodes,
+    woken_by_quota,
+)
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
+from ullage.core.verdict.stages import Rejections
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu, GpuPhase
@@ -119,7 +130,7 @@ def test_a_quota_wakes_whom_it_refused():
     allocator.alloc(asks(10, 1, uid="first", namespace="team"), 0)
     refused = allocator.alloc(asks(10, 1, namespace="team"), 0)
     assert isinstance(refused, Refusal)
-    pending = [Pending(asks(10, 1, namespace="team"), refused), Pending(asks(500, 1, uid="large"), None)]
+    pending = [Pending(asks(10, 1, namespace="team"), Causes.of(refused)), Pending(asks(500, 1, uid="large"))]
     assert woken_by_quota(quotas.levels("team"), pending) == ("waiting",)
     assert woken_by_quota(["other"], pending) == ()
 
@@ -130,9 +141,9 @@ def test_a_free_place_for_a_worker_wakes_whom_the_node_refused():
     refused = allocator.alloc(asks(10, 1), 0)
     assert isinstance(refused, Refusal)
     assert refused.code is Code.WORKER_CAP
-    pending = [Pending(asks(10, 1), refused), Pending(asks(500, 1, uid="large"), None)]
-    assert woken_by_node("node", pending) == ("waiting",)
-    assert woken_by_node("other", pending) == ()
+    pending = [Pending(asks(10, 1), Causes.of(refused)), Pending(asks(500, 1, uid="large"))]
+    assert woken_by_nodes(["node"], pending) == ("waiting",)
+    assert woken_by_nodes(["other"], pending) == ()
 
 
 def test_a_node_wakes_also_whom_it_refused_before_the_stage_that_decided_and_who_is_nominated_there():
@@ -142,12 +153,25 @@ def test_a_node_wakes_also_whom_it_refused_before_the_stage_that_decided_and_who
     assert isinstance(refused, Refusal)
     stages = (replace(refused.stages[0], removed=(cap,)),)
     pending = [
-        Pending(asks(1, 1, uid="capped"), Refusal((few,), stages)),
+        Pending(asks(1, 1, uid="capped"), Causes.of(Refusal((few,), stages))),
         Pending(asks(1, 1, uid="nominated"), nominated="node"),
-        Pending(asks(1, 1, uid="large"), refused),
+        Pending(asks(1, 1, uid="large"), Causes.of(refused)),
     ]
-    assert woken_by_node("node", pending) == ("capped", "nominated")
+    assert woken_by_nodes(["node"], pending) == ("capped", "nominated")
 
 
 def test_an_unknown_card_is_not_seen():
     assert look(fleet(), "gpu") is None
+
+
+def test_causes_are_those_of_each_rejection_and_leave_rejections_of_equal_cards_as_they_are():
+    cards = [card(100, 10, f"{node}-{k}") for node in "ab" for k in range(2)]
+    books = Fleet([Node(node, 8_000, 64 * GIB, tuple(cards[2 * k : 2 * k + 2])) for k, node in enumerate("ab")])
+    allocator = allocating(books, Rules(workers_per_node=1))
+    allocator.alloc(asks(10, 1, uid="first"), 0)
+    refused = allocator.alloc(asks(10, 1, 3), 0)
+    assert isinstance(refused, Refusal)
+    lists = [refused.rejections, *(stage.removed for stage in refused.stages)]
+    found = Causes.of(refused)
+    assert not any("_all" in vars(each) for each in lists if isinstance(each, Rejections))
+    assert found.nodes == {each.node for each in chain.from_iterable(lists) if each.code in OF_NODE} == {"a"}

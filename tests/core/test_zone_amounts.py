@@ -98,7 +98,7 @@ def test_the_cases_of_a_machine_hold_without_ids(text, zones):
     assert (placed.placement.cpus, len(placed.gpus)) == ((), asked.gpu_count)
 
 
-def test_case_21_goes_where_the_cpus_are():
+def test_goes_where_the_cpus_are():
     found = books(counted(M))
     found.alloc(ask("first", "gpu=1,cpu=12"), 0.0)
     placed = found.alloc(ask("a", "gpu=4,cpu=8"), 0.0)

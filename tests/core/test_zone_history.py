@@ -16,7 +16,7 @@ from tests.core.zones import kubelet, machine
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.evicting.moving import Consolidation
+from ullage.core.evicting.moves import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.gang import Gangs
 from ullage.core.kernel.board import FREE, ID

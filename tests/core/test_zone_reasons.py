@@ -15,8 +15,10 @@ from ullage.core.placing.decision import Refusal
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.sharing.world import Demand, World
+from ullage.core.topology.board import Board
 from ullage.core.verdict.sentences import reject_text
-from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
+from ullage.core.verdict.zones import refusal_on
+from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds, Level, Pair
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.node import Node
@@ -222,3 +224,21 @@ def test_a_request_is_told_too_what_no_zone_can_ever_hold():
     found = find(fleet, Rules(), Request("r", ResourceRequirement.from_string("cpu=5,gpu=1,numa=single-numa-node")))
     assert isinstance(found.refusal, Refusal)
     assert (found.refusal.code, found.curable) == (Code.NOT_ALIGNED, False)
+
+
+def test_a_refusal_reads_the_supplies_of_a_node_once_however_many_pairs_there_are(monkeypatch):
+    read = []
+    left_of = Board.left_of
+
+    def counted(board: Board, machine: int, resources):
+        read.append(machine)
+        return left_of(board, machine, resources)
+
+    monkeypatch.setattr(Board, "left_of", counted)
+    pairs = tuple(Pair(f"nic{number:02}", Level.REQUIRED) for number in range(64))
+    asked = replace(ResourceRequirement.of(gpu=2), alignment=Alignment(pairs=pairs))
+    refused = refusal_on(Fleet([machine()]), asked, 0, range(8))
+    assert refused is not None
+    assert refused.code is Code.NOT_ALIGNED
+    assert {room.resource for room in refused.zones} >= {pair.resource for pair in pairs}
+    assert read == [0]

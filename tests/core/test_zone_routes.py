@@ -13,7 +13,7 @@ from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.cycle import schedule
-from ullage.core.evicting.moving import Consolidation
+from ullage.core.evicting.moves import Consolidation
 from ullage.core.evicting.preemption import NoPreemption, Preemption
 from ullage.core.gang import Gangs
 from ullage.core.placing.candidates import find

@@ -68,6 +68,7 @@ def test_the_environment_is_exactly_this(tmp_path: Path, monkeypatch: pytest.Mon
         "ULLAGE_GPU_FRACTION": "1,1",
         "ULLAGE_GPU_GFLOPS": ",",
         "ULLAGE_GPU_VRAM_BYTES": ",",
+        "ULLAGE_HOME": str(tmp_path / "data"),
         "ULLAGE_NODE": "here",
         "ULLAGE_SERVER_ID": "server",
         "ULLAGE_TASK_LOGS": str(tmp_path / "data/logs/tasks"),

@@ -47,14 +47,14 @@ def test_what_nvml_says_of_all_zones_or_of_one_without_processors_says_nothing(t
 
 
 @pytest.mark.parametrize("zone", [-1, None])
-def test_case_60_a_zone_nobody_knows_is_unknown_and_makes_no_claim(tmp_path, zone):
+def test_a_zone_nobody_knows_is_unknown_and_makes_no_claim(tmp_path, zone):
     found = read(tmp_path, two_sockets(tmp_path, zone_of=lambda _: zone))
     assert [gpu.zones for gpu in found.cards] == [()] * 8
     assert found.topology.zone_ids == (0, 1)
     assert {link.path for link in found.topology.links} <= {Path.UNKNOWN}
 
 
-def test_case_61_cards_are_counted_by_address_and_lie_where_it_is_told(tmp_path):
+def test_cards_are_counted_by_address_and_lie_where_it_is_told(tmp_path):
     buses = (0x3B, 0x86, 0xAF, 0xD8)
     found = read(tmp_path, two_sockets(tmp_path, buses, zone_of=lambda place: place // 2))
     assert [(gpu.index, gpu.bus_id, gpu.zones) for gpu in found.cards] == [

@@ -1,11 +1,14 @@
 """`/compute-resources` and `/gpus` over HTTP: names, envelopes, limits and errors as clients know them."""
 
+import asyncio
 import json
+import threading
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from tests.bindings import ALONE, GIB, MIB, SLICED, MemoryBindings, a_card, a_node, a_row, an_app, ask
@@ -15,6 +18,7 @@ from ullage.model.compute import CPU, AppState
 from ullage.model.error import Forbidden, Unavailable
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_snapshot import Caller
+from ullage.service.pages import written
 
 ROOT = "/app-service/v1"
 RESOURCES = f"{ROOT}/compute-resources"
@@ -114,6 +118,28 @@ def test_types_and_problems_are_listed(client, port):
 def test_who_is_not_known_gets_nothing(client):
     answer = client.get(RESOURCES, headers={"x-user": "nobody"})
     assert (answer.status_code, answer.headers["content-type"]) == (403, "text/plain; charset=utf-8")
+
+
+@pytest.mark.parametrize("path", [RESOURCES, "/gpus"])
+def test_others_have_their_turn_while_a_page_is_written_and_it_is_of_before(client, port, path):
+    routes = compute_resources(Bindings(port), caller_of).routes
+    (answer,) = (route.endpoint for route in routes if route.path == path and "GET" in route.methods)
+    before = client.get(path).content
+
+    async def ask():
+        held = threading.Event()
+        earlier = asyncio.ensure_future(written(lambda: held.wait(60)))
+        scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b"", "path_params": {}}
+        page = asyncio.ensure_future(answer(Request(scope)))
+        await asyncio.sleep(0)
+        assert not page.done(), "the event loop has its turn before the page is written"
+        port.bind(a_row(WHOLE, "other"))
+        held.set()
+        assert await earlier
+        return (await page).body
+
+    assert asyncio.run(ask()) == before
+    assert client.get(path).content != before
 
 
 # --- bindings ---

@@ -43,7 +43,7 @@ async def test_events_of_a_pod_say_why_it_is_not_placed_and_where_it_went(server
             "FilteringFailed",
             (
                 "asks for 2 whole cards, gpu_vendor=NVIDIA; the largest node has 1 card "
-                "(all 2 cards of 2 nodes looked at); 1 whole card, gpu_vendor=NVIDIA would fit on 1 node now; "
+                "(all 2 cards of 2 nodes looked at); nvidia.com/gpu: 1 would fit on 1 node now; "
                 "2 of 2 nodes: NodeInsufficientDevice"
             ),
         )

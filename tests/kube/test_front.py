@@ -274,14 +274,14 @@ async def test_questions_are_answered_while_metrics_are_written_down(
     first, second = put(server, "pods", a_pod("first"), a_pod("second"))
     async with running(server, api) as up:
         assert await up.place(first, ["a"]) == "!a"
-        began, go_on, write = threading.Event(), threading.Event(), metrics._written
+        began, go_on, write = threading.Event(), threading.Event(), metrics._text
 
         def slowly(books: metrics.Books) -> bytes:
             began.set()
             assert go_on.wait(60)
             return write(books)
 
-        monkeypatch.setattr(metrics, "_written", slowly)
+        monkeypatch.setattr(metrics, "_text", slowly)
         page = asyncio.create_task(metrics.FrontMetrics(up.front).page())
         await until(began.is_set, "it is written")
         server.do(lambda: server.rules.delete(("pods", "default", "first"), {"gracePeriodSeconds": 0}))

@@ -17,7 +17,7 @@ from ullage.core.placing.rules import Rules
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.context import KubeContext
-from ullage.kube.events import PodEvent
+from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
 from ullage.kube.nodes import CardSources
 from ullage.model.allocation import Allocation, AllocationState
@@ -336,7 +336,7 @@ def test_pods_of_hami_s_scheduler_are_booked_on_the_cards_that_their_annotations
     ],
     ids=["nothing", "its node alone", "another card"],
 )
-def test_a_pod_that_names_its_cards_later_is_booked_on_these(before: dict[str, str]) -> None:
+def test_a_pod_that_names_its_cards_later_is_booked_on_these_as_well(before: dict[str, str]) -> None:
     world = World(a_node("a", "A0", "A1"))
     named = placed_by_hami("p", "A1,NVIDIA,7000,30:;", gpumem="7000", gpucores="30")
     unnamed = copy.deepcopy(named)
@@ -344,10 +344,133 @@ def test_a_pod_that_names_its_cards_later_is_booked_on_these(before: dict[str, s
     world.pods.put(unnamed)
     assert world.free("a") == ("A1",), "some card stands for it"
     world.pods.put(named)
-    assert charges(world) == {"p": {"A1": (300_000, 7000)}}
-    assert world.free("a") == ("A0",)
+    both = charges(world)
+    assert both["p"].keys() == {"A0", "A1"}
+    assert both["p"]["A1"] == (300_000, 7000)
+    assert world.free("a") == ()
     world.pods.put(placed_by_hami("p", ";", gpumem="7000", gpucores="30"))
-    assert charges(world) == {"p": {"A1": (300_000, 7000)}}, "a record that cannot be read any more frees nothing"
+    assert charges(world) == both, "a record that cannot be read any more frees nothing"
+    world.pods.drop("p", "default")
+    assert world.free("a", 2) == ("A0", "A1")
+
+
+# --- words and records that come after a pod was placed ---
+
+
+def asking_nothing(name: str, **written: str) -> dict[str, Any]:
+    pod = a_pod(name, "a", **written)
+    pod["spec"]["containers"][0]["resources"] = {}
+    return pod
+
+
+def changes(world: World) -> list[str]:
+    return [event.message for event in world.events if event.reason is Reason.REQUEST_CHANGED]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"ullage.io/gpu-count": "2"},
+        {"ullage.io/gpu-count": "100"},
+        {"ullage.io/vram-request": "x"},
+        {"tensor-fusion.ai/gpu-count": "1"},
+        {"hami.io/vgpu-devices-allocated": "garbage"},
+        {"hami.io/vgpu-devices-allocated": "A1,NVIDIA,100,10:;"},
+        {"ullage.io/gpu-ids": "A0"},
+    ],
+    ids=lambda later: "=".join(*later.items()),
+)
+def test_a_pod_that_was_placed_without_cards_gets_none_by_an_annotation(later: dict[str, str]) -> None:
+    world = World(a_node("a", "A0", "A1"))
+    for bound, cards in ((asking_nothing("p"), {}), (asking_nothing("p", gpu_ids=""), {"ullage.io/gpu-ids": ""})):
+        world.pods.put(bound)
+        changed = copy.deepcopy(bound)
+        changed["metadata"]["annotations"] = {**cards, **later}
+        world.pods.put(changed)
+        world.pods.put(copy.deepcopy(changed))
+        assert world.held == {}
+        assert world.free("a", 2) == ("A0", "A1")
+        (change,) = changes(world)
+        assert change.startswith(f"metadata.annotations.{next(iter(later))}: changed after the pod was placed")
+        world.pods.drop("p", "default")
+        world.events.clear()
+
+
+@pytest.mark.parametrize("later", [{"gpu_count": "2"}, {"vram_request": "x"}, {"allocation": "{}"}])
+def test_a_pod_that_was_bound_without_cards_has_none_after_a_restart(later: dict[str, str]) -> None:
+    world = World(a_node("a", "A0", "A1"))
+    world.pods.put(asking_nothing("p", gpu_ids="", **later))
+    world.begin()
+    assert world.held == {}
+    assert world.free("a", 2) == ("A0", "A1")
+    *_, slots = left(world, "a")
+    *_, empty = left(World(a_node("a", "A0", "A1")), "a")
+    assert empty - slots == 1, "it counts as a pod"
+    assert len(changes(world)) == 1
+    world.mirror.report_again()
+    assert len(changes(world)) == 2
+
+
+def test_a_pod_that_waits_for_cards_waits_for_those_that_it_asked_for_first() -> None:
+    world = World(a_node("a", "A0", "A1"))
+    world.pods.put(a_pod("holder", "a", "A0", "A1"))
+    world.pods.put(a_pod("p", "a", gpu_count="1"))
+    world.pods.put(a_pod("p", "a", gpu_count="2"))
+    assert world.held == {"holder": ("A0", "A1")}
+    world.pods.drop("holder", "default")
+    assert len(world.held["p"]) == 1
+    (change,) = changes(world)
+    assert "ullage.io/gpu-count" in change
+
+
+def test_a_pod_whose_words_could_not_be_read_may_be_corrected() -> None:
+    world = World(a_node("a", "A0", "A1"))
+    world.pods.put(asking_nothing("p", gpu_count="x"))
+    assert world.free("a") == ()
+    world.pods.put(asking_nothing("p", gpu_count="1"))
+    assert len(world.held["p"]) == 1
+    assert len(world.free("a")) == 1
+    world.pods.put(asking_nothing("p", gpu_count="2"))
+    assert len(world.held["p"]) == 1
+    assert len(changes(world)) == 1
+
+
+def test_a_record_that_changes_adds_to_what_a_running_pod_holds_and_takes_nothing_away() -> None:
+    world = World(a_node("a", "A0", "A1"))
+    expected = {"A0": (0, 9000)}
+    steps = {
+        "A0,NVIDIA,9000,0:;": {},
+        "A0,NVIDIA,1,1:;": {"A0": (10_000, 9000)},
+        "A1,NVIDIA,500,20:;": {"A1": (200_000, 500)},
+        "A0,NVIDIA,9500,0:;": {"A0": (10_000, 9500)},
+        ";": {},
+    }
+    for written, added in steps.items():
+        world.pods.put(placed_by_hami("p", written, gpumem="9000"))
+        expected |= added
+        assert charges(world) == {"p": expected}
+    assert all("hami.io/vgpu-devices-allocated" in change for change in changes(world))
+    assert changes(world)
+
+
+def test_a_card_that_stands_for_an_unnamed_one_stays_held_when_a_record_appears() -> None:
+    world = World(a_node("a", "A0", "A1"))
+    pod = placed_by_hami("p", "A1,NVIDIA,1,1:;")
+    unnamed = copy.deepcopy(pod)
+    unnamed["metadata"]["annotations"] = {}
+    world.pods.put(unnamed)
+    whole = charges(world)
+    for shown in (pod, unnamed, pod):
+        world.pods.put(copy.deepcopy(shown))
+        assert charges(world)["p"].items() >= whole["p"].items()
+
+
+def test_a_pod_whose_record_changes_again_and_again_holds_what_the_first_ones_said() -> None:
+    world = World(a_node("a", "A0"))
+    for cores in range(40):
+        world.pods.put(placed_by_hami("p", f"A0,NVIDIA,100,{cores}:;", gpumem="100"))
+    assert charges(world) == {"p": {"A0": (70_000, 100)}}
+    assert any("changed too often" in change for change in changes(world))
 
 
 def test_a_pod_with_cards_that_is_resized_in_place_counts_as_after_a_restart() -> None:

@@ -41,7 +41,7 @@ async def test_a_pod_that_fits_nowhere_says_why_and_its_nodes_say_it_in_one_text
         await until(lambda: len(recorded(server)) == 1, "it is written")
         sentence = (
             "asks for 3 whole cards, gpu_vendor=NVIDIA; the largest node has 2 cards "
-            "(all 6 cards of 3 nodes looked at); 2 whole cards, gpu_vendor=NVIDIA would fit on 3 nodes now"
+            "(all 6 cards of 3 nodes looked at); nvidia.com/gpu: 2 would fit on 3 nodes now"
         )
         for words in (("default/train",), ("train", "-n", "default"), ("train",)):
             code, said = await why(capsys, *words, config)

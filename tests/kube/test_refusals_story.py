@@ -84,19 +84,24 @@ CASES: dict[str, Document] = {
     "plain-cards": asks(nvidia(gpu=4)),
     "plain-other-vendor": asks({"amd.com/gpu": "3"}),
     "plain-cpu": asks(nvidia(gpu=1), cpu="100"),
-    "unknown-memory": asks(ullage__vram_request="1Gi", ullage__vendor="AMD", ullage__isolation="hard"),
+    "unknown-memory": asks(ullage__vram_request="1Gi", ullage__vendor="AMD", ullage__isolation="shared"),
     "bound-to-nobody": asks(nvidia(gpu=1), namespace="bound", labels=labels_of("app", "alice")),
     "bound-too-few": asks(nvidia(gpu=2), namespace="bound", labels=labels_of("few", "alice")),
 }
 
 
 SAID: dict[str, tuple[str, ...]] = {
-    "hami-memory": ("asks for 100000Mi on one card", "the largest has 80000Mi", "40000Mi on one card", "1 node now"),
-    "hami-cards": ("asks for 1000Mi on each of 3 cards", "the largest node has 2 cards", "1000Mi on each of 2 cards"),
+    "hami-memory": (
+        "asks for 100000Mi on one card",
+        "the largest has 80000Mi",
+        "nvidia.com/gpumem: 40000",
+        "1 node now",
+    ),
+    "hami-cards": ("asks for 1000Mi on each of 3 cards", "the largest node has 2 cards", "nvidia.com/gpu: 2"),
     "hami-model": (
         "gpu_model_like=B200",
         "of another model: there are NVIDIA-A100",
-        "1000Mi on one card would fit on 2",
+        "; nvidia.com/gpu: 1, nvidia.com/gpumem: 1000 would fit on 2",
     ),
     "hami-uuid": ("gpu_uuid=GPU-x", "other cards are named by their uuids", "there are GPU-a-0, GPU-a-1"),
     "hami-two-containers": (
@@ -113,51 +118,55 @@ SAID: dict[str, tuple[str, ...]] = {
     "theirs-tflops": (
         "asks for 2000 TFLOPS",
         "the largest has 989 TFLOPS",
-        "692.3 TFLOPS on one card would fit on 1 node",
+        '; tensor-fusion.ai/gpu-count: "1", tensor-fusion.ai/tflops-request: "692.3" would fit on 1 node',
     ),
     "theirs-model": (
         "gpu_model=B200",
         "the card is of another model: there are NVIDIA-A100",
-        "1Gi on one card would fit",
+        '; tensor-fusion.ai/gpu-count: "1", tensor-fusion.ai/vram-request: 1Gi would fit',
     ),
     "theirs-vendor": ("gpu_vendor=Intel", "the card is of another vendor: there are NVIDIA, AMD"),
     "ours-memory": (
         "asks for 90Gi on one card",
         "the largest has 80000Mi",
-        "40000Mi on one card would fit on 1 node now",
+        '; ullage.io/gpu-count: "1", ullage.io/vram-request: 40000Mi would fit on 1 node now',
     ),
     "ours-percent": (
         "80 % of the compute",
         "is 70 % of its compute",
         "4 cards: the card is of another model",
-        "70 % of the",
+        'ullage.io/compute-percent-request: "70"',
     ),
-    "ours-index": ("gpu_index=7", "another card is named: there are 0, 1", "1Gi on one card would fit on 2 nodes now"),
+    "ours-index": (
+        "gpu_index=7",
+        "another card is named: there are 0, 1",
+        "ullage.io/vram-request: 1Gi would fit on 2 nodes now",
+    ),
     "ours-pool": ("pool=serving", "the card is of another pool: there are no pool, training"),
     "ours-pool-is-small": (
         "20Gi on one card, pool=training",
         "the largest has 16000Mi",
-        "16000Mi on one card, pool=training",
+        "ullage.io/vram-request: 16000Mi, ullage.io/gpupool: training",
     ),
     "ours-slice": ("isolation=partitioned", "the card cannot keep its users apart in this way"),
     "plain-cards": (
         "asks for 4 whole cards",
         "the largest node has 2 cards",
-        "2 whole cards, gpu_vendor=NVIDIA would fit",
+        "; nvidia.com/gpu: 2 would fit",
     ),
     "plain-other-vendor": (
         "3 whole cards, gpu_vendor=AMD",
         "the largest node has 2 cards",
-        "2 whole cards, gpu_vendor=AMD",
+        "; amd.com/gpu: 2 would fit",
     ),
     "plain-cpu": (
         "1 whole card, gpu_vendor=NVIDIA, cpu=100",
         "; the best node has 64 cpu",
-        "cpu=64 would fit on 1 node now",
+        "; nvidia.com/gpu: 1, cpu: 64 would fit on 1 node now",
     ),
     "unknown-memory": (
-        "1Gi on one card, gpu_vendor=AMD",
-        "; nobody said how much the card has; declare it (card_model",
+        "gpu_vendor=AMD; nobody said how much the card has; declare it (card_model",
+        "gpu=0.5, or nvidia.com/gpumem-percentage in a pod",
     ),
     "bound-to-nobody": (
         "asks for 1 whole card",

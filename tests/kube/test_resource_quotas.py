@@ -16,7 +16,7 @@ from ullage.kube.metrics import FrontMetrics
 from ullage.kube.webhook.admission import over_quota
 from ullage.wire.dialect import read_pod
 from ullage.wire.hami.resource_quota import quota_of
-from ullage.wire.hami.words import NVIDIA
+from ullage.wire.hami.vendor import NVIDIA
 
 pytestmark = pytest.mark.anyio
 MEMORY, CORES = "limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +25,7 @@ from ullage.model.part import Isolation
 from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
+from ullage.wire.dialect import PodSettings, request_annotations
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.pod.bind import OUTPUT
 
@@ -145,6 +146,7 @@ def test_annotations_of_schedulers_are_removed_whichever_scheduler_places_the_po
     forged = {f"ullage.io/{name}": "x" for name in names}
     forged |= {"hami.io/vgpu-devices-allocated": "x", "hami.io/vgpu-node": "n", "hami.io/bind-phase": "success"}
     forged |= {"ullage.io/gang-group-key": "others/train"}
+    forged |= {"volcano.sh/topology-decision": '{"numa": {"0": {"cpu": "4"}}}'}
     answer = answered(pod := a_pod(forged | {"kept": "1"}, **spec))
     assert patched(pod, answer)["metadata"]["annotations"] == {"kept": "1"}
     assert len(answer["warnings"]) == len(forged)
@@ -391,6 +393,103 @@ def test_what_hamis_plugin_reads_is_changed_by_those_who_are_named_alone() -> No
         assert answered(a_pod({name: "GPU-2"}), userInfo={"username": "you"}, **changed)["allowed"]
     forged = {"operation": "UPDATE", "oldObject": a_pod(), "userInfo": {"username": "plugin"}}
     assert not answered(a_pod({"ullage.io/gpu-ids": "x"}), named, **forged)["allowed"]
+
+
+@pytest.mark.parametrize("spec", [{"nodeName": "n"}, {"schedulerName": "ullage"}], ids=["on a node", "admitted"])
+@pytest.mark.parametrize("key", sorted(request_annotations(PodSettings())))
+def test_a_pod_that_was_placed_or_admitted_asks_for_nothing_else(key: str, spec: dict[str, str]) -> None:
+    old, new = (a_pod(words, containers=[{"name": "c"}], **spec) for words in ({"kept": "1"}, {key: "1"}))
+    for before, after in ((old, new), (a_pod({key: "true"}, containers=[], **spec), old)):
+        for sub_resource in ("", "status"):
+            changed = {"operation": "UPDATE", "oldObject": before, "subResource": sub_resource}
+            answer = answered(after, readable(), **changed)
+            assert (answer["allowed"], answer["status"]["code"]) == (False, 422)
+            assert answer["status"]["message"].startswith(f"request-changed: metadata.annotations.{key}: it ")
+            assert "create another one with the new value" in answer["status"]["message"]
+
+
+def readable() -> Webhook:
+    """A webhook that can read every pod."""
+
+    class Reader:
+        settings = PodSettings()
+
+        def __call__(self, _pod: Any) -> None:
+            return None
+
+    return Webhook(reader=cast("Any", Reader()))
+
+
+def test_a_pod_that_waits_may_ask_for_something_else_until_it_is_admitted() -> None:
+    for gates, allowed in (([{"name": GATE}], True), ([], False)):
+        old, new = (
+            a_pod(
+                {"ullage.io/gpu-count": count},
+                {"ullage.io/queue": count},
+                schedulerName="ullage",
+                schedulingGates=gates,
+            )
+            for count in ("1", "2")
+        )
+        assert answered(new, operation="UPDATE", oldObject=old)["allowed"] is allowed
+        labels = copy.deepcopy(old)
+        labels["metadata"]["labels"]["ullage.io/queue"] = "2"
+        answer = answered(labels, operation="UPDATE", oldObject=old)
+        assert answer["allowed"] is allowed
+        assert allowed or "metadata.labels.ullage.io/queue" in answer["status"]["message"]
+    assert answered(a_pod({"ullage.io/qos": "low"}), operation="UPDATE", oldObject=a_pod(schedulerName="other"))[
+        "allowed"
+    ]
+
+
+def test_nobody_says_later_in_which_zones_a_pod_of_ours_lies() -> None:
+    written = {"volcano.sh/topology-decision": '{"numa": {"0": {"cpu": "4"}}}'}
+    for scheduler, allowed in (("ullage", False), ("volcano", True)):
+        old, new = (a_pod(notes, schedulerName=scheduler, nodeName="n") for notes in ({}, written))
+        answer = answered(new, operation="UPDATE", oldObject=old)
+        assert answer["allowed"] is allowed
+        assert allowed or "volcano.sh/topology-decision" in answer["status"]["message"]
+
+
+def test_a_request_that_could_not_be_read_may_be_corrected_where_the_pod_is() -> None:
+    old = a_pod({"ullage.io/gpu-count": "x"}, nodeName="n")
+    for count, allowed in (("1", True), ("y", False)):
+        new = a_pod({"ullage.io/gpu-count": count}, nodeName="n")
+        assert answered(new, operation="UPDATE", oldObject=old)["allowed"] is allowed
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "allowed"),
+    [
+        ({"vgpu-devices-allocated": "A,NVIDIA,9,5:;"}, {"vgpu-devices-allocated": "A,NVIDIA,1,1:;"}, False),
+        ({"vgpu-devices-allocated": "A,NVIDIA,9,5:;"}, {"vgpu-devices-allocated": "B,NVIDIA,9,5:;"}, False),
+        ({"vgpu-devices-allocated": "A,NVIDIA,9,5:;"}, {}, False),
+        ({"vgpu-devices-allocated": "A,NVIDIA,0,5:;"}, {"vgpu-devices-allocated": "A,NVIDIA,9,5:;"}, False),
+        ({"vgpu-devices-allocated": "A,NVIDIA,9,5:;"}, {"vgpu-devices-allocated": "A,NVIDIA,9,5:B,NVIDIA,1,1:;"}, True),
+        ({"vgpu-devices-allocated": "A,NVIDIA,9,5:;"}, {"vgpu-devices-allocated": "A,NVIDIA,0,6:;"}, True),
+        ({"vgpu-devices-allocated": "x"}, {"vgpu-devices-allocated": "A,NVIDIA,9,5:;"}, True),
+        ({"vgpu-node": "n"}, {"vgpu-node": "m"}, False),
+        ({}, {"vgpu-devices-allocated": "garbage"}, False),
+        ({}, {"vgpu-devices-to-allocate": "A,NVIDIA,1,1:;"}, False),
+        ({"bind-phase": "allocating"}, {"bind-phase": "success", "bind-time": "2"}, True),
+        (
+            {"vgpu-devices-allocated": "A,NVIDIA,9,5:;", "vgpu-devices-to-allocate": "A,NVIDIA,9,5:;"},
+            {"vgpu-devices-allocated": "A,NVIDIA,9,5:;", "vgpu-devices-to-allocate": ";"},
+            True,
+        ),
+    ],
+)
+def test_a_pod_on_a_node_keeps_its_cards_where_it_is_not_known_who_hami_is(
+    before: dict[str, str], after: dict[str, str], allowed: bool
+) -> None:
+    old, new = (
+        a_pod({f"hami.io/{key}": value for key, value in each.items()}, nodeName="n") for each in (before, after)
+    )
+    answer = answered(new, operation="UPDATE", oldObject=old)
+    assert answer["allowed"] is allowed
+    assert allowed or answer["status"]["message"].startswith("result-changed: metadata.annotations.hami.io/vgpu-")
+    old["spec"].pop("nodeName")
+    assert answered(new, operation="UPDATE", oldObject=old)["allowed"], "its scheduler has not placed it yet"
 
 
 def test_nobody_else_opens_the_gate_of_a_pod_that_waits() -> None:

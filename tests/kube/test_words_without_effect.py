@@ -27,7 +27,7 @@ def told(annotations: dict[str, str], container: dict[str, Any], labels: dict[st
         ("nvidia.com/use-gpuuuid", "GPU-1", asking(gpu="0"), "the pod asks for no cards"),
         ("ullage.io/gang-min-members", "3", NOBODY, "the pod asks for no cards"),
         ("tensor-fusion.ai/eviction-protection", "3m", NOBODY, "the pod asks for no cards"),
-        ("ullage.io/partition-id", "1g", asking(gpumem="5"), "the pod asks in the words of HAMi"),
+        ("ullage.io/partition-id", "1g", asking(gpumem="5"), "the pod asks by HAMi's resources"),
         ("tensor-fusion.ai/qos", "high", asking(gpumem="5"), "write ullage.io/qos"),
         ("tensor-fusion.ai/gang-min-members", "2", asking(gpu="1"), "write ullage.io/gang-min-members"),
     ],

@@ -188,6 +188,8 @@ def test_a_limit_that_does_not_parse_is_refused(text):
 
 
 def test_a_queue_from_text():
+    with pytest.raises(InvalidRequest, match=r"guarantee: 'gpu=4,cpu=1' is not valid: its gpu is above .*\(gpu=2\)"):
+        parse_queue("team", "root", 1, "gpu=4,cpu=1", "gpu=2")
     queue = parse_queue("team", "root", 3, "gpu=2", "cpu=10")
     assert queue == Queue("team", "root", 3, Resources(gpu_milli=2000), Limit(cpu_milli=10_000))
     assert parse_queue("team", "root", 1, None, None) == Queue("team")

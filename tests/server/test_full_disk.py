@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from ullage.model.error import DiskFull, Unavailable
+from ullage.server.durable import durable
 from ullage.server.room import RoomGuard
 
 FULL = DiskFull("the disk of the server is full")
@@ -39,12 +40,16 @@ def client(service: Service, taken: asyncio.Event) -> httpx2.AsyncClient:
         await asyncio.Event().wait()
         return PlainTextResponse("never")
 
+    async def change(_: Request) -> PlainTextResponse:
+        await durable(lambda _done: taken.set())
+        return PlainTextResponse("never")
+
     routes = [
         Route("/x", answer, methods=ALL),
         Route("/wait", wait, methods=ALL),
         Route("/v1/plan", answer, methods=ALL),
     ]
-    routes.append(Route("/s/cancel", wait, methods=ALL))
+    routes += [Route("/change", change, methods=ALL), Route("/s/cancel", change, methods=ALL)]
     app = Starlette(routes=routes, middleware=[Middleware(RoomGuard, service=service)])
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test")
 
@@ -66,24 +71,39 @@ def test_what_changes_something_is_refused_and_what_reads_is_answered():
 
 
 def test_a_request_that_waits_for_the_disk_is_answered_when_it_is_full():
-    async def ask() -> int:
+    async def ask() -> tuple[int, str]:
         service, taken = Service(), asyncio.Event()
         async with client(service, taken) as http:
             waiting = asyncio.create_task(http.post("/wait"))
             await taken.wait()
             service.fill()
-            return (await waiting).status_code
+            answer = await waiting
+            return answer.status_code, answer.json()["code"]
 
-    assert asyncio.run(ask()) == 507
+    assert asyncio.run(ask()) == (507, "disk-full")
+
+
+def test_a_change_that_is_made_and_waits_for_the_disk_is_not_called_refused():
+    async def ask() -> httpx2.Response:
+        service, taken = Service(), asyncio.Event()
+        async with client(service, taken) as http:
+            waiting = asyncio.create_task(http.post("/change"))
+            await taken.wait()
+            service.fill()
+            return await waiting
+
+    answer = asyncio.run(ask())
+    assert (answer.status_code, answer.json()["code"]) == (507, "not-stored")
+    assert "is stored once there is room; do not repeat it" in answer.json()["message"]
 
 
 def test_cancelling_acts_on_a_full_disk_and_is_answered():
-    async def ask() -> tuple[int, bool]:
+    async def ask() -> tuple[int, str, bool]:
         service, taken = Service(), asyncio.Event()
         async with client(service, taken) as http:
             await http.get("/x")
             service.fill()
             answer = await http.post("/s/cancel")
-            return answer.status_code, taken.is_set()
+            return answer.status_code, answer.json()["code"], taken.is_set()
 
-    assert asyncio.run(ask()) == (507, True)
+    assert asyncio.run(ask()) == (507, "not-stored", True)

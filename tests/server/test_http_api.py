@@ -385,6 +385,18 @@ def test_a_client_that_leaves_in_mid_body_is_no_fault_of_the_server(server: Live
     assert "Traceback" not in (server.home / "server.log").read_text()[before:]
 
 
+def test_each_operation_has_an_id_of_its_own_a_tag_and_a_description(http: httpx2.Client):
+    document = http.get("/v1/openapi.json").json()
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    tags = {tag["name"] for tag in document["tags"]}
+    for operation in operations:
+        assert set(operation["tags"]) <= tags, operation
+        assert operation["tags"], operation
+        assert operation["description"].startswith(operation["summary"]), operation
+        assert all(each["description"] for each in operation["parameters"]), operation
+
+
 def test_the_openapi_document_says_how_names_and_numbers_look(http: httpx2.Client):
     paths = http.get("/v1/openapi.json").json()["paths"]
     assert not [path for path in paths if ":" in path]

@@ -45,7 +45,7 @@ def a_request() -> Request:
     return Request(scope | {"path_params": {"session": "s"}})
 
 
-@pytest.mark.parametrize("route", ["results", "tasks", "list_events"])
+@pytest.mark.parametrize("route", ["list_results", "list_tasks", "list_events"])
 def test_the_event_loop_turns_while_a_page_is_read(route: str) -> None:
     service = Reader()
     store = SimpleNamespace(events=service.read)

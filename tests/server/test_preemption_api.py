@@ -55,7 +55,7 @@ def test_who_cannot_be_evicted_is_told_per_node(http: httpx2.Client):
     assert (refused.status_code, refused.json()["code"]) == (409, "insufficient-compute")
     (attempt,) = refused.json()["attempts"]
     assert (attempt["eligible"], attempt["shielded"], attempt["reason"]["code"]) == (0, {"protected": 1}, "no-victims")
-    assert allocate(http, "equal", preempt=True).json()["attempts"][0]["shielded"] == {"no-lower-priority": 1}
+    assert allocate(http, "equal", preempt=True).json()["attempts"][0]["shielded"] == {"priority": 1}
     assert http.get("/v1/nominations").json() == []
 
 

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from tests.lab import Machine, a_node
 from ullage.core.books.slices import Slices, at_once
-from ullage.core.evicting.moving import Consolidation
+from ullage.core.evicting.moves import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.placing.decision import Choice
 from ullage.model.allocation import AllocationState
@@ -25,6 +25,7 @@ from ullage.model.error import PlanChanged, Unavailable
 from ullage.model.request import ResourceRequirement
 from ullage.server.allocations import AllocationApi, Refused
 from ullage.server.consolidation import ConsolidationApi
+from ullage.server.routes import Answer
 from ullage.server.searches import MOST_WAITING, Searches
 
 
@@ -153,7 +154,7 @@ def machine(tmp_path: Any) -> Iterator[Machine]:
 
 def room(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -> Any:
     """What is answered to who asks for room; as `searching`."""
-    make = ConsolidationApi(machine.service, Searches()).make
+    make = ConsolidationApi(machine.service, Searches()).make_room
     return searching(
         machine, machine.service.consolidations, meanwhile, make, {"resreq": "gpu=2", "dry_run": False, **body}
     )
@@ -161,7 +162,7 @@ def room(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -
 
 def urgent(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -> Any:
     """What is answered to an urgent request that others may give way to; as `searching`."""
-    create = AllocationApi(machine.service, Searches()).create
+    create = AllocationApi(machine.service, Searches()).create_allocation
     asks = {"uid": "urgent", "resreq": "gpu=2", "qos": "critical", "preempt": True, **body}
     return searching(machine, machine.service.preemptions, meanwhile, create, asks)
 
@@ -198,12 +199,19 @@ def searching(
         while not made.done():
             machine.pump()
             await asyncio.sleep(0)
-        return await made
+        return body_of(await made)
 
     try:
         return asyncio.run(main())
     finally:
         of.planning = planning
+
+
+def body_of(answer: Any) -> Any:
+    """The body of an answer, as it is written."""
+    if isinstance(answer, Answer):
+        return replace(answer, body=body_of(answer.body))
+    return answer() if callable(answer) else answer
 
 
 def releasing(machine: Machine) -> set[str]:
@@ -316,7 +324,7 @@ def test_a_caller_who_leaves_asks_nobody_to_go(machine: Machine) -> None:
     async def main() -> None:
         left.set()
         with contextlib.suppress(ClientDisconnect):
-            await api.make(caller(body, left))
+            await api.make_room(caller(body, left))
             raise AssertionError("it was answered")
 
     asyncio.run(main())
@@ -441,5 +449,34 @@ def test_a_caller_who_leaves_evicts_nobody(machine: Machine) -> None:
     left.set()
     body = {"uid": "urgent", "resreq": "gpu=2", "qos": "critical", "preempt": True}
     with pytest.raises(ClientDisconnect):
-        asyncio.run(AllocationApi(machine.service, Searches()).create(caller(body, left)))
+        asyncio.run(AllocationApi(machine.service, Searches()).create_allocation(caller(body, left)))
     assert nobody_waits(machine)
+
+
+# --- a request that is placed before its search begins ---
+
+
+@pytest.mark.parametrize("way", ["create_allocation", "plan_allocation"])
+def test_a_request_that_got_cards_while_its_search_waited_is_answered_with_them(machine, way):
+    """The searches of others go first; meanwhile the same request is placed without evicting anybody."""
+    api, lab = AllocationApi(machine.service, Searches()), machine
+    body = {"uid": "u", "resreq": "gpu=2", "qos": "critical", "preempt": True}
+
+    async def main() -> list[Any]:
+        first = asyncio.ensure_future(api.plan_allocation(caller({**body, "uid": "other"})))
+        waits = [asyncio.ensure_future(getattr(api, way)(caller(body))) for _ in range(2)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        lab.service.allocations.dealloc("a", None, nothing)
+        placed = lab.service.allocations.alloc(asked("u"), nothing)
+        while not all(each.done() for each in waits):
+            lab.pump()
+            await asyncio.sleep(0)
+        await first
+        found = [each.result() for each in waits]
+        return [placed, *(each() if callable(each) else each for each in found)]
+
+    placed, *found = asyncio.run(main())
+    for answer in found:
+        chosen = answer.choice if way == "plan_allocation" else answer
+        assert [gpu.uuid for gpu in chosen.gpus] == list(placed.gpus)

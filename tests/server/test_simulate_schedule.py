@@ -53,7 +53,7 @@ def simulated(allocator=None, spec=None, metadata=None, **keys):
     """The answer to a pod of test-pool as the caller gets it."""
     document = pod(spec=spec, metadata=metadata, **{"gpupool": "test-pool", **keys})
     body = json.dumps(document).encode()
-    return msgspec.json.decode(msgspec.json.encode(simulate_schedule(allocator or an_allocator(), body)))
+    return msgspec.json.decode(msgspec.json.encode(simulate_schedule(allocator or an_allocator(), body)()))
 
 
 def held(allocator, uid, *gpus, state="bound", tflops=20, gib=4):
@@ -231,7 +231,7 @@ def test_a_quota_that_some_cards_pass_refuses_only_the_others():
 def test_no_cards_at_all_is_a_refusal_too():
     allocator = FleetAllocator(Fleet([Node("n", 1000, GI)]))
     allocator.set_ready()
-    answer = simulated(allocator, gpupool="", tflops_request="1")
+    answer = simulated(allocator, gpupool=None, tflops_request="1")
     assert (answer["error"]["code"], answer["quota"]["allowed"]) == ("no-candidate", True)
     assert answer["error"]["diagnosis"]["nodeToStatus"] == {"n": "it has no cards"}
 
@@ -254,7 +254,7 @@ def test_an_unknown_pool_is_an_answer():
 
 
 def test_what_admission_would_refuse_is_a_warning():
-    answer = simulated(gpupool="", tflops_request="1", vram_request="1m")
+    answer = simulated(gpupool=None, tflops_request="1", vram_request="1m")
     assert answer["error"] is None
     assert "vram-request" in answer["warnings"][0]
     assert answer["warnings"][1].startswith("admission would refuse it: ullage.io/gpupool")
@@ -276,13 +276,13 @@ def test_pods_of_other_schedulers_are_refused():
     with pytest.raises(InvalidRequest, match=r"spec\.schedulerName") as caught:
         simulate_schedule(an_allocator(), document)
     assert caught.value.field == "spec.schedulerName"
-    assert simulate_schedule(an_allocator(), document, schedulers=("ullage", "default-scheduler")).error is None
+    assert simulate_schedule(an_allocator(), document, schedulers=("ullage", "default-scheduler"))().error is None
     assert simulated(spec={"schedulerName": "ullage"}, tflops_request="1")["error"] is None
 
 
 def test_pods_of_another_domain_are_read_under_it():
     document = pod("tensor-fusion.ai", gpupool="test-pool", tflops_request="50", vram_request="20Gi")
-    answer = simulate_schedule(an_allocator(), document, domain="tensor-fusion.ai")
+    answer = simulate_schedule(an_allocator(), document, domain="tensor-fusion.ai")()
     assert answer.gpu_scheduler_state.final_gpus == ("gpu-2",)
 
 
@@ -300,7 +300,7 @@ def test_the_report_has_all_cards_and_all_who_hold_some():
     held(allocator, "u-3", "gpu-1", state="assumed")
     whole = Allocation("e-1", "node-2", ResourceRequirement.of(gpu=1), ("gpu-3",), AllocationState.BOUND)
     allocator.fleet.charge(whole)
-    report = msgspec.json.decode(msgspec.json.encode(allocation_report(allocator)))
+    report = msgspec.json.decode(msgspec.json.encode(allocation_report(allocator.fleet)))
     assert set(report["gpuStore"]) == {f"gpu-{number}" for number in range(1, 7)}
     assert report["gpuStore"]["gpu-1"]["available"] == {"tflops": "80", "vram": "12Gi"}
     assert report["gpuStore"]["gpu-1"]["effectiveAvailable"] == {"tflops": "60", "vram": "8Gi"}
@@ -325,6 +325,6 @@ def test_the_report_has_all_cards_and_all_who_hold_some():
 def test_who_is_on_a_node_that_is_gone_is_told_still():
     allocator = an_allocator()
     allocator.reconcile([Allocation("u-9", "node-9", ResourceRequirement.of(gpu=1), ("gpu-9",), claim=Claim())], 0.0)
-    report = allocation_report(allocator)
+    report = allocation_report(allocator.fleet)
     assert [worker.uid for worker in report.node_worker_store["node-9"]] == ["u-9"]
     assert report.allocation["u-9"].node == "node-9"

@@ -125,6 +125,14 @@ def test_what_takes_the_place_of_a_log_is_not_read(http: httpx2.Client, replace:
     assert '"succeed"' in found[1].data
 
 
+def test_a_log_that_its_program_made_huge_has_an_end(http: httpx2.Client):
+    name = f"huge-{os.urandom(4).hex()}"
+    session = started(http, f'cd "$ULLAGE_TASK_LOGS"/{name}@* && truncate -s 5T 1.out', id=name)
+    found = messages(http, session)
+    assert [message.event for message in found] == ["note", "end"]
+    assert "more than a log has" in found[0].data
+
+
 def test_a_reader_is_told_how_much_of_a_log_is_not_kept(server: LiveServer, http: httpx2.Client):
     session = started(http, "true")
     messages(http, session)

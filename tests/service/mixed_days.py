@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tests.service.request_days import GIB, PARTS, WHOLE, Owner, RequestDay, nothing
 
-from ullage.core.evicting.moving import Consolidation
+from ullage.core.evicting.moves import Consolidation
 from ullage.core.placing.decision import Refusal
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request

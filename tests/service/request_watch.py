@@ -16,9 +16,10 @@ from tests.service.days.tally import Counts
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
-from ullage.core.evicting.attempt import lock_stays
 from ullage.core.evicting.preemption import Preemption
-from ullage.core.evicting.victims import Cost, budgets_of, cost_of, shield
+from ullage.core.evicting.protection import Protection
+from ullage.core.evicting.victim_search import locks_of, without_locked
+from ullage.core.evicting.victims import Cost, budgets_of, cost_of
 from ullage.core.placing.candidates import find
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.feasibility import summable
@@ -242,7 +243,7 @@ class RequestWatch:
         """
         allocator = self._day.service.state.allocator
         fleet = allocator.fleet
-        cards, _ = lock_stays(fleet, request, fleet.cards_on(fleet.row_of[node]))
+        cards, _ = without_locked(fleet, fleet.cards_on(fleet.row_of[node]), locks_of(fleet, request))
         with trial(fleet):
             for uid in uids:
                 fleet.release(uid)
@@ -255,7 +256,7 @@ class RequestWatch:
         budgets = budgets_of(fleet, rules.min_available)
         for node in fleet.nodes:
             there = [a for a in fleet.ledger.values() if a.node == node.name and a.claim is not None]
-            able = [a for a in there if shield(rules, request, a, self._now) is None]
+            able = [a for a in there if Protection.against(rules, request, self._now).shield(a) is None]
             sets = (chosen for size in (1, 2, 3) for chosen in combinations(able, size))
             for chosen in islice(sets, _SETS):
                 if cost_of(budgets, self._now, node.name, chosen) < cost:

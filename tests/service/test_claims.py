@@ -330,7 +330,7 @@ def held_by_another(world, cards):
     world.devices.set_claim(claim("other", allocation=results(*(devices[f"gpu-{number}"] for number in cards))))
 
 
-def test_case_63_a_full_zone_leaves_the_other_one():
+def test_a_full_zone_leaves_the_other_one():
     world = World(cards("a", 8, zones=2))
     world.cluster.set_nodes([zoned_node(world, "a", 2)])
     held_by_another(world, range(4))
@@ -342,14 +342,14 @@ def test_case_63_a_full_zone_leaves_the_other_one():
 @pytest.mark.parametrize(
     ("free", "chosen"), [pytest.param((0, 2, 4, 5), (4, 5), id="64"), pytest.param((0, 1, 3), (0, 3), id="65")]
 )
-def test_cases_64_and_65_cards_go_by_their_links(free, chosen):
+def test_cards_go_by_their_links(free, chosen):
     world = World(cards("a", 8))
     world.cluster.set_nodes([linked(world, v100())])
     held_by_another(world, set(range(8)) - set(free))
     assert sorted(names(world.place(claim("u", of(2))))) == [f"gpu-{number}" for number in chosen]
 
 
-def test_case_66_two_claims_one_after_the_other_take_one_bridge_each():
+def test_two_claims_one_after_the_other_take_one_bridge_each():
     world = World(cards("a", 4))
     world.cluster.set_nodes([linked(world, bridged())])
     first = world.place(claim("u", of(2)))

@@ -7,7 +7,7 @@ import pytest
 from tests.lab import Lab, a_node
 from tests.service.test_restart import Machine
 
-from ullage.core.evicting.moving import Consolidation, NoConsolidation
+from ullage.core.evicting.moves import Consolidation, NoConsolidation
 from ullage.core.evicting.preemption import NoPreemption
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.nomination import NOMINATED_TTL_S
@@ -96,6 +96,19 @@ def test_who_moves_leaves_comes_back_at_the_place_that_is_held_and_the_room_is_f
     wide = alloc(machine, "wide")
     assert (wide.node, wide.gpus) == (found.units[0].node, found.units[0].gpus)
     assert not kept(machine)
+
+
+def test_room_is_not_looked_for_while_those_who_leave_still_hold_it(machine, monkeypatch):
+    tried = []
+    simulate = machine.service.state.allocator.simulate
+    monkeypatch.setattr(
+        machine.service.state.allocator, "simulate", lambda asked: (tried.append(asked.uid), simulate(asked))[1]
+    )
+    (move,) = make_room(machine, "wide").moves
+    alloc(machine, "other", "gpu=0.1")
+    assert tried == []
+    free(machine, move.allocation.id)
+    assert set(tried) == {"wide", move.allocation.id}
 
 
 @pytest.mark.parametrize("priority", [-1, 0, 100_000])

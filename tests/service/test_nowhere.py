@@ -170,7 +170,8 @@ CASES = {
         (SOFT, [a_node(vram_bytes=None)]),
         (
             "asks for 20Gi on one card; nobody said how much the card has; declare it (card_model in a cluster, "
-            "else node.card), or ask for a fraction such as gpu=0.5 (all 8 cards of 1 node looked at)"
+            "else node.card), or ask for a fraction: gpu=0.5, or nvidia.com/gpumem-percentage in a pod "
+            "(all 8 cards of 1 node looked at)"
         ),
     ),
     "too many users": (

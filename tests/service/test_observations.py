@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -53,7 +52,7 @@ def events(lab: Lab, kind: str) -> list[dict[str, object]]:
 
 
 def metrics(lab: Lab) -> list[str]:
-    return asyncio.run(page(lab.service, Answers(lab.service, None, {}))).decode().splitlines()
+    return page(lab.service, Answers(lab.service, None, {}))().decode().splitlines()
 
 
 def test_a_mismatch_is_healed_stored_told_and_counted_once(lab):

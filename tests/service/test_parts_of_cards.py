@@ -28,7 +28,7 @@ def a_card(**facts: object) -> Node:
 
 
 def the_card(lab: Lab) -> GpuBody:
-    (card,) = Answers(lab.service, SERVER, {}).gpus()
+    (card,) = Answers(lab.service, SERVER, {}).snapshot().gpus()
     return card
 
 
@@ -66,7 +66,10 @@ def test_what_three_thirds_hold_is_shown_as_no_more_than_the_card(third: str):
         shares = {queue.name: queue.share for queue in answers.queues()}
         one = Fraction(1, 3) if third == "tflops=6.5" else Fraction(333_333, 1_000_000)
         assert shares == {"default": 0.0, "team": float(3 * one), "ann": float(2 * one), "bob": float(one)}
-        assert {session.id: session.share for session in answers.sessions()} == {"a": float(2 * one), "b": float(one)}
+        assert {session.id: session.share for session in answers.snapshot().sessions()} == {
+            "a": float(2 * one),
+            "b": float(one),
+        }
         assert lab.service.why("a").share == float(2 * one)
         assert {queue.name: queue.held.gpu_milli for queue in answers.queues()}["team"] == 1000
 
@@ -157,8 +160,8 @@ def test_what_a_node_holds_of_its_cards_is_what_its_cards_say():
         answers = Answers(lab.service, SERVER, {})
         for name in ("a", "b", "c"):
             lab.session(name, "gpu=0.3333", tasks=1)
-        (node,) = answers.nodes()
+        (node,) = answers.snapshot().nodes()
         assert (node.held.gpu_milli, node.allocatable.gpu_milli) == (1000, 2000)
         lab.session("whole", "gpu=1", tasks=1)
-        (node,) = answers.nodes()
+        (node,) = answers.snapshot().nodes()
         assert node.held.gpu_milli == 2000

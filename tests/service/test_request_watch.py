@@ -9,6 +9,7 @@ from tests.service.request_watch import Outcome, RequestWatch
 from tests.service.test_promised_rooms import alloc, ask, free, preempt, victims
 
 from ullage.core.evicting.preemption import Preemption, check_single_node_preempt
+from ullage.core.evicting.victims import EvictionContext
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -43,7 +44,9 @@ def planned(lab: Lab, request: Request, *among: str) -> Preemption:
         plan = lab.service.preemptions.plan(request)
     else:
         allocator = lab.service.state.allocator
-        plan = check_single_node_preempt(allocator.fleet, allocator.rules, request, "n1", among, lab.now)
+        plan = check_single_node_preempt(
+            EvictionContext(allocator.fleet, allocator.rules, lab.now), request, "n1", among
+        )
     assert isinstance(plan, Preemption)
     return plan
 

@@ -5,14 +5,16 @@ from dataclasses import replace
 import pytest
 
 from tests.wire.hami.pods import CORES, MEMORY, MIB, limits, pod
-from ullage.model.error import InvalidRequest
+from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.part import Isolation, Part
-from ullage.wire.dialect import PodReader, PodSettings
+from ullage.wire.dialect import PodReader, PodSettings, request_annotations
 from ullage.wire.hami.request import read_hami
-from ullage.wire.hami.words import NVIDIA, Words
+from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod import Dialect, PodDefaults, compose_request
 
-ACME = Words("Acme", "acme.com/card", "acme.com/mem", "acme.com/mem-pc", "acme.com/cores", "acme.com/prio", "acme.com")
+ACME = HamiVendor(
+    "Acme", "acme.com/card", "acme.com/mem", "acme.com/mem-pc", "acme.com/cores", "acme.com/prio", "acme.com"
+)
 
 
 def read_pod(document, settings=PodSettings()):  # noqa: B008 - a frozen value
@@ -81,7 +83,7 @@ def test_each_is_read_by_its_own_rules():
 
 def test_without_defaults_a_card_alone_is_all_of_it_and_with_them_a_part():
     assert read_pod(pod(limits(gpu=1))).requirement.part.vram_ppm == 1_000_000
-    shared = PodSettings(hami=(Words(default_memory_mib=4000),))
+    shared = PodSettings(hami=(HamiVendor(default_memory_mib=4000),))
     assert read_pod(pod(limits(gpu=1)), shared).requirement.part == Part(vram_bytes=4000 * MIB)
     assert plainly(read_pod(pod(AMD), shared)) == compose_request(pod(AMD))
 
@@ -125,7 +127,21 @@ def test_two_readers_whose_settings_are_equal_and_not_the_same_read_every_pod_th
 
 def test_what_a_device_plugin_is_asked_for_is_read_with_the_pod():
     asked = read_pod(pod(limits(gpu=1, mem=1000), {}))
-    assert (asked.devices.words, [ask.count for ask in asked.devices.containers]) == (NVIDIA, [1, 0])
+    assert (asked.devices.vendor, [ask.count for ask in asked.devices.containers]) == (NVIDIA, [1, 0])
     assert [ask.count for ask in read_pod(pod(limits(gpu=2), annotations=OURS)).devices.containers] == [2]
     assert read_pod(pod({}, annotations=OURS)).devices is None
     assert read_pod(pod(AMD)).devices is None
+
+
+@pytest.mark.parametrize("value", ["", "  ", "\n"])
+@pytest.mark.parametrize("key", sorted(request_annotations(PodSettings())))
+def test_an_empty_value_is_refused_by_its_key_in_every_dialect(key: str, value: str) -> None:
+    domain, _, _ = key.partition("/")
+    own = {f"{domain}/gpu-count": "1"} if domain in ("ullage.io", "tensor-fusion.ai") else {}
+    containers = [{"name": "c", "resources": {"limits": {} if own else {"nvidia.com/gpu": "1"}}}]
+    asking = {"metadata": {"uid": "u", "annotations": own | {key: value}}, "spec": {"containers": containers}}
+    with pytest.raises(InvalidAnnotation, match="it is empty; write a value, or leave it out") as refused:
+        read_pod(asking)
+    assert refused.value.field == key
+    bare = {"metadata": {"annotations": {"ullage.io/qos": value}}, "spec": {"containers": [{"name": "c"}]}}
+    assert read_pod(bare) is None, "it asks for no cards"

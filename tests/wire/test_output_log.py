@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.wire.output_log import SEGMENTS, LogReader, LogWriter, NotALog, read_tail, remove_log
+from ullage.wire import output_log
+from ullage.wire.output_log import SEGMENTS, LogReader, LogWriter, NotALog, log_bytes, read_tail, remove_log
 
 
 def everything(reader: LogReader, most: int = 1 << 16) -> tuple[bytes, int]:
@@ -184,3 +185,39 @@ def test_readers_and_writers_leave_no_descriptor_open(tmp_path):
     everything(LogReader(tmp_path, "1.out"))
     writer.close()
     assert descriptors_into(tmp_path) == []
+
+
+def test_a_log_that_was_made_larger_than_a_log_is_not_read(tmp_path):
+    os.truncate(write_log(tmp_path), 5 << 40)
+    reader = LogReader(tmp_path, "log")
+    for look in (reader.stop_at_end, lambda: reader.read(10)):
+        with pytest.raises(NotALog, match=f"log has {5 << 40} bytes, more than a log has"):
+            look()
+    assert read_tail(tmp_path / "log", 10) == b""
+    assert log_bytes(tmp_path / "log") < 1 << 30
+
+
+def test_a_reader_that_stops_at_the_end_reads_no_more_than_the_limit_however_many_segments_there_are(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(output_log, "LIMIT", 400)
+    write_log(tmp_path).chmod(0o400)
+    for start in range(100, 10_000, 100):
+        segment = tmp_path / f"log.{start}"
+        segment.write_bytes(b"x" * 100)
+        segment.chmod(0o400)
+    reader = LogReader(tmp_path, "log")
+    reader.stop_at_end()
+    pieces = []
+    while (piece := reader.read(64)).data:
+        pieces.append(piece)
+    assert sum(len(piece.data) for piece in pieces) == 400
+    assert pieces[0].skipped == 9600
+
+
+def write_log(directory):
+    """A log of 100 bytes."""
+    writer = LogWriter(directory, "log")
+    writer.write(b"x" * 100)
+    writer.close()
+    return directory / "log"

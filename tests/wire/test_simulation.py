@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
+from ullage.model.amounts import Amounts
 from ullage.model.claim import Claim, Qos
 from ullage.model.error import NotFound
 from ullage.model.gpu import Gpu
@@ -104,7 +105,7 @@ def test_a_quota_that_refuses_has_numbers():
 
 
 def test_a_card_has_what_is_left_of_it():
-    entry = sent(CardEntry.of(A100, "n1", bound=(100_500, 16 * GI), assumed=(12_000, GI // 2)))
+    entry = sent(CardEntry.of(A100, "n1", bound=Amounts(100_500, 16 * GI), assumed=Amounts(12_000, GI // 2)))
     assert entry["capacity"] == {"tflops": "312.5", "vram": "80Gi"}
     assert entry["available"] == {"tflops": "212", "vram": "64Gi"}
     assert entry["effectiveAvailable"] == {"tflops": "200", "vram": "65024Mi"}
@@ -112,12 +113,12 @@ def test_a_card_has_what_is_left_of_it():
 
 
 def test_a_card_that_shrank_has_nothing_left():
-    entry = CardEntry.of(A100, "n1", bound=(400_000, 81 * GI), assumed=(1, 1))
+    entry = CardEntry.of(A100, "n1", bound=Amounts(400_000, 81 * GI), assumed=Amounts(1, 1))
     assert entry.available == entry.effective_available == Quantities(tflops="0", vram="0")
 
 
 def test_a_card_that_does_not_say_what_it_has_is_told_in_percent():
-    entry = sent(CardEntry.of(NAMELESS, "n1", bound=(250_000, 500_000), assumed=(0, 0)))
+    entry = sent(CardEntry.of(NAMELESS, "n1", bound=Amounts(250_000, 500_000), assumed=Amounts(0, 0)))
     assert entry["capacity"] is None
     assert entry["available"] == {"computePercent": "75", "vramPercent": "50"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -145,6 +146,7 @@ def test_the_secret_is_gone_before_any_task(functions: Bench) -> None:
         (lambda: sys.exit(3), "SystemExit: 3"),
         (lambda: os.environ["MISSING"], "KeyError: 'MISSING'"),
         (lambda: (_ for _ in ()).throw(KeyboardInterrupt), "KeyboardInterrupt"),
+        (lambda: (_ for _ in ()).throw(asyncio.CancelledError), "CancelledError"),
     ],
 )
 def test_whatever_a_task_raises_fails_only_the_task(
@@ -153,6 +155,8 @@ def test_whatever_a_task_raises_fails_only_the_task(
     outcomes = functions.outcomes(call(1, raised), call(2, abs, -2))
     assert (outcomes[0].code, outcomes[0].message.splitlines()[0]) == (1, first_line)
     assert outcomes[1].code == 0
+    error = cloudpickle.loads(outcomes[0].output or b"")
+    assert type(error).__name__ == first_line.split(":", maxsplit=1)[0]
 
 
 def test_an_exception_comes_back_with_the_workers_traceback(functions: Bench) -> None:

@@ -32,12 +32,12 @@ def listen_at_home(home: Path) -> socket.socket:
         raise Unavailable(f"cannot listen on {where}: {error.strerror or error}; {fix}", code="socket-failed") from None
 
 
-def announce(home: Path, url: str) -> None:
-    """Write the file with the address and the process id of the server."""
+def announce(home: Path, url: str, options: dict[str, str], warnings: list[str]) -> None:
+    """Write the file with the address, the process id, the options of the server, and warnings about its settings."""
     pid = os.getpid()
     started = started_at(pid)
     assert started is not None
-    write_private(home / SERVER_FILE, msgspec.json.encode(ServerFile(url, pid, started)))
+    write_private(home / SERVER_FILE, msgspec.json.encode(ServerFile(url, pid, started, options, warnings=warnings)))
 
 
 def withdraw(home: Path) -> None:

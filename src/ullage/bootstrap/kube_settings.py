@@ -28,7 +28,7 @@ from ullage.model.resources import MILLI
 from ullage.wire.dialect import PodSettings
 from ullage.wire.hami.lock import EXPIRES_S, RETRY_S
 from ullage.wire.hami.policies import STRATEGIES
-from ullage.wire.hami.words import NVIDIA
+from ullage.wire.hami.vendor import NVIDIA
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.duration import parse_duration
@@ -147,7 +147,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     scheduler with `force_overwrite_default_scheduler`, and `runtime_class` where a pod has none. Only `own_user` (the
     user of this process at the API server; empty: no user) may change what a scheduler wrote on a pod. `hami_users`
     are HAMi's device plugin and its scheduler: if they are named, only they and `own_user` may change the annotations
-    of a pod by which that plugin hands out cards.
+    of a pod by which that plugin hands out cards. Without them anybody may add to these annotations, and nobody may
+    take cards or amounts off a pod that is on a node.
 
     Policies are HAMi's: how nodes and cards are chosen by default; without both the strategy of `[requests]` counts.
     `default_memory` (MiB) and `default_cores` (percent) are what HAMi's pods get of each card if they request neither.

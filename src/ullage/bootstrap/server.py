@@ -28,6 +28,7 @@ from ullage.bootstrap.http.bounds import local_bounds
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.listener import listen
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
+from ullage.bootstrap.settings_check import unsatisfiable
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.token import own_token
 from ullage.bootstrap.warm import change_over
@@ -81,7 +82,9 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     make_home(home)
     log.keep_bounded(home / LOG_FILE)
     tiers.start_plain()
-    return uvloop_run(_Server(home, settings).run)
+    options = {"config": None if config is None else str(config.absolute()), "gpus": gpus}
+    given = {name: value for name, value in options.items() if value is not None}
+    return uvloop_run(_Server(home, settings, given).run)
 
 
 def _log_eviction(event: Event) -> None:
@@ -102,9 +105,10 @@ FAIL_AT = "ULLAGE_FAIL_AT"
 
 
 class _Server:
-    def __init__(self, home: Path, settings: Settings) -> None:
+    def __init__(self, home: Path, settings: Settings, options: dict[str, str]) -> None:
         self._home = home
         self._settings = settings
+        self._options = options
         self._sharing = settings.sharing()
         self._machine = settings.machine(self._sharing)
         self._cards: CardReader = NvmlCards()
@@ -192,7 +196,10 @@ class _Server:
             asyncio.get_running_loop().add_signal_handler(number, self._end.set)
         running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home)]))
         heartbeat = asyncio.create_task(self._look_again(service))
-        announce(self._home, url)
+        warnings = unsatisfiable(self._settings, self._machine, machine.node)
+        for text in warnings:
+            log.warning("settings.unsatisfiable", text=text)
+        announce(self._home, url, self._options, warnings)
         gc.freeze()  # a garbage collection over all that was restored would hold every request up
         log.info("server.ready", url=url, isolation=engine.layer)
         try:

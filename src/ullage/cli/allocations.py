@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TypeVar
 
 from ullage.cli.exits import TRY_AGAIN, caution
 from ullage.cli.moment import parse_duration, show_time
@@ -16,10 +18,12 @@ from ullage.cli.several import for_each
 from ullage.client.allocations import Allocations
 from ullage.client.answer import RefusedAnswer
 from ullage.client.local import reach
-from ullage.model.error import NotFound
+from ullage.model.error import Conflict, NotFound
 from ullage.model.request import ResourceRequirement
 from ullage.wire.allocation import AllocationBody, CreateAllocation, FreedBody
 from ullage.wire.preemption import NominationBody
+
+T = TypeVar("T")
 
 ALLOCATIONS = (
     Column("UID", lambda a: a.uid),
@@ -95,6 +99,21 @@ def reach_allocations() -> Allocations:
     return Allocations(reach(start=False).transport)
 
 
+def of_known(api: Allocations, uid: str, act: Callable[[], T]) -> T:
+    """Return what `act` does with a request; the refusal for one that does not exist says so.
+
+    Raises:
+        NotFound: there is no such request.
+
+    """
+    try:
+        return act()
+    except Conflict as refusal:
+        if refusal.code in ("not-assumed", "not-allocated"):
+            api.get(uid)
+        raise
+
+
 def _alloc(arguments: argparse.Namespace) -> int:
     api = reach_allocations()
     spec = CreateAllocation(uid=arguments.uid, **asked(arguments), gpus=arguments.gpu, commit=not arguments.assume)
@@ -126,7 +145,8 @@ def _amounts(text: str) -> tuple[object, ...]:
 
 
 def _commit(arguments: argparse.Namespace) -> int:
-    code, committed = for_each(arguments.uid, reach_allocations().commit)
+    api = reach_allocations()
+    code, committed = for_each(arguments.uid, lambda uid: of_known(api, uid, lambda: api.commit(uid)))
     if committed:
         print_list(committed, ALLOCATIONS, arguments.output)
     return code

@@ -20,11 +20,11 @@ from ullage.wire.compute_resources import ComputeAllocationBody, ComputeDeviceBo
 
 _ROOT = "/app-service/v1"
 _CARDS = (
-    Column("NODE", lambda card: card.node_name),
+    Column("NODE", lambda card: card.node),
     Column("CARD", lambda card: card.id),
-    Column("MODEL", lambda card: card.card_model),
-    Column("SHARED", lambda card: card.support_type),
-    Column("FREE", lambda card: f"{format_bytes(card.available)} of {format_bytes(card.memory)}"),
+    Column("MODEL", lambda card: card.model),
+    Column("SHARED", lambda card: card.share),
+    Column("FREE", lambda card: f"{format_bytes(card.available)} of {format_bytes(card.memory_bytes)}"),
     Column("APPLICATIONS", lambda card: ", ".join(map(_whose, card.bindings))),
 )
 _ROWS = (

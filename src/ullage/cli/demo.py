@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, Self
 
 from ullage.cli.exits import FAILED, Exit
+from ullage.cli.interrupts import Interrupts
 from ullage.cli.page import link_of
 from ullage.cli.table import format_table, terminal_width
 from ullage.client.client import Client, connect
@@ -73,7 +74,7 @@ def configure_demo(parser: argparse.ArgumentParser) -> None:
 def _demo(arguments: argparse.Namespace) -> int:
     if missing := missing_packages():
         raise Unavailable(f"{', '.join(missing)} not installed: {INSTALL}", code="not-installed")
-    with ExitStack() as stack:
+    with Interrupts(), ExitStack() as stack:
         if arguments.once:
             os.environ["ULLAGE_HOME"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="ullage-demo-"))
         elif answers(local()):

@@ -44,7 +44,10 @@ def configure_events(parser: argparse.ArgumentParser) -> None:
 
 
 def _events(arguments: argparse.Namespace) -> int:
-    client = Client(reach(start=False))
+    api = reach(start=False)
+    if arguments.session is not None:
+        api.session(arguments.session)  # an unknown one is not one without events
+    client = Client(api)
     events = client.events(arguments.after, session=arguments.session, follow=arguments.follow)
     if not arguments.follow:
         print_list(list(events), _EVENTS, arguments.output)

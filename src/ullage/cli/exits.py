@@ -69,6 +69,10 @@ _LISTS = {
 """Where to look for what does not exist, by the field that names it."""
 
 
+_ALWAYS = frozenset({"built-in"})
+"""Codes of conflicts that no other state would resolve."""
+
+
 class Exit(Exception):  # it is no error: the words are already on the screen
     """End with `code` now."""
 
@@ -81,7 +85,7 @@ def code_of(error: UllageError) -> int:
     """Return the exit code that stands for an error."""
     if isinstance(error, Unplaceable):
         return UNPLACEABLE
-    if isinstance(error, InvalidRequest | AlreadyExists):
+    if isinstance(error, InvalidRequest | AlreadyExists) or error.code in _ALWAYS:
         return USAGE
     if isinstance(error, Conflict | DiskFull):
         return TRY_AGAIN

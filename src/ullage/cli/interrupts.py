@@ -11,23 +11,35 @@ from typing import Self
 
 from ullage.cli.exits import KILLED_BY, complain
 
+_HARMLESS = (
+    signal.SIGCHLD,
+    signal.SIGURG,
+    signal.SIGWINCH,
+    signal.SIGCONT,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
+"""Signals after which a process can go on: signal(7)."""
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS)
+_UNSTOPPABLE = (signal.SIGKILL, signal.SIGSTOP)
+_ENDING = sorted(signal.valid_signals().difference(_HARMLESS, _FAULTS, _UNSTOPPABLE))
+
 
 class Interrupts:
-    """Entered, it catches SIGINT, SIGTERM and SIGHUP, except those that this process was started to ignore.
+    """Entered, it catches each signal that asks a process to end, except those that it was started to ignore.
 
     Once `cancel` is known, the first signal calls it in a thread, so that the output comes to its end. Any other
     signal raises KeyboardInterrupt.
     """
 
-    _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
     def __init__(self) -> None:
         self.cancel: Callable[[], None] | None = None
-        self._before: dict[signal.Signals, signal.Handlers | Callable[[int, FrameType | None], object] | int] = {}
+        self._before: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int] = {}
         self._first: int | None = None
 
     def __enter__(self) -> Self:
-        for number in self._SIGNALS:
+        for number in _ENDING:
             before = signal.getsignal(number)
             if before not in (signal.SIG_IGN, None):  # as under nohup(1), and in the background of a shell
                 self._before[number] = before

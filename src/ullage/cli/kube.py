@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,7 @@ _IGNORED = ("kube-qps", "kube-burst", "device-config-file")
 def configure_kube(parser: argparse.ArgumentParser) -> None:
     """`ullage kube`. What is not given is as `[kube]` in the settings says."""
     add = parser.add_argument
+    flag = partial(add, type=_flag, nargs="?", const=True, metavar="true|false")
     add("--config", type=Path, metavar="FILE", help="settings (see [kube] there); options go before them")
     add("--kubeconfig", metavar="FILE", help="how to reach the API (default: the service account of this pod)")
     add("--http_bind", "--http-bind", metavar="ADDRESS", help="where kube-scheduler asks (default: 127.0.0.1:8080)")
@@ -32,39 +34,17 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
     add("--node-scheduler-policy", choices=("binpack", "spread"), help="how nodes are chosen")
     add("--gpu-scheduler-policy", choices=("binpack", "spread"), help="how cards are chosen")
     add("--node-label-selector", metavar="SELECTOR", help="which nodes count (default: all)")
-    add(
-        "--topologies",
-        type=_flag,
-        nargs="?",
-        const=True,
-        metavar="true|false",
-        help="whether the cluster has Numatopology objects, as exporters write them (default: false)",
-    )
-    add(
+    flag("--topologies", help="whether the cluster has Numatopology objects, as exporters write them (default: false)")
+    flag(
         "--preemption",
-        type=_flag,
-        nargs="?",
-        const=True,
-        metavar="true|false",
-        help="whether pods give way for parts of cards, which kube-scheduler does not count (default: true)",
+        help="whether pods give way for parts of cards (default: true)",
     )
     add("--cleanup-startup-delay", metavar="DURATION", help="then pods go whose cards are on no node (default: never)")
-    add(
-        "--claims",
-        type=_flag,
-        nargs="?",
-        const=True,
-        metavar="true|false",
-        help="whether ResourceClaims are looked at, and those of our pods allocated (default: true)",
-    )
+    flag("--claims", help="whether ResourceClaims are looked at, and those of our pods allocated (default: true)")
     add("--kube-timeout", dest="timeout_s", type=float, metavar="SECONDS", help="for one answer of the API")
-    add(
+    flag(
         "--force-overwrite-default-scheduler",
-        type=_flag,
-        nargs="?",
-        const=True,
-        metavar="true|false",
-        help="whether pods with cards for the default scheduler are taken over (default: true)",
+        help="whether the default scheduler's pods with cards are taken over (default: true)",
     )
     add(
         "--node-lock-timeout",
@@ -80,7 +60,7 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         metavar="DURATION",
         help="how long a pod waits for that lock (default: 28s)",
     )
-    add("--leader-elect", type=_flag, nargs="?", const=True, metavar="true", help="one process leads, always")
+    flag("--leader-elect", help="one process leads, always")
     for name in _IGNORED:
         add(f"--{name}", help="taken for HAMi's sake; it changes nothing here")
     parser.set_defaults(act=_kube)

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
 from ullage import __version__
 from ullage.cli.exits import (
@@ -27,9 +27,13 @@ from ullage.cli.exits import (
 )
 from ullage.cli.loading import loading
 from ullage.cli.verbs import VERBS, VerbsInGroups
+from ullage.client.silence import Silence
 from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.model.nearest import did_you_mean
 from ullage.model.variables import unknown_variables
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit codes: 0 done, 1 no (`plan`), \
 2 wrong request, 69 no server, 70 a fault in Ullage, 74 the output cannot be written, 75 try again later, \
@@ -50,10 +54,21 @@ _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; return its exit code."""
     try:
+        return _run(argv)
+    except OSError:  # what was to be said on the standard error
+        if os.environ.get("ULLAGE_DEBUG"):
+            raise
+        _drop(sys.stderr)
+        return OUTPUT_LOST
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
         _require_output()
         arguments = _parse_quickly(sys.argv[1:]) if argv is None else _parse(list(argv))
         caution(unknown_variables(os.environ))
         warnings.showwarning = _show_warning
+        Silence.say = complain
         code = cast("Callable[[argparse.Namespace], int]", arguments.act)(arguments)
         sys.stdout.flush()
     except Exit as end:
@@ -96,22 +111,22 @@ def _require_output() -> None:
 def _output_failed(error: OSError) -> int:
     """Return the exit code of an error of the system: one of the output, or of a file that cannot be used."""
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
-        _drop_output()
+        _drop(sys.stdout)
         return BROKEN_PIPE
     if error.errno in _REFUSALS and (path := error.filename2 or error.filename) is not None:
         _raise_for_debugging()
         complain(f"{path} cannot be used: {error.strerror}", "look at its owner and its mode, or name another file")
         return USAGE
     if error.errno in _WRITE_FAILURES:
-        _drop_output()
+        _drop(sys.stdout)
         complain(f"the output cannot be written: {error.strerror}", "send it to a place that has room")
         return OUTPUT_LOST
     return _failed(error)
 
 
-def _drop_output() -> None:
+def _drop(stream: TextIO) -> None:
     """Send what is left of the output nowhere: Python flushes it once more at its end, which would fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _failed(error: Exception) -> int:
@@ -123,9 +138,17 @@ def _failed(error: Exception) -> int:
     return INTERNAL
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose help is output like any other: the usual one does not say that it was lost."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        if message:
+            (file or sys.stderr).write(message)
+
+
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser, with the arguments of the verb `only`, or of every verb (slower: loads them all)."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="ullage",
         description="Places work on GPUs: fairly, tightly, close together, and says why.",
         epilog=_EPILOG,
@@ -153,6 +176,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     try:
         arguments, unread = build_parser(verb).parse_known_args(argv)
     except SystemExit as end:  # argparse has said what is wrong, or has shown the help
+        sys.stdout.flush()
         raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
     if unread:
         text = f"{verb} does not take {' '.join(unread)}; `ullage {verb} --help` shows what it takes"

@@ -41,7 +41,9 @@ def add_request(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--namespace", default="default", help="whose quota counts (default: default)")
     parser.add_argument("--strategy", metavar="NAME", help="instead of the pool's, such as compact-first")
     shown = ", ".join(f"{qos} {priority}" for qos, priority in PRIORITIES.items())
-    parser.add_argument("--qos", choices=[*Qos], default="medium", help=f"with its priority: {shown}")
+    parser.add_argument(
+        "--qos", choices=[str(qos) for qos in Qos], default="medium", help=f"with its priority: {shown}"
+    )
     parser.add_argument("--priority", metavar="N", type=int, help="instead of that of its quality of service")
 
 

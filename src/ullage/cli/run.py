@@ -20,7 +20,8 @@ from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
 from ullage.client.placeable import refuse_unplaceable
-from ullage.model.error import InvalidRequest, UllageError, invalid
+from ullage.client.transport import NotConnected
+from ullage.model.error import InvalidRequest, NotFound, UllageError, invalid
 from ullage.model.queue import DEFAULT_QUEUE
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
@@ -43,6 +44,9 @@ _RESREQ = (
 
 AGAIN_S = 5.0
 """Seconds between looks whether the reason has changed."""
+
+CANCEL_S = 5.0
+"""Seconds for which a server is sought that takes a cancellation: somebody waits for this command to end."""
 
 
 def configure_run(parser: argparse.ArgumentParser) -> None:
@@ -86,16 +90,17 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> int:
-    api, session = _begin(arguments)
-    interrupts.cancel = lambda: _cancel(api, session)
+    api, cancellation = _begin(arguments)
+    session = cancellation.session
+    log = TaskLog(api, session, program.TASK, follow=True, on_note=complain)
+    interrupts.cancel = lambda: _leave(cancellation, log)
     ended = threading.Event()
     watcher = threading.Thread(target=_explain_waits, args=(api, session, ended), daemon=True)
     watcher.start()
-    log = TaskLog(api, session, program.TASK, follow=True, on_note=complain)
     try:
         print_log(log)
     except BaseException:
-        _cancel(api, session)
+        cancellation.run()
         raise
     finally:
         ended.set()
@@ -103,25 +108,62 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
     if interrupts.code is not None:
         return interrupts.code
     with suppress(UllageError):  # the program has ended; what remains is bookkeeping
-        api.close_session(session)
+        Api(api.transport.hurried(CANCEL_S)).close_session(session)
     if not arguments.stdin and has_input():
         caution(["the standard input was not sent to the program; --stdin sends it"])
     return exit_code(log.ended)
 
 
-def _cancel(api: Api, session: str) -> None:
-    with suppress(UllageError):
-        api.cancel_session(session)
-    api.transport.close_own()
+class _Cancellation:
+    """Cancels a session once, also where several threads want it; the later ones wait for the first."""
+
+    def __init__(self, api: Api, session: str) -> None:
+        self.session = session
+        self._api = api
+        self._lock = threading.Lock()
+        self._is_stored: bool | None = None
+
+    def run(self) -> bool:
+        """Return whether the server took it; what it did not take is said on stderr."""
+        with self._lock:
+            if self._is_stored is None:
+                self._is_stored = self._ask()
+            return self._is_stored
+
+    def _ask(self) -> bool:
+        transport = self._api.transport.hurried(CANCEL_S)
+        try:
+            Api(transport).cancel_session(self.session)
+        except UllageError as error:
+            if isinstance(error, NotFound):  # deleted by somebody else
+                return True
+            with suppress(OSError):  # the terminal may be gone
+                complain(self._lost(error), f"`ullage cancel {self.session}` ends it once a server answers")
+            return False
+        finally:
+            transport.close()
+        return True
+
+    def _lost(self, error: UllageError) -> str:
+        if isinstance(error, NotConnected):
+            return f"{self.session} is not cancelled: it runs again at the next start"
+        return f"{self.session} is not cancelled, and may go on: {error.message}"
+
+
+def _leave(cancellation: _Cancellation, log: TaskLog) -> None:
+    """Cancel the program; its output comes to an end, or is given up where no server answers."""
+    log.patience.shorten(CANCEL_S)
+    if not cancellation.run():
+        log.give_up()
 
 
 def _submit(arguments: argparse.Namespace) -> int:
-    _, session = _begin(arguments)
-    print(session)
+    _, cancellation = _begin(arguments)
+    print(cancellation.session)
     return 0
 
 
-def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
+def _begin(arguments: argparse.Namespace) -> tuple[Api, _Cancellation]:
     """Create the session and submit the task, unless no node could ever hold it."""
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     if not argv or not argv[0]:
@@ -141,16 +183,16 @@ def _begin(arguments: argparse.Namespace) -> tuple[Api, str]:
             "task_timeout_s": None if arguments.time_limit is None else parse_duration(arguments.time_limit),
         },
     )
+    cancellation = _Cancellation(api, session)
     try:
         program.submit(api, session, argv, environment, standard_input=given)
         if not arguments.wait:
             refuse_unplaceable(api, api.session(session))
         caution(warnings)
     except BaseException:
-        with suppress(UllageError):
-            api.cancel_session(session)
+        cancellation.run()
         raise
-    return api, session
+    return api, cancellation
 
 
 def _refuse_assignment(word: str) -> None:

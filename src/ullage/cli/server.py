@@ -13,14 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from ullage.cli.exits import Exit
+from ullage.cli.exits import Exit, caution, complain
 from ullage.cli.loading import loading
 from ullage.client.api import Api
 from ullage.client.endpoint import LOG_FILE, ServerEndpoint, given, home, local, make_home
-from ullage.client.local import INSTALL, answers, missing_packages
+from ullage.client.local import INSTALL, answers, missing_packages, require_answer
+from ullage.client.silence import UNANSWERED_S
 from ullage.client.spec import working_directory
-from ullage.client.transport import Patience, Transport
+from ullage.client.transport import NotConnected, Patience, Transport
 from ullage.model.error import Conflict, Unavailable
 
 if TYPE_CHECKING:
@@ -73,19 +75,31 @@ def _up(arguments: argparse.Namespace) -> int:
         if (other := local()) is not None and answers(other):  # another command was faster
             return _already_running(other, arguments)
         there = _start(arguments)
+        caution(there.warnings)
     print(f"ullage is running at {there.url} (process {there.pid})")
     print(f"its token is in {home() / 'token'}; `ullage page` prints the link of its live page")
     return 0
 
 
 def _already_running(there: ServerEndpoint, arguments: argparse.Namespace) -> int:
-    if options := [*_options(arguments), *(["--foreground"] if arguments.foreground else [])]:
+    differing = [f"--{name}={value}" for name, value in _options(arguments).items() if not _has(there, name, value)]
+    if options := [*differing, *(["--foreground"] if arguments.foreground else [])]:
         raise Conflict(
             f"a server is running at {there.url} and does not take {' '.join(options)}; `ullage down` ends it",
             code="already-running",
         )
     print(f"ullage is already running at {there.url}")
     return 0
+
+
+def _has(there: ServerEndpoint, option: str, value: str) -> bool:
+    """Return whether a running server is as an option of `ullage up` would have it."""
+    address = urlsplit(there.url)
+    if option == "port":
+        return value in ("0", str(address.port))
+    if option == "host":
+        return value == address.hostname
+    return there.options.get(option) == value
 
 
 @contextmanager
@@ -135,8 +149,9 @@ def _wait_until_it_answers(child: subprocess.Popen[bytes], log: _Log) -> ServerE
     gives_up_at, slow_at = time.monotonic() + _START_S, time.monotonic() + _SLOW_S
     while True:
         there = local()
-        if there is not None and answers(there):
-            return there
+        with suppress(Unavailable):  # it has begun to listen, and is slow
+            if there is not None and answers(there):
+                return there
         if log.grows():
             gives_up_at = time.monotonic() + _START_S
         if time.monotonic() >= slow_at:
@@ -187,25 +202,26 @@ class _Log:
 
 
 def _foreground_command(arguments: argparse.Namespace) -> list[str]:
-    return [sys.executable, "-m", "ullage.cli.main", "up", "--foreground", *_options(arguments)]
+    words = [f"--{name}={value}" for name, value in _options(arguments).items()]
+    return [sys.executable, "-m", "ullage.cli.main", "up", "--foreground", *words]
 
 
-def _options(arguments: argparse.Namespace) -> list[str]:
+def _options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options that a server takes at its start, as they are written."""
-    found = []
+    found = {}
     for option in ("host", "port", "config", "gpus"):
         value = getattr(arguments, option)
         if isinstance(value, Path) and not value.is_absolute():
             # The server does not run in this directory for ever: a relative path would mean another file.
             value = Path(working_directory()) / value
         if value is not None:
-            found.append(f"--{option}={value}")
+            found[option] = str(value)
     return found
 
 
 def _down(_arguments: argparse.Namespace) -> int:
     there = given() or local()
-    if there is None or not answers(there):
+    if there is None or not _may_end(there):
         print("no server is running")
         return 0
     watched = _watch(there.pid)
@@ -216,6 +232,33 @@ def _down(_arguments: argparse.Namespace) -> int:
         _wait_for_silence(there)
     print("the server has ended")
     return 0
+
+
+def _may_end(there: ServerEndpoint) -> bool:
+    """Return whether a server is there.
+
+    Raises:
+        UllageError: something is there that cannot be asked to end.
+
+    """
+    try:
+        require_answer(there)
+    except NotConnected:
+        if there.pid is None:
+            return False
+        raise _deaf(there) from None
+    except Unavailable:
+        raise _deaf(there) from None
+    return True
+
+
+def _deaf(there: ServerEndpoint) -> Unavailable:
+    """Return the error for a server that does not take the request to end."""
+    if there.pid is None:
+        return Unavailable(f"the server at {there.url} does not answer", code="not-ended")
+    text = f"the server at {there.url} (process {there.pid}) does not answer"
+    fix = f"`kill -CONT {there.pid}` wakes one that is stopped; `kill -9 {there.pid}` ends it, and a start goes on"
+    return Unavailable(f"{text}: {fix} with what it stored", code="not-ended")
 
 
 def _watch(pid: int | None) -> int | None:
@@ -231,7 +274,10 @@ def _watch(pid: int | None) -> int | None:
 def _wait_for_end(watched: int) -> None:
     poll = select.poll()
     poll.register(watched, select.POLLIN)
-    ended = poll.poll(_STOP_S * 1000)
+    ended = poll.poll(UNANSWERED_S * 1000)
+    if not ended:
+        complain(f"the server ends its executors and itself; waiting up to {_STOP_S:.0f} s")
+        ended = poll.poll(_STOP_S * 1000)
     os.close(watched)
     if not ended:
         raise _still_there()

@@ -11,6 +11,8 @@ from ullage.cli.target import Target, parse_target
 from ullage.client.api import PAGE
 from ullage.client.local import reach
 from ullage.client.spec import user_name
+from ullage.model.error import NotFound
+from ullage.model.nearest import did_you_mean
 from ullage.model.session import SessionState
 from ullage.wire.api import SessionBody, TaskBody
 
@@ -133,11 +135,25 @@ def configure_retry(parser: argparse.ArgumentParser) -> None:
 
 def _queue(arguments: argparse.Namespace) -> int:
     owner = user_name() if arguments.me else None
-    sessions = reach(start=False).sessions(SessionState.OPEN, owner)
+    api = reach(start=False)
+    sessions = api.sessions(SessionState.OPEN, owner)
     if arguments.queue is not None:
+        _require_queue(arguments.queue, [queue.name for queue in api.queues()])
         sessions = [session for session in sessions if session.queue == arguments.queue]
     print_list(sessions, QUEUE, arguments.output)
     return 0
+
+
+def _require_queue(name: str, known: list[str]) -> None:
+    """Refuse a queue that does not exist.
+
+    Raises:
+        NotFound: always then, with those that exist.
+
+    """
+    if name not in known:
+        text = f"queue {name!r} does not exist: {did_you_mean(name, known)}known are {', '.join(sorted(known))}"
+        raise NotFound(text, field="queue")
 
 
 def _sessions(arguments: argparse.Namespace) -> int:

@@ -57,7 +57,7 @@ def has_input(descriptor: int = 0) -> bool:
 
 def _read_all(descriptor: int = 0) -> bytes:
     data = bytearray()
-    while chunk := os.read(descriptor, _CHUNK):
+    while chunk := _read(descriptor):
         data += chunk
         if len(data) > MOST_BYTES:
             raise InvalidRequest(
@@ -67,3 +67,11 @@ def _read_all(descriptor: int = 0) -> bytes:
                 field="stdin",
             )
     return bytes(data)
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, _CHUNK)
+    except OSError as error:  # it is closed, or a directory
+        text = f"the standard input cannot be read: {error.strerror}; leave --stdin out, or give it a file or a pipe"
+        raise InvalidRequest(text, code="stdin-unreadable", field="stdin") from None

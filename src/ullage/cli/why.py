@@ -11,6 +11,7 @@ from ullage.cli.moment import show_time
 from ullage.cli.output import Column, add_output, print_json, print_list
 from ullage.client.local import reach
 from ullage.model.error import Unavailable
+from ullage.model.name import check_name
 from ullage.wire.api import Explanation
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
     """Return the namespace and name of the pod that is meant; None where a session is."""
     namespace, slash, name = arguments.session.partition("/")
     if slash:
-        return namespace, name
+        return check_name("namespace", namespace), check_name("pod", name)
     if arguments.namespace or arguments.kubeconfig or arguments.context:
         return arguments.namespace or "default", arguments.session
     return None

@@ -20,7 +20,7 @@ class Chunk:
 
 
 def cut(calls: Iterable[tuple[Any, ...]], size: int) -> Iterator[list[tuple[Any, ...]]]:
-    """`calls` in lists of `size`, the last one perhaps shorter."""
+    """Yield the calls in lists of `size`; the last one may be shorter."""
     remaining = iter(calls)
     while chunk := list(islice(remaining, size)):
         yield chunk

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from ullage.client.allocations import Allocations
-from ullage.client.api import PAGE, Api
+from ullage.client.api import PAGE, Api, ServerReads
 from ullage.client.local import reach
 from ullage.client.placeable import refuse_unplaceable
 from ullage.client.session import Session
@@ -20,17 +20,9 @@ from ullage.model.variables import unknown_variables
 from ullage.wire.api import (
     ApplicationBody,
     EventBody,
-    ExecutorBody,
-    Explanation,
-    GpuBody,
-    NodeBody,
-    Overview,
     PutApplicationBody,
-    QueueBody,
-    ServerBody,
     SessionBody,
 )
-from ullage.wire.node_topology import TopologyBody
 
 _EVENTS_S = 1.0
 """Seconds between looks for new events."""
@@ -51,10 +43,11 @@ def connect(endpoint: str | None = None, token: str | None = None) -> Client:
     return Client(reach(endpoint, token, start=True))
 
 
-class Client:
-    """What a server can be asked. Safe to use from several threads."""
+class Client(ServerReads):
+    """A connection to a server; several threads may use it."""
 
     def __init__(self, api: Api) -> None:
+        super().__init__(api.transport)
         self._api = api
 
     def __enter__(self) -> Self:
@@ -67,16 +60,16 @@ class Client:
 
     def close(self) -> None:
         """Close the connections; what is asked after that is refused, and sessions stay as they are."""
-        self._api.transport.close()
+        self.transport.close()
 
     def allocations(self) -> Allocations:
         """Return the client of allocations: cards held for work that runs elsewhere, gangs of requests, and quotas."""
-        return Allocations(self._api.transport)
+        return Allocations(self.transport)
 
     # --- sessions ---
 
     def session(self, name: str | None = None, **options: Unpack[SessionOptions]) -> Session:
-        """Make a session, for Python functions unless `application` says otherwise.
+        """Create a session, for Python functions unless `application` says otherwise.
 
         Raises:
             AlreadyExists: `name` is taken.
@@ -94,7 +87,7 @@ class Client:
         return self._warned(body)
 
     def open_session(self, name: str, **options: Unpack[SessionOptions]) -> Session:
-        """Return the open session of that name. With options it is made if there is none.
+        """Return the open session of that name. With options it is created if there is none.
 
         Raises:
             NotFound: there is none, and no option is given to make one.
@@ -118,29 +111,7 @@ class Client:
             warnings.warn(text, stacklevel=3)
         return Session(self._api, body, keep_open=keep_open)
 
-    def sessions(self, state: str | None = None, owner: str | None = None) -> list[SessionBody]:
-        """Sessions, perhaps only those of a state (`open`, `closed`) or an owner."""
-        return self._api.sessions(state, owner)
-
-    def delete_session(self, session: str) -> None:
-        """Delete a closed session with its tasks, results and events.
-
-        Raises:
-            NotFound: there is none.
-            Conflict: it is open (`session-open`).
-
-        """
-        self._api.delete_session(session)
-
-    def why(self, session: str) -> Explanation:
-        """Return why a session has what it has."""
-        return self._api.why(session)
-
     # --- applications ---
-
-    def applications(self) -> list[ApplicationBody]:
-        """Return all applications."""
-        return self._api.applications()
 
     def register_application(self, name: str, spec: PutApplicationBody) -> ApplicationBody:
         """Register an application, or replace the whole specification of one."""
@@ -159,46 +130,13 @@ class Client:
 
     # --- the rest ---
 
-    def nodes(self) -> list[NodeBody]:
-        """Return all nodes."""
-        return self._api.nodes()
-
-    def topology(self, node: str) -> TopologyBody:
-        """Return the topology of a node: zones with CPUs, memory and cards, and the links between cards.
-
-        Raises:
-            NotFound: there is no such node.
-
-        """
-        return self._api.topology(node)
-
-    def gpus(self) -> list[GpuBody]:
-        """Return all cards and who holds them."""
-        return self._api.gpus()
-
-    def executors(self) -> list[ExecutorBody]:
-        """Return all worker processes."""
-        return self._api.executors()
-
-    def queues(self) -> list[QueueBody]:
-        """Return all queues."""
-        return self._api.queues()
-
-    def overview(self) -> Overview:
-        """Return the state of everything at once."""
-        return self._api.overview()
-
-    def server(self) -> ServerBody:
-        """Return the version, settings and state of the server."""
-        return self._api.server()
-
     def events(self, after: int = 0, *, session: str | None = None, follow: bool = False) -> Iterator[EventBody]:
-        """Events after number `after`; with `follow` also those to come."""
+        """Yield events after number `after`; with `follow` also those to come."""
         while True:
             page = self._api.events(after, PAGE, session)
-            yield from page
-            if page:
-                after = page[-1].number
+            for event in page:
+                yield event
+                after = event.number
             if len(page) < PAGE:
                 if not follow:
                     return

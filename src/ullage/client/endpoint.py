@@ -28,23 +28,31 @@ _THIS_MACHINE = re.compile(r"localhost|.+\.localhost|127(\.\d{1,3}){3}|::1")
 
 
 class ServerEndpoint(msgspec.Struct, frozen=True):
-    """A server's address. `pid` is its process and `home` the directory of its socket, known only of a local one."""
+    """A server's address. Known only of a local one: its process, home, options and warnings."""
 
     url: str
     token: str | None = None
     pid: int | None = None
     home: str | None = None
+    options: dict[str, str] = {}
+    warnings: list[str] = []
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"  # a token does not belong in a traceback
 
 
 class ServerFile(msgspec.Struct, frozen=True):
-    """What a local server says of itself: its address, its process, and when that started (see `process`)."""
+    """What a local server says of itself: its address, its process, when that started (see `process`), its options.
+
+    `options` are those of `ullage up` that cannot be read from the address: `config` and `gpus`, as they were given.
+    `warnings` are about its settings.
+    """
 
     url: str
     pid: int
     started: int
+    options: dict[str, str] = {}
+    warnings: list[str] = []
 
 
 def home() -> Path:
@@ -140,4 +148,4 @@ def local(token: str | None = None) -> ServerEndpoint | None:
             token = (directory / "token").read_text().strip() or None
         except OSError:  # another user's server: it will ask for a token, which says more than a missing file
             token = None
-    return ServerEndpoint(file.url, token, file.pid, str(directory))
+    return ServerEndpoint(file.url, token, file.pid, home=str(directory), options=file.options, warnings=file.warnings)

@@ -6,12 +6,14 @@ import threading
 import uuid
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from ullage.client.api import PAGE, Api
 from ullage.client.future import TaskFuture
 from ullage.client.outstanding import Outstanding, OutstandingCall
-from ullage.model.error import Conflict
+from ullage.model.error import Conflict, UllageError
 from ullage.model.rejection import Code
 from ullage.model.task import TaskState
 from ullage.wire.api import SubmitTasks, TaskBody
@@ -24,13 +26,14 @@ _JOIN_S = 1.0
 
 
 def list_tasks(api: Api, session: str) -> Iterator[TaskBody]:
-    """All tasks of a session, fetched page by page."""
+    """Yield all tasks of a session, which are fetched page by page."""
     after = 0
     while page := api.tasks(session, after):
-        yield from page
+        for each in page:
+            yield each
+            after = each.task
         if len(page) < PAGE:
             return
-        after = page[-1].task
 
 
 class Exchange:
@@ -97,6 +100,19 @@ class Exchange:
             if task.state == TaskState.PENDING and task.task in mine:
                 self.cancel(mine[task.task])
 
+    def cancel_soon(self, futures: list[Future[Any]]) -> None:
+        """Cancel futures in a thread: the exception that made them useless is not held up by so many requests."""
+        left = [future for future in futures if not future.done()]
+        if left and self.is_of_this_process:
+            with suppress(RuntimeError):  # the interpreter ends
+                threading.Thread(target=self._cancel_all, args=(left,), name="ullage-cancel").start()
+
+    def _cancel_all(self, futures: list[Future[Any]]) -> None:
+        with suppress(UllageError):  # no server answers, or the session is gone
+            for future in futures:
+                future.cancel()
+        self._api.transport.close_own()
+
     def cancel_each(self) -> None:
         """Cancel every task of this client, running ones too."""
         self._outstanding.withdraw_all()
@@ -160,7 +176,7 @@ class Exchange:
         self._api.transport.close_own()
 
     def _warn_of_failures(self) -> None:
-        """Warn if executors of the session fail to start: nobody else tells who waits for a result."""
+        """Warn if executors of the session fail to start: a caller that waits for a result sees nothing else of it."""
         if self._api.session(self._session).reason != Code.BIND_FAILURES:
             return
         why = self._api.why(self._session)

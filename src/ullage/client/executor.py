@@ -50,7 +50,7 @@ class Executor(concurrent.futures.Executor):
     def map(
         self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[T]:
-        """Results in order; `chunksize` calls make one task."""
+        """Yield results in order; `chunksize` calls make one task."""
         if self._down.locked():
             raise RuntimeError("cannot schedule new futures after shutdown")
         return self.session.map(fn, *iterables, timeout=timeout, chunksize=chunksize)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ullage.client.pickling import load
@@ -14,12 +17,18 @@ from ullage.worker.service import TaskFailed
 
 T = TypeVar("T")
 
+_ENDED = ("CANCELLED_AND_NOTIFIED", "FINISHED")
+"""States of a `concurrent.futures.Future` after which it needs nothing from its server."""
+
+_LOGGER = logging.getLogger("concurrent.futures")
+"""Where the standard library logs what callbacks raise."""
+
 Decode = Callable[[Result], Any]
 """Returns the value of a task that ended, or raises what it failed with."""
 
 
 class Server(Protocol):
-    """Where tasks are: what a future asks of it."""
+    """What a future needs of the server of its task."""
 
     def cancel(self, future: TaskFuture[Any]) -> bool:
         """Cancel one task wherever it is; False if it has ended."""
@@ -43,6 +52,27 @@ class TaskFuture(Future[T]):
         self.task: int | None = None
         self._decode = decode
         self._server = server
+        self._notifies = threading.Lock()
+
+    @property
+    def _waiters(self) -> list[Any]:
+        """Those who wait for several futures; `wait` and `as_completed` of the standard library add themselves.
+
+        Raises:
+            Conflict: the future cannot end in this process (`client-forked`).
+
+        """
+        if self._state not in _ENDED:
+            self._server.require_here()
+        return self._waiting
+
+    @_waiters.setter
+    def _waiters(self, waiters: list[Any]) -> None:
+        self._waiting = waiters
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn` with this future when it ends; what `fn` raises is logged, and ends no thread of the client."""
+        super().add_done_callback(partial(_call_back, fn))
 
     def result(self, timeout: float | None = None) -> T:
         """Return the value of the task, or raise what it failed with.
@@ -86,7 +116,7 @@ class TaskFuture(Future[T]):
         """End as cancelled, unless it has ended otherwise."""
         if not super().cancel():
             return False
-        with suppress(RuntimeError, InvalidStateError):  # cancelled twice
+        if self._notifies.acquire(blocking=False):  # once: it may be cancelled here, and then by its result
             self.set_running_or_notify_cancel()  # wakes those who wait for several futures
         return True
 
@@ -96,7 +126,7 @@ class TaskFuture(Future[T]):
             self.set_exception(error)
 
     def settle(self, result: Result) -> None:
-        """End as the task did, unless it was cancelled here meanwhile."""
+        """End as the task did, unless it was cancelled here before."""
         if result.state == TaskState.CANCELLED:
             self.become_cancelled()
             return
@@ -107,6 +137,18 @@ class TaskFuture(Future[T]):
             return
         with suppress(InvalidStateError):
             self.set_result(value)
+
+
+def _call_back(fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+    """Call `fn`; outside of the main thread, `sys.exit()` in it is logged as any other exception is."""
+    try:
+        fn(future)
+    except Exception:
+        raise
+    except BaseException:
+        if threading.current_thread() is threading.main_thread():
+            raise
+        _LOGGER.exception("exception calling callback for %r", future)
 
 
 def decode_bytes(result: Result) -> bytes | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 
 from ullage.client.api import Api
-from ullage.client.endpoint import ServerEndpoint, given, local
-from ullage.client.transport import RETRY_S, Transport
+from ullage.client.endpoint import ServerEndpoint, given, home, local
+from ullage.client.transport import RETRY_S, NotAnswered, Transport
 from ullage.model.error import UllageError, Unavailable
 
 SERVER_PACKAGES = ("alembic", "numpy", "sqlalchemy", "starlette", "uvicorn")
@@ -19,14 +20,17 @@ INSTALL = "pip install 'ullage[server]'"
 def reach(url: str | None = None, token: str | None = None, *, start: bool, retry_s: float = RETRY_S) -> Api:
     """Return a server that answers. With `start`, a local one is started if none is named and none answers.
 
+    Inside an executor none is started: what runs there would count the same machine a second time.
+
     Raises:
-        Unavailable: none answers, or the new one did not start.
+        Unavailable: none answers, or the new one did not start, or this process runs in an executor (`in-executor`).
         InvalidRequest: the address is malformed, or what answers there speaks another protocol (`tls-failed`).
         Forbidden: another user answers in the home of a local server.
 
     """
     named = given(url, token)
     if named is None and start and not answers(local(token)):
+        _refuse_in_executor()
         start_server()
 
     def locate() -> ServerEndpoint | None:
@@ -39,12 +43,33 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
     return Api(Transport(locate, retry_s))
 
 
+def _refuse_in_executor() -> None:
+    """Refuse to start a server where another one runs this process.
+
+    Raises:
+        Unavailable: it runs in an executor.
+
+    """
+    if (executor := os.environ.get("ULLAGE_EXECUTOR")) is None:
+        return
+    text = f"no server answers in {home()}, and inside an executor ({executor}) none is started by itself"
+    fix = "leave ULLAGE_HOME as the executor has it, or name a server with ULLAGE_ENDPOINT"
+    raise Unavailable(f"{text}: {fix}", code="in-executor")
+
+
 def answers(endpoint: ServerEndpoint | None) -> bool:
-    """Return whether a server is there and ready."""
+    """Return whether a server is there and ready.
+
+    Raises:
+        Unavailable: one is there, and does not answer in time.
+
+    """
     if endpoint is None:
         return False
     try:
         require_answer(endpoint)
+    except NotAnswered:  # a second server of this home could not start
+        raise
     except UllageError:
         return False
     return True

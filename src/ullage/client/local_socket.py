@@ -53,7 +53,7 @@ def connect(home: Path, timeout_s: float | None) -> socket.socket:
     """Return a connection to the server of `home`.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no process listens there.
 
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

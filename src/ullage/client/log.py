@@ -1,8 +1,9 @@
-"""What a task prints, byte for byte, across lost connections."""
+"""The output of a task, byte for byte, across lost connections."""
 
 from __future__ import annotations
 
 import base64
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -10,8 +11,12 @@ from typing import NamedTuple
 import msgspec
 
 from ullage.client.api import Api
+from ullage.client.transport import NotAnswered, NotConnected
 from ullage.model.error import Unavailable
 from ullage.wire.api import TaskBody
+
+_LASTING_S = 1.0
+"""Seconds after which a connection without a message was a good one all the same."""
 
 
 class LogPiece(NamedTuple):
@@ -24,7 +29,8 @@ class LogPiece(NamedTuple):
 class TaskLog:
     """The log of one task; after iteration `ended` is the task as it was then.
 
-    `on_note` takes what the server says about the log, such as how many bytes of it are not kept any more.
+    `on_note` gets the server's remarks on the log, such as how many bytes of it are no longer kept. `patience` says how
+    long it waits for a server that is gone.
     """
 
     def __init__(
@@ -35,22 +41,28 @@ class TaskLog:
         self._task = task
         self._follow = follow
         self._on_note = on_note
+        self.patience = api.transport.patience()
         self.ended: TaskBody | None = None
 
+    def give_up(self) -> None:
+        """End an iteration of another thread with an error, also one that waits for a server."""
+        self._api.transport.close()
+
     def __iter__(self) -> Iterator[LogPiece]:
-        """Pieces as they come, each once; to the end of the task with `follow`.
+        """Yield each piece once as it arrives; with `follow` until the task ends.
 
         Raises:
             Unavailable: the server stays away.
 
         """
         position: str | None = None
-        patience = self._api.transport.patience()
+        self.patience.renew()
         while True:
             lost = Unavailable("the log broke off")
+            begun = time.monotonic()
             try:
                 for message in self._api.log(self._session, self._task, follow=self._follow, position=position):
-                    patience.renew()
+                    self.patience.renew()
                     position = message.id or position
                     if message.event == "end":
                         self.ended = msgspec.json.decode(message.data, type=TaskBody)
@@ -61,4 +73,7 @@ class TaskLog:
                         yield LogPiece(message.event, base64.b64decode(message.data))
             except Unavailable as error:
                 lost = error
-            patience.wait(lost)
+            answered = not isinstance(lost, NotConnected | NotAnswered)
+            if answered and time.monotonic() - begun >= _LASTING_S:
+                self.patience.renew()  # the server was there to this moment: the program was quiet
+            self.patience.wait(lost)

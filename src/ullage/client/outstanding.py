@@ -161,7 +161,7 @@ class Outstanding:
             return batch
 
     def sent(self, first: int) -> None:
-        """The server has taken the batch: its tasks are `first` and the numbers after it."""
+        """Record that the server has accepted the batch: its tasks are `first` and the numbers after it."""
         early: list[tuple[TaskFuture[Any], Result]] = []
         with self._lock:
             stopped, batch = self._stopped, self._in_flight
@@ -176,11 +176,11 @@ class Outstanding:
             self._landed()
             self._at_server.notify_all()
         self._settle(early)
-        if stopped:  # nobody collects results any more
+        if stopped:  # no results are collected any more
             self._abandon(batch, len(early))
 
     def refused(self, error: BaseException) -> None:
-        """The server has not taken the batch."""
+        """Fail the calls of the batch, which the server has refused."""
         with self._lock:
             stopped, batch = self._stopped, self._in_flight
             self._landed()
@@ -200,7 +200,7 @@ class Outstanding:
             return not self._stopped
 
     def ended(self, results: Iterable[Result]) -> None:
-        """Tasks that ended, also those of other clients of the session."""
+        """Settle the futures of tasks that ended; tasks of other clients of the session are among them."""
         mine: list[tuple[TaskFuture[Any], Result]] = []
         with self._lock:
             for result in results:
@@ -220,7 +220,7 @@ class Outstanding:
         self._settled(len(batch) - settled)
 
     def _landed(self) -> None:
-        """The batch is in flight no more."""
+        """Record that no batch is in flight."""
         self._in_flight = ()
         self._early.clear()
         self._answered.notify_all()

@@ -5,48 +5,82 @@ from __future__ import annotations
 import queue
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from ullage.model.error import invalid
 
 T = TypeVar("T")
 
+Cancel = Callable[[list[Future[Any]]], object]
+"""Cancels the futures for which nobody waits after a failure, a timeout, or the early end of a loop."""
+
 
 class Deadline:
-    """A moment `seconds` from now; None is never."""
+    """A time `seconds` from now; None is never.
+
+    Raises:
+        InvalidRequest: it is no number.
+
+    """
 
     def __init__(self, seconds: float | None) -> None:
+        if seconds is not None and not isinstance(seconds, int | float):
+            raise invalid("timeout", seconds, "a number of seconds is needed, or None for no limit")
         self._ends = None if seconds is None else time.monotonic() + seconds
 
     def left(self) -> float | None:
-        """Seconds until then, at least 0."""
+        """Return the seconds until then, at least 0; None for never."""
         return None if self._ends is None else max(0.0, self._ends - time.monotonic())
 
 
-def in_order(futures: list[Future[T]], deadline: Deadline) -> Iterator[T]:
-    """Results in the order of `futures`, which is emptied, so that each can be forgotten once it is used."""
+def in_order(futures: list[Future[T]], deadline: Deadline, cancel: Cancel) -> Iterator[T]:
+    """Yield results in the order of `futures`, which is emptied, so that the memory of each can be freed."""
     futures.reverse()
-    while futures:
-        yield futures.pop().result(deadline.left())
+    try:
+        while futures:
+            yield _last_result(futures, deadline)
+    finally:
+        cancel(futures[::-1])
 
 
-def as_they_end(futures: list[Future[T]], deadline: Deadline) -> Iterator[T]:
-    """Results in the order in which the futures end."""
+def _last_result(futures: list[Future[T]], deadline: Deadline) -> T:
+    """Return the result of the last future, and forget that future; one that is not awaited any more stays."""
+    future = futures.pop()
+    try:
+        return future.result(deadline.left())
+    except BaseException:
+        futures.append(future)
+        raise
+
+
+def as_they_end(futures: list[Future[T]], deadline: Deadline, cancel: Cancel) -> Iterator[T]:
+    """Yield results in the order in which the futures end."""
     ended: queue.SimpleQueue[Future[T]] = queue.SimpleQueue()
-    count = len(futures)
-    for future in futures:
-        future.add_done_callback(ended.put)
+    left = dict.fromkeys(futures)
     futures.clear()
-    for _ in range(count):
-        try:
-            future = ended.get(timeout=deadline.left())
-        except queue.Empty:
-            raise TimeoutError from None
-        yield future.result()
+    for future in left:
+        future.add_done_callback(ended.put)
+    try:
+        while left:
+            yield _next_result(ended, left, deadline)
+    finally:
+        cancel(list(left))
+
+
+def _next_result(ended: queue.SimpleQueue[Future[T]], left: dict[Future[T], None], deadline: Deadline) -> T:
+    """Return the result of the next future that ends, and forget that future."""
+    try:
+        future = ended.get(timeout=deadline.left())
+    except queue.Empty:
+        raise TimeoutError from None
+    del left[future]
+    return future.result()
 
 
 def with_progress(results: Iterator[T], total: int) -> Iterator[T]:
-    """The same results, with a bar on stderr if that is a terminal."""
+    """Yield the same results, with a progress bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield from results
         return

@@ -1,7 +1,8 @@
-"""A session, as its user sees it."""
+"""A session of a client."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, starmap
@@ -20,10 +21,13 @@ from ullage.client.pickling import PickledFunctions, check_callable, check_size,
 from ullage.client.results import Deadline, as_they_end, in_order, with_progress
 from ullage.client.spec import check_bytes
 from ullage.client.transport import Patience
-from ullage.model.error import Conflict, UllageError, invalid
+from ullage.model.error import Conflict, UllageError, Unavailable, invalid
 from ullage.wire.api import Explanation, SessionBody, TaskBody, UpdateSession
 
 T = TypeVar("T")
+
+_GIVE_UP_S = 5.0
+"""Seconds for which a server is sought that takes the cancellation after an exception."""
 
 _CLOSE_S = 30.0
 """Seconds that cancelled tasks may take to end before closing gives up."""
@@ -93,16 +97,17 @@ class Session:
     ) -> Iterator[T]:
         """Call `function` with one item of each iterable at a time; everything is submitted at once.
 
-        Results come in order, or with `ordered=False` as they end; the first failure is raised.
+        Results come in order, or with `ordered=False` as they end; the first failure is raised. After it, after a
+        timeout, and where the iterator is closed before its end, as by `break`, the rest is cancelled.
         `chunksize` calls make one task. `progress` draws a bar if stderr is a terminal.
 
         Raises:
-            InvalidRequest: `chunksize` is below 1, or `function` is not callable.
+            InvalidRequest: `chunksize` is no number from 1, `timeout` is no number, or `function` is not callable.
             TimeoutError: from the iterator, `timeout` seconds after this call.
 
         """
-        if chunksize < 1:
-            raise invalid("chunksize", chunksize, "1 or more is needed")
+        if not isinstance(chunksize, int) or chunksize < 1:
+            raise invalid("chunksize", chunksize, "a whole number from 1 is needed")
         check_callable(function)
         deadline = Deadline(timeout)
         arrange = in_order if ordered else as_they_end
@@ -112,7 +117,7 @@ class Session:
         else:
             futures = self._submit_chunks(function, cut(calls, chunksize))
         total = len(futures)
-        results: Iterator[Any] = arrange(futures, deadline)
+        results: Iterator[Any] = arrange(futures, deadline, self._exchange.cancel_soon)
         if progress:
             results = with_progress(results, total)
         return results if chunksize == 1 else chain.from_iterable(results)
@@ -148,15 +153,15 @@ class Session:
         return self._api.session(self.id)
 
     def why(self) -> Explanation:
-        """Return why the session has what it has."""
+        """Explain why the session has the executors that it has."""
         return self._api.why(self.id)
 
     def tasks(self) -> Iterator[TaskBody]:
-        """All tasks of the session, fetched page by page."""
+        """Yield all tasks of the session, which are fetched page by page."""
         return list_tasks(self._api, self.id)
 
     def log(self, task: int, *, follow: bool = False) -> TaskLog:
-        """Return what a task of a program prints; with `follow` until it ends."""
+        """Return the output of a task of a program; with `follow` until it ends."""
         return TaskLog(self._api, self.id, task, follow=follow)
 
     def update(
@@ -167,7 +172,7 @@ class Session:
         min_instances: int | msgspec.UnsetType = msgspec.UNSET,
         max_instances: int | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> SessionBody:
-        """Change what is given; the rest stays."""
+        """Change the given fields; the others stay."""
         changes = UpdateSession(
             priority=priority, weight=weight, min_instances=min_instances, max_instances=max_instances
         )
@@ -181,7 +186,7 @@ class Session:
         self._exchange.stop()
 
     def cancel_pending(self) -> None:
-        """Cancel what was submitted here and does not run yet."""
+        """Cancel the tasks that were submitted here and do not run yet."""
         self._exchange.cancel_pending()
 
     def close(self) -> None:
@@ -224,13 +229,26 @@ class Session:
         return [self._add(shared, dump_call((calls,), {}), decode_value) for calls in chunks]
 
     def _give_up(self) -> None:
-        """Cancel after an exception, which must not be hidden by what the server says to that."""
+        """Cancel after an exception, which an error of the server must not hide."""
         try:
-            with suppress(UllageError):
-                if self._keep_open:
+            if self._keep_open:
+                with suppress(UllageError):
                     self._exchange.cancel_each()
-                else:
-                    self._exchange.abandon()
-                    self._api.cancel_session(self.id)
+            else:
+                self._exchange.abandon()
+                self._cancel_soon()
         finally:
             self._exchange.stop()
+
+    def _cancel_soon(self) -> None:
+        """Cancel the session, or warn that no server took it: the caller waits for the end of its `with` block."""
+        transport = self._api.transport.hurried(_GIVE_UP_S)
+        try:
+            Api(transport).cancel_session(self.id)
+        except Unavailable as error:
+            text = f"session {self.id} is not cancelled: {error.message}"
+            warnings.warn(f"{text}; `ullage cancel {self.id}` ends it once a server answers", stacklevel=4)
+        except UllageError:  # closed or deleted by somebody else
+            pass
+        finally:
+            transport.close()

@@ -7,12 +7,11 @@ import os
 import pwd
 import sys
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ullage.model.application import FUNCTION
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
-from ullage.model.queue import DEFAULT_QUEUE
 from ullage.model.request import ResourceRequirement
 from ullage.wire.api import CreateSession, SetupBody
 
@@ -57,23 +56,15 @@ def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
     _check_values(options)
     application = options.get("application", FUNCTION.name)
     resreq = options.get("resreq")
-    return CreateSession(
-        application=application,
-        id=name,
-        resreq=None if resreq is None else str(ResourceRequirement.from_value(resreq)),
-        queue=options.get("queue", DEFAULT_QUEUE),
-        owner=user_name(),
-        priority=options.get("priority"),
-        weight=options.get("weight"),
-        min_instances=options.get("min_instances", 0),
-        max_instances=options.get("max_instances"),
-        batch_size=options.get("batch_size", 1),
-        common_data=options.get("common_data"),
-        setup=_setup(application, options),
-        retries=options.get("retries"),
-        task_timeout_s=options.get("task_timeout_s"),
-        close_when_done=options.get("close_when_done", False),
-    )
+    given: dict[str, Any] = {key: value for key, value in options.items() if key in CreateSession.__struct_fields__}
+    stated = {
+        "application": application,
+        "id": name,
+        "resreq": None if resreq is None else str(ResourceRequirement.from_value(resreq)),
+        "owner": user_name(),
+        "setup": _setup(application, options),
+    }
+    return CreateSession(**given | stated)
 
 
 def _refuse_unknown(options: SessionOptions) -> None:

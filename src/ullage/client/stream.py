@@ -15,7 +15,7 @@ class Message(NamedTuple):
 
 
 def read_messages(lines: Iterable[bytes]) -> Iterator[Message]:
-    """The messages in `lines`; one that is cut off at the end is not given."""
+    """Yield the messages in `lines`; one that is cut off at the end is left out."""
     event, position = "message", None
     data: list[str] = []
     for raw in lines:

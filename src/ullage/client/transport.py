@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import select
 import socket
 import ssl
 import threading
@@ -16,12 +17,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
 
 from ullage.client import local_socket
 from ullage.client.answer import JSON, MSGPACK, error_of, may_be_repeated
+from ullage.client.body import encode_body
 from ullage.client.endpoint import ServerEndpoint
+from ullage.client.silence import GONE_S, UNANSWERED_S, Silence
 from ullage.model.error import Conflict, DiskFull, Forbidden, InvalidRequest, UllageError, Unavailable
+from ullage.model.name import check_name
+
+T = TypeVar("T")
 
 ANSWER_S = 60.0
 """Seconds the server may take to answer, on top of what the request itself asks it to wait."""
@@ -35,16 +44,57 @@ _OK = range(200, 300)
 _ROOT = 0
 
 
+_FIELDS = {
+    "allocations": "uid",
+    "applications": "application",
+    "gangs": "gang",
+    "nodes": "node",
+    "queues": "queue",
+    "quotas": "namespace",
+    "sessions": "session",
+}
+"""What the name after each of these parts of a path is called in an error."""
+
+
+def path_of(kind: str, *parts: str | int, **query: str | float | None) -> str:
+    """Return the path of a route under `/v1`, such as `/v1/sessions/NAME/tasks?limit=9`; None is left out.
+
+    Raises:
+        InvalidRequest: a name is none, such as one that is empty or has a slash: the path would mean something else.
+
+    """
+    if parts and kind in _FIELDS:
+        name, *_ = parts
+        check_name(_FIELDS[kind], name)
+    given = {name: value for name, value in query.items() if value is not None}
+    path = "/".join(quote(str(part), safe="") for part in ("v1", kind, *parts))
+    return f"/{path}?{urlencode(given)}" if given else f"/{path}"
+
+
 class Patience:
     """Pauses between attempts, each twice the one before, until `seconds` without success have passed."""
 
-    def __init__(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, seconds: float, sleep: Callable[[float], None] = time.sleep, silence: Silence | None = None
+    ) -> None:
         self._seconds = seconds
         self._sleep = sleep
-        self.renew()
+        self._silence = silence
+        self._ends = 0.0
+        self._restart()
 
     def renew(self) -> None:
-        """Something worked: begin anew."""
+        """Start again after a success."""
+        self._restart()
+        if self._silence is not None:
+            self._silence.end()
+
+    def shorten(self, seconds: float) -> None:
+        """Wait at most `seconds` without success from now on."""
+        self._seconds = min(self._seconds, seconds)
+        self._ends = min(self._ends, time.monotonic() + self._seconds)
+
+    def _restart(self) -> None:
         self._ends = time.monotonic() + self._seconds
         self._pause = _FIRST_PAUSE_S
 
@@ -55,8 +105,11 @@ class Patience:
             UllageError: `reason`, when patience is at its end.
 
         """
-        if time.monotonic() + self._pause > self._ends:
+        left_s = self._ends - time.monotonic()
+        if self._pause > left_s:
             raise reason
+        if self._silence is not None and self._seconds - left_s >= GONE_S:
+            self._silence.mention("no server answers", left_s)
         self._sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
 
@@ -69,12 +122,16 @@ class Transport:
         locate: Callable[[], ServerEndpoint | None],
         retry_s: float = RETRY_S,
         sleep: Callable[[float], None] = time.sleep,
+        *,
+        answer_s: float | None = None,
     ) -> None:
         self._locate = locate
         self._retry_s = retry_s
+        self._answer_s = ANSWER_S if answer_s is None else answer_s
         self._sleep = sleep
+        self._silence = Silence()
         self._own = threading.local()
-        self._all: set[http.client.HTTPConnection] = set()
+        self._all: dict[http.client.HTTPConnection, socket.socket] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._process = os.getpid()
@@ -83,8 +140,14 @@ class Transport:
         self.close()  # a caller that drops its client leaves no connection behind
 
     def patience(self) -> Patience:
-        """For a caller that repeats something larger than one request."""
-        return Patience(self._retry_s, self._sleep)
+        """Return the patience for a caller that repeats more than one request."""
+        return Patience(self._retry_s, self._sleep, self._silence)
+
+    def hurried(self, seconds: float) -> Transport:
+        """Return a transport to the same server that waits `seconds` for a server, and as long for an answer."""
+        hurried = Transport(self._locate, seconds, self._sleep, answer_s=seconds)
+        hurried._silence = self._silence  # one wait is mentioned once
+        return hurried
 
     def request(
         self,
@@ -96,16 +159,16 @@ class Transport:
         repeat: bool = True,
         wait_s: float = 0.0,
     ) -> bytes:
-        """Return the body of a good answer; MessagePack both ways if `packed`.
+        """Return the body of a successful response; MessagePack both ways if `packed`.
 
-        `repeat` says that doing it twice is doing it once. `wait_s` is how long the server may hold
+        `repeat` says that a repeated request has no further effect. `wait_s` is how long the server may hold
         the request before it starts to answer.
 
         Raises:
             Unavailable: no server answers, and patience is at its end.
             DiskFull: at once, whatever `repeat` says.
             Conflict: it was closed here (`client-closed`), or made before a fork (`client-forked`).
-            UllageError: what the server says against the request.
+            UllageError: the server refuses the request.
 
         """
         self.require_open()
@@ -116,39 +179,46 @@ class Transport:
         headers = {"Accept": kind} | ({} if body is None else {"Content-Type": kind})
         while True:
             try:
-                return self._send(method, path, body, headers, timeout_s=ANSWER_S + wait_s)
-            except _NotConnected as error:
+                return self._send(method, path, body, headers, timeout_s=self._answer_s + wait_s)
+            except NotConnected as error:
                 patience.wait(error)
-            except DiskFull:  # somebody has to make room: that is said at once
+            except DiskFull:  # an operator has to make room: raised at once
                 raise
             except Unavailable as error:
                 if not repeat:
                     raise
                 patience.wait(error)
 
+    def call(
+        self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None, *, repeat: bool = True
+    ) -> T:
+        """Return the answer to a request with JSON bodies; raises as `request` does."""
+        return msgspec.json.decode(self.request(method, path, encode_body(body), repeat=repeat), type=answer)
+
     @contextmanager
     def open_stream(self, path: str, headers: dict[str, str]) -> Iterator[http.client.HTTPResponse]:
-        """A good answer whose body is read while it comes, on a connection of its own.
+        """Yield a successful response whose body is read while it arrives, on its own connection.
 
         Raises:
             Unavailable: no server answers. It is not asked again: the caller knows where to resume.
             Conflict: the transport was closed here (`client-closed`).
-            UllageError: what the server says against the request.
+            UllageError: the server refuses the request.
 
         """
         self.require_open()
-        connection, endpoint = self._connect(ANSWER_S)
+        connection, endpoint = self._connect(self._answer_s)
         try:
             connection.request("GET", path, headers=_with_token(headers, endpoint))
+            self._listen(connection, endpoint, self._answer_s)
             answer = connection.getresponse()
             if answer.status not in _OK:
                 raise error_of(answer.status, answer.headers.get("Content-Type", ""), answer.read())
             yield answer
         except (OSError, http.client.HTTPException) as error:
-            raise Unavailable(f"the connection to {endpoint.url} was lost: {_text(error)}") from error
+            raise _lost(endpoint, error) from error
         finally:
             with self._lock:
-                self._all.discard(connection)
+                self._all.pop(connection, None)
             connection.close()
 
     def close_own(self) -> None:
@@ -163,14 +233,12 @@ class Transport:
             return
         with self._lock:
             self._closed = True
-            connections = list(self._all)
+            sockets = list(self._all.values())
             self._all.clear()
-        for connection in connections:
-            used: socket.socket | None = connection.sock
-            if used is not None:  # the connection is its thread's, which may be in the middle of a request
-                with suppress(OSError):
-                    used.shutdown(socket.SHUT_RDWR)
-                used.close()
+        for used in sockets:  # each is its thread's, which may be in the middle of a request
+            with suppress(OSError):
+                used.shutdown(socket.SHUT_RDWR)
+            used.close()
 
     @property
     def is_of_this_process(self) -> bool:
@@ -205,20 +273,34 @@ class Transport:
             # A server may refuse a request, and close the connection, before it has read all of it.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, path, body=body, headers=_with_token(headers, endpoint))
+            self._listen(connection, endpoint, timeout_s)
             answer = connection.getresponse()
             data = answer.read()
         except (OSError, http.client.HTTPException) as error:
             self._forget(connection)
-            raise Unavailable(f"the connection to {endpoint.url} was lost: {_text(error)}") from error
+            raise _lost(endpoint, error) from error
         except BaseException:  # interrupted in the middle: what would be read next belongs to this request
             self._forget(connection)
             raise
         if answer.status in _OK:
+            self._silence.end()
             return data
         refusal = error_of(answer.status, answer.headers.get("Content-Type", ""), data)
         if may_be_repeated(answer.status):
             raise _as_unavailable(refusal)
         raise refusal
+
+    def _listen(self, connection: http.client.HTTPConnection, endpoint: ServerEndpoint, timeout_s: float) -> None:
+        """Wait a moment for the answer to a request that may take `timeout_s`, and mention it if none comes."""
+        used: socket.socket | None = connection.sock
+        if used is None or not self._silence.is_heard:
+            return
+        ready = select.poll()
+        with suppress(ValueError):  # closed by another thread
+            ready.register(used, select.POLLIN)
+            asked_to_wait_s = timeout_s - self._answer_s
+            if not ready.poll(1000 * (asked_to_wait_s + UNANSWERED_S)):
+                self._silence.mention(_unanswered(endpoint), self._answer_s)
 
     def _connection(self, timeout_s: float) -> tuple[http.client.HTTPConnection, ServerEndpoint]:
         """Return the calling thread's connection, made if need be."""
@@ -228,6 +310,8 @@ class Transport:
             connection.sock.settimeout(timeout_s)
             endpoint: ServerEndpoint = self._own.endpoint
             return connection, endpoint
+        if connection is not None:  # the server ended it with its last answer
+            self._forget(connection)
         connection, endpoint = self._connect(timeout_s)
         self._own.connection, self._own.endpoint = connection, endpoint
         return connection, endpoint
@@ -236,7 +320,7 @@ class Transport:
         """Return a new connection, which `close` finds."""
         endpoint = self._locate()
         if endpoint is None:
-            raise _NotConnected("no server is running; `ullage up` starts it, and what was submitted goes on")
+            raise NotConnected("no server is running; `ullage up` starts it, and what was submitted goes on")
         connection = _new_connection(endpoint, timeout_s)
         try:
             connection.connect()
@@ -245,20 +329,20 @@ class Transport:
             raise InvalidRequest(_tls_text(endpoint, error), code="tls-failed", field="endpoint") from error
         except OSError as error:
             connection.close()
-            raise _NotConnected(f"no server answers at {endpoint.url}: {_text(error)}") from error
+            raise NotConnected(f"no server answers at {endpoint.url}: {_text(error)}") from error
         except Forbidden:
             connection.close()
             raise
         with self._lock:
             if not self._closed:
-                self._all.add(connection)
+                self._all[connection] = connection.sock  # a stream takes it away from the connection
                 return connection, endpoint
         connection.close()
         raise _closed_here()
 
     def _forget(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
-            self._all.discard(connection)
+            self._all.pop(connection, None)
         with suppress(OSError):
             connection.close()
         self._own.connection = None
@@ -268,8 +352,12 @@ def _closed_here() -> Conflict:
     return Conflict("the client is closed; make a new one with ullage.connect()", code="client-closed")
 
 
-class _NotConnected(Unavailable):
+class NotConnected(Unavailable):
     """The request was not sent: any request may be repeated after that."""
+
+
+class NotAnswered(Unavailable):
+    """A server took the request, and did not answer in time."""
 
 
 class _LocalConnection(http.client.HTTPConnection):
@@ -283,7 +371,7 @@ class _LocalConnection(http.client.HTTPConnection):
         """Connect, before any byte is sent.
 
         Raises:
-            OSError: nobody listens.
+            OSError: no process listens.
             Forbidden: another user listens.
 
         """
@@ -300,6 +388,18 @@ def _new_connection(endpoint: ServerEndpoint, timeout_s: float) -> http.client.H
     parts = urlsplit(endpoint.url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return kind(parts.hostname or "", parts.port, timeout=timeout_s)
+
+
+def _lost(endpoint: ServerEndpoint, error: BaseException) -> Unavailable:
+    """Return the error for a request that a server took and did not answer to its end."""
+    if isinstance(error, TimeoutError):
+        return NotAnswered(_unanswered(endpoint))
+    return Unavailable(f"the connection to {endpoint.url} was lost: {_text(error)}")
+
+
+def _unanswered(endpoint: ServerEndpoint) -> str:
+    process = "" if endpoint.pid is None else f" (process {endpoint.pid})"
+    return f"the server at {endpoint.url}{process} does not answer"
 
 
 def _with_token(headers: dict[str, str], endpoint: ServerEndpoint) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ullage.core.books.departed import HISTORY
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.slices import Slices, at_once
 from ullage.core.evicting.consolidation import check_consolidation, consolidating
-from ullage.core.evicting.moving import Consolidation, MoveQuestion, NoConsolidation
+from ullage.core.evicting.moves import Consolidation, MoveQuestion, NoConsolidation
 from ullage.core.evicting.preemption import (
     NoPreemption,
     Preemption,
@@ -31,12 +31,12 @@ from ullage.core.evicting.preemption import (
     place_or_wait,
     preempting,
 )
-from ullage.core.evicting.victims import NO_BUDGETS, Budgets, budgets_of
+from ullage.core.evicting.victims import NO_BUDGETS, Budgets, EvictionContext, budgets_of
 from ullage.core.holdings import Holdings
 from ullage.core.learning.learned import Learning
 from ullage.core.placing.adjust import Adjustment, AmountsChange, change_of
 from ullage.core.placing.candidates import find, refusals_on
-from ullage.core.placing.decision import Candidates, Choice, Refusal, Scores
+from ullage.core.placing.decision import Candidates, Choice, Decision, Refusal, Scores
 from ullage.core.placing.nomination import Ahead
 from ullage.core.placing.offers import Offers, offers
 from ullage.core.placing.reserving import reserving
@@ -48,19 +48,6 @@ from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, Unavailable, invalid
 from ullage.model.rejection import Rejection
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """All that `simulate` knows: candidates with their stages, scores, and the choice or the refusal.
-
-    `terms` are what the strategy's decision for the chosen node is made of, where that is more than its score.
-    """
-
-    candidates: Candidates
-    scores: Scores
-    outcome: Choice | Refusal
-    terms: Mapping[str, float] = field(default_factory=dict)
 
 
 class FleetAllocator(Holdings):
@@ -223,7 +210,8 @@ class FleetAllocator(Holdings):
 
         """
         self._check_request(request)
-        return check_single_node_preempt(self.fleet, self.rules, request, node, victims, now, budgets, self.nominations)
+        context = EvictionContext(self.fleet, self.rules, now, budgets, nominations=self.nominations)
+        return check_single_node_preempt(context, request, node, victims)
 
     def check_nodes_preempt(
         self, request: Request, candidates: Mapping[str, Sequence[str]], now: float, budgets: Budgets = NO_BUDGETS
@@ -237,7 +225,8 @@ class FleetAllocator(Holdings):
 
         """
         self._check_request(request)
-        return check_nodes_preempt(self.fleet, self.rules, request, candidates, now, budgets, self.nominations)
+        context = EvictionContext(self.fleet, self.rules, now, budgets, nominations=self.nominations)
+        return check_nodes_preempt(context, request, candidates)
 
     def preempt(self, request: Request, now: float, budgets: Budgets = NO_BUDGETS) -> Preemption | NoPreemption:
         """Whom to evict so that the request fits. Changes nothing: evicting them is for whoever runs them.
@@ -251,7 +240,8 @@ class FleetAllocator(Holdings):
     def preempting(self, books: Fleet, request: Request, now: float, budgets: Budgets) -> Slices[PreemptionAnswer]:
         """As `preempt`, in slices, on a copy of the books."""
         self._check_request(request)
-        return preempting(books, self.rules, request, now, budgets, self.nominations)
+        context = EvictionContext(books, self.rules, now, budgets, nominations=self.nominations)
+        return preempting(context, request)
 
     def place_or_wait(self, request: Request) -> Choice | NoPreemption | Refusal:
         """What `preempt` decides before it looks for victims; raises as it. Any other refusal may be cured by them."""

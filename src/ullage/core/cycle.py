@@ -21,15 +21,17 @@ serves others. So each eviction has a winner, and ends no task once the winner i
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from functools import partial
 from math import inf
 
 from ullage.core.evicting.idle import Idle
-from ullage.core.evicting.leavers import Leavers
-from ullage.core.evicting.letting_go import superfluous
-from ullage.core.evicting.limits import LimitClaims
-from ullage.core.evicting.reclaim import Reclaim
-from ullage.core.evicting.yielding import ExecutorVictim
+from ullage.core.evicting.limit_claims import LimitClaims
+from ullage.core.evicting.pending_evictions import PendingEvictions
+from ullage.core.evicting.reclaim import Claimed, Reclaim
+from ullage.core.evicting.reclaim_search import RoomClaim
+from ullage.core.evicting.reclaim_victims import ExecutorVictim
+from ullage.core.evicting.surplus import surplus
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import (
@@ -82,13 +84,13 @@ class _Cycle:
             self._empty.fleet.total, world.queues, self._leaves.values(), policy.order, application_limits(world)
         )
         self._reclaim = Reclaim(world, self._tree, self._leaves, deserved)
-        self._limits = LimitClaims(world, self._reclaim, self._tree, self._leaves, vacant=self._empty, now=now)
+        self._limits = LimitClaims(world.fleet, self._reclaim, self._tree, self._leaves)
         self._full: dict[tuple[ResourceRequirement, int], Code] = {}
         self._actions: list[Action] = []
         self._waiting: dict[str, Code] = {}
         self._reserved: dict[str, tuple[Allocation, ...]] = {}
         self._promises = Promises(world, self._due)
-        self._leavers = Leavers(world, self._promises, policy.reclaim_grace_s)
+        self._evictions = PendingEvictions(world, self._promises, policy.reclaim_grace_s)
         self._yielding: set[str] = set()
         self._served_overdue: set[int] = set()
         self._wake_at: list[float] = []
@@ -186,16 +188,16 @@ class _Cycle:
     def _evict_vacant_instead(self, demand: Demand, units: int) -> bool:
         """Evict executors without a task instead of one that runs a task, if that is enough."""
         outlook = self._open_outlook()
-        for gang in self._leavers.at_work_for(demand.session) if self._reclaim.some_vacant else ():
+        for gang in self._evictions.at_work_for(demand.session) if self._reclaim.some_vacant else ():
             mark = outlook.fleet.checkpoint()
-            names = [self._name(demand) for _ in range(units)]
-            found = self._reclaim.claim_vacant(demand, outlook, self._time, names, gang)
+            names = [self._name(demand) for _ in range(units - 1)]
+            found = self._reclaim.claim_vacant(self._claim(demand), names, gang)
             if found is None:
                 outlook.fleet.rollback(mark)
                 continue
             outlook.fleet.keep(mark)
             victims, placed = found
-            self._actions.extend(self._leavers.stay(gang))
+            self._actions.extend(self._evictions.stay(gang))
             self._evict(victims, demand, Cause.SHARE)
             for unit in placed:
                 self._promise(demand, unit)
@@ -253,8 +255,8 @@ class _Cycle:
     def _cancel_needless_evictions(self) -> None:
         """Cancel evictions whose room no session needs; executors like the remaining ones get no further task."""
         if self._outlook is not None:
-            self._actions.extend(self._leavers.settle(self._outlook.fleet, self._due))
-            self._yielding.update(self._leavers.siblings(self._time))
+            self._actions.extend(self._evictions.settle(self._outlook.fleet, self._due))
+            self._yielding.update(self._evictions.siblings(self._time))
 
     def _release_unneeded(self) -> None:
         """Release executors that are idle or vacant long enough, of closed sessions, or above a maximum."""
@@ -264,7 +266,7 @@ class _Cycle:
             if due or claimed:
                 self._actions.append(Release(executor.id))
         for session, executors in sorted(self._held.items()):
-            leaving = superfluous(self._demands.get(session), executors, self._reclaim.taken, self._due)
+            leaving = surplus(self._demands.get(session), executors, self._reclaim.taken, self._due)
             self._actions.extend(Unbind(executor.id) for executor in leaving)
 
     def _due(self, at: float) -> bool:
@@ -312,7 +314,7 @@ class _Cycle:
         claimed = self._claim_later(demand)
         if claimed is None:
             return self._why_full(demand)
-        self._hold_for_later(demand, *claimed)
+        self._hold_for_later(demand, claimed)
         return None
 
     def _grant_turn(self, leaf: Leaf) -> Code | None:
@@ -329,18 +331,22 @@ class _Cycle:
             self._evict(victims, demand, Cause.OVERDUE)
             self._promise(demand, placed)
         else:
-            self._hold_for_later(demand, victims, placed)
+            self._hold_for_later(demand, claimed)
             self._yielding.update(member.id for victim in open_ for member in victim.members)
         return None
 
-    def _claim_later(self, demand: Demand) -> tuple[tuple[ExecutorVictim, ...], tuple[Allocation, ...]] | None:
+    def _claim_later(self, demand: Demand) -> Claimed | None:
         """Charge the room of executors that could be evicted if they were not protected; they stay."""
-        return self._reclaim.claim(demand, self._open_outlook(), self._empty, inf, self._name(demand), displace=True)
+        return self._reclaim.claim(replace(self._claim(demand, displace=True), now=inf))
 
-    def _hold_for_later(
-        self, demand: Demand, victims: Iterable[ExecutorVictim], placed: tuple[Allocation, ...]
-    ) -> None:
+    def _claim(self, demand: Demand, *, displace: bool = False) -> RoomClaim:
+        return RoomClaim(
+            demand, self._open_outlook(), self._empty, now=self._time, name=self._name(demand), displace=displace
+        )
+
+    def _hold_for_later(self, demand: Demand, claimed: Claimed) -> None:
         """Reserve what is free of a place, and what its present holders have."""
+        victims, placed = claimed
         self._record_reserved(demand, placed)
         for member in (member for victim in victims for member in victim.members):
             self._open_outlook().fleet.charge(self._world.fleet.ledger[member.id], force=True)
@@ -427,7 +433,7 @@ class _Cycle:
         demand = self._demands[leaf.session]
         if self._tree.over_limit(leaf, leaving=False) is None:
             return None if self._hold(demand) else code
-        found = self._limits.claim(demand, self._open_outlook(), self._name(demand))
+        found = self._limits.claim(self._claim(demand))
         if found is None:
             return code
         self._report(found.for_room, demand, Cause.SHARE)
@@ -439,8 +445,7 @@ class _Cycle:
         """Promise a place that others are leaving for one unit, or evict others."""
         if not displace and self._wait(demand):
             return True
-        name = self._name(demand)
-        claimed = self._reclaim.claim(demand, self._open_outlook(), self._empty, self._time, name, displace=displace)
+        claimed = self._reclaim.claim(self._claim(demand, displace=displace))
         if claimed is None:
             return False
         victims, placed = claimed
@@ -456,12 +461,8 @@ class _Cycle:
         return placed is not None
 
     def _evict(self, victims: Iterable[ExecutorVictim], claimant: Demand, cause: Cause) -> None:
-        """Evict victims from their sessions."""
         victims = tuple(victims)
-        self._reclaim.take(victims)
-        for victim in victims:
-            if victim.session in self._leaves:
-                self._tree.take(self._leaves[victim.session], victim.units(self._demands[victim.session]))
+        self._reclaim.count_out(victims)
         self._report(victims, claimant, cause)
 
     def _report(self, victims: Iterable[ExecutorVictim], claimant: Demand, cause: Cause) -> None:

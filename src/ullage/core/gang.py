@@ -29,8 +29,8 @@ from ullage.core.admitting.gang_state import (
 from ullage.core.admitting.wake import Tried
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.evicting.eviction import preempt_together
-from ullage.core.evicting.victims import budgets_of
+from ullage.core.evicting.gang_eviction import preempt_together
+from ullage.core.evicting.victims import EvictionContext, budgets_of
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, by_size, fit_as_kept, fit_together
 from ullage.core.placing.feasibility import runs
@@ -367,7 +367,8 @@ class _Step:
         requests = by_size(allocator.fleet, waiting)[-needed:]
         budgets = budgets_of(allocator.fleet, allocator.rules.min_available)
         nominations = self._kept_for_others()
-        found = preempt_together(allocator.fleet, allocator.rules, requests, self.now, budgets, nominations)
+        context = EvictionContext(allocator.fleet, allocator.rules, self.now, budgets, nominations=nominations)
+        found = preempt_together(context, requests)
         if isinstance(found, Misfit):
             return self._does_not_fit(waiting, misfit)
         if not any(each.victims for each in found.values()):

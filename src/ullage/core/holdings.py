@@ -57,11 +57,13 @@ class Holdings:
 
     # --- what is reserved ahead ---
 
-    def nominate(self, nomination: Nomination) -> None:
-        """Keep room for a request, until it is placed or `withdraw` ends it; a second time replaces the first."""
-        known = self.nominations.of(nomination.request.uid)
-        self.nominations = self.nominations.with_(nomination)
-        self.version += known is None or replace(known, since=nomination.since) != nomination
+    def nominate(self, *nominations: Nomination) -> None:
+        """Keep room for requests, until they are placed or `withdraw` ends it; a second time replaces the first."""
+        known = {entry.request.uid: entry for entry in self.nominations.entries}
+        self.nominations = self.nominations.with_(*nominations)
+        for each in nominations:
+            before = known.get(each.request.uid)
+            self.version += before is None or replace(before, since=each.since) != each
 
     def withdraw(self, uid: str) -> Nomination | None:
         """Keep no room for a request any more; what was kept, if there was anything."""

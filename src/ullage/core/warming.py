@@ -10,8 +10,8 @@ from collections.abc import Callable
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.evicting import clearing, yielding
-from ullage.core.evicting.moving import Consolidation
+from ullage.core.evicting import reclaim_victims, victim_search
+from ullage.core.evicting.moves import Consolidation
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.explain import reject
 from ullage.core.learning.fragmentation import Fragments, fits_now
@@ -47,8 +47,8 @@ def steps() -> list[Callable[[], None]]:
     return [
         shares.warm,
         placement.warm,
-        clearing.warm,
-        yielding.warm,
+        victim_search.warm,
+        reclaim_victims.warm,
         lambda: placement.warm_strategy(lambda fleet: leftover(fleet, workload, live=True)),
         lambda: _measure(workload),
         _rehearse_requests,

@@ -10,7 +10,7 @@ from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.wire.hami.node import CORDON, HANDSHAKE, REGISTER, cordoned, read_cordon, read_handshake, read_register
-from ullage.wire.hami.words import NVIDIA, Words
+from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,13 @@ class RegisteredCards:
     cannot be parsed, all cards of the node are cordoned.
     """
 
-    words: Words = NVIDIA
+    words: HamiVendor = NVIDIA
     now: Callable[[], float] = time.time
 
     @property
     def vendor(self) -> str:
         """The only vendor whose cards the register lists."""
-        return self.words.vendor
+        return self.words.name
 
     def __call__(self, node: NodeObject) -> Sequence[Gpu] | None:
         """Return the cards of a node; None where no agent has registered any.

@@ -29,9 +29,9 @@ from ullage.model.error import Conflict, NotFound, UllageError
 from ullage.model.gpu import Gpu
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.lock import EXPIRES_S, LOCK, RETRY_S, NodeLock, read_lock
-from ullage.wire.hami.mig import RESERVATIONS, encode_reservations, reservations_of
+from ullage.wire.hami.mig import encode_reservations, reservations_of
 from ullage.wire.hami.node import ANSWER_S, HANDSHAKE, REGISTER, Handshake, read_handshake
-from ullage.wire.hami.results import BIND_PHASE, BindPhase, devices_of, to_allocate
+from ullage.wire.hami.results import BIND_PHASE, MIG, BindPhase, devices_of, to_allocate
 from ullage.wire.pod import PodRequest
 
 _AGAIN_S = 0.1
@@ -194,10 +194,10 @@ class DevicePlugins:
         """
         known = {card.uuid: card for card in cards}
         containers = [each.all_of_it() if bound else each for each in ask.containers]
-        devices = devices_of(containers, allocation.gpus, known, ask.words, allocation.charges)
+        devices = devices_of(containers, allocation.gpus, known, ask.vendor, allocation.charges)
         slices = reservations_of(ask.containers, allocation)
         written = to_allocate(allocation.node, devices, self._now())
-        return written | ({RESERVATIONS: encode_reservations(slices)} if slices else {})
+        return written | ({MIG: encode_reservations(slices)} if slices else {})
 
     def _on_pod(self, news: News[Pod]) -> None:
         """Record an event if a pod got no devices. It keeps its cards until deleted, as its kubelet fails it."""

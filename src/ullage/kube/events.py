@@ -51,6 +51,7 @@ class Reason(StrEnum):
     PREEMPTED = "Preempted"
     BOUND_ELSEWHERE = "CardBoundElsewhere"
     CARDS_UNKNOWN = "CardsUnknown"
+    REQUEST_CHANGED = "RequestChanged"
 
 
 _WARNINGS = frozenset(
@@ -59,6 +60,7 @@ _WARNINGS = frozenset(
         Reason.PREEMPTED,
         Reason.BOUND_ELSEWHERE,
         Reason.CARDS_UNKNOWN,
+        Reason.REQUEST_CHANGED,
     }
 )
 

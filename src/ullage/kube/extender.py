@@ -43,6 +43,7 @@ from ullage.wire.extender import BindArgs, ExtenderArgs, FilterResult, Preemptio
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import PodRequest, bind_annotations
+from ullage.wire.pod_advice import words_of
 
 _NAMED = 256
 """Maximum number of pods whose proposed victims are remembered."""
@@ -159,7 +160,8 @@ class Extender:
 
         def explain() -> str:
             whose = [f"on cards that its containers share it asks for {asked_text(e.requirement)}" for e in shared]
-            return "; ".join([self._cluster.nowhere(requests(admitted), found), *whose])
+            why = self._cluster.nowhere(requests(admitted), found, lambda fits: words_of(fits, asked))
+            return "; ".join([why, *whose])
 
         return self._explained.of(asked.uid, texts, explain)
 
@@ -264,7 +266,8 @@ class Extender:
             asked = self.read_pod(pod.document)
             bind = Bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, {}, pod.metadata.resource_version)
             if asked is None:
-                await self._write(epoch, bind, pod, args)
+                bare = {f"{self._domain}/gpu-ids": ""}  # else words that come later could not be told from those of now
+                await self._write(epoch, replace(bind, annotations=bare), pod, args)
                 return
             ask = self._plugins.asked(asked, args.node)
             async with self._plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():

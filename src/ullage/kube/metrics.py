@@ -9,7 +9,6 @@ compute of a card in percent.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -25,6 +24,7 @@ from ullage.model.allocation import Allocation
 from ullage.model.binding import BindingState
 from ullage.model.gpu import Gpu
 from ullage.model.quantity import PPM
+from ullage.service.pages import written
 
 MIB = 2**20
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -62,7 +62,7 @@ class FrontMetrics:
     async def page(self) -> bytes:
         """Return all metrics."""
         books = Books.of(self._cluster.allocator.fleet)
-        return generate_latest(self._registry) + await asyncio.to_thread(_written, books)
+        return generate_latest(self._registry) + await written(lambda: _text(books))
 
 
 class FrontCollector(Collector):
@@ -210,7 +210,7 @@ class CardCollector(Collector):
         yield from _pods(self._books)
 
 
-def _written(books: Books) -> bytes:
+def _text(books: Books) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(CardCollector(books))
     return generate_latest(registry)

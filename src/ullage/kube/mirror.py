@@ -15,10 +15,11 @@ What an exporter reports of a machine and its card usage takes precedence over a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ullage.core.books.usage import OtherUsage
+from ullage.kube.bound_requests import BoundRequests, union
 from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
@@ -34,7 +35,6 @@ from ullage.service.devices import Devices
 from ullage.wire.document import Document
 from ullage.wire.hami.after_init import still_held
 from ullage.wire.hami.placed import hami_allocation
-from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE
 from ullage.wire.pod import named_cards, read_allocation
 from ullage.wire.pod.containers import bound_spec, pod_amount
 
@@ -70,8 +70,11 @@ class Mirror:
         """These machines, as the books have them."""
         self._freed: set[str] = set()
         """Machines that a pod has left since the last check whether waiting pods have room."""
-        self._recorded: dict[str, tuple[str | None, ...]] = {}
-        """The annotations of pods with cards when they were last read, by uid."""
+        self._requests = BoundRequests(context)
+        self._unread: set[str] = set()
+        """Pods whose request or record cannot be read, by uid: it may still be corrected."""
+        self._changed: dict[str, tuple[Pod, str]] = {}
+        """The last report for each pod that its request or record has changed."""
         self._reported: dict[str, str] = {}
         """The last report for each pod, so that it is reported once."""
         self._cardless = CardlessPods(self._cluster)
@@ -102,12 +105,16 @@ class Mirror:
         there = sorted(self._pods.objects.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
         self._waiting.clear()
         self._withheld.clear()
-        self._recorded.clear()
+        self._requests.clear()
+        self._unread.clear()
+        self._changed.clear()
         self._cardless.clear()
         self._cluster.recover(())
         self._recovered = True
         own = [(pod, found) for pod in there if isinstance(found := self._own(pod), Allocation)]
         self._hold(*own)
+        for pod, _ in own:
+            self._requests.believe(pod, only=True)
         for pod in there:
             self._enter(pod)
         self._cardless.settle()
@@ -173,6 +180,8 @@ class Mirror:
         for uid, pod in self._waiting.items():
             if uid in self._reported:
                 self._record_unknown(pod, self._reported[uid])
+        for pod, message in self._changed.values():
+            self._record_change(pod, message)
 
     def observe(self, pod: Pod) -> None:
         """Enter a pod that was just read. The watch reports the same later."""
@@ -191,47 +200,83 @@ class Mirror:
             return
         if not node:
             return
+        pod = self._as_placed(pod)
         held = self._cluster.held(uid)
         if held is not None and held.node == node and held.state is not AllocationState.ASSUMED:
             self._hold_again(pod, held)
         elif held is not None and held.node == node and _same(held, self._own(pod)):
             self._cluster.confirm(uid)
+            self._requests.believe(pod, only=True)
         else:
             self._cluster.gone(uid)  # wherever the books have it
             self._enter_from_pod(pod)
-        if self._cluster.held(uid) is not None:
-            self._recorded[uid] = self._record(pod)
+            self._requests.believe(pod, only=True)
         if pod.terminating:
             self._cluster.leaving(uid)
+
+    def _as_placed(self, pod: Pod) -> Pod:
+        """Return a pod with the request that it was placed for; a request that came later is reported.
+
+        A record of cards that comes later is not that of a pod which holds none.
+        """
+        uid = pod.metadata.uid
+        correctable = uid in self._unread
+        placed, words = self._requests.as_placed(pod, correctable=correctable)
+        if words:
+            self._report_change(pod, words, "it is placed already and holds what it asked for then")
+        first = next(iter(self._requests.records(uid)), None)
+        if correctable or first is None or self._cluster.held(uid) is not None or uid in self._waiting:
+            return placed
+        if keys := self._requests.differs(pod):
+            self._report_change(pod, keys, "it is placed already and was given no cards")
+        return self._requests.with_record(placed, first)
 
     def _hold_again(self, pod: Pod, held: Allocation) -> None:
         """Enter what changed of a pod with cards: its record, its CPU and memory, whether init containers run.
 
-        A record that is gone, or can no longer be read, changes nothing.
+        A record that is gone, or can no longer be read, changes nothing; another one only adds to what the pod holds.
         """
         uid = pod.metadata.uid
-        renewed = self._recorded.get(uid) not in (None, self._record(pod))
-        found = self._own(pod) if renewed or pod.spec.init_containers else None
-        if isinstance(found, Allocation) and not _same(held, found):
-            if found.gpus != held.gpus:
-                self._cluster.gone(uid)
-            self._hold((pod, found))
-            self._cluster.look_again(held.node)
-            self._freed.add(held.node)
+        if not self._requests.records(uid):  # it was bound here, and is seen for the first time since
+            self._requests.believe(pod, only=True)
+        before, now = self._requests.records(uid), self._requests.record(pod)
+        renewed = now not in before
+        if renewed and isinstance(self._own(pod), Allocation) and not self._requests.believe(pod):
+            self._report_change(pod, self._requests.differs(pod), "it changed too often; it holds what it held before")
+        if renewed or len(before) > 1 or pod.spec.init_containers:
+            found = self._union(pod, held)
+            if found is not None and not _same(held, found):
+                if found.gpus != held.gpus:
+                    self._cluster.gone(uid)
+                self._hold((pod, found))
+                self._cluster.look_again(held.node)
+                self._freed.add(held.node)
         self._count(pod, pod.document, held.node)
 
-    def _record(self, pod: Pod) -> tuple[str | None, ...]:
-        """Return the annotations that say what a pod holds."""
-        annotations = pod.metadata.annotations or {}
-        own = (f"{self._domain}/gpu-ids", f"{self._domain}/allocation")
-        return tuple(annotations.get(key) for key in (*own, ALLOCATED, TO_ALLOCATE, NODE))
+    def _union(self, pod: Pod, held: Allocation) -> Allocation | None:
+        """Return all that the believed records of a pod say it holds; what it holds without any stays held.
+
+        A record that changes adds cards and amounts, and takes none away: nobody knows who wrote it.
+        """
+        records = self._requests.records(pod.metadata.uid)
+        found = None if all(map(self._requests.names_cards, records)) else held
+        for record in records:
+            each = self._own(self._requests.with_record(pod, record))
+            if isinstance(each, Allocation):
+                found = each if found is None else union(found, each)
+        if len(records) > 1 and found is not None and not _same(found, self._own(pod)):
+            why = "the pod runs; it holds what it held before, and what was added"
+            self._report_change(pod, self._requests.differs(pod), why)
+        return found
 
     def _enter_from_pod(self, pod: Pod) -> None:
         """Enter what a pod on a machine holds, according to its annotations, else its request."""
         if self._withheld.pop(pod.metadata.uid, None) is not None:
             self._settle_machines()
         found, document = self._own(pod), pod.document
-        if isinstance(found, Allocation):
+        if self._requests.placed_without_cards(pod):
+            self._check_asks_nothing(pod)
+        elif isinstance(found, Allocation):
             self._hold((pod, found))
         elif found is None:
             self._adopt(pod, document)
@@ -239,11 +284,24 @@ class Mirror:
             self._withhold(pod, found)
         self._count(pod, document, pod.spec.node_name)
 
+    def _check_asks_nothing(self, pod: Pod) -> None:
+        """Report a pod that was bound here without cards, and asks for some now or says that it has some."""
+        self._done_waiting(pod.metadata.uid)
+        words = [key for key, value in self._requests.record(pod).items() if value]
+        try:
+            asks = self._read_pod(pod.document) is not None
+        except InvalidRequest:
+            asks = True
+        words += self._requests.words(pod) if asks else []
+        if words:
+            self._report_change(pod, sorted(words), "it was placed without cards and has none")
+
     def _leave(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._cardless.drop(uid)
         self._done_waiting(uid)
-        self._recorded.pop(uid, None)
+        self._requests.drop(uid)
+        self._changed.pop(uid, None)
         self._reported.pop(uid, None)
         self._unobserved.add(node)
         self._freed.add(node)
@@ -266,7 +324,7 @@ class Mirror:
 
         If its request cannot be read, it holds the amounts in its record of the cards that it names, else all of them.
         """
-        if pod.finished or not any(self._record(pod)):
+        if pod.finished or not any(self._requests.record(pod).values()):
             return None
         if f"{self._domain}/gpu-ids" not in (pod.metadata.annotations or {}):
             return self._placed_by_hami(pod)
@@ -354,10 +412,13 @@ class Mirror:
         if node in self.machines:
             self._report(pod, error)
         self._withheld[uid] = node
+        if isinstance(error, InvalidRequest):
+            self._unread.add(uid)
 
     def _done_waiting(self, uid: str) -> None:
         self._waiting.pop(uid, None)
         self._withheld.pop(uid, None)
+        self._unread.discard(uid)
 
     def _report(self, pod: Pod, error: UllageError) -> None:
         if self._reported.get(pod.metadata.uid) != error.message:
@@ -365,6 +426,19 @@ class Mirror:
             self._on_error("Pod", "/".join(pod.key), error)
             if pod.metadata.uid in self._waiting:
                 self._record_unknown(pod, error.message)
+
+    def _report_change(self, pod: Pod, keys: Iterable[str], why: str) -> None:
+        """Report that annotations of a pod on a node have changed, and what that means."""
+        names = ", ".join(f"metadata.annotations.{key}" for key in keys)
+        message = f"{names}: changed after the pod was placed: {why}; restore it, or create another pod"
+        _, reported = self._changed.get(pod.metadata.uid, (pod, ""))
+        if reported != message:
+            self._changed[pod.metadata.uid] = pod, message
+            self._on_error("Pod", "/".join(pod.key), Conflict(message, code="request-changed"))
+            self._record_change(pod, message)
+
+    def _record_change(self, pod: Pod, message: str) -> None:
+        self._record_event(PodEvent(*pod.key, pod.metadata.uid, Reason.REQUEST_CHANGED, message))
 
     def _record_unknown(self, pod: Pod, why: str) -> None:
         message = f"no card of {pod.spec.node_name} takes new work while it is not known which it has: {why}"

@@ -11,7 +11,7 @@ from ullage.kube.client.objects import ResourceQuota
 from ullage.kube.context import OnError
 from ullage.service.cluster import Cluster
 from ullage.wire.hami.resource_quota import NamespaceFigures, figures_of, quota_of, readable
-from ullage.wire.hami.words import Words
+from ullage.wire.hami.vendor import HamiVendor
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ResourceQuotas:
     """
 
     def __init__(
-        self, cluster: Cluster, quotas: Informer[ResourceQuota], words: Sequence[Words], on_error: OnError
+        self, cluster: Cluster, quotas: Informer[ResourceQuota], words: Sequence[HamiVendor], on_error: OnError
     ) -> None:
         self._cluster, self._words, self._on_error = cluster, words, on_error
         self._hard: dict[str, dict[str, _Amounts]] = {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ullage.model.error import invalid
+from ullage.model.quantity import MAX_INT64
 
 
 class Operator(StrEnum):
@@ -44,7 +45,7 @@ class Expression:
             fix = f"{self.operator} takes {'no values' if bare else 'at least one value'}"
             raise invalid(f"affinity.{self.key}", self.values, fix)
         if numeric and (len(self.values) != 1 or not _is_int(self.values[0])):
-            raise invalid(f"affinity.{self.key}", self.values, f"{self.operator} takes one whole number")
+            raise invalid(f"affinity.{self.key}", self.values, f"{self.operator} takes one whole number of 64 bits")
 
     def holds(self, name: str | None, labels: Mapping[str, str]) -> bool:
         """Return whether a node of that name with these labels satisfies it; an absent label is in no set.
@@ -99,4 +100,9 @@ def _matches(term: Term, name: str, labels: Mapping[str, str]) -> bool:
 
 
 def _is_int(text: str) -> bool:
-    return text.removeprefix("-").isdecimal() and text.isascii()
+    """Return whether a text is a whole number of 64 bits, as Kubernetes reads them."""
+    digits = text.removeprefix("-")
+    return digits.isdecimal() and text.isascii() and len(digits) <= _DIGITS and abs(int(text)) <= MAX_INT64
+
+
+_DIGITS = len(str(MAX_INT64))

@@ -13,6 +13,11 @@ from ullage.model.topology import CARD, CPU, MAX_ZONE_BYTES, MAX_ZONES, MEMORY, 
 MAX_CONTAINERS = 64
 """The most aligned containers of one request; a pod with more cannot request cards."""
 
+MAX_PAIRS = 64
+"""The most pairs of one request."""
+
+MAX_RESOURCES = 64
+"""The most kinds of devices and sizes of huge pages that the containers of one request are aligned by."""
 
 SEPARATOR = "~"
 """The separator of the two resources of a pair."""
@@ -98,7 +103,8 @@ class Alignment:
     number of them. `pairs`, in the order of their resources, bind each container that has cards.
 
     Raises:
-        InvalidRequest: there are too many containers, a resource is in two pairs, or the policy leaves no pairs.
+        InvalidRequest: there are too many containers, resources or pairs, a resource is in two pairs, or the policy
+            leaves no pairs.
 
     """
 
@@ -110,10 +116,16 @@ class Alignment:
         names = [pair.resource for pair in self.pairs]
         if names != sorted(set(names)):
             raise invalid("pairs", ",".join(map(str, self.pairs)), "name each resource once, in order")
+        if len(names) > MAX_PAIRS:
+            raise invalid("pairs", len(names), f"at most {MAX_PAIRS} pairs can be asked")
         if self.pairs and self.policy is ZonePolicy.NONE:
             raise invalid("numa", "none", f"{self.pairs[0]} aligns the cards; leave numa out, or ask for best-effort")
         if len(self.containers) > MAX_CONTAINERS:
             raise invalid("containers", len(self.containers), f"align at most {MAX_CONTAINERS} of them")
+        resources = {name for each in self.containers for name, _ in (*each.devices, *each.hugepages)}
+        if len(resources) > MAX_RESOURCES:
+            fix = f"containers are aligned by at most {MAX_RESOURCES} kinds of devices and huge pages"
+            raise invalid("containers.resources", len(resources), fix)
 
     @property
     def asked(self) -> ZonePolicy | None:
@@ -144,10 +156,11 @@ def read_pair(key: str, level: str) -> Pair:
     names = [_SIDES.get(side.strip().lower(), side.strip()) for side in key.split(SEPARATOR)]
     if CARD not in names or len(names) != len(("cards", "and what they are near to")):
         raise invalid("pair", key, _PAIR_FORM)
-    names.remove(CARD)
     if level not in [*Level]:
         raise invalid(key, level, f"choose one of {', '.join(Level)}")
-    return Pair(names[0], Level(level))
+    names.remove(CARD)
+    (resource,) = names
+    return Pair(resource, Level(level))
 
 
 def parse_zone_policy(text: str, field: str = "numa") -> ZonePolicy:

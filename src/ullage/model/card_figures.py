@@ -33,8 +33,8 @@ class Figure:
     def __post_init__(self) -> None:
         if not model_key(self.model):
             raise invalid("name", self.model, "name a model of card, such as NVIDIA A100-SXM4-80GB")
-        said = [each for each in (self.compute_gflops, self.vram_bytes) if each is not None]
-        if not said or min(said) <= 0:
+        stated = [each for each in (self.compute_gflops, self.vram_bytes) if each is not None]
+        if not stated or min(stated) <= 0:
             raise invalid("tflops", self.compute_gflops, "say tflops or vram, above 0")
 
 

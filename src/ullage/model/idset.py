@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, count, groupby
 
 from ullage.model.error import invalid
 
@@ -43,13 +43,11 @@ def parse_ids(text: object, field: str, *, most: int = MAX_ID, count: int = MAX_
 
 def format_ids(ids: Iterable[int]) -> str:
     """Return the set as text, ranges joined: 0, 1, 2, 3 and 8 are `0-3,8`; "" is the empty set."""
-    ranges: list[list[int]] = []
-    for id_ in sorted(set(ids)):
-        if ranges and id_ == ranges[-1][1] + 1:
-            ranges[-1][1] = id_
-        else:
-            ranges.append([id_, id_])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+    places, ranges = count(), []
+    for _, run in groupby(sorted(set(ids)), key=lambda id_: id_ - next(places)):
+        first, *rest = run
+        ranges.append(f"{first}-{rest[-1]}" if rest else str(first))
+    return ",".join(ranges)
 
 
 def _range(part: str, text: str, field: str, most: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ def nearest(word: str, known: Iterable[str], likeness: float = _SIMILAR) -> str 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=likeness)), None)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], likeness: float = _SIMILAR) -> str:
     """Return `did you mean X? `, or nothing if no known word is similar."""
-    found = nearest(word, known)
+    found = nearest(word, known, likeness)
     return "" if found is None else f"did you mean {found}? "

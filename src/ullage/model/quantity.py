@@ -106,7 +106,7 @@ PPM = 1_000_000
 
 
 def parse_decimal(text: str, field: str, maximum: int) -> int:
-    """Millionths of a plain decimal such as `2`, `0.5` or `14.2857`; finer digits round up.
+    """Return millionths of a plain decimal such as `2`, `0.5` or `14.2857`; finer digits round up.
 
     Raises:
         InvalidRequest: a sign, an exponent, no digits, or above `maximum` millionths.
@@ -126,7 +126,7 @@ def parse_decimal(text: str, field: str, maximum: int) -> int:
 
 
 def format_decimal(millionths: int) -> str:
-    """Millionths as the shortest plain decimal: 500000 is `0.5`."""
+    """Return millionths as the shortest plain decimal: 500000 is `0.5`."""
     whole, part = divmod(millionths, PPM)
     return f"{whole}.{part:06d}".rstrip("0") if part else str(whole)
 
@@ -134,7 +134,7 @@ def format_decimal(millionths: int) -> str:
 def _suffix_factor(suffix: str) -> int | None:
     if suffix in ("", "b"):
         return 1
-    unit, rest = suffix[0], suffix[1:]
+    unit, rest = suffix[:1], suffix[1:]
     if unit in _UNITS and rest in ("", "b", "i", "ib"):
         return 1 << 10 * (_UNITS.index(unit) + 1)
     return None

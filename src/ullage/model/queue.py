@@ -67,9 +67,17 @@ def check_weight(field: str, weight: object) -> None:
 
 
 def parse_queue(name: str, parent: str, weight: int, guarantee: str | None, limit: str | None) -> Queue:
-    """Return a queue whose guarantee and limit are requirement texts; a limit binds only the dimensions it names."""
+    """Return a queue whose guarantee and limit are requirement texts; a limit binds only the dimensions it names.
+
+    Raises:
+        InvalidRequest: a text cannot be read, or the guarantee is above the limit.
+
+    """
     promised = ResourceRequirement.from_string(guarantee).resources if guarantee else Resources()
-    return Queue(name, parent, weight, promised, limit=parse_limit(limit) if limit else Limit())
+    most = parse_limit(limit) if limit else Limit()
+    if (above := most.exceeded(promised)) is not None:
+        raise invalid("guarantee", guarantee, f"its {above} is above that of the limit ({limit})")
+    return Queue(name, parent, weight, promised, limit=most)
 
 
 def parse_limit(text: str) -> Limit:

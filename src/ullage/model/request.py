@@ -36,6 +36,14 @@ _CONDITIONS = (
     *("gpu_uuid", "not_gpu_uuid", "gpu_model_like", "not_gpu_model_like"),
 )
 _KEYS = ("cpu", "mem", "gpu", *_CONDITIONS, "numa")
+_OTHER_WORDS = {
+    **dict.fromkeys(("core", "cores", "vcpu", "vcpus"), "cpu"),
+    **dict.fromkeys(("ram", "rss"), "mem"),
+    **dict.fromkeys(("card", "cards", "device", "devices"), "gpu"),
+    **dict.fromkeys(("gpu_mem", "gpu_memory", "gpumem", "hbm"), "vram"),
+}
+_ALIKE = 0.6
+"""The least similarity of a key to one that is known: they are short, and have letters in common by chance."""
 _FORM = "write a comma list such as cpu=2,mem=4g,gpu=1"
 
 
@@ -77,12 +85,18 @@ def _unique(pairs: list[tuple[str, str]]) -> dict[str, str]:
     for given, value in pairs:
         key = given if SEPARATOR in given else _ALIASES.get(given.lower(), given.lower())
         if key not in _KEYS and SEPARATOR not in key:
-            fix = f"{did_you_mean(key, _KEYS)}The keys are {', '.join(_KEYS)} (memory for mem)"
+            fix = f"{_meant(key)}The keys are {', '.join(_KEYS)} (memory for mem)"
             raise invalid("resreq", f"{given}={value}", fix)
         if key in entries:
             raise invalid("resreq", f"{given}={value}", f"{key} is given twice; keep one")
         entries[key] = value
     return entries
+
+
+def _meant(key: str) -> str:
+    """Return the question for the key that is meant, by what others call it, or by its letters."""
+    other = _OTHER_WORDS.get(key)
+    return did_you_mean(key, _KEYS, _ALIKE) if other is None else f"did you mean {other}? "
 
 
 @contextmanager
@@ -154,7 +168,8 @@ class ResourceRequirement:
         """
         nothing = self.part is not None and self.part.is_empty
         if nothing and self.cards.isolation in (Isolation.SOFT, Isolation.HARD):
-            raise invalid("gpu", self.gpu_count, "nothing of its cards is asked; give tflops, percent or vram above 0")
+            fix = "give tflops, percent or vram above 0, or leave them out for whole cards"
+            raise InvalidRequest(f"resreq: nothing of its cards is asked: {fix}", field="resreq")
 
     @classmethod
     def of(cls, cpu: int = 0, memory: int | str = 0, gpu: int = 0) -> ResourceRequirement:

@@ -6,7 +6,7 @@ domain: a name without one is in the driver's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -166,12 +166,3 @@ class TaintRule:
         """Return whether it taints a device."""
         named = (self.driver, device.driver), (self.pool, device.pool), (self.device, device.name)
         return all(name in ("", own) for name, own in named)
-
-
-def common_zones(devices: Iterable[SliceDevice]) -> tuple[int, ...]:
-    """Return the zones that all of these devices lie in, ascending.
-
-    A claim's constraint that zones match holds if there is such a zone. A device of unknown zone matches nothing.
-    """
-    places = [set(device.zones) for device in devices]
-    return tuple(sorted(set.intersection(*places))) if places else ()

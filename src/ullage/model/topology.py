@@ -34,9 +34,6 @@ _MODELLED = ("full-pcpus-only", "strict-cpu-reservation", "prefer-closest-numa-n
 _NUMBERS = ("max-allowable-numa-nodes",)
 """Options that do not affect the decision on a container."""
 
-MAX_DIGITS = 9
-"""Digits of a count of zones in an option."""
-
 CARD = "gpu"
 """The resource of a node's cards, for any name in the cluster."""
 CPU = "cpu"
@@ -177,12 +174,6 @@ class Kubelet:
         return tuple(
             sorted(name for name in options if name not in _MODELLED + _NUMBERS and options[name] not in _FALSE)
         )
-
-    @property
-    def most_zones(self) -> int:
-        """The number of zones above which its topology manager does not start, unless its policy is none."""
-        text = self.options.get("max-allowable-numa-nodes", "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 8
 
 
 @dataclass(frozen=True, slots=True)

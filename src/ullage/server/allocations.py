@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ullage.core.allocator import Decision
-from ullage.core.books.capacity import NodeCapacity
-from ullage.core.books.departed import Freed
 from ullage.core.books.fleet import Fleet
-from ullage.core.evicting.preemption import NoPreemption
+from ullage.core.evicting.preemption import NoPreemption, PreemptionAnswer
 from ullage.core.explaining.zone_warning import weaker_predictions, width_trap
 from ullage.core.placing.adjust import Adjustment, AmountsChange, ScalingRefusal
-from ullage.core.placing.decision import Choice, Refusal
+from ullage.core.placing.decision import Choice, Decision, Refusal
 from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import Allocation, Charge
@@ -35,11 +34,12 @@ from ullage.server.placements import placement_body
 from ullage.server.preemption import attempt_body, nomination_body, preemption_body
 from ullage.server.rejections import rejection_body
 from ullage.server.room_plan import room_plan
-from ullage.server.routes import Answer, Endpoint
+from ullage.server.routes import Answer, LongBody, encoded, route
 from ullage.server.searches import TRIES, Searches
 from ullage.service.allocations import AllocationRequests, Outcome
 from ullage.service.service import UllageService
 from ullage.wire import allocation as wire
+from ullage.wire.body import body_of
 from ullage.wire.preemption import NominationBody
 
 BODY_LIMIT = 1 << 20
@@ -60,7 +60,7 @@ class Refused(Exception):
 async def on_refused(_: HttpRequest, error: Exception) -> Response:
     """Handle a refusal for Starlette."""
     assert isinstance(error, Refused)
-    body = msgspec.json.encode(refusal_body(error.refusal, error.warnings))
+    body = await encoded(lambda: refusal_body(error.refusal, error.warnings))
     return Response(body, 409, media_type="application/json")
 
 
@@ -79,74 +79,30 @@ class AllocationApi:
     def _fleet(self) -> Fleet:
         return self._service.state.fleet
 
-    def endpoints(self) -> list[Endpoint]:
-        """Return all routes of requests for cards."""
-        a = "/v1/allocations"
-        return [
-            Endpoint("GET", a, self.allocations, "requests that hold cards", answer=list[wire.AllocationBody]),
-            Endpoint(
-                "POST",
-                a,
-                self.create,
-                "give cards to a request, or evict for it",
-                answer=wire.AllocationBody,
-                body=wire.CreateAllocation,
-                status=201,
-                others=((_LEAVING, NominationBody),),
-            ),
-            Endpoint(
-                "GET",
-                "/v1/nominations",
-                self.nominations,
-                "requests that room is kept for",
-                answer=list[NominationBody],
-            ),
-            Endpoint("GET", f"{a}/{{uid}}", self.get, "one allocation", answer=wire.AllocationBody),
-            Endpoint("DELETE", f"{a}/{{uid}}", self.delete, "free its cards", answer=wire.FreedBody, query=("gpu",)),
-            Endpoint(
-                "POST", f"{a}/{{uid}}/commit", self.commit, "make an assumption bound", answer=wire.AllocationBody
-            ),
-            Endpoint("POST", f"{a}/{{uid}}/forget", self.forget, "undo whatever the uid holds"),
-            Endpoint(
-                "POST",
-                f"{a}/{{uid}}/release",
-                self.release,
-                "its owner was told to go",
-                answer=wire.AllocationBody,
-                body=wire.ReleaseAllocation,
-                status=_LEAVING,
-            ),
-            Endpoint(
-                "POST",
-                f"{a}/{{uid}}/adjust",
-                self.adjust,
-                "change how much of its cards it takes",
-                answer=wire.AdjustmentBody,
-                body=wire.AdjustAllocation,
-            ),
-            Endpoint(
-                "GET", "/v1/nodes/{node}/capacity", self.capacity, "a node's cards in sum", answer=wire.CapacityBody
-            ),
-            Endpoint("GET", "/v1/unused-nodes", self.unused, "nodes whose cards nobody holds", answer=list[str]),
-            Endpoint(
-                "POST",
-                "/v1/plan",
-                self.plan,
-                "would it fit, where, and why",
-                answer=wire.PlanBody,
-                body=wire.PlanRequest,
-            ),
-        ]
-
     # --- requests ---
 
-    async def allocations(self, _: HttpRequest) -> list[wire.AllocationBody]:
-        return [self.body(allocation) for allocation in self._allocations.all()]
+    @route("GET", "/v1/allocations", "allocations")
+    async def list_allocations(self, _: HttpRequest) -> LongBody[list[wire.AllocationBody]]:
+        """Return all requests that hold cards."""
+        fleet, found = self._fleet, self._allocations.all()
+        unconfirmed = {allocation.id for allocation in self._service.observations.unconfirmed()}
+        return lambda: [_allocation(fleet, each, unconfirmed=each.id in unconfirmed) for each in found]
 
-    async def get(self, request: HttpRequest) -> wire.AllocationBody:
+    @route("GET", "/v1/allocations/{uid}", "allocations")
+    async def get_allocation(self, request: HttpRequest) -> wire.AllocationBody:
+        """Return what a request holds."""
         return self.body(self._allocations.get(_uid(request)))
 
-    async def create(self, request: HttpRequest) -> wire.AllocationBody | Answer:
+    @route(
+        "POST",
+        "/v1/allocations",
+        "allocations",
+        body=wire.CreateAllocation,
+        status=201,
+        others=((_LEAVING, NominationBody),),
+    )
+    async def create_allocation(self, request: HttpRequest) -> wire.AllocationBody | Answer:
+        """Place a request; with `preempt` evict others for it."""
         body = await bodies.read_body(request, wire.CreateAllocation, BODY_LIMIT)
         asked = self.request(body)
         if body.preempt:
@@ -170,13 +126,13 @@ class AllocationApi:
         return self.body(self._accepted(outcome, asked))
 
     async def _placed_or_evicting(self, request: HttpRequest, asked: Request) -> Outcome | Nomination:
-        """Search for victims if need be; search again, some times, if those found do not help any more."""
+        """Place a request, or search for victims; search again a few times if those found no longer suffice."""
         preemptions = self._service.preemptions
         for left in reversed(range(TRIES)):
             if not preemptions.searches_for(asked):
                 return await durable(preemptions.alloc, asked)
-            found = await self._searches.result_for(request, lambda: preemptions.planning(asked))
             try:
+                found = await self._searches.result_for(request, lambda: preemptions.planning(asked))
                 return await durable(preemptions.carry_out, asked, found)
             except PlanChanged:
                 if not left:
@@ -189,30 +145,41 @@ class AllocationApi:
         return outcome
 
     def _trap(self, asked: Request) -> list[str]:
-        """Return what no node can satisfy of a refused request."""
+        """Return a warning if no node can satisfy a refused request."""
         trap = width_trap(self._fleet, self._service.policy, asked.requirement)
         return [] if trap is None else [trap]
 
-    async def nominations(self, _: HttpRequest) -> list[NominationBody]:
+    @route("GET", "/v1/nominations", "allocations")
+    async def list_nominations(self, _: HttpRequest) -> list[NominationBody]:
+        """Return the requests for which room is reserved."""
         return [nomination_body(self._fleet, nomination) for nomination in self._service.preemptions.nominations()]
 
-    async def commit(self, request: HttpRequest) -> wire.AllocationBody:
+    @route("POST", "/v1/allocations/{uid}/commit", "allocations")
+    async def commit_allocation(self, request: HttpRequest) -> wire.AllocationBody:
+        """Commit an assumed allocation: it is bound."""
         return self.body(await durable(self._allocations.commit, _uid(request)))
 
-    async def forget(self, request: HttpRequest) -> None:
+    @route("POST", "/v1/allocations/{uid}/forget", "allocations")
+    async def forget_allocation(self, request: HttpRequest) -> None:
+        """Undo everything that a request holds."""
         await durable(self._allocations.forget, _uid(request))
 
-    async def release(self, request: HttpRequest) -> wire.AllocationBody:
+    @route("POST", "/v1/allocations/{uid}/release", "allocations", body=wire.ReleaseAllocation, status=_LEAVING)
+    async def release_allocation(self, request: HttpRequest) -> wire.AllocationBody:
+        """Record that the owner was asked to stop."""
         body = await bodies.read_body(request, wire.ReleaseAllocation, BODY_LIMIT)
         within_s = None if body.within_s is None else seconds_of("within_s", body.within_s)
         return self.body(await durable(self._allocations.release, _uid(request), within_s))
 
-    async def delete(self, request: HttpRequest) -> wire.FreedBody:
+    @route("DELETE", "/v1/allocations/{uid}", "allocations", query=("gpu",))
+    async def free_allocation(self, request: HttpRequest) -> wire.FreedBody:
+        """Free the cards of a request whose owner has stopped."""
         named = request.query_params.getlist("gpu") or None
-        freed = await durable(self._allocations.dealloc, _uid(request), named)
-        return freed_body(freed)
+        return body_of(wire.FreedBody, await durable(self._allocations.dealloc, _uid(request), named))
 
-    async def adjust(self, request: HttpRequest) -> wire.AdjustmentBody:
+    @route("POST", "/v1/allocations/{uid}/adjust", "allocations", body=wire.AdjustAllocation)
+    async def adjust_allocation(self, request: HttpRequest) -> wire.AdjustmentBody:
+        """Change the amounts that a request takes of its cards."""
         body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)
         change = AmountsChange(amounts_of("request", body.request), amounts_or_none("limit", body.limit))
         check_vram(change.request)
@@ -221,50 +188,54 @@ class AllocationApi:
             raise Refused(outcome)
         return _adjustment(outcome, self.body(outcome.allocation))
 
-    async def plan(self, request: HttpRequest) -> wire.PlanBody:
+    @route("POST", "/v1/plan", "allocations", body=wire.PlanRequest)
+    async def plan_allocation(self, request: HttpRequest) -> LongBody[wire.PlanBody]:
+        """Return whether and where a request would be placed, with every step of the decision."""
         body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
-        qos = _qos(body.qos)
-        claim = Claim(
-            namespace=check_name("namespace", body.namespace),
-            limit=amounts_or_none("limit", body.limit),
-            qos=qos,
-            priority=PRIORITIES[qos] if body.priority is None else body.priority,
-        )
+        claim = _claim(body)
         uid = body.uid if body.uid == wire.UNNAMED else check_name("uid", body.uid)
         resreq = bodies.requirement(body.resreq, self._service.numa)
         asked = self._service.quotas.admit(Request(uid, resreq, claim, body.strategy))
-        plan = self._plan(asked, self._allocations.simulate(asked))
-        if plan.choice is not None:
-            return plan
-        if body.preempt:
-            preempting = self._service.preemptions.planning
-            found = await self._searches.result_for(request, lambda: preempting(asked))
-            plan = msgspec.structs.replace(plan, preemption=preemption_body(self._fleet, found))
-        if body.move:
+        decision = self._allocations.simulate(asked)
+        plan, fleet = self._plan(asked, decision), self._fleet
+        more: dict[str, Callable[[], Any]] = {}
+        if body.preempt and isinstance(decision.outcome, Refusal):
+            try:
+                found = await self._would_evict(request, asked)
+            except PlanChanged:
+                return self._plan(asked, self._allocations.simulate(asked))
+            more["preemption"] = lambda: preemption_body(fleet, found)
+        if body.move and isinstance(decision.outcome, Refusal):
             planning = self._service.consolidations.planning
             moves = await self._searches.result_for(request, lambda: planning(asked, 1, None))
-            plan = msgspec.structs.replace(plan, room=room_plan(moves))
-        return plan
+            more["room"] = lambda: room_plan(moves)
+        return lambda: msgspec.structs.replace(plan(), **{name: write() for name, write in more.items()})
 
-    async def capacity(self, request: HttpRequest) -> wire.CapacityBody:
-        return _capacity(self._allocations.capacity(check_name("node", request.path_params["node"])))
+    async def _would_evict(self, request: HttpRequest, asked: Request) -> PreemptionAnswer:
+        preemptions = self._service.preemptions
+        found = await self._searches.result_for(request, lambda: preemptions.planning(asked))
+        return preemptions.with_cards(asked, found)
 
-    async def unused(self, _: HttpRequest) -> list[str]:
+    @route("GET", "/v1/nodes/{node}/capacity", "nodes")
+    async def get_capacity(self, request: HttpRequest) -> wire.CapacityBody:
+        """Return the sums of the cards of a node."""
+        return body_of(wire.CapacityBody, self._allocations.capacity(check_name("node", request.path_params["node"])))
+
+    @route("GET", "/v1/unused-nodes", "nodes")
+    async def list_unused_nodes(self, _: HttpRequest) -> list[str]:
+        """Return the nodes of which no card is held."""
         return list(self._allocations.unused_nodes())
 
     # --- conversion ---
 
     def request(self, body: wire.CreateAllocation) -> Request:
         """Return the request in a body."""
-        qos, now = _qos(body.qos), time.time()
-        claim = Claim(
-            namespace=check_name("namespace", body.namespace),
+        now = time.time()
+        claim = replace(
+            _claim(body),
             workload=body.workload,
             pod=body.pod,
             pod_uid=body.pod_uid,
-            limit=amounts_or_none("limit", body.limit),
-            qos=qos,
-            priority=PRIORITIES[qos] if body.priority is None else body.priority,
             created_at=now,
             protected_until=now + seconds_of("protected_s", body.protected_s) if body.protected_s else 0.0,
             labels=body.labels,
@@ -274,62 +245,45 @@ class AllocationApi:
 
     def body(self, allocation: Allocation) -> wire.AllocationBody:
         """Return the body of an allocation."""
-        claim = allocation.claim
-        assert claim is not None
-        return wire.AllocationBody(
-            uid=allocation.id,
-            state=allocation.state.value,
-            node=allocation.node,
-            gpus=self._gpus(allocation.gpus, allocation.charges),
-            resreq=str(allocation.requirement),
-            limit=None if claim.limit is None else part_map(claim.limit),
-            namespace=claim.namespace,
-            workload=claim.workload,
-            pod=claim.pod,
-            pod_uid=claim.pod_uid,
-            qos=claim.qos.value,
-            priority=claim.priority,
-            assumed_at=allocation.assumed_at,
-            bound_at=allocation.bound_at,
-            release_by=allocation.release_by,
-            placement=placement_body(allocation.placement),
-            unconfirmed=self._service.observations.is_unconfirmed(allocation),
-        )
+        return _allocation(self._fleet, allocation, unconfirmed=self._service.observations.is_unconfirmed(allocation))
 
-    def _gpus(self, uuids: tuple[str, ...], charges: tuple[Charge, ...]) -> list[wire.AllocatedGpu]:
-        return [_gpu(self._fleet, uuid, charges[position] if charges else None) for position, uuid in enumerate(uuids)]
-
-    def _plan(self, asked: Request, decision: Decision) -> wire.PlanBody:
-        outcome, strategy = decision.outcome, self._service.state.allocator.rules.strategy_of(asked)
-        workload = self._service.learning.workload if strategy.on(self._fleet) is not strategy else None
-        choice = None
-        if isinstance(outcome, Choice):
-            gpus = self._gpus(outcome.gpus, outcome.charges)
-            choice = wire.ChoiceBody(
-                node=outcome.node, gpus=gpus, score=outcome.score, placement=placement_body(outcome.placement)
-            )
-        return wire.PlanBody(
-            choice=choice,
-            refusal=refusal_body(outcome, self._trap(asked)) if isinstance(outcome, Refusal) else None,
+    def _plan(self, asked: Request, decision: Decision) -> LongBody[wire.PlanBody]:
+        fleet, outcome, strategy = self._fleet, decision.outcome, self._service.state.allocator.rules.strategy_of(asked)
+        workload = self._service.learning.workload if strategy.on(fleet) is not strategy else None
+        trap = self._trap(asked) if isinstance(outcome, Refusal) else ()
+        return lambda: wire.PlanBody(
+            choice=_choice(fleet, outcome) if isinstance(outcome, Choice) else None,
+            refusal=refusal_body(outcome, trap) if isinstance(outcome, Refusal) else None,
             stages=[_stage(stage) for stage in decision.candidates.stages],
             node_scores=decision.scores.nodes,
             gpu_scores=decision.scores.cards,
             strategy=strategy.name,
             learned_from=None if workload is None else workload.tasks,
             terms=dict(decision.terms),
-            warnings=list(weaker_predictions(self._fleet, [choice.node])) if choice else [],
+            warnings=list(weaker_predictions(fleet, [outcome.node])) if isinstance(outcome, Choice) else [],
         )
 
 
-def freed_body(freed: Freed) -> wire.FreedBody:
-    """Return the body of a deallocation."""
-    return wire.FreedBody(
-        uid=freed.uid,
-        gpus=list(freed.gpus),
-        already_gone=freed.already_gone,
-        unknown=freed.unknown,
-        not_held=list(freed.not_held),
-        not_named=list(freed.not_named),
+def _choice(fleet: Fleet, choice: Choice) -> wire.ChoiceBody:
+    gpus = _gpus(fleet, choice.gpus, choice.charges)
+    placement = placement_body(choice.placement)
+    return wire.ChoiceBody(node=choice.node, gpus=gpus, score=choice.score, placement=placement)
+
+
+def _allocation(fleet: Fleet, allocation: Allocation, *, unconfirmed: bool) -> wire.AllocationBody:
+    """Return the body of an allocation. Of the books only the inventory is read, which nobody changes."""
+    claim = allocation.claim
+    assert claim is not None
+    return body_of(
+        wire.AllocationBody,
+        allocation,
+        claim,
+        uid=allocation.id,
+        gpus=_gpus(fleet, allocation.gpus, allocation.charges),
+        resreq=str(allocation.requirement),
+        limit=None if claim.limit is None else part_map(claim.limit),
+        placement=placement_body(allocation.placement),
+        unconfirmed=unconfirmed,
     )
 
 
@@ -349,29 +303,12 @@ def refusal_body(refusal: Refusal, warnings: Iterable[str] = ()) -> wire.Refusal
     )
 
 
-def _capacity(capacity: NodeCapacity) -> wire.CapacityBody:
-    pairs = ("total", "available", "effective", "virtual", "virtual_available", "deficit")
-    amounts = {name: getattr(capacity, name) for name in pairs}
-    return wire.CapacityBody(
-        node=capacity.node,
-        **{name: _pair((pair.compute_gflops, pair.vram_bytes)) for name, pair in amounts.items()},
-        cards=capacity.cards,
-        managed=capacity.managed,
-        models=list(capacity.models),
-        workers=capacity.workers,
-        workers_per_card=capacity.workers_per_card,
-    )
-
-
 def _stage(stage: Stage) -> wire.StageBody:
-    return wire.StageBody(
-        name=stage.filter,
-        kind=stage.kind.value,
-        reached=stage.reached,
-        before=stage.before,
-        after=stage.after,
-        removed=[rejection_body(rejection) for rejection in stage.removed],
-    )
+    return body_of(wire.StageBody, stage, name=stage.filter, removed=list(map(rejection_body, stage.removed)))
+
+
+def _gpus(fleet: Fleet, uuids: Sequence[str], charges: Sequence[Charge]) -> list[wire.AllocatedGpu]:
+    return [_gpu(fleet, uuid, charges[position] if charges else None) for position, uuid in enumerate(uuids)]
 
 
 def _gpu(fleet: Fleet, uuid: str, charge: Charge | None) -> wire.AllocatedGpu:
@@ -380,11 +317,10 @@ def _gpu(fleet: Fleet, uuid: str, charge: Charge | None) -> wire.AllocatedGpu:
         known = (None, None) if charge is None else (charge.compute, charge.vram)
         return wire.AllocatedGpu(uuid=uuid, compute_gflops=known[0], vram_bytes=known[1], isolation="shared")
     grant, slot = Grant.of(fleet.cards[card], charge), charge.slot if charge else None
-    return wire.AllocatedGpu(
+    return body_of(
+        wire.AllocatedGpu,
+        grant,
         uuid=uuid,
-        compute_gflops=grant.compute_gflops,
-        vram_bytes=grant.vram_bytes,
-        isolation=grant.isolation.value,
         partition=slot.template if slot else None,
         slot_start=slot.start if slot else None,
         slot_end=slot.end if slot else None,
@@ -399,11 +335,6 @@ def _adjustment(outcome: Adjustment, allocation: wire.AllocationBody) -> wire.Ad
         delta_limit=_amounts(outcome.delta_limit, outcome.known),
         allocation=allocation,
     )
-
-
-def _pair(amounts: tuple[int, int]) -> wire.PairBody:
-    compute, vram = amounts
-    return wire.PairBody(compute_gflops=compute, vram_bytes=vram)
 
 
 def _amounts(amounts: Amounts, known: KnownAmounts) -> wire.AmountsBody:
@@ -425,10 +356,13 @@ def part_map(amounts: Part) -> wire.PartMap:
     )
 
 
-def _qos(text: str) -> Qos:
-    if text not in set(Qos):
-        raise invalid("qos", text, f"choose one of {', '.join(Qos)}")
-    return Qos(text)
+def _claim(body: wire.CreateAllocation | wire.PlanRequest) -> Claim:
+    """Return the claim of a request by its namespace, limit, quality of service and priority."""
+    namespace, limit = check_name("namespace", body.namespace), amounts_or_none("limit", body.limit)
+    if body.qos not in set(Qos):
+        raise invalid("qos", body.qos, f"choose one of {', '.join(Qos)}")
+    qos = Qos(body.qos)
+    return Claim(namespace, limit=limit, qos=qos, priority=PRIORITIES[qos] if body.priority is None else body.priority)
 
 
 def seconds_of(field: str, value: float) -> float:

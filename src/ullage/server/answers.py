@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
-from math import ceil
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.books.usage import CardHolding
-from ullage.core.explaining.explain import Reasons, reject
-from ullage.core.explaining.summary import summary
+from ullage.core.explaining.explain import Reasons
 from ullage.core.explaining.zone_warning import weaker_predictions
 from ullage.core.learning.fragmentation import NOTHING, IdleCards, fits_now, fragments_of
-from ullage.core.placing.placement import Placer
-from ullage.core.sharing.shares import dominant_share
-from ullage.core.sharing.world import WORKING
-from ullage.core.verdict.sentences import MEANINGS, reject_text
 from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.error import NotFound
 from ullage.model.event import Event
-from ullage.model.grant import Grant
 from ullage.model.node import Node
-from ullage.model.quantity import PPM
-from ullage.model.queue import Limit, Queue
-from ullage.model.rejection import Code
-from ullage.model.resources import MILLI, Resources
 from ullage.model.task import TaskResult, TaskState
 from ullage.server.placements import placement_body
+from ullage.server.rejections import rejection_body
 from ullage.server.session_warnings import session_warnings
+from ullage.server.snapshot import (
+    SessionFacts,
+    StateSnapshot,
+    gpu_body,
+    node_body,
+    node_facts,
+    queue_bodies,
+    session_body,
+    session_facts,
+    session_in,
+)
 from ullage.service.service import UllageService
 from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import TaskView
 from ullage.wire import api
+from ullage.wire.body import body_of
 from ullage.wire.node_drawing import placed_card, topology_body
 from ullage.wire.node_topology import PlacedCardBody, TopologyBody
 
@@ -53,168 +52,37 @@ class Answers:
         """Return the body of the server itself."""
         return self._server
 
+    def snapshot(self) -> StateSnapshot:
+        """Return the state now, for a long page."""
+        return StateSnapshot.of(self._service, self._notes)
+
     def session(self, record: SessionRecord) -> api.SessionBody:
         """Return a session; for a request that can never be placed, with the reason."""
-        spec, counts = record.session.spec, record.counts
-        reason, message = self._reason(record)
-        fleet = self._service.state.fleet
-        return api.SessionBody(
-            id=record.id,
-            application=spec.application,
-            state=record.session.state.value,
-            resreq=str(spec.resreq),
-            queue=spec.queue,
-            owner=spec.owner,
-            priority=spec.priority,
-            weight=spec.weight,
-            min_instances=spec.min_instances,
-            max_instances=spec.max_instances,
-            batch_size=spec.batch_size,
-            created_at=record.session.created_at,
-            closed_at=record.session.closed_at,
-            pending=counts[TaskState.PENDING],
-            running=counts[TaskState.RUNNING],
-            succeed=counts[TaskState.SUCCEED],
-            failed=counts[TaskState.FAILED],
-            cancelled=counts[TaskState.CANCELLED],
-            held=sum(executor.phase in WORKING for executor in record.executors.values()),
-            deserved=record.deserved,
-            share=dominant_share(fleet.holding(spec.resreq, len(record.executors)), fleet.total),
-            bind_failures=record.session.bind_failures,
-            reason=reason,
-            message=message,
-        )
+        return session_body(self._service.state.fleet, self._service.policy, SessionFacts.of(record))
 
     def opened(self, record: SessionRecord) -> api.SessionBody:
         """Return a session for the response to its creation, with warnings."""
         warnings = session_warnings(self._service, record.session.spec)
         return msgspec.structs.replace(self.session(record), warnings=warnings)
 
-    def _reason(self, record: SessionRecord) -> tuple[str | None, str]:
-        if not record.open:
-            return None, ""
-        state, spec, code = self._service.state, record.session.spec, record.waiting_for
-        if code is None:
-            room = Placer(state.fleet.emptied(), self._service.policy).room(spec.resreq)
-            code = Code.TOO_LARGE if len(room) and int(room.sum()) < spec.batch_size else None
-        if code is None:
-            return None, ""
-        if code is Code.TOO_LARGE:
-            demand = state.demand(record, record.session.created_at)
-            return code.value, summary(code, demand, reject(state.fleet, spec.resreq))
-        return code.value, MEANINGS[code]
-
-    def sessions(self, state: str | None = None, owner: str | None = None) -> list[api.SessionBody]:
-        """Return sessions in the order of creation."""
-        records = sorted(self._service.state.sessions.values(), key=lambda record: record.session.number)
-        return [
-            self.session(record)
-            for record in records
-            if (state is None or record.session.state.value == state)
-            and (owner is None or record.session.spec.owner == owner)
-        ]
-
     def executors(self) -> list[api.ExecutorBody]:
         """Return worker processes by id."""
         return [
-            api.ExecutorBody(
-                id=executor.id,
-                node=executor.node,
-                state=executor.state.value,
-                session=executor.session,
+            body_of(
+                api.ExecutorBody,
+                executor,
                 resreq=str(executor.requirement),
-                gpus=list(executor.gpus),
-                pid=executor.pid,
                 tasks_running=len(executor.tasks),
                 gang=executor.gang.id if executor.gang else None,
-                since=executor.since,
                 placement=placement_body(executor.placement),
-                note=executor.note,
             )
             for executor in sorted(self._service.state.executors.values(), key=_age)
         ]
 
-    def gpus(self) -> list[api.GpuBody]:
-        """Return cards by node and index, with their holders."""
-        fleet = self._service.state.fleet
-        return [
-            self._gpu(card)
-            for row in range(len(fleet.nodes))
-            for card in sorted(fleet.cards_on(row), key=lambda card: fleet.cards[card].index)
-        ]
-
-    def _gpu(self, card: int) -> api.GpuBody:
-        fleet = self._service.state.fleet
-        gpu, free = fleet.cards[card], _free(fleet, card)
-        holders = fleet.holders[card].items()
-        return api.GpuBody(
-            node=fleet.nodes[int(fleet.card_row[card])].name,
-            index=gpu.index,
-            uuid=gpu.uuid,
-            model=gpu.model,
-            vendor=gpu.vendor,
-            pool=gpu.pool,
-            vram_bytes=gpu.vram_bytes,
-            compute_gflops=gpu.compute_gflops,
-            zones=list(gpu.zones),
-            bus_id=gpu.bus_id,
-            healthy=gpu.healthy,
-            isolations=None if gpu.isolations is None else sorted(gpu.isolations),
-            free=api.PartBody(
-                fraction=_free_ppm(fleet, card) / PPM, vram_bytes=free.vram_bytes, compute_gflops=free.compute_gflops
-            ),
-            holders=[self._holder(executor, Grant.of(gpu, charge)) for executor, charge in sorted(holders)],
-        )
-
-    def _holder(self, executor: str, grant: Grant) -> api.GpuHolderBody:
-        state = self._service.state
-        record = state.executors.get(executor)
-        session = state.sessions.get(record.session or "") if record else None
-        return api.GpuHolderBody(
-            executor=executor,
-            session=session.id if session else None,
-            owner=session.session.spec.owner if session else None,
-            fraction=grant.fraction_ppm / PPM,
-            vram_bytes=grant.vram_bytes,
-            compute_gflops=grant.compute_gflops,
-            isolation=grant.isolation.value,
-        )
-
-    def nodes(self) -> list[api.NodeBody]:
-        """Return machines by name."""
-        here: defaultdict[str, list[ExecutorRecord]] = defaultdict(list)
-        for executor in self._service.state.executors.values():
-            here[executor.node].append(executor)
-        nodes = sorted(self._service.state.nodes.values(), key=lambda node: node.name)
-        return [self._node(node, here[node.name]) for node in nodes]
-
     def node(self, node: Node) -> api.NodeBody:
         """Return a machine and what is held of it."""
-        executors = self._service.state.executors.values()
-        return self._node(node, [executor for executor in executors if executor.node == node.name])
-
-    def _node(self, node: Node, here: Sequence[ExecutorRecord]) -> api.NodeBody:
-        fleet = self._service.state.fleet
-        held = sum((executor.requirement.resources for executor in here), Resources())
-        cards = sum(PPM - _free_ppm(fleet, card) for card in fleet.cards_on(fleet.row_of[node.name]))
-        held = replace(held, gpu_milli=-(-cards * MILLI // PPM))
-        return api.NodeBody(
-            name=node.name,
-            state=node.state.value,
-            cordoned=node.cordoned,
-            capacity=_amount(node.capacity),
-            allocatable=_amount(node.allocatable),
-            held=_amount(held),
-            executors=len(here),
-            max_executors=node.max_executors,
-            gpu_source=node.gpu_source,
-            note=self._notes.get(node.name, ""),
-            labels=node.labels,
-            arch=node.arch,
-            os=node.os,
-            observed_at=self._service.state.allocator.observed_at(node.name),
-            strangers=list(self._service.observations.strangers(node.name)),
-        )
+        (facts,) = node_facts(self._service, self._notes, [node.name])
+        return node_body(self._service.state.fleet, facts)
 
     def topology(self, name: str) -> TopologyBody:
         """Return the topology of a machine.
@@ -233,105 +101,37 @@ class Answers:
         return topology_body(state.nodes[name], map(self._placed, cards), held_cpus)
 
     def _placed(self, card: int) -> PlacedCardBody:
-        body = self._gpu(card)
+        state = self._service.state
+        body = gpu_body(state.fleet, card, lambda uid: session_in(state, uid))
         holders = (holder.session or holder.executor for holder in body.holders)
-        return placed_card(self._service.state.fleet.cards[card], body.free.fraction, tuple(holders))
+        return placed_card(state.fleet.cards[card], body.free.fraction, tuple(holders))
 
     def queues(self) -> list[api.QueueBody]:
-        """Return the share tree, parents before children; a queue counts what the queues below it hold."""
+        """Return the share tree; see `queue_bodies`."""
         state = self._service.state
-        held: dict[str, CardHolding] = {}
-        members: dict[str, list[SessionRecord]] = {}
-        for record in state.sessions.values():
-            if not record.open:
-                continue
-            amount = state.fleet.holding(record.session.spec.resreq, len(record.executors))
-            queue: Queue | None = state.queues.get(record.session.spec.queue)
-            while queue is not None:
-                held[queue.name] = held.get(queue.name, CardHolding()).plus(amount)
-                members.setdefault(queue.name, []).append(record)
-                queue = state.queues.get(queue.parent)
-        total = state.fleet.total
-        return [
-            self._queue(queue, held.get(queue.name, CardHolding()), members.get(queue.name, []), total)
-            for queue in sorted(state.queues.values(), key=lambda queue: queue.name)
-        ]
-
-    def _queue(self, queue: Queue, held: CardHolding, members: list[SessionRecord], total: Resources) -> api.QueueBody:
-        return api.QueueBody(
-            name=queue.name,
-            parent=queue.parent,
-            weight=queue.weight,
-            guarantee=str(queue.guarantee) if queue.guarantee else None,
-            limit=_limit_text(queue.limit),
-            held=api.AmountBody(
-                cpu_milli=held.cpu_milli, memory_bytes=held.memory_bytes, gpu_milli=ceil(held.gpu_milli)
-            ),
-            share=dominant_share(held, total),
-            sessions=len(members),
-            pending=sum(record.counts[TaskState.PENDING] for record in members),
-            running=sum(record.counts[TaskState.RUNNING] for record in members),
-        )
+        return queue_bodies(state.fleet, state.queues, session_facts(state))
 
     def applications(self) -> list[api.ApplicationBody]:
         """Return applications by name."""
         return [application_body(app) for _, app in sorted(self._service.state.applications.items())]
 
-    def _weaker(self, reasons: Reasons) -> list[str]:
-        """Return warnings about refusals by zones that are less certain."""
-        refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
-        return list(weaker_predictions(self._service.state.fleet, refusing))
-
-    def explanation(self, reasons: Reasons, evicted: Event | None) -> api.Explanation:
-        """Return the response to `why`; `evicted` is the newest eviction of the session."""
+    def explanation(self, explain: Callable[[], Reasons], evicted: Event | None) -> Callable[[], api.Explanation]:
+        """Return the response to `why`, for a thread; `evicted` is the newest eviction of the session."""
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
-        return api.Explanation(
-            session=reasons.session,
-            code=reasons.code.value,
-            cure=reasons.cure.value if reasons.cure else None,
-            summary=reasons.summary,
-            want=reasons.want,
-            held=reasons.held,
-            deserved=reasons.deserved,
-            share=reasons.share,
-            position=reasons.position,
-            rejections=[
-                api.RejectionBody(
-                    node=r.node,
-                    gpu=r.gpu,
-                    code=r.code.value,
-                    cure=r.cure.value,
-                    needed=r.needed,
-                    had=r.had,
-                    text=reject_text(r),
-                )
-                for r in reasons.rejections
-            ],
-            holders=[
-                api.HolderBody(
-                    session=h.session,
-                    owner=owners.get(h.session, ""),
-                    executors=h.executors,
-                    deserved=h.deserved,
-                    amount=str(h.amount),
-                )
-                for h in reasons.holders
-            ],
-            suggestions=list(reasons.suggestions),
-            warnings=self._weaker(reasons),
-            evicted=None if evicted is None else event_body(evicted),
-        )
+        fleet = self._service.state.fleet
+        return lambda: _explanation(fleet, owners, explain(), evicted)
 
-    def overview(self, at: float) -> api.Overview:
-        """Return the state of everything, for live views; closed sessions are left out."""
-        return api.Overview(
+    def overview(self, at: float) -> Callable[[], api.Overview]:
+        """Return the state of everything, for live views, to be written in a thread; closed sessions are left out."""
+        snapshot, room, server = self.snapshot(), self.room(), self._server
+        return lambda: api.Overview(
             at=at,
-            server=self._server,
-            nodes=self.nodes(),
-            gpus=self.gpus(),
-            room=self.room(),
-            queues=self.queues(),
-            sessions=self.sessions(state="open"),
+            server=server,
+            nodes=snapshot.nodes(),
+            gpus=snapshot.gpus(),
+            room=room,
+            queues=snapshot.queues(),
+            sessions=snapshot.sessions(state="open"),
         )
 
     def room(self) -> api.RoomBody:
@@ -357,12 +157,28 @@ class Answers:
         )
 
 
+def _explanation(fleet: Fleet, owners: Mapping[str, str], reasons: Reasons, evicted: Event | None) -> api.Explanation:
+    """Return an explanation. Of the books only the inventory is read, which nobody changes."""
+    refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
+    return body_of(
+        api.Explanation,
+        reasons,
+        rejections=[rejection_body(each) for each in reasons.rejections],
+        holders=[
+            body_of(api.HolderBody, each, owner=owners.get(each.session, ""), amount=str(each.amount))
+            for each in reasons.holders
+        ],
+        warnings=list(weaker_predictions(fleet, refusing)),
+        evicted=evicted,
+    )
+
+
 def result_body(result: TaskResult) -> api.Result:
-    """Return the result of a task."""
+    """Return the result of a task; clients fetch thousands of them a second, so no field is looked up by its name."""
     return api.Result(
         task=result.task,
         sequence=result.sequence,
-        state=result.state.value,
+        state=result.state,
         code=result.code,
         output=result.output,
         message=result.message,
@@ -374,69 +190,18 @@ def result_body(result: TaskResult) -> api.Result:
 
 def task_body(view: TaskView, state: TaskState) -> api.TaskBody:
     """Return one task."""
-    result = view.result
-    return api.TaskBody(
-        session=view.session,
-        task=view.task,
-        state=state.value,
-        created_at=view.created_at,
-        executor=result.executor if result else view.executor,
-        started_at=result.started_at if result else view.claimed_at,
-        ended_at=result.ended_at if result else None,
-        code=result.code if result else None,
-        message=result.message if result else "",
-        losses=view.losses,
-    )
+    ended = () if view.result is None else (view.result,)
+    return body_of(api.TaskBody, *ended, view, state=state, **({} if ended else {"started_at": view.claimed_at}))
 
 
 def application_body(application: Application) -> api.ApplicationBody:
     """Return an application."""
-    values = {
-        name: getattr(application, name)
-        for name in api.ApplicationBody.__struct_fields__
-        if name not in {"enabled", "built_in", "arguments", "labels"}
-    }
-    return api.ApplicationBody(
-        **values,
-        arguments=list(application.arguments),
-        labels=list(application.labels),
+    return body_of(
+        api.ApplicationBody,
+        application,
         enabled=application.state is ApplicationState.ENABLED,
         built_in=application.name in _BUILT_IN,
     )
-
-
-def event_body(event: Event) -> api.EventBody:
-    """Return the body of an event."""
-    return msgspec.convert(event, api.EventBody, from_attributes=True)
-
-
-def _free(fleet: Fleet, card: int) -> Grant:
-    """Return the part of a card that is free; 0 where more is held than there is."""
-    compute, vram = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
-    return Grant.amounts(fleet.cards[card], compute, vram)
-
-
-def _free_ppm(fleet: Fleet, card: int) -> int:
-    """Return the largest fraction of a card that is free, in millionths, rounded down."""
-    if None in fleet.holders[card].values():
-        return 0
-    pairs = (
-        (int(fleet.compute_free[card]), int(fleet.compute_total[card])),
-        (int(fleet.vram_free[card]), int(fleet.vram_total[card])),
-    )
-    return min(max(0, free) * PPM // total for free, total in pairs if total)
-
-
-def _amount(amount: Resources) -> api.AmountBody:
-    return api.AmountBody(cpu_milli=amount.cpu_milli, memory_bytes=amount.memory_bytes, gpu_milli=amount.gpu_milli)
-
-
-def _limit_text(limit: Limit) -> str | None:
-    """Return a limit as its text; an unlimited dimension is left out."""
-    amounts = (limit.cpu_milli, limit.memory_bytes, limit.gpu_milli)
-    whole = str(Resources(*(amount or 0 for amount in amounts))).split(",")
-    named = [text for text, amount in zip(whole, amounts, strict=True) if amount is not None]
-    return ",".join(named) or None
 
 
 def _age(executor: ExecutorRecord) -> tuple[float, str]:

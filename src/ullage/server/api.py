@@ -13,14 +13,15 @@ from ullage.model.error import NotFound, invalid
 from ullage.model.name import check_name
 from ullage.model.session import SessionSpec, SessionState
 from ullage.server import bodies
-from ullage.server.answers import Answers, application_body, event_body, result_body, task_body
+from ullage.server.answers import Answers, application_body, result_body, task_body
 from ullage.server.durable import durable
 from ullage.server.parameters import count_of, session_of, task_of
-from ullage.server.routes import Endpoint
+from ullage.server.routes import LongBody, route
 from ullage.service.service import UllageService
 from ullage.service.store_port import Page
 from ullage.service.tasks import STOP_GRACE_S
 from ullage.wire import api
+from ullage.wire.body import body_of
 from ullage.wire.node_topology import TopologyBody
 
 BODY_LIMIT = 8 * 1024 * 1024
@@ -40,197 +41,133 @@ class ServerApi:
         self._answers = answers
         self._shut_down = shut_down
 
-    def endpoints(self) -> list[Endpoint]:
-        """Return all routes under /v1 that respond with a body."""
-        return [*self._server_endpoints(), *self._session_endpoints(), *self._task_endpoints()]
-
-    def _server_endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint("GET", "/v1/server", self.server, "the server", answer=api.ServerBody),
-            Endpoint("POST", "/v1/shutdown", self.shut_down, "end the server and all it runs"),
-            Endpoint("GET", "/v1/overview", self.overview, "everything at once", answer=api.Overview),
-            Endpoint("GET", "/v1/applications", self.applications, "applications", answer=list[api.ApplicationBody]),
-            Endpoint("GET", "/v1/applications/{name}", self.application, "one application", answer=api.ApplicationBody),
-            Endpoint(
-                "PUT",
-                "/v1/applications/{name}",
-                self.put_application,
-                "register or replace an application",
-                answer=api.ApplicationBody,
-                body=api.PutApplicationBody,
-            ),
-            Endpoint("DELETE", "/v1/applications/{name}", self.drop_application, "unregister an application"),
-            Endpoint("GET", "/v1/queues", self.queues, "the share tree", answer=list[api.QueueBody]),
-            Endpoint(
-                "PUT",
-                "/v1/queues/{name}",
-                self.put_queue,
-                "create or replace a queue",
-                answer=api.QueueBody,
-                body=api.PutQueueBody,
-            ),
-            Endpoint("DELETE", "/v1/queues/{name}", self.drop_queue, "remove a queue that nobody uses"),
-            Endpoint("GET", "/v1/nodes", self.nodes, "machines", answer=list[api.NodeBody]),
-            Endpoint(
-                "GET", "/v1/nodes/{name}/topology", self.topology, "what is near what in a machine", answer=TopologyBody
-            ),
-            Endpoint("POST", "/v1/nodes/{name}/cordon", self.cordon, "keep new work off a node", answer=api.NodeBody),
-            Endpoint(
-                "POST", "/v1/nodes/{name}/uncordon", self.uncordon, "let work back on a node", answer=api.NodeBody
-            ),
-            Endpoint("GET", "/v1/gpus", self.gpus, "cards and who holds them", answer=list[api.GpuBody]),
-            Endpoint("GET", "/v1/executors", self.executors, "worker processes", answer=list[api.ExecutorBody]),
-            Endpoint(
-                "GET",
-                "/v1/events",
-                self.list_events,
-                "what happened",
-                answer=list[api.EventBody],
-                query=("after", "limit", "session"),
-            ),
-        ]
-
-    def _session_endpoints(self) -> list[Endpoint]:
-        s = "/v1/sessions/{session}"
-        return [
-            Endpoint(
-                "GET",
-                "/v1/sessions",
-                self.sessions,
-                "sessions",
-                answer=list[api.SessionBody],
-                query=("state", "owner"),
-            ),
-            Endpoint(
-                "POST",
-                "/v1/sessions",
-                self.create_session,
-                "open a session",
-                answer=api.SessionBody,
-                body=api.CreateSession,
-                status=201,
-            ),
-            Endpoint("GET", s, self.session, "one session", answer=api.SessionBody),
-            Endpoint(
-                "PATCH", s, self.update_session, "change a session", answer=api.SessionBody, body=api.UpdateSession
-            ),
-            Endpoint("DELETE", s, self.delete_session, "forget a closed session"),
-            Endpoint(
-                "POST",
-                f"{s}/open",
-                self.open_session,
-                "get or open a session",
-                answer=api.SessionBody,
-                body=api.CreateSession,
-            ),
-            Endpoint("POST", f"{s}/close", self.close_session, "close a session", answer=api.SessionBody),
-            Endpoint("POST", f"{s}/cancel", self.cancel_session, "end all tasks and close", answer=api.SessionBody),
-            Endpoint(
-                "POST", f"{s}/clear-failures", self.clear_failures, "forget bind failures", answer=api.SessionBody
-            ),
-            Endpoint("GET", f"{s}/why", self.why, "why it has what it has", answer=api.Explanation),
-        ]
-
-    def _task_endpoints(self) -> list[Endpoint]:
-        s, t = "/v1/sessions/{session}", "/v1/sessions/{session}/tasks"
-        return [
-            Endpoint("POST", t, self.submit, "submit tasks", answer=api.Submitted, body=api.SubmitTasks, status=201),
-            Endpoint("GET", t, self.tasks, "tasks", answer=list[api.TaskBody], query=("after", "limit")),
-            Endpoint("GET", t + "/{task}", self.task, "one task", answer=api.TaskBody),
-            Endpoint("POST", t + "/{task}/cancel", self.cancel_task, "end a task", answer=api.TaskBody),
-            Endpoint(
-                "GET",
-                f"{s}/results",
-                self.results,
-                "endings after a cursor, waiting for the first if asked",
-                answer=api.Results,
-                query=("after", "limit", "wait"),
-            ),
-        ]
-
     # --- the server ---
 
+    @route("GET", "/v1/server", "server")
     async def server(self, _: Request) -> api.ServerBody:
+        """Return the version, the settings and the state of the server."""
         return self._answers.server()
 
+    @route("POST", "/v1/shutdown", "server")
     async def shut_down(self, _: Request) -> None:
+        """End the server and everything that it runs."""
         self._shut_down()
 
-    async def overview(self, _: Request) -> api.Overview:
+    @route("GET", "/v1/overview", "server")
+    async def overview(self, _: Request) -> LongBody[api.Overview]:
+        """Return the state of everything at one time."""
         return self._answers.overview(time.time())
 
-    async def list_events(self, request: Request) -> list[api.EventBody]:
+    @route("GET", "/v1/events", "server", query=("after", "limit", "session"))
+    async def list_events(self, request: Request) -> LongBody[list[api.EventBody]]:
+        """Return events in their order, of all sessions or of one."""
         page, session = _page(request), request.query_params.get("session")
         found = self._service.events.page(page, session)
         if found is None:
             found = await asyncio.to_thread(self._service.store.events, page, session)
-        return [event_body(event) for event in found]
+        return lambda: [body_of(api.EventBody, event) for event in found]
 
     # --- applications, queues, nodes ---
 
-    async def applications(self, _: Request) -> list[api.ApplicationBody]:
+    @route("GET", "/v1/applications", "applications")
+    async def list_applications(self, _: Request) -> list[api.ApplicationBody]:
+        """Return all applications by name."""
         return self._answers.applications()
 
-    async def application(self, request: Request) -> api.ApplicationBody:
+    @route("GET", "/v1/applications/{name}", "applications")
+    async def get_application(self, request: Request) -> api.ApplicationBody:
+        """Return one application."""
         return application_body(self._service.state.application(_name(request)))
 
+    @route("PUT", "/v1/applications/{name}", "applications", body=api.PutApplicationBody)
     async def put_application(self, request: Request) -> api.ApplicationBody:
+        """Register an application, or replace its whole specification."""
         body = await bodies.read_body(request, api.PutApplicationBody, BODY_LIMIT)
         application = bodies.application(_name(request), body)
         await durable(self._service.catalog.put_application, application)
         return application_body(application)
 
-    async def drop_application(self, request: Request) -> None:
+    @route("DELETE", "/v1/applications/{name}", "applications")
+    async def delete_application(self, request: Request) -> None:
+        """Unregister an application that has no open session."""
         await durable(self._service.catalog.drop_application, _name(request))
 
-    async def queues(self, _: Request) -> list[api.QueueBody]:
+    @route("GET", "/v1/queues", "queues")
+    async def list_queues(self, _: Request) -> list[api.QueueBody]:
+        """Return the share tree, parents before children."""
         return self._answers.queues()
 
+    @route("PUT", "/v1/queues/{name}", "queues", body=api.PutQueueBody)
     async def put_queue(self, request: Request) -> api.QueueBody:
+        """Create a queue, or replace its whole specification."""
         body = await bodies.read_body(request, api.PutQueueBody, BODY_LIMIT)
         queue = bodies.queue(_name(request), body)
         await durable(self._service.catalog.put_queue, queue)
         return next(answer for answer in self._answers.queues() if answer.name == queue.name)
 
-    async def drop_queue(self, request: Request) -> None:
+    @route("DELETE", "/v1/queues/{name}", "queues")
+    async def delete_queue(self, request: Request) -> None:
+        """Remove a queue that has no queues and no open sessions."""
         await durable(self._service.catalog.drop_queue, _name(request))
 
-    async def nodes(self, _: Request) -> list[api.NodeBody]:
-        return self._answers.nodes()
+    @route("GET", "/v1/nodes", "nodes")
+    async def list_nodes(self, _: Request) -> LongBody[list[api.NodeBody]]:
+        """Return all nodes by name."""
+        return self._answers.snapshot().nodes
 
-    async def topology(self, request: Request) -> TopologyBody:
+    @route("GET", "/v1/nodes/{name}/topology", "nodes")
+    async def get_topology(self, request: Request) -> TopologyBody:
+        """Return the zones, CPUs, cards and links of a node."""
         return self._answers.topology(_name(request))
 
-    async def cordon(self, request: Request) -> api.NodeBody:
+    @route("POST", "/v1/nodes/{name}/cordon", "nodes")
+    async def cordon_node(self, request: Request) -> api.NodeBody:
+        """Place no new work on a node."""
         return self._answers.node(await durable(self._service.nodes.cordon, _name(request), True))
 
-    async def uncordon(self, request: Request) -> api.NodeBody:
+    @route("POST", "/v1/nodes/{name}/uncordon", "nodes")
+    async def uncordon_node(self, request: Request) -> api.NodeBody:
+        """Place work on a node again."""
         return self._answers.node(await durable(self._service.nodes.cordon, _name(request), False))
 
-    async def gpus(self, _: Request) -> list[api.GpuBody]:
-        return self._answers.gpus()
+    @route("GET", "/v1/gpus", "nodes")
+    async def list_gpus(self, _: Request) -> LongBody[list[api.GpuBody]]:
+        """Return all cards, what is free of them, and their holders."""
+        return self._answers.snapshot().gpus
 
-    async def executors(self, _: Request) -> list[api.ExecutorBody]:
-        return self._answers.executors()
+    @route("GET", "/v1/executors", "nodes")
+    async def list_executors(self, _: Request) -> LongBody[list[api.ExecutorBody]]:
+        """Return all worker processes by id."""
+        found = self._answers.executors()
+        return lambda: found
 
     # --- sessions ---
 
-    async def sessions(self, request: Request) -> list[api.SessionBody]:
+    @route("GET", "/v1/sessions", "sessions", query=("state", "owner"))
+    async def list_sessions(self, request: Request) -> LongBody[list[api.SessionBody]]:
+        """Return sessions in the order of their creation."""
         state = request.query_params.get("state")
         states = [each.value for each in SessionState]
         if state is not None and state not in states:
             raise invalid("state", state, f"write {' or '.join(states)}")
-        return self._answers.sessions(state, request.query_params.get("owner"))
+        snapshot, owner = self._answers.snapshot(), request.query_params.get("owner")
+        return lambda: snapshot.sessions(state, owner)
 
-    async def session(self, request: Request) -> api.SessionBody:
+    @route("GET", "/v1/sessions/{session}", "sessions")
+    async def get_session(self, request: Request) -> api.SessionBody:
+        """Return one session."""
         return self._answers.session(self._service.state.session(session_of(request)))
 
+    @route("POST", "/v1/sessions", "sessions", body=api.CreateSession, status=201)
     async def create_session(self, request: Request) -> api.SessionBody:
+        """Create a session."""
         body = await bodies.read_body(request, api.CreateSession, BODY_LIMIT)
         record = await durable(self._service.sessions.create, body.id, self._spec(body))
         return self._answers.opened(record)
 
+    @route("POST", "/v1/sessions/{session}/open", "sessions", body=api.CreateSession)
     async def open_session(self, request: Request) -> api.SessionBody:
+        """Return the open session of this id; with a body it is created if there is none."""
         session, spec = session_of(request), None
         if raw := await bodies.read_raw(request, BODY_LIMIT):
             body = bodies.decode(request, raw, api.CreateSession)
@@ -244,34 +181,47 @@ class ServerApi:
         default = self._service.sessions.default_requirement
         return bodies.session_spec(body, application, default, self._service.numa)
 
+    @route("PATCH", "/v1/sessions/{session}", "sessions", body=api.UpdateSession)
     async def update_session(self, request: Request) -> api.SessionBody:
+        """Change an open session."""
         body = await bodies.read_body(request, api.UpdateSession, BODY_LIMIT)
         changes = {
             field: value for field in body.__struct_fields__ if (value := getattr(body, field)) is not msgspec.UNSET
         }
         return self._answers.session(await durable(self._service.sessions.update, session_of(request), changes))
 
+    @route("POST", "/v1/sessions/{session}/close", "sessions")
     async def close_session(self, request: Request) -> api.SessionBody:
+        """Close a session that has no running task."""
         return self._answers.session(await durable(self._service.sessions.close, session_of(request)))
 
+    @route("POST", "/v1/sessions/{session}/cancel", "sessions")
     async def cancel_session(self, request: Request) -> api.SessionBody:
+        """Cancel all tasks of a session, running ones too, and close it."""
         return self._answers.session(await durable(self._service.sessions.cancel, session_of(request)))
 
+    @route("POST", "/v1/sessions/{session}/clear-failures", "sessions")
     async def clear_failures(self, request: Request) -> api.SessionBody:
+        """Reset the count of failed binds, so that the session gets executors again."""
         return self._answers.session(await durable(self._service.sessions.clear_failures, session_of(request)))
 
+    @route("DELETE", "/v1/sessions/{session}", "sessions")
     async def delete_session(self, request: Request) -> None:
+        """Delete a closed session with its tasks, results and events."""
         await durable(self._service.sessions.delete, session_of(request))
 
-    async def why(self, request: Request) -> api.Explanation:
+    @route("GET", "/v1/sessions/{session}/why", "sessions")
+    async def explain_session(self, request: Request) -> LongBody[api.Explanation]:
+        """Explain why a session has the executors that it has."""
         session = session_of(request)
-        reasons = self._service.why(session)
         evicted = await asyncio.to_thread(self._service.store.events, Page(0, 1), session, evictions=True)
-        return self._answers.explanation(reasons, evicted[0] if evicted else None)
+        return self._answers.explanation(self._service.explaining(session), evicted[0] if evicted else None)
 
     # --- tasks ---
 
-    async def submit(self, request: Request) -> api.Submitted:
+    @route("POST", "/v1/sessions/{session}/tasks", "tasks", body=api.SubmitTasks, status=201)
+    async def submit_tasks(self, request: Request) -> api.Submitted:
+        """Submit tasks."""
         body = await bodies.read_body(request, api.SubmitTasks, TASKS_LIMIT)
         check_name("key", body.key)
         taken: asyncio.Future[api.Submitted] = asyncio.get_running_loop().create_future()
@@ -283,16 +233,23 @@ class ServerApi:
         self._service.tasks.submit(session_of(request), body.key, body.inputs, body.shared, done=done)
         return await taken
 
-    async def tasks(self, request: Request) -> list[api.TaskBody]:
+    @route("GET", "/v1/sessions/{session}/tasks", "tasks", query=("after", "limit"))
+    async def list_tasks(self, request: Request) -> LongBody[list[api.TaskBody]]:
+        """Return tasks of a session in their order."""
         session, page, tasks = session_of(request), _page(request), self._service.tasks
         self._service.state.session(session)
         views = await asyncio.to_thread(tasks.stored_tasks, session, page)
-        return [task_body(view, state) for view, state in tasks.with_states(session, views)]
+        found = tasks.with_states(session, views)
+        return lambda: [task_body(view, state) for view, state in found]
 
-    async def task(self, request: Request) -> api.TaskBody:
+    @route("GET", "/v1/sessions/{session}/tasks/{task}", "tasks")
+    async def get_task(self, request: Request) -> api.TaskBody:
+        """Return one task."""
         return self.find_task(session_of(request), task_of(request))
 
+    @route("POST", "/v1/sessions/{session}/tasks/{task}/cancel", "tasks")
     async def cancel_task(self, request: Request) -> api.TaskBody:
+        """Cancel a task, also while it runs."""
         session, task = session_of(request), task_of(request)
         self._service.tasks.cancel(session, task)
         ends_at = asyncio.get_running_loop().time() + CANCEL_WAIT_S
@@ -310,11 +267,14 @@ class ServerApi:
 
         """
         found = self._service.tasks.list(session, Page(task - 1, 1))
-        if not found or found[0][0].task != task:
-            raise NotFound(f"task {task} of session {session} does not exist", field="task")
-        return task_body(*found[0])
+        for view, state in found:
+            if view.task == task:
+                return task_body(view, state)
+        raise NotFound(f"task {task} of session {session} does not exist", field="task")
 
-    async def results(self, request: Request) -> api.Results:
+    @route("GET", "/v1/sessions/{session}/results", "tasks", query=("after", "limit", "wait"))
+    async def list_results(self, request: Request) -> api.Results:
+        """Return results after a cursor; `wait` is how long to wait for the first one."""
         session, page = session_of(request), _page(request, default=1000)
         ends_at = asyncio.get_running_loop().time() + _wait_s(request)
         while True:
@@ -327,7 +287,7 @@ class ServerApi:
             if found or closed or left <= 0:
                 break
             await self._service.news.wait(session, left)
-        following = found[-1].sequence if found else page.after
+        following = max((result.sequence for result in found), default=page.after)
         return api.Results(
             results=[result_body(result) for result in found],
             next=following,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -28,9 +27,10 @@ from ullage.server.guard import Guard
 from ullage.server.pods import PodApi
 from ullage.server.quotas import QuotaApi
 from ullage.server.room import RoomGuard
-from ullage.server.routes import openapi
+from ullage.server.routes import endpoints_of, openapi
 from ullage.server.searches import Searches
 from ullage.server.streams import Streams
+from ullage.service.pages import written
 from ullage.service.service import UllageService
 from ullage.wire.api import ServerBody
 
@@ -53,31 +53,31 @@ def make_app(
     handlers = ServerApi(service, answers, shut_down)
     searches = Searches()
     requests = AllocationApi(service, searches)
-    endpoints = [
-        *handlers.endpoints(),
-        *requests.endpoints(),
-        *QuotaApi(service).endpoints(),
-        *GangApi(service, requests).endpoints(),
-        *ConsolidationApi(service, searches).endpoints(),
-        *PodApi(service).endpoints(),
-        *Streams(service, answers, handlers, task_logs).endpoints(),
-    ]
+    fronts = (
+        handlers,
+        requests,
+        QuotaApi(service),
+        GangApi(service, requests),
+        ConsolidationApi(service, searches),
+        PodApi(service),
+        Streams(service, answers, handlers, task_logs),
+    )
 
     @cache
     def document() -> bytes:
-        return msgspec.json.encode(openapi(endpoints, server.version))
+        return msgspec.json.encode(openapi(endpoints_of(*map(type, fronts)), server.version))
 
     async def scrape(_: Request) -> Response:
-        return Response(await metrics.page(service, answers), media_type=CONTENT_TYPE_LATEST)
+        return Response(await written(metrics.page(service, answers)), media_type=CONTENT_TYPE_LATEST)
 
     async def describe(_: Request) -> Response:
-        return Response(await asyncio.to_thread(document), media_type="application/json")
+        return Response(await written(document), media_type="application/json")
 
     async def alive(_: Request) -> Response:
         return PlainTextResponse("ok")
 
     routes = [
-        *(endpoint.route() for endpoint in endpoints),
+        *(endpoint.route(front) for front in fronts for endpoint in endpoints_of(type(front))),
         Route("/metrics", scrape),
         Route("/v1/openapi.json", describe),
         Route("/healthz", alive),

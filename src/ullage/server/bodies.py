@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TypeVar
 
-import msgspec
+from msgspec import structs
 from starlette.requests import Request
 
 from ullage.model.alignment import SEPARATOR
@@ -17,10 +16,9 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, Setup
 from ullage.model.topology import ZonePolicy
 from ullage.wire import api
-from ullage.wire.unknown_field import with_known_fields
+from ullage.wire.decoding import decode_body
 
 MSGPACK = "application/msgpack"
-_PATH = re.compile(r" - at `\$\.?(.*?)`")
 _Body = TypeVar("_Body")
 
 
@@ -59,37 +57,22 @@ def decode(request: Request, raw: bytes, kind: type[_Body]) -> _Body:
         InvalidRequest: not decodable, or not of that shape.
 
     """
-    packed = request.headers.get("content-type", "").startswith(MSGPACK)
-    try:
-        return msgspec.msgpack.decode(raw, type=kind) if packed else msgspec.json.decode(raw or b"{}", type=kind)
-    except msgspec.ValidationError as error:
-        found = _PATH.search(str(error))
-        field = found.group(1) if found else "body"
-        raise InvalidRequest(f"{field}: {_PATH.sub('', with_known_fields(error, kind))}", field=field) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"body: it cannot be decoded: {error}", field="body") from None
+    return decode_body(raw, kind, packed=request.headers.get("content-type", "").startswith(MSGPACK))
 
 
 def session_spec(
     body: api.CreateSession, application: Application, default: ResourceRequirement, numa: ZonePolicy | None
 ) -> SessionSpec:
     """Return the specification of a session; omitted fields come from its application and the operator."""
-    return SessionSpec(
-        application=body.application,
-        resreq=default.aligned(numa) if body.resreq is None else requirement(body.resreq, numa),
-        queue=body.queue,
-        owner=body.owner,
-        priority=application.default_priority if body.priority is None else body.priority,
-        weight=application.default_weight if body.weight is None else body.weight,
-        min_instances=body.min_instances,
-        max_instances=body.max_instances,
-        batch_size=body.batch_size,
-        common_data=body.common_data,
-        setup=Setup(body.setup.python, body.setup.working_directory, body.setup.environment),
-        retries=body.retries,
-        task_timeout_s=body.task_timeout_s,
-        close_when_done=body.close_when_done,
-    )
+    stated = {
+        "resreq": default.aligned(numa) if body.resreq is None else requirement(body.resreq, numa),
+        "priority": application.default_priority if body.priority is None else body.priority,
+        "weight": application.default_weight if body.weight is None else body.weight,
+        "setup": Setup(**structs.asdict(body.setup)),
+    }
+    given = structs.asdict(body) | stated
+    del given["id"]
+    return SessionSpec(**given)
 
 
 def requirement(value: str | api.ResourceMap, numa: ZonePolicy | None) -> ResourceRequirement:
@@ -102,7 +85,7 @@ def requirement(value: str | api.ResourceMap, numa: ZonePolicy | None) -> Resour
 def _from_map(value: api.ResourceMap) -> ResourceRequirement:
     if value.mem is not None and value.memory is not None:
         raise invalid("resreq", "mem, memory", "give one of the two")
-    given = {key: getattr(value, key) for key in value.__struct_fields__}
+    given = structs.asdict(value)
     pairs = given.pop("pairs") or {}
     for key in pairs:
         if SEPARATOR not in key:
@@ -113,10 +96,8 @@ def _from_map(value: api.ResourceMap) -> ResourceRequirement:
 
 def application(name: str, body: api.PutApplicationBody) -> Application:
     """Return an application from its whole specification."""
-    fields = {field: getattr(body, field) for field in body.__struct_fields__}
-    enabled = fields.pop("enabled")
-    fields["arguments"], fields["labels"] = tuple(body.arguments), tuple(body.labels)
-    state = ApplicationState.ENABLED if enabled else ApplicationState.DISABLED
+    fields = structs.asdict(body) | {"arguments": tuple(body.arguments), "labels": tuple(body.labels)}
+    state = ApplicationState.ENABLED if fields.pop("enabled") else ApplicationState.DISABLED
     return Application(name=name, state=state, **fields)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request as HttpRequest
 
 from ullage.core.evicting.consolidation import check_units
-from ullage.core.evicting.moving import Consolidation, NoConsolidation
+from ullage.core.evicting.moves import Consolidation, NoConsolidation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import PlanChanged, invalid
 from ullage.model.name import check_name
@@ -13,7 +13,7 @@ from ullage.server import bodies
 from ullage.server.allocations import BODY_LIMIT, Refused
 from ullage.server.durable import durable
 from ullage.server.room_plan import room_plan
-from ullage.server.routes import Answer, Endpoint
+from ullage.server.routes import Answer, LongBody, route
 from ullage.server.searches import TRIES, Searches
 from ullage.service.service import UllageService
 from ullage.wire import consolidation as wire
@@ -30,31 +30,18 @@ class ConsolidationApi:
         self._service = service
         self._searches = searches
 
-    def endpoints(self) -> list[Endpoint]:
-        """Return the only route."""
-        others = ((_LEAVING, wire.RoomPlan),)
-        return [
-            Endpoint(
-                "POST",
-                "/v1/room",
-                self.make,
-                "who would move so that whole cards are free",
-                answer=wire.RoomPlan,
-                body=wire.MakeRoom,
-                others=others,
-            )
-        ]
-
-    async def make(self, request: HttpRequest) -> wire.RoomPlan | Answer:
-        """Respond with a plan, or carry it out."""
+    @route("POST", "/v1/room", "allocations", body=wire.MakeRoom, others=((_LEAVING, wire.RoomPlan),))
+    async def make_room(self, request: HttpRequest) -> LongBody[wire.RoomPlan] | Answer:
+        """Return which workloads would move so that whole cards are free; without `dry_run` ask them to stop."""
         body = await bodies.read_body(request, wire.MakeRoom, BODY_LIMIT)
         asked, uids = self._asked(body), _uids(body)
         if body.dry_run:
-            return room_plan(await self._plan(request, asked, body))
+            plan = await self._plan(request, asked, body)
+            return lambda: room_plan(plan)
         found = await self._carry_out(request, asked, body, uids)
         if isinstance(found, NoConsolidation):
             raise Refused(found)
-        return Answer(_LEAVING, room_plan(found, uids))
+        return Answer(_LEAVING, lambda: room_plan(found, uids))
 
     async def _plan(self, request: HttpRequest, asked: Request, body: wire.MakeRoom) -> Consolidation | NoConsolidation:
         planning = self._service.consolidations.planning
@@ -63,7 +50,7 @@ class ConsolidationApi:
     async def _carry_out(
         self, request: HttpRequest, asked: Request, body: wire.MakeRoom, uids: list[str]
     ) -> Consolidation | NoConsolidation:
-        """Carry a plan out, or another one if the first does not hold any more, and so on, some times."""
+        """Carry a plan out; make another plan, a few times, if the allocations have changed."""
         consolidations = self._service.consolidations
         for left in reversed(range(TRIES)):
             consolidations.check_uids(uids)

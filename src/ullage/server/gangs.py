@@ -14,10 +14,11 @@ from ullage.model.name import check_name
 from ullage.server import bodies
 from ullage.server.allocations import BODY_LIMIT, AllocationApi, refusal_body, seconds_of
 from ullage.server.durable import durable
-from ullage.server.routes import Endpoint
+from ullage.server.routes import route
 from ullage.service.gangs import GangStatus
 from ullage.service.service import UllageService
 from ullage.wire import gang as wire
+from ullage.wire.body import body_of
 
 
 class GangApi:
@@ -27,26 +28,21 @@ class GangApi:
         self._gangs = service.gangs
         self._allocations = allocations
 
-    def endpoints(self) -> list[Endpoint]:
-        """Return all routes of gangs."""
-        g = "/v1/gangs/{key}"
-        return [
-            Endpoint(
-                "PUT", g, self.put, "ask for several requests together", answer=wire.GangBody, body=wire.PutGangBody
-            ),
-            Endpoint("GET", g, self.get, "how a gang stands", answer=wire.GangBody),
-            Endpoint("DELETE", g, self.drop, "end a gang and free its cards"),
-        ]
-
-    async def put(self, request: HttpRequest) -> wire.GangBody:
+    @route("PUT", "/v1/gangs/{key}", "gangs", body=wire.PutGangBody)
+    async def put_gang(self, request: HttpRequest) -> wire.GangBody:
+        """Place several requests together; known members are not placed again."""
         body = await bodies.read_body(request, wire.PutGangBody, BODY_LIMIT)
         key = _key(request)
         return self._body(await durable(self._gangs.put, key, self._requests(key, body)))
 
-    async def get(self, request: HttpRequest) -> wire.GangBody:
+    @route("GET", "/v1/gangs/{key}", "gangs")
+    async def get_gang(self, request: HttpRequest) -> wire.GangBody:
+        """Return the phase and the members of a gang."""
         return self._body(self._gangs.status(_key(request)))
 
-    async def drop(self, request: HttpRequest) -> None:
+    @route("DELETE", "/v1/gangs/{key}", "gangs")
+    async def delete_gang(self, request: HttpRequest) -> None:
+        """End a gang and free its cards."""
         await durable(self._gangs.drop, _key(request))
 
     def _requests(self, key: str, body: wire.PutGangBody) -> list[Request]:
@@ -58,7 +54,7 @@ class GangApi:
                 fix = "the cards of a gang are chosen and bound together; leave out gpus and commit"
                 raise invalid("members", member.uid, fix)
             if member.preempt:
-                raise invalid("members.preempt", member.uid, "a gang preempts as a whole; say it beside the members")
+                raise invalid("members.preempt", member.uid, "a gang preempts as a whole; state it for the gang")
         timeout_s = seconds_of("timeout_s", body.timeout_s) or None
         required = len(uids) if body.required is None else body.required
         claim = GangClaim(
@@ -69,9 +65,7 @@ class GangApi:
 
     def _body(self, status: GangStatus) -> wire.GangBody:
         members = [self._member(uid, answer) for uid, answer in status.answers.items()]
-        return wire.GangBody(
-            key=status.key, phase=status.phase.value, domain=status.domain, domains=status.domains, members=members
-        )
+        return body_of(wire.GangBody, status, members=members)
 
     def _member(self, uid: str, answer: Answer | None) -> wire.GangMember:
         if isinstance(answer, Allocation):

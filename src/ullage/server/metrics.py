@@ -1,13 +1,12 @@
 """Prometheus metrics, read from the state at each scrape.
 
-What is read at once on the event loop is small beside the samples of thousands of cards, which a thread makes.
+A thread writes the samples of all nodes and cards, of a snapshot.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,6 +16,7 @@ from ullage.model.allocation import AllocationState
 from ullage.model.resources import DIMENSIONS
 from ullage.model.task import TaskState
 from ullage.server.answers import Answers
+from ullage.server.snapshot import StateSnapshot
 from ullage.service.service import UllageService
 from ullage.wire import api
 
@@ -48,16 +48,14 @@ class ServiceCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all families."""
         yield from self.of_service()
-        yield from _nodes(self._answers.nodes())
-        yield from _gpus(self._answers.gpus())
+        yield from _of_snapshot(self._answers.snapshot())
 
     def of_service(self) -> Iterator[Metric]:
-        """Yield all families but those of each node and each card."""
+        """Yield all families but those of each node, card and queue."""
         yield self._tasks()
         yield CounterMetricFamily("ullage_cycles", "Scheduling cycles run", value=self._service.loop.cycles)
         yield from self._requests()
         yield from self._room()
-        yield from self._queues()
         yield self._waiting()
 
     def _tasks(self) -> Metric:
@@ -117,15 +115,6 @@ class ServiceCollector(Collector):
         yield from (idle, fragments, fits)
         yield CounterMetricFamily("ullage_learned_tasks", "Tasks that the workload is learned from", value=room.tasks)
 
-    def _queues(self) -> Iterator[Metric]:
-        share = GaugeMetricFamily("ullage_queue_share", "Dominant share of a queue, 0 to 1", labels=["queue"])
-        pending = GaugeMetricFamily("ullage_queue_pending_tasks", "Tasks that wait in a queue", labels=["queue"])
-        for queue in self._answers.queues():
-            share.add_metric([queue.name], queue.share)
-            pending.add_metric([queue.name], queue.pending)
-        yield share
-        yield pending
-
     def _waiting(self) -> Metric:
         family = GaugeMetricFamily(
             "ullage_sessions_waiting", "Open sessions that want more, by reason", labels=["reason"]
@@ -137,6 +126,22 @@ class ServiceCollector(Collector):
         for reason, count in sorted(counts.items()):
             family.add_metric([reason], count)
         return family
+
+
+def _of_snapshot(snapshot: StateSnapshot) -> Iterator[Metric]:
+    yield from _queues(snapshot.queues())
+    yield from _nodes(snapshot.nodes())
+    yield from _gpus(snapshot.gpus())
+
+
+def _queues(queues: Iterable[api.QueueBody]) -> Iterator[Metric]:
+    share = GaugeMetricFamily("ullage_queue_share", "Dominant share of a queue, 0 to 1", labels=["queue"])
+    pending = GaugeMetricFamily("ullage_queue_pending_tasks", "Tasks that wait in a queue", labels=["queue"])
+    for queue in queues:
+        share.add_metric([queue.name], queue.share)
+        pending.add_metric([queue.name], queue.pending)
+    yield share
+    yield pending
 
 
 def _nodes(nodes: Sequence[api.NodeBody]) -> Iterator[Metric]:
@@ -169,15 +174,16 @@ def _gpus(gpus: Sequence[api.GpuBody]) -> Iterator[Metric]:
     yield held
 
 
-async def page(service: UllageService, answers: Answers) -> bytes:
-    """Return the page for Prometheus."""
-    families, nodes, gpus = [*ServiceCollector(service, answers).of_service()], answers.nodes(), answers.gpus()
-    return await asyncio.to_thread(_written, families, nodes, gpus)
+def page(service: UllageService, answers: Answers) -> Callable[[], bytes]:
+    """Return what writes the page for Prometheus of the present state, in a thread."""
+    snapshot = answers.snapshot()
+    families = [*ServiceCollector(service, answers).of_service()]
+    return lambda: _text([*families, *_of_snapshot(snapshot)])
 
 
-def _written(families: Iterable[Metric], nodes: Sequence[api.NodeBody], gpus: Sequence[api.GpuBody]) -> bytes:
+def _text(families: Iterable[Metric]) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families([*families, *_nodes(nodes), *_gpus(gpus)]))
+    registry.register(_Families(families))
     return generate_latest(registry)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
@@ -16,25 +18,52 @@ MOST_DIGITS = 15
 _MOST = 10**MOST_DIGITS - 1
 _NAME = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": f"^{NAME_PATTERN}$"}
 _COUNT = {"type": "integer", "minimum": 0, "maximum": _MOST}
-_TEXT = {"type": "string"}
 
-PATH: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("name", "session", "namespace", "key", "pod", "node", "uid"), _NAME),
-    "task": {"type": "integer", "minimum": 1, "maximum": _MOST},
-}
-"""Schemas of path parameters."""
 
-QUERY: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("session", "uid"), _NAME),
-    **dict.fromkeys(("owner", "domain"), _TEXT),
-    "state": {"type": "string", "enum": [state.value for state in SessionState]},
-    "after": _COUNT,
-    "limit": {"type": "integer", "minimum": 1, "maximum": 10_000},
-    "wait": {"type": "number", "minimum": 0},
-    "follow": {"type": "string", "enum": ["0", "1", "false", "true"]},
-    "gpu": {"type": "array", "items": _TEXT},
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the path or the query: its meaning, and its schema (unless stated: a name)."""
+
+    description: str
+    schema: Mapping[str, Any] = field(default_factory=lambda: _NAME)
+
+    def document(self, name: str, place: str) -> dict[str, Any]:
+        """Return the parameter for the OpenAPI document; `place` is `path` or `query`."""
+        stated = {"description": self.description, "schema": self.schema}
+        return {"name": name, "in": place, "required": place == "path", **stated}
+
+
+PATH = {
+    "name": Parameter("the name of the application, queue or node"),
+    "session": Parameter("the id of the session"),
+    "task": Parameter("the number of the task in its session", {"type": "integer", "minimum": 1, "maximum": _MOST}),
+    "namespace": Parameter("the namespace"),
+    "key": Parameter("the key of the gang"),
+    "pod": Parameter("the name of the pod"),
+    "node": Parameter("the name of the node"),
+    "uid": Parameter("the uid of the request"),
 }
-"""Schemas of query parameters."""
+"""Parameters of paths."""
+
+QUERY = {
+    "session": Parameter("only events of this session"),
+    "uid": Parameter("only the pod of this uid"),
+    "owner": Parameter("only sessions of this owner", {"type": "string"}),
+    "domain": Parameter("the domain of the pod's annotations", {"type": "string"}),
+    "state": Parameter(
+        "only sessions in this state", {"type": "string", "enum": [state.value for state in SessionState]}
+    ),
+    "after": Parameter("only items after this number", _COUNT),
+    "limit": Parameter("the most items of the answer", {"type": "integer", "minimum": 1, "maximum": 10_000}),
+    "wait": Parameter("the most seconds to wait for the first result", {"type": "number", "minimum": 0}),
+    "follow": Parameter(
+        "whether the answer goes on until the task ends", {"type": "string", "enum": ["0", "1", "false", "true"]}
+    ),
+    "gpu": Parameter(
+        "the uuids of cards that are expected to be freed", {"type": "array", "items": {"type": "string"}}
+    ),
+}
+"""Parameters of queries."""
 
 
 def session_of(request: Request) -> str:

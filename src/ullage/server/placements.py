@@ -6,17 +6,17 @@ from ullage.model.idset import format_ids
 from ullage.model.topology import CARD
 from ullage.model.zone_placement import ZonePlacement
 from ullage.wire.api import PlacementBody
+from ullage.wire.body import body_of
 
 
 def placement_body(placement: ZonePlacement | None) -> PlacementBody | None:
     """Return the body of a placement; cards are left out, as they are shown with their amounts."""
     if placement is None:
         return None
-    return PlacementBody(
-        zones=list(placement.zones),
+    return body_of(
+        PlacementBody,
+        placement,
         cpus=format_ids(placement.cpus),
-        devices={resource: list(ids) for resource, ids in placement.devices if resource != CARD},
+        devices={resource: ids for resource, ids in placement.devices if resource != CARD},
         memory_bytes=dict(placement.memory),
-        rank=placement.rank.value,
-        rule=placement.rule,
     )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from ullage.model.name import check_name
-from ullage.server.allocations import BODY_LIMIT, freed_body
+from ullage.server import simulation
+from ullage.server.allocations import BODY_LIMIT
 from ullage.server.bodies import read_raw
 from ullage.server.durable import durable
-from ullage.server.routes import Endpoint
-from ullage.server.simulation import allocation_report, simulate_schedule
+from ullage.server.routes import LongBody, route
 from ullage.service.service import UllageService
 from ullage.wire.allocation import FreedBody
 from ullage.wire.allocation_report import AllocationReport
+from ullage.wire.body import body_of
 from ullage.wire.pod import DOMAIN
 from ullage.wire.simulation import SimulateSchedule
 
@@ -23,42 +24,24 @@ class PodApi:
     def __init__(self, service: UllageService) -> None:
         self._service = service
 
-    def endpoints(self) -> list[Endpoint]:
-        """Return both paths of each handler: the predecessor's, and ours."""
-        simulate, report = "where a pod would go, and why", "every card and everybody who holds some"
-        return [
-            *(
-                Endpoint(
-                    "POST",
-                    f"{root}/simulate-schedule",
-                    self.simulate,
-                    simulate,
-                    answer=SimulateSchedule,
-                    query=("domain",),
-                )
-                for root in ("/api", "/v1")
-            ),
-            Endpoint(
-                "DELETE",
-                "/v1/pods/{namespace}/{pod}",
-                self.free,
-                "free what a pod that is gone holds",
-                answer=list[FreedBody],
-                query=("uid",),
-            ),
-            Endpoint("GET", "/api/allocation", self.report, report, answer=AllocationReport),
-            Endpoint("GET", "/v1/allocation-report", self.report, report, answer=AllocationReport),
-        ]
-
-    async def simulate(self, request: Request) -> SimulateSchedule:
+    @route("POST", "/v1/simulate-schedule", "pods", query=("domain",))
+    @route("POST", "/api/simulate-schedule", "pods", id="simulate_schedule_api", query=("domain",))
+    async def simulate_schedule(self, request: Request) -> LongBody[SimulateSchedule]:
+        """Return where a pod would be placed, with every step of the decision."""
         body = await read_raw(request, BODY_LIMIT)
         domain = request.query_params.get("domain", DOMAIN)
-        return simulate_schedule(self._service.state.allocator, body, domain=domain)
+        return simulation.simulate_schedule(self._service.state.allocator, body, domain=domain)
 
-    async def free(self, request: Request) -> list[FreedBody]:
+    @route("DELETE", "/v1/pods/{namespace}/{pod}", "pods", query=("uid",))
+    async def free_pod(self, request: Request) -> list[FreedBody]:
+        """Free the cards of a pod that has ended."""
         namespace, pod = (check_name(name, request.path_params[name]) for name in ("namespace", "pod"))
         freed = await durable(self._service.allocations.free_pod, namespace, pod, request.query_params.get("uid"))
-        return [freed_body(each) for each in freed]
+        return [body_of(FreedBody, each) for each in freed]
 
-    async def report(self, _: Request) -> AllocationReport:
-        return allocation_report(self._service.state.allocator)
+    @route("GET", "/v1/allocation-report", "pods")
+    @route("GET", "/api/allocation", "pods", id="report_allocations_api")
+    async def report_allocations(self, _: Request) -> LongBody[AllocationReport]:
+        """Return all cards with their holders, in the form that controllers of pods read."""
+        fleet = self._service.state.fleet.copy(apart=True)
+        return lambda: simulation.allocation_report(fleet)

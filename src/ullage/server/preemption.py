@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.evicting.attempt import Attempt
 from ullage.core.evicting.preemption import NoPreemption, Preemption
+from ullage.core.evicting.victim_search import Attempt
 from ullage.core.evicting.victims import Cost
 from ullage.model.nomination import Nomination
 from ullage.model.victim import Gives, Victim
 from ullage.server.rejections import rejection_body
 from ullage.wire import preemption as wire
+from ullage.wire.body import body_of
 
 
 def preemption_body(fleet: Fleet, found: Preemption | NoPreemption) -> wire.PreemptionBody:
@@ -19,49 +20,32 @@ def preemption_body(fleet: Fleet, found: Preemption | NoPreemption) -> wire.Pree
     attempts = [attempt_body(attempt) for attempt in found.attempts]
     if isinstance(found, NoPreemption):
         return wire.PreemptionBody(node=None, gpus=[], victims=[], cost=None, attempts=attempts)
-    return wire.PreemptionBody(
-        node=found.choice.node,
-        gpus=list(found.choice.gpus),
-        victims=_victims(fleet, found.victims),
-        cost=_cost(found.cost),
-        attempts=attempts,
-    )
+    victims, cost = _victims(fleet, found.victims), _cost(found.cost)
+    return body_of(wire.PreemptionBody, found.choice, victims=victims, cost=cost, attempts=attempts)
 
 
 def nomination_body(fleet: Fleet, nomination: Nomination) -> wire.NominationBody:
     """Return a request for which room is reserved."""
-    claim = nomination.request.claim
-    return wire.NominationBody(
-        uid=nomination.request.uid,
-        node=nomination.node,
-        gpus=list(nomination.gpus),
-        namespace=claim.namespace,
-        priority=claim.priority,
-        since=nomination.since,
-        victims=_victims(fleet, nomination.victims),
-    )
+    request, victims = nomination.request, _victims(fleet, nomination.victims)
+    return body_of(wire.NominationBody, nomination, request, request.claim, victims=victims)
 
 
 def attempt_body(attempt: Attempt) -> wire.AttemptBody:
     """Return the attempt on one node."""
-    return wire.AttemptBody(
-        node=attempt.node,
-        eligible=attempt.eligible,
-        shielded={shield.value: number for shield, number in attempt.shielded.items()},
+    return body_of(
+        wire.AttemptBody,
+        attempt,
         victims=[victim.uid for victim in attempt.victims],
         cost=_cost(attempt.cost),
         reason=None if attempt.refusal is None else rejection_body(attempt.refusal.rejections[0]),
-        up_to=attempt.up_to,
     )
 
 
 def _victims(fleet: Fleet, victims: Iterable[Victim]) -> list[wire.VictimBody]:
     return [
-        wire.VictimBody(
-            uid=victim.uid,
-            namespace=victim.namespace,
-            workload=victim.workload,
-            priority=victim.priority,
+        body_of(
+            wire.VictimBody,
+            victim,
             gives=[_gives(fleet, gives) for gives in victim.gives],
             reason=rejection_body(victim.reason),
         )
@@ -80,8 +64,4 @@ def _gives(fleet: Fleet, gives: Gives) -> wire.GivesBody:
 
 
 def _cost(cost: Cost | None) -> wire.CostBody | None:
-    if cost is None:
-        return None
-    return wire.CostBody(
-        highest=cost.highest, priorities=cost.priorities, number=cost.number, age_s=cost.age_s, node=cost.node
-    )
+    return None if cost is None else body_of(wire.CostBody, cost)

@@ -16,9 +16,10 @@ from ullage.model.resources import show_milli
 from ullage.server import bodies
 from ullage.server.allocations import BODY_LIMIT, amounts_of, amounts_or_none, part_map
 from ullage.server.durable import durable
-from ullage.server.routes import Endpoint
+from ullage.server.routes import route
 from ullage.service.service import UllageService
 from ullage.wire import allocation as wire
+from ullage.wire.body import body_of
 
 _SHOWN = RESOURCES[:-1]
 """The caps of quotas of this API: `cores` are for ResourceQuotas of Kubernetes alone."""
@@ -30,36 +31,27 @@ class QuotaApi:
     def __init__(self, service: UllageService) -> None:
         self._quotas = service.quotas
 
-    def endpoints(self) -> list[Endpoint]:
-        """Return all routes of quotas."""
-        q = "/v1/quotas"
-        return [
-            Endpoint("GET", q, self.all, "quotas and how they stand", answer=list[wire.QuotaBody]),
-            Endpoint("GET", f"{q}/{{namespace}}", self.get, "one quota", answer=wire.QuotaBody),
-            Endpoint(
-                "PUT",
-                f"{q}/{{namespace}}",
-                self.put,
-                "create or replace a quota",
-                answer=wire.QuotaBody,
-                body=wire.PutQuotaBody,
-            ),
-            Endpoint("DELETE", f"{q}/{{namespace}}", self.drop, "remove a quota"),
-        ]
-
-    async def all(self, _: HttpRequest) -> list[wire.QuotaBody]:
+    @route("GET", "/v1/quotas", "quotas")
+    async def list_quotas(self, _: HttpRequest) -> list[wire.QuotaBody]:
+        """Return all quotas with their usage."""
         return [self._body(namespace) for namespace in self._quotas.names()]
 
-    async def get(self, request: HttpRequest) -> wire.QuotaBody:
+    @route("GET", "/v1/quotas/{namespace}", "quotas")
+    async def get_quota(self, request: HttpRequest) -> wire.QuotaBody:
+        """Return the quota of a namespace with its usage."""
         return self._body(_namespace(request))
 
-    async def put(self, request: HttpRequest) -> wire.QuotaBody:
+    @route("PUT", "/v1/quotas/{namespace}", "quotas", body=wire.PutQuotaBody)
+    async def put_quota(self, request: HttpRequest) -> wire.QuotaBody:
+        """Create or replace the quota of a namespace."""
         body = await bodies.read_body(request, wire.PutQuotaBody, BODY_LIMIT)
         namespace, quota = _namespace(request), _quota(body)
         await durable(self._quotas.put, namespace, quota)
         return self._body(namespace)
 
-    async def drop(self, request: HttpRequest) -> None:
+    @route("DELETE", "/v1/quotas/{namespace}", "quotas")
+    async def delete_quota(self, request: HttpRequest) -> None:
+        """Remove the quota of a namespace."""
         await durable(self._quotas.drop, _namespace(request))
 
     def _body(self, namespace: str) -> wire.QuotaBody:
@@ -96,7 +88,9 @@ def _quota(body: wire.PutQuotaBody) -> Quota:
 
 def _as_sent(text: str) -> str:
     """Return a message with the names and units that a quota's body has."""
-    text = re.sub(r"compute_gflops(: | \()(\d+)", lambda found: f"tflops{found[1]}{show_milli(int(found[2]))}", text)
+    text = re.sub(
+        r"(?<=compute_gflops: )\d+|(?<=compute_gflops \()\d+", lambda found: show_milli(int(found.group())), text
+    )
     text = text.replace("compute_gflops", "tflops").replace("vram_bytes", "vram")
     text = re.sub(r"\btotal_(requests|limits)\b", r"total.\1", text)
     text = re.sub(r"(?<![.\w])max_workers\b", "total.max_workers", text)
@@ -106,26 +100,24 @@ def _as_sent(text: str) -> str:
 
 
 def _quota_body(namespace: str, quota: Quota, status: QuotaStatus, assumed: Usage) -> wire.QuotaBody:
-    return wire.QuotaBody(
+    return body_of(
+        wire.QuotaBody,
+        status.condition,
+        quota,
         namespace=namespace,
-        total=wire.QuotaTotal(
-            requests=_part(quota.total_requests), limits=_part(quota.total_limits), max_workers=quota.max_workers
-        ),
-        single=wire.QuotaSingle(
+        total=body_of(wire.QuotaTotal, quota, requests=_part(quota.total_requests), limits=_part(quota.total_limits)),
+        single=body_of(
+            wire.QuotaSingle,
+            quota,
             max_requests=_part(quota.max_requests),
             max_limits=_part(quota.max_limits),
-            max_gpu_count=quota.max_gpu_count,
             default_requests=None if quota.default_requests is None else part_map(quota.default_requests),
             default_limits=None if quota.default_limits is None else part_map(quota.default_limits),
         ),
-        alert_threshold_percent=quota.alert_threshold_percent,
         used=_use(status.used),
         assumed=_use(assumed),
         available_percent=dict(zip(_SHOWN, status.available_percent, strict=False)),
-        ready=status.condition.ready,
-        reason=status.condition.reason,
         message=condition_text(status.condition),
-        since=status.condition.since,
         last_update=status.last_update,
     )
 

@@ -1,7 +1,7 @@
 """Requests that change something are refused at once while the disk of the server is full.
 
-A request that was accepted before is then answered too: its change waits for room and is stored later, so the client
-repeats it or checks. Cancelling is let through, because it may free room.
+A request that was accepted before is then answered too, under a code of its own: its change is made, waits for room
+and is stored later. Cancelling is let through, because it may free room, and is answered like that.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ullage.model.error import DiskFull, Unavailable
+from ullage.server.durable import NotStored
 from ullage.server.errors import error_response
 from ullage.service.service import UllageService
 
@@ -18,6 +20,12 @@ CANCEL_S = 1.0
 
 _READING = frozenset({"GET", "HEAD"})
 _HARMLESS = ("/v1/shutdown", "/v1/plan", "/simulate-schedule")
+
+
+def _not_stored(error: Unavailable) -> DiskFull:
+    """Return the error for a change that is made, and is not refused: to repeat it would make it twice."""
+    then = "what was asked is done all the same, and is stored once there is room; do not repeat it"
+    return DiskFull(f"{error.message}; {then}, and look again if the server ends before", code="not-stored")
 
 
 class RoomGuard:
@@ -60,11 +68,11 @@ class RoomGuard:
         timer = None if most_s is None else asyncio.get_running_loop().call_later(most_s, task.cancel)
         try:
             await self._app(scope, receive, answer)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as end:
             error = self._service.no_room
             if answered or error is None or task.uncancel():
                 raise
-            await error_response(error)(scope, receive, send)
+            await error_response(_not_stored(error) if isinstance(end, NotStored) else error)(scope, receive, send)
         finally:
             self._waiting.discard(task)
             if timer is not None:

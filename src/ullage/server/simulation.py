@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ullage.core.allocator import Decision, FleetAllocator
+from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.zone_warning import weaker_predictions
 from ullage.core.placing.candidates import check_quota
-from ullage.core.placing.decision import Candidates, Choice, Refusal, Scores
+from ullage.core.placing.decision import Candidates, Choice, Decision, Refusal, Scores
 from ullage.core.verdict.counted import amounts_on, cores_on
 from ullage.core.verdict.sentences import MEANINGS, reject_text
 from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import AllocationState
+from ullage.model.amounts import Amounts
 from ullage.model.claim import Request
 from ullage.model.counted import counted
 from ullage.model.error import InvalidAnnotation, NotFound
 from ullage.model.rejection import Rejection
+from ullage.server.routes import LongBody
 from ullage.wire import simulation as wire
 from ullage.wire.allocation_report import AllocationEntry, AllocationReport, CardEntry, Worker
 from ullage.wire.dialect import PodReader, PodSettings
@@ -47,7 +49,7 @@ def simulate_schedule(
     domain: str = DOMAIN,
     defaults: PodDefaults = PLAIN_DEFAULTS,
     schedulers: Sequence[str] = SCHEDULERS,
-) -> wire.SimulateSchedule:
+) -> LongBody[wire.SimulateSchedule]:
     """Return where a pod would go now and why; nothing changes. `pod` is a body, or a parsed pod.
 
     A wrong annotation, or an unknown pool, is a response, as is a refusal. An error of admission is a warning, because
@@ -67,13 +69,14 @@ def simulate_schedule(
         request = Request(composed.uid or _NOT_CREATED, composed.requirement, composed.claim)
         decision = allocator.simulate(request)
     except (InvalidAnnotation, NotFound) as error:
-        return wire.SimulateSchedule(schedule_result=wire.ScheduleResult(), error=wire.pod_error(error, nodes))
-    return _Simulation(allocator, request, decision).answer((*composed.warnings, *_admission(composed)))
+        refused = wire.SimulateSchedule(schedule_result=wire.ScheduleResult(), error=wire.pod_error(error, nodes))
+        return lambda: refused
+    simulation = _Simulation(allocator, request, decision)
+    return lambda: simulation.answer((*composed.warnings, *_admission(composed)))
 
 
-def allocation_report(allocator: FleetAllocator) -> AllocationReport:
+def allocation_report(fleet: Fleet) -> AllocationReport:
     """Return all cards and all their holders, executors too; `state` says whether an allocation is assumed."""
-    fleet = allocator.fleet
     cards = {gpu.uuid: gpu for gpu in fleet.cards}
     ledger = sorted(fleet.ledger.items())
     workers = {uid: Worker.of(allocation) for uid, allocation in ledger}
@@ -100,24 +103,26 @@ def _admission(pod: PodRequest) -> tuple[str, ...]:
 
 def _card(fleet: Fleet, card: int) -> CardEntry:
     """Return a card of the ledger; every allocation that is not only assumed counts as bound, a releasing one too."""
-    bound, assumed = [0, 0], [0, 0]
-    for uid, charge in fleet.holders[card].items():
-        held = assumed if fleet.ledger[uid].state is AllocationState.ASSUMED else bound
-        held[0] += int(fleet.compute_total[card]) if charge is None else charge.compute
-        held[1] += int(fleet.vram_total[card]) if charge is None else charge.vram
-    node = fleet.nodes[int(fleet.card_row[card])].name
-    return CardEntry.of(fleet.cards[card], node, bound=(bound[0], bound[1]), assumed=(assumed[0], assumed[1]))
+    whole = Amounts(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
+    held = [
+        (fleet.ledger[uid].state, whole if charge is None else Amounts(charge.compute, charge.vram))
+        for uid, charge in fleet.holders[card].items()
+    ]
+    assumed = Amounts.sum_of(amounts for state, amounts in held if state is AllocationState.ASSUMED)
+    bound = Amounts.sum_of(amounts for state, amounts in held if state is not AllocationState.ASSUMED)
+    return CardEntry.of(fleet.cards[card], fleet.nodes[int(fleet.card_row[card])].name, bound=bound, assumed=assumed)
 
 
 class _Simulation:
-    """One decision in full detail."""
+    """One decision in full detail. Only the scores are of the present books, whose strategies may have learned."""
 
     def __init__(self, allocator: FleetAllocator, request: Request, decision: Decision) -> None:
-        self._allocator = allocator
-        self._fleet = allocator.fleet
-        self._request = request
-        self._decision = decision
+        self._fleet = allocator.fleet.copy(apart=True)
+        self._rules, self._request, self._decision = allocator.rules, request, decision
         self._stages = decision.candidates.stages
+        others = {node: self._others(node, set(uuids)) for node, uuids in decision.candidates.by_node.items()}
+        scored = Candidates({node: uuids for node, uuids in others.items() if uuids}, ())
+        self._other_scores = allocator.score(request, scored)
 
     def answer(self, warnings: tuple[str, ...]) -> wire.SimulateSchedule:
         """Return the whole response."""
@@ -180,20 +185,18 @@ class _Simulation:
 
     def _lost(self, stage: Stage) -> dict[str, str]:
         """Return the reason of a stage without a reason per node, for nodes that lost cards by it."""
-        fleet, kept, said = self._fleet, set(stage.kept), _said(stage.removed[0])
+        fleet, kept, sentence = self._fleet, set(stage.kept), _sentence(stage.removed[0])
         lost = (card for card, gpu in enumerate(fleet.cards) if gpu.uuid not in kept)
-        return {fleet.nodes[int(fleet.card_row[card])].name: said for card in lost}
+        return {fleet.nodes[int(fleet.card_row[card])].name: sentence for card in lost}
 
     # --- where ---
 
     def _state(self, chosen: tuple[str, ...]) -> wire.GpuSchedulerState:
         fleet, by_node = self._fleet, self._decision.candidates.by_node
-        others = {node: self._others(node, set(uuids)) for node, uuids in by_node.items()}
-        scored = Candidates({node: uuids for node, uuids in others.items() if uuids}, ())
         return wire.GpuSchedulerState(
             node_gpus={node: tuple(_card(fleet, fleet.card_of[u]) for u in uuids) for node, uuids in by_node.items()},
             valid_scores=_whole(self._decision.scores),
-            other_scores=_whole(self._allocator.score(self._request, scored)),
+            other_scores=_whole(self._other_scores),
             final_gpus=chosen,
         )
 
@@ -203,7 +206,7 @@ class _Simulation:
         return tuple(uuid for uuid in on_node if uuid not in uuids)
 
     def _nodes(self) -> dict[str, wire.NodeVerdict]:
-        fleet, asked, rules = self._fleet, self._request.requirement, self._allocator.rules
+        fleet, asked, rules = self._fleet, self._request.requirement, self._rules
         scores = self._decision.scores.nodes
         return {
             node.name: wire.NodeVerdict(
@@ -222,16 +225,18 @@ class _Simulation:
 
     def _quota(self) -> wire.QuotaVerdict:
         """Return the verdict of the quotas, on each kind of card for which the request counts differently."""
-        fleet, rules, request = self._fleet, self._allocator.rules, self._request
+        fleet, rules, request = self._fleet, self._rules, self._request
         kinds = {
             (amounts_on(fleet, card, request), cores_on(fleet, card, request)): card for card in range(len(fleet.cards))
         }
-        said = [check_quota(fleet, rules, request, [card] * request.requirement.gpu_count) for card in kinds.values()]
-        refusals = dict.fromkeys(rejection for rejections in said for rejection in rejections)
+        by_kind = [
+            check_quota(fleet, rules, request, [card] * request.requirement.gpu_count) for card in kinds.values()
+        ]
+        refusals = dict.fromkeys(rejection for rejections in by_kind for rejection in rejections)
         return wire.QuotaVerdict(
             namespace=request.claim.namespace,
             levels=rules.quotas.levels(request.claim.namespace),
-            allowed=not refusals or not all(said),
+            allowed=not refusals or not all(by_kind),
             refusals=tuple(wire.quota_refusal(refusal, reject_text(refusal)) for refusal in refusals),
         )
 
@@ -240,7 +245,7 @@ def _reason(refusal: Refusal) -> str:
     """Return the numbers of a quota that refused, else how many cards or nodes have each reason."""
     first = refusal.rejections[0] if refusal.rejections else None
     if first is not None and first.quota is not None:
-        return _said(first)
+        return _sentence(first)
     counts = Counter(rejection.code for rejection in refusal.rejections)
     parts = (f"{MEANINGS[code]} ({code.value}, {number})" for code, number in counts.items())
     return "; ".join(parts) or MEANINGS[refusal.code]
@@ -251,10 +256,10 @@ def _whole(scores: Scores) -> dict[str, dict[str, int]]:
     return {node: {uuid: round(score) for uuid, score in cards.items()} for node, cards in scores.cards.items()}
 
 
-def _said(rejection: Rejection) -> str:
+def _sentence(rejection: Rejection) -> str:
     return f"{reject_text(rejection)} ({rejection.code.value})"
 
 
 def _by_node(stage: Stage) -> dict[str, str]:
     """Return the reason of a stage for each node, from the first of its cards."""
-    return {rejection.node: _said(rejection) for rejection in reversed(stage.removed) if rejection.node is not None}
+    return {rejection.node: _sentence(rejection) for rejection in reversed(stage.removed) if rejection.node is not None}

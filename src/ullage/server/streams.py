@@ -19,7 +19,7 @@ from ullage.model.task import TaskState
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
 from ullage.server.parameters import session_of, task_of
-from ullage.server.routes import Endpoint
+from ullage.server.routes import encoded, route
 from ullage.service.news import News
 from ullage.service.service import UllageService
 from ullage.service.state import SessionRecord
@@ -50,35 +50,26 @@ class Streams:
         self._api = handlers
         self._task_logs = task_logs
 
-    def endpoints(self) -> list[Endpoint]:
-        """Return the routes of the streams."""
-        return [
-            Endpoint("GET", "/v1/live", self.live, "overviews as they change (server-sent events)", raw=True),
-            Endpoint(
-                "GET",
-                "/v1/sessions/{session}/tasks/{task}/log",
-                self.log,
-                "a task's output (server-sent events: stdout, stderr, note, end)",
-                query=("follow",),
-                raw=True,
-            ),
-        ]
-
-    async def live(self, _: Request) -> EventSourceResponse:
-        """Stream overviews, at most two a second."""
+    @route("GET", "/v1/live", "server")
+    async def stream_overviews(self, _: Request) -> EventSourceResponse:
+        """Stream overviews as server-sent events when something changes, at most two a second."""
         return EventSourceResponse(self._overviews())
 
     async def _overviews(self) -> AsyncIterator[dict[str, str]]:
         while True:
             # Listening begins before the state is read, so that a change while it is sent is not missed.
             with self._service.news.listen(News.EVERYTHING) as heard:
-                overview = self._answers.overview(time.time())
-                yield {"event": "overview", "data": msgspec.json.encode(overview).decode()}
+                overview = await encoded(self._answers.overview(time.time()))
+                yield {"event": "overview", "data": overview.decode()}
                 await asyncio.sleep(LIVE_GAP_S)
                 await heard(LIVE_BEAT_S)
 
-    async def log(self, request: Request) -> EventSourceResponse:
-        """Stream the output of the task, as base64; `Last-Event-ID` resumes where a lost connection stopped."""
+    @route("GET", "/v1/sessions/{session}/tasks/{task}/log", "tasks", query=("follow",))
+    async def stream_log(self, request: Request) -> EventSourceResponse:
+        """Stream the output of a task as server-sent events: stdout, stderr, note, end.
+
+        Data is base64. The header `Last-Event-ID` resumes where a lost connection stopped.
+        """
         session, task = session_of(request), task_of(request)
         record = self._service.state.session(session)
         self._api.find_task(session, task)

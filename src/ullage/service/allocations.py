@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ullage.core.allocator import Decision
 from ullage.core.books.capacity import NodeCapacity, node_capacity
 from ullage.core.books.departed import Freed
 from ullage.core.holdings import ASSUMED_TTL_S
 from ullage.core.placing.adjust import Adjustment, AmountsChange
-from ullage.core.placing.decision import Refusal
+from ullage.core.placing.decision import Decision, Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import NotFound

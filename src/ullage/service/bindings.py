@@ -6,7 +6,6 @@ named the version. A card that is released is free once no pod uses its row any 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +35,7 @@ from ullage.model.compute_answer import (
 from ullage.model.error import Conflict, Forbidden, UllageError, Unavailable, VersionChanged
 from ullage.service.bindings_port import BindingPort
 from ullage.service.bindings_snapshot import BindingsSnapshot, Caller, NamedApp, check_owner
+from ullage.service.pages import written
 
 _TRIES = 8
 """Maximum number of decisions for one operation, while other writers come first."""
@@ -82,7 +82,8 @@ class Bindings:
     async def validate(self, caller: Caller, named: NamedApp, picks: Sequence[Pick]) -> Validated | FailedCheck:
         """Judge a choice of cards as `resume` would; nothing is changed."""
         snapshot = await self.look()
-        return _judged(snapshot, snapshot.judged(caller, named), picks)
+        app = snapshot.judged(caller, named)
+        return await written(lambda: _judged(snapshot, app, picks))
 
     async def preflight(self, caller: Caller, demands: Sequence[AppDemand]) -> Preflight:
         """Return whether these demands could be installed one after the other.
@@ -96,7 +97,7 @@ class Bindings:
         snapshot = await self.look()
         known = {key[:2]: key for key in snapshot.apps}
         demands = [replace(each, app=known.get(each.app[:2], each.app)) for each in demands]
-        return await asyncio.to_thread(preflight, snapshot.view, demands)  # many demands on many nodes take seconds
+        return await written(lambda: preflight(snapshot.view, demands))  # many demands on many nodes take seconds
 
     # --- applications ---
 

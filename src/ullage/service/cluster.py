@@ -22,7 +22,7 @@ from ullage.core.books.usage import OtherUsage
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets
 from ullage.core.explaining.nowhere import nowhere
-from ullage.core.explaining.nowhere_text import nowhere_text
+from ullage.core.explaining.nowhere_text import asked_text, nowhere_text
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.offers import NodeRefusal
 from ullage.core.placing.rules import Rules
@@ -291,12 +291,21 @@ class Cluster:
             self._expect(request, offered.best)
         return offered
 
-    def nowhere(self, asked: Sequence[tuple[Request, Sequence[str]]], found: NodeOffers) -> str:
-        """Say in one line why a request fits on none of the nodes that it was not offered."""
+    def nowhere(
+        self,
+        asked: Sequence[tuple[Request, Sequence[str]]],
+        found: NodeOffers,
+        say: Callable[[ResourceRequirement], str] = asked_text,
+    ) -> str:
+        """Say in one line why a request fits on none of the nodes that it was not offered.
+
+        `say` returns the words for a request that would fit.
+        """
         names = {name for _, refused in found.refused for name in refused}
         request = max(asked, key=lambda pair: len(names.intersection(pair[1])))[0]
         books = self.allocator
-        return nowhere_text(nowhere(books.fleet, books.rules, request, found.refused, nominations=books.nominations))
+        why = nowhere(books.fleet, books.rules, request, found.refused, nominations=books.nominations)
+        return nowhere_text(why, say)
 
     def offers_of(self, asked: Sequence[tuple[Request, Sequence[str]]], *, expected: bool = True) -> NodeOffers:
         """Return offers as `offers` for one request that differs between groups of nodes.

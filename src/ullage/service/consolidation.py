@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import starmap
 
 from ullage.core.books.slices import Slices, at_once
 from ullage.core.evicting.consolidation import consolidating
-from ullage.core.evicting.moving import Consolidation, Move, NoConsolidation
-from ullage.core.evicting.plan_check import still_holds
+from ullage.core.evicting.move_order import still_holds
+from ullage.core.evicting.moves import Consolidation, Move, NoConsolidation
 from ullage.core.placing.decision import Choice
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
@@ -21,7 +22,7 @@ from ullage.model.nomination import Nomination
 from ullage.service.context import ServiceContext
 from ullage.service.journal import Callback
 from ullage.service.nominations import NominatedRequests
-from ullage.service.store_port import PutAllocation, PutNomination, Record
+from ullage.service.store_port import PutAllocation
 
 
 class Consolidations:
@@ -97,18 +98,19 @@ class Consolidations:
         self, request: Request, uids: Sequence[str], found: Consolidation | NoConsolidation, done: Callback
     ) -> Consolidation | NoConsolidation:
         """Tell those to go who move, and hold their next places and, under these uids, the room that is made."""
-        records: list[Record] = []
-        if isinstance(found, Consolidation):
-            for move in found.moves:
-                records += self._move(move)
-            for uid, unit in zip(uids, found.units, strict=True):
-                records.append(self._hold(replace(request, uid=uid), unit, owed=bool(found.moves)))
-                self._events.add("allocation.nominated", uid=uid, node=unit.node, gpus=" ".join(unit.gpus))
-            self._changed(True)
-        self._journal.write(*records, then=done)
+        with self._journal.together():
+            if isinstance(found, Consolidation):
+                self._journal.write(*map(self._leave, found.moves))
+                places = [(_again(move.allocation), move.to, True) for move in found.moves]
+                for uid, unit in zip(uids, found.units, strict=True):
+                    places.append((replace(request, uid=uid), unit, bool(found.moves)))
+                    self._events.add("allocation.nominated", uid=uid, node=unit.node, gpus=" ".join(unit.gpus))
+                self._journal.write(*self._nominated.put(*starmap(self._hold, places)))
+                self._changed(True)
+            self._journal.write(then=done)
         return found
 
-    def _move(self, move: Move) -> tuple[PutAllocation, PutNomination]:
+    def _leave(self, move: Move) -> PutAllocation:
         held, to = move.allocation, move.to
         leaving = self._allocator.release(held.id)
         assert leaving is not None, "who moves is in the ledger"
@@ -118,13 +120,11 @@ class Consolidations:
         self._events.add(
             "allocation.moving", message=text, uid=held.id, node=held.node, gpus=gpus, to=to.node, to_gpus=to_gpus
         )
-        return PutAllocation(leaving), self._hold(_again(held), to, owed=True)
+        return PutAllocation(leaving)
 
-    def _hold(self, request: Request, place: Choice, *, owed: bool) -> PutNomination:
+    def _hold(self, request: Request, place: Choice, owed: bool) -> Nomination:
         now, gpus = self._clock(), place.gpus
-        return self._nominated.put(
-            Nomination(request, place.node, now, gpus, charges=place.charges, hold=True, owed=owed)
-        )
+        return Nomination(request, place.node, now, gpus, charges=place.charges, hold=True, owed=owed)
 
 
 def _again(held: Allocation) -> Request:

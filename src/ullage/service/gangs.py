@@ -184,7 +184,7 @@ class GangRequests:
 
     def _note(self, outcome: GangOutcome) -> None:
         """Store and record what one gang got, or gave up."""
-        kept = [self._nominated.put(each) for each in outcome.nominated]
+        kept = self._nominated.put(*outcome.nominated)
         self._journal.write(*map(PutAllocation, (*outcome.evicted, *outcome.placed)), *kept)
         if outcome.evicted:
             for each in outcome.nominated:

@@ -6,14 +6,16 @@ deserves is computed again only when demand or inventory changed, not when usage
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from ullage.core.cycle import schedule
 from ullage.core.explaining.explain import Reasons, explain
 from ullage.core.placing.reserving import reserving_requests
 from ullage.core.sharing.entitlement import entitlement, entitlement_key
 from ullage.core.sharing.plan import EvictExecutor, Keep, Plan, Release, Reuse, Start, Unbind
-from ullage.core.sharing.world import WORKING, Promise, World
+from ullage.core.sharing.world import WORKING, Demand, Promise, World
 from ullage.core.verdict.sentences import CURES
 from ullage.model.executor import ExecutorGang
 from ullage.model.rejection import Code, Cure
@@ -39,20 +41,23 @@ class Loop:
         self.cycles = 0
         self.dirty = True
 
-    def world(self, also: str | None = None) -> World:
-        """Return the present facts. Of sessions that neither request nor hold anything, only `also` is included."""
-        now = self._clock()
-        records = (r for r in self._state.sessions.values() if r.open and (r.id == also or not r.at_rest))
-        demands = tuple(self._state.demand(record, now) for record in records)
+    def world(self) -> World:
+        """Return the present facts, without sessions that neither request nor hold anything."""
         views = tuple(executor.view() for executor in self._state.executors.values())
         return World(
             self._state.fleet,
-            demands,
+            self._demands(),
             views,
             tuple(self._state.queues.values()),
             promises=self._state.promises,
             nodes_expected_until=self._nodes_expected_until,
         )
+
+    def _demands(self, also: str | None = None) -> tuple[Demand, ...]:
+        """Return the demands of sessions that request or hold something, and of `also`."""
+        now = self._clock()
+        records = (r for r in self._state.sessions.values() if r.open and (r.id == also or not r.at_rest))
+        return tuple(self._state.demand(record, now) for record in records)
 
     def run(self) -> Plan:
         """One cycle: decide, carry out, and note what each session waits for; stored in one write."""
@@ -80,11 +85,19 @@ class Loop:
             others = self._state.promises.get(session, Promise(())).places
             self._state.promises[session] = Promise((*places, *others), session in before and before[session].paid)
 
-    def why(self, session: str, *, open_: bool) -> Reasons:
-        """Return why a session has what it has, by the code of the cycle on the present facts."""
-        deserved = self._entitled(self.world())
-        with self._room_kept():
-            return explain(self.world(session), self.policy, self._clock(), session, open_=open_, deserved=deserved)
+    def explaining(self, session: str, *, open_: bool) -> Callable[[], Reasons]:
+        """Return what says why a session has what it has, by the code of the cycle on a copy of the present facts."""
+        allocator, policy, now = self._state.allocator, self.policy, self._clock()
+        nominations, cap, fleet = allocator.nominations, allocator.rules.cap, allocator.fleet.copy(apart=True)
+        cycle = replace(self.world(), fleet=fleet, promises=dict(self._state.promises))
+        world = replace(cycle, demands=self._demands(session))
+
+        def why() -> Reasons:
+            deserved = entitlement(cycle, policy)
+            with reserving_requests(fleet, nominations, cap):
+                return explain(world, policy, now, session, open_=open_, deserved=deserved)
+
+        return why
 
     def _room_kept(self) -> AbstractContextManager[None]:
         """Sessions see the books with the room of nominated requests taken: nobody could evict their executors."""

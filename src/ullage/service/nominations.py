@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ullage.core.admitting.wake import Pending, woken_by_node, woken_by_quota
+from ullage.core.admitting.wake import NO_CAUSES, Causes, Pending, woken_by_nodes, woken_by_quota
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import Usage
 from ullage.core.evicting.preemption import choice_after
@@ -32,7 +32,7 @@ class NominatedRequests:
         self._allocator, self._journal = context.state.allocator, context.journal
         self._events, self._changed = context.events, context.changed
         self._stored: set[str] = set()
-        self._refused: dict[str, Refusal] = {}
+        self._refused: dict[str, Causes] = {}
         self._ready: set[str] = set()
         self._waiting: set[str] = set()
         self._seen: tuple[Fleet, int, Rules, dict[str, Usage]] | None = None
@@ -46,11 +46,11 @@ class NominatedRequests:
                 self._allocator.withdraw(uid)
                 self._journal.write(*self.ended())
 
-    def put(self, nomination: Nomination) -> PutNomination:
-        """Keep room for a request; what is to be stored with the change that gives it."""
-        self._allocator.nominate(nomination)
-        self._stored.add(nomination.request.uid)
-        return PutNomination(nomination)
+    def put(self, *nominations: Nomination) -> tuple[PutNomination, ...]:
+        """Keep room for requests; what is to be stored with the change that gives it."""
+        self._allocator.nominate(*nominations)
+        self._stored.update(nomination.request.uid for nomination in nominations)
+        return tuple(map(PutNomination, nominations))
 
     def record(self, nomination: Nomination) -> None:
         """Record who is evicted for a request and where room is reserved for it."""
@@ -72,7 +72,7 @@ class NominatedRequests:
         if known is None:
             return None
         known = self._as_asked(known, request)
-        self._journal.write(self.put(replace(known, since=now)))
+        self._journal.write(*self.put(replace(known, since=now)))
         self._ready.discard(request.uid)
         return known
 
@@ -122,20 +122,30 @@ class NominatedRequests:
         ledger = self._allocator.fleet.ledger  # a request that moves is considered once it has left
         waiting = {entry.request.uid: entry for entry in self.all() if entry.request.uid not in ledger}
         self._ready &= waiting.keys()
-        self._refused = {uid: refusal for uid, refusal in self._refused.items() if uid in waiting}
-        alone = [entry for uid, entry in waiting.items() if uid not in self._ready and entry.request.claim.gang is None]
+        self._refused = {uid: causes for uid, causes in self._refused.items() if uid in waiting}
+        alone = [
+            entry
+            for uid, entry in waiting.items()
+            if uid not in self._ready and entry.request.claim.gang is None and not self._waits_for_leaving(entry)
+        ]
         came, self._waiting = waiting.keys() - self._waiting, set(waiting)
         woken = self._woken(alone)
         for uid in [entry.request.uid for entry in alone if entry.request.uid in came or entry.request.uid in woken]:
             outcome = self._allocator.simulate(waiting[uid].request).outcome
             if isinstance(outcome, Refusal):
-                self._refused[uid] = outcome
+                self._refused[uid] = Causes.of(outcome)
             else:
                 self._ready.add(uid)
                 gpus = " ".join(outcome.gpus)
                 self._events.add("allocation.ready", uid=uid, node=outcome.node, gpus=gpus)
         fleet = self._allocator.fleet
         self._seen = fleet, fleet.clock, self._allocator.rules, dict(fleet.usage)
+
+    def _waits_for_leaving(self, entry: Nomination) -> bool:
+        """Return whether allocations that leave still hold the room made for a request. It wakes when they are gone."""
+        fleet = self._allocator.fleet
+        holders = fleet.card_holders(fleet.card_of[uuid] for uuid in entry.gpus if uuid in fleet.card_of)
+        return entry.hold and not fleet.leaving.isdisjoint(holders)
 
     def _woken(self, waiting: list[Nomination]) -> list[str]:
         """Return requests that a change since the last call may have helped; all, if rules or inventory are new."""
@@ -148,10 +158,8 @@ class NominatedRequests:
         before, now = self._seen[3], fleet.usage
         changed = [name for name in before if before[name] != now.get(name)]
         quotas = {level for name in changed for level in rules.quotas.levels(name)}
-        pending = [Pending(e.request, self._refused.get(e.request.uid), e.node) for e in waiting]
-        woken = set(woken_by_quota(quotas, pending))
-        for row in rows:
-            woken.update(woken_by_node(fleet.nodes[row].name, pending))
+        pending = [Pending(e.request, self._refused.get(e.request.uid, NO_CAUSES), e.node) for e in waiting]
+        woken = {*woken_by_quota(quotas, pending), *woken_by_nodes([fleet.nodes[row].name for row in rows], pending)}
         cards = cards_on(fleet, np.array(rows, dtype=np.int64))
         woken.update(entry.request.uid for entry in waiting if any_takes(fleet, entry.request.requirement, cards))
         return [entry.request.uid for entry in waiting if entry.request.uid in woken]

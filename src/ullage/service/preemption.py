@@ -81,9 +81,26 @@ class Preemptions:
         return self._allocator.preempt(request, self._clock(), self._budgets())
 
     def planning(self, request: Request) -> Slices[PreemptionAnswer]:
-        """Return the answer of `plan` in slices, on a copy of the present books."""
+        """Return the answer of `plan` in slices, on a copy of the present books.
+
+        Raises:
+            NotFound: the pool is not known. Unavailable: not ready. PlanChanged: the request was placed meanwhile.
+
+        """
         allocator = self._allocator
+        if allocator.held(request.uid) is not None:
+            raise PlanChanged(f"{request.uid} got cards while it waited for the search; ask again")
         return allocator.preempting(allocator.fleet.copy(), request, self._clock(), self._budgets())
+
+    def with_cards(self, request: Request, found: PreemptionAnswer) -> PreemptionAnswer:
+        """Return an answer of `planning` with the cards that `carry_out` would reserve: those of the present books.
+
+        A copy of the books places without what is learned. An answer that no longer holds stays as it was found.
+        """
+        try:
+            return self._helping(request, found)
+        except PlanChanged:
+            return found
 
     def nominations(self) -> tuple[Nomination, ...]:
         """Return the nominations, the oldest first."""
@@ -125,6 +142,6 @@ class Preemptions:
         nomination = found.nomination(request, self._clock())
         leaving = [leaves for uid in found.uids if (leaves := self._allocator.release(uid)) is not None]
         self._nominated.record(nomination)
-        self._journal.write(*map(PutAllocation, leaving), self._nominated.put(nomination), then=done)
+        self._journal.write(*map(PutAllocation, leaving), *self._nominated.put(nomination), then=done)
         self._changed(True)
         return nomination

@@ -214,8 +214,18 @@ class UllageService:
             NotFound: no such session.
 
         """
+        return self.explaining(session_id)()
+
+    def explaining(self, session_id: str) -> Callable[[], Reasons]:
+        """Return what returns the answer of `why` of now: another thread may call it.
+
+        Raises:
+            NotFound: no such session.
+
+        """
         record = self.state.session(session_id)
-        return with_failures(self.loop.why(record.id, open_=record.open), record)
+        why, info, last = self.loop.explaining(record.id, open_=record.open), record.session, record.last_failure
+        return lambda: with_failures(why(), info, last)
 
     # --- restart ---
 

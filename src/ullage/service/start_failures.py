@@ -10,7 +10,7 @@ from ullage.model.event import BIND_FAILED, RETRY_LIMIT_REACHED
 from ullage.model.executor import BindCode
 from ullage.model.quantity import format_bytes
 from ullage.model.rejection import Code
-from ullage.model.session import RETRY_LIMIT
+from ullage.model.session import RETRY_LIMIT, SessionInfo
 from ullage.service.context import ServiceContext
 from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import PutSession
@@ -62,14 +62,14 @@ def _pause_s(failures: int) -> float:
     return 0.0 if failures == 1 else FIRST_PAUSE_S * 2.0 ** (min(failures, RETRY_LIMIT) - 2)
 
 
-def with_failures(reasons: Reasons, record: SessionRecord) -> Reasons:
+def with_failures(reasons: Reasons, session: SessionInfo, last_failure: str) -> Reasons:
     """Return why a session waits, with its last failure and what would help if its executors fail to start."""
     if reasons.code is not Code.BIND_FAILURES:
         return reasons
-    failures, spec = record.session.bind_failures, record.session.spec
+    failures, spec = session.bind_failures, session.spec
     tried = counted(failures, "time") if failures >= RETRY_LIMIT else f"{failures} of {RETRY_LIMIT} times"
-    last = record.last_failure or f"`ullage events --session {record.id}` shows each"
-    helps = [] if failures < RETRY_LIMIT else [f"mend the cause, then `ullage retry {record.id}`"]
+    last = last_failure or f"`ullage events --session {session.id}` shows each"
+    helps = [] if failures < RETRY_LIMIT else [f"mend the cause, then `ullage retry {session.id}`"]
     if "memory limit" in last:
         helps.insert(0, f"ask for more memory than mem={format_bytes(spec.resreq.memory_bytes)}")
     return replace(

@@ -72,14 +72,11 @@ def run_recorded(history: History) -> Churned:
                 held[task.queue] = held.get(task.queue, Resources()) + amounts[number]
     samples.advance(float("inf"))
 
+    shares_of = [dominant_share(amount, fleet.total) for amount in amounts]
+    ended = [end - first for end in ends]
     jobs = [
-        FairnessJob(
-            task.arrival_s - first,
-            task.duration_s or 0.0,
-            ends[n] - first,
-            dominant_share(amounts[n], fleet.total),
-        )
-        for n, task in enumerate(trace.tasks)
+        FairnessJob(task.arrival_s - first, task.duration_s or 0.0, end, share)
+        for task, end, share in zip(trace.tasks, ended, shares_of, strict=True)
     ]
     return Churned(
         samples.at_s,

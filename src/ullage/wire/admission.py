@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ullage.model.error import InvalidRequest, invalid
+from ullage.model.error import invalid
+from ullage.wire.decoding import decode_document
 from ullage.wire.document import Document
 from ullage.wire.json_patch import PatchOperation
 
@@ -132,14 +133,7 @@ def read_review(body: bytes, *, most: int = MAX_BODY) -> Review:
             uid to respond to (HTTP 400).
 
     """
-    if len(body) > most:
-        raise InvalidRequest(f"body: it has {len(body)} bytes; at most {most} are read", field="body")
-    try:
-        asked = _DECODER.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"body: it cannot be read: {error}", field="body") from None
-    except RecursionError:
-        raise InvalidRequest("body: it is nested too deeply", field="body") from None
+    asked = decode_document(body, _DECODER, most)
     if asked.kind != "AdmissionReview":
         raise invalid("kind", asked.kind, "send an AdmissionReview")
     if asked.api_version != API_VERSION:

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 import msgspec
 
 from ullage.model.allocation import Allocation, Charge
+from ullage.model.amounts import Amounts
 from ullage.model.gpu import Gpu
 from ullage.model.part import Part
 from ullage.model.quantity import format_bytes, format_decimal
 from ullage.model.resources import show_milli
+from ullage.wire.body import body_of
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -71,25 +73,17 @@ class CardEntry(_Entry, frozen=True, kw_only=True):
     effective_available: Quantities
 
     @classmethod
-    def of(cls, gpu: Gpu, node: str, *, bound: tuple[int, int], assumed: tuple[int, int]) -> CardEntry:
-        """Return a card of which (compute, vram) is bound and assumed; a deficit is shown as 0."""
-        (compute, vram), (assumed_compute, assumed_vram) = bound, assumed
-        left = max(0, gpu.compute - compute), max(0, gpu.vram - vram)
-        effective = max(0, left[0] - assumed_compute), max(0, left[1] - assumed_vram)
+    def of(cls, gpu: Gpu, node: str, *, bound: Amounts, assumed: Amounts) -> CardEntry:
+        """Return a card of which these amounts are bound and assumed; a deficit is shown as 0."""
+        left = Amounts(gpu.compute, gpu.vram).above(bound)
+        effective = left.above(assumed)
         known = gpu.compute_gflops is not None or gpu.vram_bytes is not None
-        return cls(
+        return body_of(
+            cls,
+            gpu,
             name=gpu.uuid,
             node=node,
-            index=gpu.index,
-            phase=gpu.phase.value,
-            healthy=gpu.healthy,
-            used_by=gpu.used_by,
-            pool=gpu.pool,
-            vendor=gpu.vendor,
-            model=gpu.model,
             numa_node=gpu.zones[0] if len(gpu.zones) == 1 else None,
-            isolation=None if gpu.isolation is None else gpu.isolation.value,
-            isolation_policy=gpu.isolation_policy.value,
             capacity=Quantities.on(gpu, gpu.compute, gpu.vram) if known else None,
             available=Quantities.on(gpu, *left),
             effective_available=Quantities.on(gpu, *effective),
@@ -108,8 +102,7 @@ class Worker(_Entry, frozen=True, kw_only=True):
     @classmethod
     def of(cls, allocation: Allocation) -> Worker:
         """Return the holder of an allocation."""
-        names = _names(allocation)
-        return cls(uid=allocation.id, state=allocation.state.value, **names)
+        return body_of(cls, allocation, allocation.claim, uid=allocation.id)
 
 
 class HeldCard(_Entry, frozen=True, kw_only=True):
@@ -149,23 +142,19 @@ class AllocationEntry(_Entry, frozen=True, kw_only=True):
         """Return the entry of an allocation; `cards` are the known cards by uuid."""
         asked, claim = allocation.requirement, allocation.claim
         charges: tuple[Charge | None, ...] = allocation.charges or (None,) * len(allocation.gpus)
-        return cls(
+        return body_of(
+            cls,
+            allocation,
+            claim,
             uid=allocation.id,
-            state=allocation.state.value,
-            node=allocation.node,
             gpu_count=asked.gpu_count,
-            isolation=asked.cards.isolation.value,
+            isolation=asked.cards.isolation,
             gpus=tuple(
                 _held(uuid, charge, cards.get(uuid)) for uuid, charge in zip(allocation.gpus, charges, strict=True)
             ),
             request=None if asked.part is None else Quantities.of(asked.part),
             limit=None if claim is None or claim.limit is None else Quantities.of(claim.limit),
-            qos=None if claim is None else claim.qos.value,
-            priority=None if claim is None else claim.priority,
             pool=asked.cards.pool,
-            assumed_at=allocation.assumed_at,
-            bound_at=allocation.bound_at,
-            **_names(allocation),
         )
 
 
@@ -180,11 +169,6 @@ class AllocationReport(_Entry, frozen=True, kw_only=True):
 
 def _percent(millionths: int) -> str:
     return format_decimal(millionths * 100)
-
-
-def _names(allocation: Allocation) -> dict[str, str]:
-    claim = allocation.claim
-    return {} if claim is None else {"namespace": claim.namespace, "workload": claim.workload, "pod": claim.pod}
 
 
 def _held(uuid: str, charge: Charge | None, gpu: Gpu | None) -> HeldCard:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sized
 from typing import TypeVar
 
 import msgspec
+from msgspec import field, structs
 
 from ullage.model.compute import AppKey, ComputeRequirement, Pick
 from ullage.model.compute_answer import AppDemand
-from ullage.model.error import InvalidRequest, invalid
+from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT64, check_amount
+from ullage.model.resources import MILLI
+from ullage.wire.decoding import decode_body
 from ullage.wire.gpubinding import read_memory, share_mode_of
 from ullage.wire.kubernetes_quantity import parse_quantity
 
@@ -23,7 +25,6 @@ MAX_TEXT = 256
 """Bytes of the longest name."""
 
 T = TypeVar("T", bound=msgspec.Struct)
-_PATH = re.compile(r" - at `\$\.?(.*?)`")
 
 
 class _Question(msgspec.Struct, frozen=True, rename="camel"):
@@ -81,15 +82,15 @@ class DemandBody(msgspec.Struct, frozen=True):
     application: str
     owner: str
     mode: str
-    required_cpu: str = msgspec.field(name="requiredCPU")
-    required_gpu: str = msgspec.field(name="requiredGPU")
-    limited_gpu: str = msgspec.field(name="limitedGPU")
-    required_memory: str = msgspec.field(name="requiredMemory")
-    limited_memory: str = msgspec.field(name="limitedMemory")
-    required_disk: str = msgspec.field(name="requiredDisk")
-    app_id: str = msgspec.field(name="appId", default="")
-    support_multi_cards: bool = msgspec.field(name="supportMultiCards", default=False)
-    support_multi_nodes: bool = msgspec.field(name="supportMultiNodes", default=False)
+    cpu_milli: str = field(name="requiredCPU")
+    gpu_bytes: str = field(name="requiredGPU")
+    gpu_limit_bytes: str = field(name="limitedGPU")
+    memory_bytes: str = field(name="requiredMemory")
+    memory_limit_bytes: str = field(name="limitedMemory")
+    disk_bytes: str = field(name="requiredDisk")
+    app_id: str = field(name="appId", default="")
+    several_cards: bool = field(name="supportMultiCards", default=False)
+    several_nodes: bool = field(name="supportMultiNodes", default=False)
 
     def demand(self, path: str) -> AppDemand:
         """Return the demand as a value; `path` is where it stands in the body.
@@ -98,36 +99,27 @@ class DemandBody(msgspec.Struct, frozen=True):
             InvalidRequest: a text is empty or too long, an amount no quantity, or a limit below what is required.
 
         """
-        for name, text in (("id", self.id), ("application", self.application), ("owner", self.owner)):
-            check_text(text, f"{path}.{name}", needed=True)
-        check_text(self.mode, f"{path}.mode", needed=True)
+        for name in ("id", "application", "owner", "mode"):
+            check_text(getattr(self, name), f"{path}.{name}", needed=True)
         check_text(self.app_id, f"{path}.appId")
-        texts = msgspec.to_builtins(self)
-        amounts = {
-            name: parse_quantity(check_text(texts[name], f"{path}.{name}"), f"{path}.{name}", units=units)
-            for name, units in _UNITS.items()
-        }
-        for limit, required in (("limitedGPU", "requiredGPU"), ("limitedMemory", "requiredMemory")):
+        texts, amounts = {name: getattr(self, name) for name in _AMOUNTS}, dict[str, int]()
+        for name, shown in _AMOUNTS.items():
+            here, units = f"{path}.{shown}", MILLI if name == "cpu_milli" else 1
+            amounts[name] = parse_quantity(check_text(texts[name], here), here, units=units)
+        for limit, required in (("gpu_limit_bytes", "gpu_bytes"), ("memory_limit_bytes", "memory_bytes")):
             if 0 < amounts[limit] < amounts[required]:
-                raise invalid(f"{path}.{limit}", texts[limit], f"it is below {required}; raise it, or say 0")
+                fix = f"it is below {_AMOUNTS[required]}; raise it, or say 0"
+                raise invalid(f"{path}.{_AMOUNTS[limit]}", texts[limit], fix)
         requirement = ComputeRequirement(
-            self.mode,
-            amounts["requiredGPU"],
-            amounts["limitedGPU"],
-            amounts["requiredCPU"],
-            memory_bytes=amounts["requiredMemory"],
-            memory_limit_bytes=amounts["limitedMemory"],
-            disk_bytes=amounts["requiredDisk"],
-            several_cards=self.support_multi_cards,
-            several_nodes=self.support_multi_nodes,
+            self.mode, **amounts, several_cards=self.several_cards, several_nodes=self.several_nodes
         )
         return AppDemand(self.id, AppKey(self.application, self.owner), requirement)
 
 
-_UNITS = {
-    "requiredCPU": 1000,
-    **dict.fromkeys(("requiredGPU", "limitedGPU", "requiredMemory", "limitedMemory", "requiredDisk"), 1),
+_AMOUNTS = {
+    each.name: each.encode_name for each in structs.fields(DemandBody) if each.name.endswith(("_milli", "_bytes"))
 }
+"""The amounts of a demand, with their names in the body."""
 
 
 class PreflightBody(_Question, frozen=True):
@@ -203,16 +195,7 @@ def read(body: bytes, kind: type[T]) -> T:
         InvalidRequest: it is not JSON, or does not match the type.
 
     """
-    try:
-        return msgspec.json.decode(body.strip() or b"{}", type=kind)
-    except msgspec.ValidationError as error:
-        found = _PATH.search(str(error))
-        field = found.group(1) if found else "body"
-        raise InvalidRequest(f"{field}: {_PATH.sub('', str(error))}", field=field) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"body: it cannot be decoded: {error}", field="body") from None
-    except RecursionError:
-        raise InvalidRequest("body: it is nested too deeply", field="body") from None
+    return decode_body(body.strip(), kind)
 
 
 def check_text(text: str, field: str, *, needed: bool = False) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec import field
 
 from ullage.model.binding import supported_modes
 from ullage.model.compute import CPU, BoundCard, ComputeCard, ComputeNode, ComputeRequirement
@@ -13,9 +14,7 @@ from ullage.model.compute_answer import (
     Availability,
     CheckType,
     ComputeCardRoom,
-    Dimension,
     FailedCheck,
-    NodePressure,
     Preflight,
     Problem,
     StoppedApp,
@@ -24,6 +23,7 @@ from ullage.model.compute_answer import (
 )
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT64, check_amount
+from ullage.wire.body import body_of
 
 
 class _Body(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,21 +45,21 @@ class FailedCheckBody(msgspec.Struct, frozen=True):
     """Which check failed, and details that help to choose differently."""
 
     type: str
-    data: Any = msgspec.field(name="Data")
+    data: Any = field(name="Data")
 
 
 class RequirementBody(_Body, frozen=True):
     """The requirement of an application."""
 
-    mode: str
-    required_cpu: int = 0
-    required_gpu: int = 0
-    limited_gpu: int = 0
-    required_memory: int = 0
-    limited_memory: int = 0
-    required_disk: int = 0
-    support_multi_cards: bool = False
-    support_multi_nodes: bool = False
+    accelerator: str = field(name="mode")
+    cpu_milli: int = field(name="requiredCpu", default=0)
+    gpu_bytes: int = field(name="requiredGpu", default=0)
+    gpu_limit_bytes: int = field(name="limitedGpu", default=0)
+    memory_bytes: int = field(name="requiredMemory", default=0)
+    memory_limit_bytes: int = field(name="limitedMemory", default=0)
+    disk_bytes: int = field(name="requiredDisk", default=0)
+    several_cards: bool = field(name="supportMultiCards", default=False)
+    several_nodes: bool = field(name="supportMultiNodes", default=False)
 
 
 class WrittenRequirement(RequirementBody, frozen=True, forbid_unknown_fields=True):
@@ -84,13 +84,13 @@ class ComputeDeviceBody(_Body, frozen=True):
     """A card; `available` is the amount that one more application could get of it."""
 
     id: str
-    node_name: str
-    mode: str
-    card_model: str
-    memory: int
+    node: str = field(name="nodeName")
+    accelerator: str = field(name="mode")
+    model: str = field(name="cardModel")
+    memory_bytes: int = field(name="memory")
     available: int
     health: str
-    support_type: str
+    share: str = field(name="supportType")
     available_support_types: list[str]
     bindings: list[ComputeAllocationBody]
 
@@ -98,9 +98,9 @@ class ComputeDeviceBody(_Body, frozen=True):
 class ComputeNodeBody(_Body, frozen=True):
     """A node; older clients read only one type of accelerator."""
 
-    node_name: str
+    name: str = field(name="nodeName")
     gpu_type: str
-    gpu_types: list[str]
+    accelerators: list[str] = field(name="gpuTypes")
     health: str
     devices: list[ComputeDeviceBody]
 
@@ -108,24 +108,24 @@ class ComputeNodeBody(_Body, frozen=True):
 class ComputeRoomBody(_Sparse, frozen=True):
     """The room of a card for an application."""
 
-    node_name: str
-    device_id: str
-    card_model: str
-    support_type: str
-    capacity: int
+    node: str = field(name="nodeName")
+    id: str = field(name="deviceId")
+    model: str = field(name="cardModel")
+    share: str = field(name="supportType")
+    memory_bytes: int = field(name="capacity")
     available: int
     operable: bool
     bindings: list[ComputeAllocationBody]
-    fit_level: str = ""
+    fit: str = field(name="fitLevel", default="")
 
 
 class NodeRoomBody(_Body, frozen=True):
     """The room of a node for an application."""
 
-    node_name: str
-    gpu_type: str
+    node: str = field(name="nodeName")
+    accelerator: str = field(name="gpuType")
     status: str
-    devices: list[ComputeRoomBody]
+    cards: list[ComputeRoomBody] = field(name="devices")
 
 
 class AvailabilityBody(_Sparse, frozen=True):
@@ -152,7 +152,7 @@ class DimensionBody(_Body, frozen=True):
 class NodePressureBody(_Body, frozen=True):
     """The amounts that an application would use of a node."""
 
-    node_name: str
+    node: str = field(name="nodeName")
     dimensions: list[DimensionBody]
 
 
@@ -162,7 +162,7 @@ class ValidationBody(_Sparse, frozen=True):
     ok: bool
     code: str
     reason: str
-    node_pressure: NodePressureBody | None = None
+    pressure: NodePressureBody | None = field(name="nodePressure", default=None)
 
 
 class ValidatedBody(_Sparse, frozen=True):
@@ -177,7 +177,7 @@ class ValidatedBody(_Sparse, frozen=True):
 class StoppedBody(_Sparse, frozen=True):
     """An application that stops, or that cannot be stopped."""
 
-    app_name: str
+    name: str = field(name="appName")
     owner: str
     state: str
     reason: str = ""
@@ -188,8 +188,8 @@ class SwitchBody(_Body, frozen=True):
 
     status: str
     device: ComputeDeviceBody
-    stopped_apps: list[StoppedBody]
-    blocked_apps: list[StoppedBody]
+    stopped: list[StoppedBody] = field(name="stoppedApps")
+    blocked: list[StoppedBody] = field(name="blockedApps")
 
 
 class PressureBody(_Body, frozen=True):
@@ -203,7 +203,7 @@ class PreflightAnswer(_Sparse, frozen=True):
     """Whether all demands could be installed."""
 
     installable: bool
-    failed_demand_id: str = ""
+    failed: str = field(name="failedDemandId", default="")
     reason: str = ""
     pressure: list[PressureBody] = []
 
@@ -211,16 +211,9 @@ class PreflightAnswer(_Sparse, frozen=True):
 class ModeBody(_Sparse, frozen=True):
     """A mode in which an application can run."""
 
-    compute_type: str
+    accelerator: str = field(name="computeType")
     status: str
     reason: str = ""
-
-
-class ProblemBody(_Body, frozen=True):
-    """An item that could not be read, or that refers to something that no longer exists."""
-
-    item: str
-    reason: str
 
 
 class MigrationBody(_Body, frozen=True):
@@ -229,25 +222,20 @@ class MigrationBody(_Body, frozen=True):
     kept: list[str]
     unchanged: list[str]
     dropped: list[str]
-    problems: list[ProblemBody]
+    problems: list[Problem]
 
 
 # --- conversion ---
 
-
-def requirement_body(asked: ComputeRequirement) -> RequirementBody:
-    """Return the body of a requirement."""
-    return RequirementBody(
-        asked.accelerator,
-        asked.cpu_milli,
-        asked.gpu_bytes,
-        asked.gpu_limit_bytes,
-        required_memory=asked.memory_bytes,
-        limited_memory=asked.memory_limit_bytes,
-        required_disk=asked.disk_bytes,
-        support_multi_cards=asked.several_cards,
-        support_multi_nodes=asked.several_nodes,
-    )
+_AMOUNTS = {
+    "cpu_milli": "required_cpu",
+    "gpu_bytes": "required_gpu",
+    "gpu_limit_bytes": "limited_gpu",
+    "memory_bytes": "required_memory",
+    "memory_limit_bytes": "limited_memory",
+    "disk_bytes": "required_disk",
+}
+"""The amounts of a requirement, with their names in errors."""
 
 
 def requirement_of(body: RequirementBody) -> ComputeRequirement:
@@ -257,40 +245,30 @@ def requirement_of(body: RequirementBody) -> ComputeRequirement:
         InvalidRequest: an amount is negative, a limit is below what is required, or the mode contradicts the rest.
 
     """
-    if not body.mode:
-        raise invalid("mode", body.mode, f"write the type of accelerator, or {CPU} for none")
-    if body.mode == CPU and (body.required_gpu or body.limited_gpu):
-        raise invalid("requiredGpu", body.required_gpu or body.limited_gpu, f"the mode {CPU} has no cards; write 0")
-    for field in ("required_cpu", "required_gpu", "limited_gpu", "required_memory", "limited_memory", "required_disk"):
-        check_amount(getattr(body, field), field, MAX_INT64)
-    for limit, least in ((body.limited_gpu, body.required_gpu), (body.limited_memory, body.required_memory)):
+    if not body.accelerator:
+        raise invalid("mode", body.accelerator, f"write the type of accelerator, or {CPU} for none")
+    if body.accelerator == CPU and (body.gpu_bytes or body.gpu_limit_bytes):
+        raise invalid("requiredGpu", body.gpu_bytes or body.gpu_limit_bytes, f"the mode {CPU} has no cards; write 0")
+    for name, shown in _AMOUNTS.items():
+        check_amount(getattr(body, name), shown, MAX_INT64)
+    for limit, least in ((body.gpu_limit_bytes, body.gpu_bytes), (body.memory_limit_bytes, body.memory_bytes)):
         if 0 < limit < least:
             raise invalid("limit", limit, f"it is below what is required ({least}); raise it, or say 0")
-    return ComputeRequirement(
-        body.mode,
-        body.required_gpu,
-        body.limited_gpu,
-        body.required_cpu,
-        memory_bytes=body.required_memory,
-        memory_limit_bytes=body.limited_memory,
-        disk_bytes=body.required_disk,
-        several_cards=body.support_multi_cards,
-        several_nodes=body.support_multi_nodes,
-    )
+    return ComputeRequirement(**msgspec.structs.asdict(body))
 
 
 def allocation_bodies(rows: Iterable[BoundCard]) -> list[ComputeAllocationBody]:
     """Return the bodies of applications on cards."""
     return [
-        ComputeAllocationBody(
-            row.app_id,
-            row.app.name,
-            row.app.owner,
-            row.accelerator,
+        body_of(
+            ComputeAllocationBody,
+            row,
+            row.app,
+            app_name=row.app.name,
+            mode=row.accelerator,
             node_name=row.card.node,
             device_id=row.card.device,
             memory=row.memory_bytes,
-            spec=requirement_body(row.spec) if row.spec else None,
             state="draining" if row.draining else "",
         )
         for row in rows
@@ -299,41 +277,27 @@ def allocation_bodies(rows: Iterable[BoundCard]) -> list[ComputeAllocationBody]:
 
 def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard]) -> ComputeDeviceBody:
     """Return the body of a card, with the amount that is left of it and its applications."""
-    return ComputeDeviceBody(
-        card.id,
-        card.node,
-        card.accelerator,
-        card.model,
-        memory=card.memory_bytes,
-        available=available,
-        health=_yes(card.healthy),
-        support_type=card.share,
-        available_support_types=list(supported_modes(card.accelerator)),
-        bindings=allocation_bodies(rows),
-    )
+    types = supported_modes(card.accelerator)
+    own = {"available": available, "health": _yes(card.healthy), "available_support_types": types}
+    return body_of(ComputeDeviceBody, card, **own, bindings=allocation_bodies(rows))
 
 
 def node_body(node: ComputeNode, devices: list[ComputeDeviceBody]) -> ComputeNodeBody:
     """Return the body of a node with its cards; the one type that older clients read is that of its cards."""
-    kinds = list(node.accelerators)
+    kinds = node.accelerators
     only = next((kind for kind in kinds if kind != CPU), next(iter(kinds), ""))
-    return ComputeNodeBody(node.name, only, kinds, _yes(node.ready), devices=devices)
+    return body_of(ComputeNodeBody, node, gpu_type=only, health=_yes(node.ready), devices=devices)
 
 
 def availability_body(found: Availability) -> AvailabilityBody:
     """Return the body of where an application could run."""
-    nodes = [
-        NodeRoomBody(node.node, node.accelerator, node.status, [_room_body(room) for room in node.cards])
-        for node in found.nodes
-    ]
-    asked = requirement_body(found.requirement)
-    return AvailabilityBody(found.schedulable, asked, found.scope, nodes, reason=found.reason or "")
+    nodes = [body_of(NodeRoomBody, node, cards=[_room_body(room) for room in node.cards]) for node in found.nodes]
+    return body_of(AvailabilityBody, found, nodes=nodes, reason=found.reason or "")
 
 
 def validation_body(found: Validation) -> ValidationBody:
     """Return the body of a validation."""
-    pressure = None if found.pressure is None else _pressure_body(found.pressure)
-    return ValidationBody(found.ok, found.code, "valid" if found.ok else "invalid", pressure)
+    return body_of(ValidationBody, found, reason="valid" if found.ok else "invalid")
 
 
 def validated_body(
@@ -347,13 +311,13 @@ def validated_body(
 
 def switch_body(report: SwitchReport, device: ComputeDeviceBody) -> SwitchBody:
     """Return the body of a change of the sharing mode."""
-    return SwitchBody(report.status, device, list(_stopped(report.stopped)), list(_stopped(report.blocked)))
+    return SwitchBody(report.status, device, _stopped(report.stopped), _stopped(report.blocked))
 
 
 def preflight_answer(found: Preflight) -> PreflightAnswer:
     """Return the body of a preflight: whether all demands could be installed."""
     reason = found.reason or ""
-    pressure = [PressureBody(reason, _dimensions(found.dimensions))] if found.dimensions else []
+    pressure = [body_of(PressureBody, found, source=reason)] if found.dimensions else []
     return PreflightAnswer(found.installable, found.failed or "", reason, pressure)
 
 
@@ -361,7 +325,7 @@ def failed_check(found: FailedCheck, device: ComputeDeviceBody | None = None) ->
     """Return the response to a failed check; one of a change of mode includes the card."""
     data: Any
     if found.type is CheckType.MODE:
-        data = [ModeBody(each.accelerator, each.status, each.reason) for each in found.options]
+        data = [body_of(ModeBody, each) for each in found.options]
     elif found.switch is not None and device is not None:
         data = switch_body(found.switch, device)
     else:
@@ -373,41 +337,12 @@ def failed_check(found: FailedCheck, device: ComputeDeviceBody | None = None) ->
     return Envelope(FailedCheckBody(found.type, data), 422)
 
 
-def problem_bodies(problems: Iterable[Problem]) -> list[ProblemBody]:
-    """Return the bodies of items that could not be read, or that refer to something that no longer exists."""
-    return [ProblemBody(each.item, each.reason) for each in problems]
-
-
 def _room_body(room: ComputeCardRoom) -> ComputeRoomBody:
-    card = room.card
-    return ComputeRoomBody(
-        card.node,
-        card.id,
-        card.model,
-        card.share,
-        capacity=card.memory_bytes,
-        available=room.available,
-        operable=room.operable,
-        bindings=allocation_bodies(room.bound),
-        fit_level=room.fit or "",
-    )
+    return body_of(ComputeRoomBody, room, room.card, bindings=allocation_bodies(room.bound), fit=room.fit or "")
 
 
-def _pressure_body(found: NodePressure) -> NodePressureBody:
-    return NodePressureBody(found.node, _dimensions(found.dimensions))
-
-
-def _dimensions(found: Iterable[Dimension]) -> list[DimensionBody]:
-    return [
-        DimensionBody(
-            each.resource, each.required, each.used, each.capacity, available=each.available, pressured=each.pressured
-        )
-        for each in found
-    ]
-
-
-def _stopped(apps: Iterable[StoppedApp]) -> Iterator[StoppedBody]:
-    return (StoppedBody(each.app.name, each.app.owner, each.state, each.reason) for each in apps)
+def _stopped(apps: Iterable[StoppedApp]) -> list[StoppedBody]:
+    return [body_of(StoppedBody, each, each.app) for each in apps]
 
 
 def _yes(so: bool) -> str:

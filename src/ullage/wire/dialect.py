@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, islice
 
-from ullage.model.error import invalid
-from ullage.wire.document import Document, mapping
+from ullage.model.error import invalid, invalid_annotation
+from ullage.wire.document import Document, mapping, section
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.request import read_hami
-from ullage.wire.hami.words import NVIDIA, Words
+from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.kubernetes_quantity import is_nothing
+from ullage.wire.pod.alignment import VOLCANO, VOLCANO_POLICY
+from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.containers import containers_of
 from ullage.wire.pod.keys import DOMAIN
@@ -29,6 +31,15 @@ CARD_KEYS = (
 )
 """Annotations under our domain with which a pod requests cards, without those that are written at bind."""
 
+ASKED = (
+    *CARD_KEYS,
+    *("qos", "eviction-protection", "workload", "partition-id", "numa-policy", "numa-pairs"),
+    *TOPOLOGY_KEYS,
+    *("gang-enabled", "gang-group-key", "gang-min-members", "gang-required-members", "gang-desired-members"),
+    *("gang-timeout", "gang-domain", "gang-within"),
+)
+"""Annotations of a request, which the author of a pod may write."""
+
 _POOL = "gpupool"
 """The annotation of the pool: it requests no cards, and is compatible with every dialect."""
 
@@ -38,7 +49,7 @@ class PodSettings:
     """How pods are read. `hami` are the vendors whose HAMi resources and annotations are known."""
 
     domain: str = DOMAIN
-    hami: tuple[Words, ...] = (NVIDIA,)
+    hami: tuple[HamiVendor, ...] = (NVIDIA,)
     defaults: PodDefaults = PLAIN_DEFAULTS
 
 
@@ -47,13 +58,13 @@ PLAIN_SETTINGS = PodSettings()
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A key of a pod that belongs to a dialect, with the path of its field; `words` are those of HAMi for a vendor."""
+    """A key of a pod that belongs to a dialect, with the path of its field; `vendor` is that of HAMi's keys."""
 
     dialect: Dialect
     name: str
     field: str
     value: object
-    words: Words | None = None
+    vendor: HamiVendor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +87,9 @@ class PodReader:
         settings, found = self.settings, _dialect(pod, self.settings)
         if found is None:
             return None
-        if found.words is not None:
-            return read_hami(pod, found.words, settings.domain, defaults=settings.defaults, replicas=replicas, now=now)
+        _check_values(pod, settings)
+        if found.vendor is not None:
+            return read_hami(pod, found.vendor, settings.domain, defaults=settings.defaults, replicas=replicas, now=now)
         domain = TENSOR_FUSION if found.dialect is Dialect.TENSOR_FUSION else settings.domain
         return compose_request(
             pod,
@@ -90,12 +102,12 @@ class PodReader:
         )
 
 
-def _counted(pod: Document, hami: tuple[Words, ...]) -> DeviceAsk | None:
+def _counted(pod: Document, hami: tuple[HamiVendor, ...]) -> DeviceAsk | None:
     """Return the request of the containers to a device plugin that follows HAMi's annotations.
 
     It is used for pods of other dialects.
     """
-    asked = (DeviceAsk(words, container_asks(pod, words)) for words in hami)
+    asked = (DeviceAsk(vendor, container_asks(pod, vendor)) for vendor in hami)
     return next((each for each in asked if each.counted), None)
 
 
@@ -109,15 +121,35 @@ def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
     Resources of device plugins are compatible with our annotations, and belong to HAMi as well.
     """
     ours, resources = list(_annotated(pod, settings)), list(_resources(pod, settings))
-    asking = {word.dialect: word for word in reversed(ours) if word.name != f"{settings.domain}/{_POOL}"}
+    asking = {each.dialect: each for each in reversed(ours) if each.name != f"{settings.domain}/{_POOL}"}
     found = [*asking.values(), *_of_hami(pod, settings, resources, requested=bool(asking))]
     for other in found[1:]:
-        fix = f"{found[0].field} asks in other words ({found[0].dialect}, not {other.dialect}); keep one of the two"
+        fix = f"{found[0].field} is of another dialect ({found[0].dialect}, not {other.dialect}); keep one of the two"
         raise invalid(other.field, other.value, fix)
     _check_one_vendor(resources)
-    plain = [word for word in resources if word.dialect is Dialect.PLAIN]
-    by_default = (word for word in plain if word.words and (word.words.default_memory_mib or word.words.default_cores))
-    return next(chain(found, by_default, (replace(word, words=None) for word in plain), ours), None)
+    plain = [each for each in resources if each.dialect is Dialect.PLAIN]
+    by_default = (each for each in plain if each.vendor and each.vendor.has_defaults)
+    return next(chain(found, by_default, (replace(each, vendor=None) for each in plain), ours), None)
+
+
+@cache
+def request_annotations(settings: PodSettings) -> frozenset[str]:
+    """Return the keys of all annotations that a request may have, in every dialect."""
+    own = (f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in ASKED)
+    theirs = (key for vendor in settings.hami for key in vendor.annotations())
+    return frozenset((*own, *theirs, f"{VOLCANO}/{VOLCANO_POLICY}"))
+
+
+def _check_values(pod: Document, settings: PodSettings) -> None:
+    """Refuse a request with an empty value, in whatever dialect: it would ask for nothing, or for a whole card.
+
+    Raises:
+        InvalidAnnotation: there is one.
+
+    """
+    for key, value in _annotations(pod).items():
+        if isinstance(value, str) and not value.strip() and key in request_annotations(settings):
+            raise invalid_annotation(key, value, "it is empty; write a value, or leave it out")
 
 
 def _check_one_vendor(resources: list[_Found]) -> None:
@@ -127,15 +159,15 @@ def _check_one_vendor(resources: list[_Found]) -> None:
         InvalidRequest: they do.
 
     """
-    by_vendor = {_vendor_of(word): word for word in reversed(resources)}
+    by_vendor = {_vendor_of(each): each for each in reversed(resources)}
     if len(by_vendor) > 1:
         (one, first), (other, second), *_ = reversed(by_vendor.items())
         fix = f"{first.field} asks for cards of {one}, this for cards of {other}; a pod has cards of one vendor"
         raise invalid(second.field, second.value, fix)
 
 
-def _vendor_of(word: _Found) -> str:
-    return NATIVE_RESOURCES[word.name] if word.words is None else word.words.vendor
+def _vendor_of(key: _Found) -> str:
+    return NATIVE_RESOURCES[key.name] if key.vendor is None else key.vendor.name
 
 
 def _annotated(pod: Document, settings: PodSettings) -> Iterator[_Found]:
@@ -155,22 +187,22 @@ def _card_keys(domain: str) -> dict[str, Dialect]:
 def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
     """Yield the resources of containers that are cards, or parts of cards."""
     amounts, counts = _card_resources(settings.hami)
-    for _, path, container in containers_of(mapping(pod.get("spec"), "spec")):
+    for _, path, container in containers_of(section(pod, "spec")):
         resources = mapping(container.get("resources"), f"{path}.resources")
         for kind in ("limits", "requests"):
             for name, value in mapping(resources.get(kind), f"{path}.resources.{kind}").items():
                 field = f"{path}.resources.{kind}.{name}"
                 if name in amounts:
-                    yield _Found(Dialect.HAMI, name, field, value, words=amounts[name])
+                    yield _Found(Dialect.HAMI, name, field, value, vendor=amounts[name])
                 elif name in counts and not is_nothing(value):
-                    yield _Found(Dialect.PLAIN, name, field, value, words=counts[name])
+                    yield _Found(Dialect.PLAIN, name, field, value, vendor=counts[name])
 
 
 @cache
-def _card_resources(hami: tuple[Words, ...]) -> tuple[dict[str, Words], dict[str, Words | None]]:
+def _card_resources(hami: tuple[HamiVendor, ...]) -> tuple[dict[str, HamiVendor], dict[str, HamiVendor | None]]:
     """Return the resources that are parts of cards, and those that count cards, with their vendor."""
-    amounts = {name: words for words in hami for name in words.amounts}
-    return amounts, {**dict.fromkeys(NATIVE_RESOURCES), **{words.count: words for words in hami}}
+    amounts = {name: vendor for vendor in hami for name in vendor.amounts}
+    return amounts, {**dict.fromkeys(NATIVE_RESOURCES), **{vendor.count: vendor for vendor in hami}}
 
 
 def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, requested: bool) -> Iterator[_Found]:
@@ -179,19 +211,19 @@ def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, r
     Annotations of HAMi count only where the pod requests cards at all.
     """
     annotations = _annotations(pod)
-    for words in settings.hami:
-        there = [word for word in resources if word.words == words]
-        amounts = [word for word in there if word.dialect is Dialect.HAMI]
+    for vendor in settings.hami:
+        there = [each for each in resources if each.vendor == vendor]
+        amounts = [each for each in there if each.dialect is Dialect.HAMI]
         notes = (
-            _Found(Dialect.HAMI, key, f"{_ANNOTATIONS}.{key}", annotations[key], words=words)
-            for key in words.annotations()
+            _Found(Dialect.HAMI, key, f"{_ANNOTATIONS}.{key}", annotations[key], vendor=vendor)
+            for key in vendor.annotations()
             if key in annotations and (there or requested)
         )
         yield from islice(chain(amounts, notes), 1)
 
 
 def _annotations(pod: Document) -> Document:
-    return mapping(mapping(pod.get("metadata"), "metadata").get("annotations"), _ANNOTATIONS)
+    return section(pod, "metadata", "annotations")
 
 
 _ANNOTATIONS = "metadata.annotations"

@@ -19,6 +19,14 @@ def mapping(value: object, path: str) -> Document:
     return value
 
 
+def section(document: Document, *names: str) -> Document:
+    """Return the mapping under these names, such as `spec`, `devices`; an empty one if there is none."""
+    for depth, name in enumerate(names, 1):
+        value = document.get(name)
+        document = value if type(value) is dict else mapping(value, ".".join(names[:depth]))
+    return document
+
+
 def mappings(value: object, path: str) -> Iterator[tuple[str, Document]]:
     """Yield each mapping in the list at a path, with its own path; none if there is no list."""
     for position, item in enumerate(sequence(value, path)):

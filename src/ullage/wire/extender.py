@@ -8,11 +8,13 @@ ordinary response. The exception is a missing body (`EmptyBody`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
 from ullage.model.error import InvalidRequest, invalid
+from ullage.wire.decoding import ANYTHING, decode_document
 from ullage.wire.document import mapping, text
 
 MAX_BODY = 8 * 2**20
@@ -227,12 +229,12 @@ def _uid_of(pod: object) -> object:
 
 
 def _read(body: bytes, kind: type[T], most: int) -> T:
-    _check_size(body, most)
-    try:
-        return _decoder(kind).decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        names = [field.encode_name for field in msgspec.structs.fields(kind)]
-        return _convert(_cased(_parse(body, most), names), kind)
+    if len(body) <= most:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            found: T = _DECODERS[kind].decode(body)
+            return found
+    names = [field.encode_name for field in msgspec.structs.fields(kind)]
+    return _convert(_cased(_parse(body, most), names), kind)
 
 
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
@@ -240,25 +242,10 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 }
 
 
-def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    return _DECODERS[kind]
-
-
-def _check_size(body: bytes, most: int) -> None:
+def _parse(body: bytes, most: int) -> object:
     if not body.strip():
         raise EmptyBody("body: it is empty; send JSON", field="body")
-    if len(body) > most:
-        raise InvalidRequest(f"body: it has {len(body)} bytes; at most {most} are read", field="body")
-
-
-def _parse(body: bytes, most: int) -> object:
-    _check_size(body, most)
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"body: it cannot be read: {error}", field="body") from None
-    except RecursionError:
-        raise InvalidRequest("body: it is nested too deeply", field="body") from None
+    return decode_document(body, ANYTHING, most)
 
 
 def _convert(value: object, kind: type[T]) -> T:

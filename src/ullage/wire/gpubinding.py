@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 from ullage.model.affinity import Term
@@ -23,7 +22,8 @@ from ullage.model.binding import (
 )
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT64
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, mapping, section, text
+from ullage.wire.kubernetes_quantity import exact_quantity
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.selector import check_text, read_selector
 
@@ -60,10 +60,10 @@ def read_binding(document: Document) -> Binding:
         raise invalid(
             "kind", (document.get("apiVersion"), document.get("kind")), f"a {KIND} of {API_VERSION} is needed"
         )
-    metadata = mapping(document.get("metadata"), "metadata")
+    metadata = section(document, "metadata")
     annotations = mapping(metadata.get("annotations"), "metadata.annotations")
     labels = mapping(metadata.get("labels"), "metadata.labels")
-    spec = mapping(document.get("spec"), "spec")
+    spec = section(document, "spec")
     name = text(metadata.get("name"))
     if not name:
         raise invalid("metadata.name", name, "an object has a name")
@@ -108,7 +108,7 @@ def write_binding(binding: Binding) -> dict[str, Any]:
         STATE: "" if binding.state is BindingState.BOUND else binding.state.value,
         REASON: binding.reason,
     }
-    metadata = {"name": binding.name, "labels": _said(labels), "annotations": _said(notes)}
+    metadata = {"name": binding.name, "labels": _without_blanks(labels), "annotations": _without_blanks(notes)}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
 
@@ -136,19 +136,15 @@ def _recorded_state(annotations: Document) -> tuple[BindingState, str]:
     return BindingState(str(state)), text(annotations.get(REASON))
 
 
-def _said(texts: dict[str, str]) -> dict[str, str]:
+def _without_blanks(texts: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in texts.items() if value}
 
 
 # --- memory ---
 
-_AMOUNT = re.compile(r"\+?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2}|[KMGTPE]i|[kMGTPE]|)")
-_LONGEST_AMOUNT = 64
-_OF_MIB = {"": 1, "k": 1000, "Ki": 1024}
-_OF_BYTES = {
-    **{letter: 1000**power for power, letter in enumerate("MGTPE", 2)},
-    **{f"{letter}i": 1024**power for power, letter in enumerate("MGTPE", 2)},
-}
+_OF_BYTES = re.compile("[MGTPE]i?$")
+_REFUSED = re.compile("^-|[num]$")
+"""Amounts below 0, and in units below one."""
 _FIX = "write MiB as a bare number such as 8192, or bytes with a unit such as 8Gi"
 
 
@@ -167,15 +163,10 @@ def read_memory(value: object, field: str = "spec.memory") -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_INT64:
         value = str(value)
     written = value if isinstance(value, str) else ""
-    match = _AMOUNT.fullmatch(written) if len(written) <= _LONGEST_AMOUNT else None
-    if match is None:
+    amount = None if _REFUSED.search(written) else exact_quantity(written)
+    if amount is None:
         raise invalid(field, value, _FIX)
-    number, unit = match.groups()
-    if unit in _OF_BYTES:
-        amount, factor = Fraction(number) * _OF_BYTES[unit], 1
-    else:
-        scale = Fraction(_OF_MIB[unit]) if unit in _OF_MIB else Fraction(10) ** int(unit[1:])
-        amount, factor = Fraction(number) * scale, MIB
+    factor = 1 if _OF_BYTES.search(written) else MIB
     if amount.denominator != 1 or not 0 < amount * factor <= MOST_BYTES:
         what = "MiB" if factor == MIB else "bytes"
         raise invalid(field, value, f"a whole number of {what} above 0 is needed, and no more than a card can have")
@@ -208,7 +199,7 @@ def tenant_of(pod: Document) -> Tenant:
         InvalidRequest: its labels are not strings.
 
     """
-    metadata = mapping(pod.get("metadata"), "metadata")
+    metadata = section(pod, "metadata")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     for key, value in labels.items():
         check_text(key, "metadata.labels")
@@ -250,7 +241,7 @@ def share_number(mode: ShareMode) -> str:
 
 def share_mode(annotations: Document, uuid: str, accelerator: str) -> ShareMode:
     """Return the sharing mode of a card by the annotation of its node; the default if its type lacks that mode."""
-    modes = supported_modes(accelerator)
+    default, *_ = modes = supported_modes(accelerator)
     number = annotations.get(f"{SHARE_MODE}{uuid}")
     mode = _MODES.get(number) if isinstance(number, str) else None
-    return mode if mode in modes else modes[0]
+    return mode if mode in modes else default

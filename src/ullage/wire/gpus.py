@@ -8,6 +8,7 @@ import msgspec
 
 from ullage.model.binding import ShareMode, supported_modes
 from ullage.model.compute import BoundCard, ComputeCard
+from ullage.wire.body import body_of
 from ullage.wire.gpubinding import MIB, share_number
 
 _WHOLE_CORE = 100
@@ -23,16 +24,16 @@ class GpuAppBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 class GpuUseBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A card; the last two fields are present where memory is divided. `count` is how many applications it may have."""
 
-    node_name: str
+    node: str = msgspec.field(name="nodeName")
     id: str
     index: int
     count: int
     devmem: int
     devcore: int
-    type: str
-    numa: int
+    model: str = msgspec.field(name="type")
+    zone: int = msgspec.field(name="numa")
     mode: str
-    health: bool
+    healthy: bool = msgspec.field(name="health")
     sharemode: str
     allowed_share_modes: list[str]
     apps: list[GpuAppBody]
@@ -44,17 +45,13 @@ def gpu_body(card: ComputeCard, rows: Sequence[BoundCard], available: int, tenan
     """Return a card with its applications, and the amount that one more application could get."""
     sliced = card.share is ShareMode.MEMORY_SLICE
     apps = [GpuAppBody(row.app.name, row.memory_bytes // MIB if sliced else None) for row in rows if not row.draining]
-    return GpuUseBody(
-        card.node,
-        card.id,
-        card.index,
-        tenants,
+    return body_of(
+        GpuUseBody,
+        card,
+        count=tenants,
         devmem=card.memory_bytes // MIB,
         devcore=_WHOLE_CORE,
-        type=card.model,
-        numa=card.zone,
         mode="hami-core",
-        health=card.healthy,
         sharemode=share_number(card.share),
         allowed_share_modes=sorted(map(share_number, supported_modes(card.accelerator))),
         apps=apps,

@@ -34,7 +34,7 @@ class JsonPatch:
             InvalidRequest: something on the way is neither a mapping nor a list with such a position.
 
         """
-        inside, last = self._inside(path), path[-1]
+        inside, (*_, last) = self._inside(path), path
         if isinstance(inside, dict) and isinstance(last, str):
             op, known = ("replace" if last in inside else "add"), inside.get(last)
         elif isinstance(inside, list) and isinstance(last, int) and 0 <= last < len(inside):
@@ -52,7 +52,7 @@ class JsonPatch:
             InvalidRequest: as for `put`, or the value at the path is not a list.
 
         """
-        inside, last = self._inside(path), path[-1]
+        inside, (*_, last) = self._inside(path), path
         listed = inside.get(last) if isinstance(inside, dict) else self._there(path)
         if listed is None:
             self.put(*path, value=[value])
@@ -64,7 +64,7 @@ class JsonPatch:
 
     def remove(self, *path: str | int) -> None:
         """Remove a key, or an item of a list; nothing happens if it is absent."""
-        inside, last = self._there(path[:-1]), path[-1]
+        inside, (*_, last) = self._there(path[:-1]), path
         if inside is not None and self._there(path) is not None:
             del inside[last]
             self.operations.append(PatchOperation("remove", pointer(*path)))

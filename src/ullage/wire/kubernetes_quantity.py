@@ -9,6 +9,7 @@ rounds up. Kubernetes caps values above 2^63-1; here they are refused, because a
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT64
@@ -21,6 +22,9 @@ _LONGEST = 512
 """Characters of the longest quantity that is read."""
 _FAR = 60
 """Powers of ten beyond a number's own digits at which it exceeds every maximum, or is below every unit."""
+
+_MOST_EXPONENT = 99
+"""The largest exponent of a quantity that is computed exactly."""
 
 _FIX = "write a Kubernetes quantity such as 500m, 1.5, 2k or 8Gi"
 
@@ -48,6 +52,22 @@ def parse_quantity(value: object, field: str, *, units: int = 1, maximum: int = 
     if amount > maximum:
         raise invalid(field, value, f"at most {maximum // units} can be asked")
     return amount
+
+
+def exact_quantity(text: str) -> Fraction | None:
+    """Return the exact value of a quantity, also a negative one; None for other texts and for far exponents."""
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        return None
+    sign, whole, decimals, only_decimals, suffix = (group or "" for group in match.groups())
+    number = Fraction(f"{sign}{whole or 0}.{decimals or only_decimals or 0}")
+    if suffix in _BINARY:
+        return number * Fraction(1024 ** _BINARY[suffix])
+    exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    if abs(exponent) > _MOST_EXPONENT:
+        return None
+    scale: Fraction = Fraction(10) ** exponent
+    return number * scale
 
 
 def is_nothing(value: object) -> bool:

@@ -27,6 +27,8 @@ LIMIT = 1 << 30
 SEGMENTS = 4
 """The most segments of a log; the last `LIMIT - LIMIT / SEGMENTS` bytes are always kept."""
 
+_DISK_BLOCK = 512
+"""Bytes of a unit of `st_blocks`: stat(2)."""
 _MOST_STEPS = 4 * SEGMENTS
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -179,6 +181,8 @@ class LogReader:
             if directory is None:
                 return Piece(b"")
             before = self.position
+            if self._end is not None and self._end - before > LIMIT:  # a writer of ours leaves no more than that
+                self.position, self._start = self._end - LIMIT, None
             data = self._read(directory, most)
             self.position += len(data)
             return Piece(data, self.position - len(data) - before)
@@ -195,7 +199,7 @@ class LogReader:
                 if self._start is None:
                     return b""
             name = _segment(self._name, self._start)
-            facts = _facts(directory, name)
+            facts = _segment_facts(directory, name)
             end = self._start + (0 if facts is None else facts.st_size)
             if facts is not None and self._start <= self.position < end:
                 if data := _pread(directory, name, self.position - self._start, most):
@@ -217,7 +221,7 @@ class LogReader:
     def _find(self, directory: int) -> int | None:
         """Return the start of the segment with the position, or move the position to the first segment after it."""
         for start in _starts(directory, self._name):
-            facts = _facts(directory, _segment(self._name, start))
+            facts = _segment_facts(directory, _segment(self._name, start))
             if facts is None:
                 continue
             if self.position < start + facts.st_size:
@@ -249,7 +253,7 @@ def log_bytes(path: Path) -> int:
     for directory, name in _segments(path):
         with suppress(NotALog):
             facts = _facts(directory, name)
-            total += 0 if facts is None else facts.st_size
+            total += 0 if facts is None else min(facts.st_size, max(_most_of_segment(), _DISK_BLOCK * facts.st_blocks))
     return total
 
 
@@ -314,7 +318,7 @@ def _last_start(directory: int, name: str) -> int:
 
 def _end(directory: int, name: str) -> int:
     start = _last_start(directory, name)
-    facts = _facts(directory, _segment(name, start))
+    facts = _segment_facts(directory, _segment(name, start))
     return start + (0 if facts is None else facts.st_size)
 
 
@@ -332,6 +336,23 @@ def _facts(directory: int, name: str) -> os.stat_result | None:
     if not stat.S_ISREG(facts.st_mode):
         raise NotALog(f"{name} is not a regular file: what it was replaced by is not read")
     return facts
+
+
+def _segment_facts(directory: int, name: str) -> os.stat_result | None:
+    """Return the status of a segment; None if there is no file of that name.
+
+    Raises:
+        NotALog: it is something else, or larger than a writer makes it, such as a sparse file without an end.
+
+    """
+    facts = _facts(directory, name)
+    if facts is not None and facts.st_size > _most_of_segment():
+        raise NotALog(f"{name} has {facts.st_size} bytes, more than a log has: what else wrote to it is not read")
+    return facts
+
+
+def _most_of_segment() -> int:
+    return LIMIT // SEGMENTS
 
 
 def _pread(directory: int, name: str, offset: int, most: int) -> bytes:

@@ -56,7 +56,7 @@ def decode(data: bytes, table: Table) -> dict[str, Any]:
         if field.repeated:
             found.setdefault(field.name, []).extend(values)
         elif values:
-            found[field.name] = values[-1]
+            *_, found[field.name] = values
     return found
 
 

@@ -13,6 +13,7 @@ import msgspec
 from ullage.model.error import UllageError
 from ullage.model.rejection import Rejection
 from ullage.wire.allocation_report import CardEntry
+from ullage.wire.body import body_of
 
 FILTER_NAMES = {
     "phase": "PhaseFilter",
@@ -186,33 +187,14 @@ def filter_stage(
 
 def removal(rejection: Rejection, message: str) -> Removal:
     """Return a rejection of a card with its message."""
-    return Removal(
-        code=rejection.code.value,
-        cure=rejection.cure.value,
-        message=message,
-        node=rejection.node,
-        gpu=rejection.gpu,
-        needed=rejection.needed,
-        had=rejection.had,
-    )
+    return body_of(Removal, rejection, message=message)
 
 
 def quota_refusal(rejection: Rejection, message: str) -> QuotaRefusal:
     """Return a rejection by a quota with its message."""
-    figures = rejection.quota
-    assert figures is not None, "only a quota refuses with figures"
-    return QuotaRefusal(
-        code=rejection.code.value,
-        namespace=figures.namespace,
-        requested=figures.requested,
-        limit=figures.limit,
-        used=figures.used,
-        message=message,
-    )
+    return body_of(QuotaRefusal, rejection, rejection.quota, message=message)
 
 
 def pod_error(error: UllageError, nodes: int) -> SimulationError:
     """Return the error about a pod for which no node was checked."""
-    return SimulationError(
-        type=type(error).__name__, message=error.message, code=error.code, field=error.field, num_all_nodes=nodes
-    )
+    return body_of(SimulationError, error, type=type(error).__name__, num_all_nodes=nodes)

@@ -22,7 +22,7 @@ def with_known_fields(error: msgspec.ValidationError, kind: Any) -> str:
         return text
     place = _PATH.search(text)
     known = _fields_at(kind, place[1] if place else "")
-    return f"{text}; {did_you_mean(unknown[1], known)}Known are {', '.join(known)}" if known else text
+    return f"{text}; {did_you_mean(unknown.group(1), known)}Known are {', '.join(known)}" if known else text
 
 
 def _fields_at(kind: Any, path: str) -> list[str]:

@@ -18,6 +18,7 @@ import cloudpickle  # type: ignore[import-untyped]  # it has no types
 from ullage.model.task import SHARED_KEPT
 from ullage.worker import failure, raised
 from ullage.worker.context import Context
+from ullage.worker.loop import Stopped
 from ullage.worker.service import Task, TaskFailed
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
@@ -43,6 +44,7 @@ class FunctionService:
 
         Raises:
             TaskFailed: the function raised, or input or result cannot be pickled.
+            Stopped: the executor is to end.
 
         """
         try:
@@ -57,7 +59,9 @@ class FunctionService:
             if type(result) in _PLAIN:
                 return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
             return _dump(result)
-        except Exception as error:  # noqa: BLE001  # user code: whatever it raises fails this task only
+        except Stopped:  # this executor is to end
+            raise
+        except BaseException as error:  # noqa: BLE001  # user code: what it raises, sys.exit() too, fails this task only
             raise _failed(error) from None
 
     def _function(self, task: Task) -> Callable[..., Any]:
@@ -81,7 +85,7 @@ def _run(coroutine: CoroutineType[Any, Any, Any]) -> Any:
     return asyncio.run(coroutine)
 
 
-def _failed(error: Exception) -> TaskFailed:
+def _failed(error: BaseException) -> TaskFailed:
     """Return the failure of a task whose function raised `error`."""
     trace = failure.bounded(failure.trace(error, skip=1))
     message = failure.bounded(f"{failure.describe(error)}\n\n{trace}")

@@ -1,6 +1,7 @@
 """Documents and texts that nobody should write: each is read, or refused as wrong input, and soon."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import msgspec
 from hypothesis import given
@@ -14,15 +15,15 @@ from ullage.wire.hami.admission import check_pod
 from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.node import read_cordon, read_handshake, read_register, read_scores
 from ullage.wire.hami.request import read_hami
-from ullage.wire.hami.results import decode_devices, encode_devices, placed_devices
-from ullage.wire.hami.words import NVIDIA, Words
+from ullage.wire.hami.results import decode_devices, encode_devices
+from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 
 KEYS = (*NVIDIA.annotations(), "ullage.io/gpu-ids", "hami.io/vgpu-devices-allocated", "ullage.io/vram-request")
 AMOUNTS = (GPU, MEMORY, PERCENT, CORES, PRIORITY)
 VALUES = SCALARS | st.sampled_from(
     ["1", "3k", "8Gi", "1e9", "101", "true", "mig", "a,b", "slot=1,core=1,memory=3", "mutex,numa", "x,y,1,2:;"]
 )
-WORDS = Words(default_count=129, default_memory_mib=2**40, memory_factor=2**40)
+WORDS = HamiVendor(default_count=129, default_memory_mib=2**40, memory_factor=2**40)
 
 shapes = shaped(
     pod(limits(gpu=1, mem=1), init=[limits(gpu=1)], annotations=dict.fromkeys(KEYS, "1"), spec={"nodeName": "n"}),
@@ -45,7 +46,6 @@ def test_any_pod_is_read_or_refused(document):
         read_pod,
         read_hami,
         check_pod,
-        placed_devices,
         lambda each: read_hami(each, WORDS),
         lambda each: container_asks(each, NVIDIA),
         PodReader(PodSettings("tensor-fusion.ai", hami=(NVIDIA, WORDS))),
@@ -89,3 +89,9 @@ def _tried(text):
             read(text)
     with suppress(InvalidRequest):
         assert decode_devices(encode_devices(decode_devices(text))) == decode_devices(text)
+
+
+def test_brackets_without_end_are_read_in_one_pass():
+    ((device,),) = decode_devices("[" * 250_000 + ",NVIDIA,1,1:;")
+    assert device.card == device.uuid
+    assert replace(device, uuid="GPU-0[3]").card == "GPU-0"

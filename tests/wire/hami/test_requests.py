@@ -11,7 +11,7 @@ from ullage.model.topology import ZonePolicy
 from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.sharing import share_out
-from ullage.wire.hami.words import NVIDIA, Words
+from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod import PodDefaults
 
 SIDECAR = {"restartPolicy": "Always"}
@@ -97,7 +97,7 @@ def test_what_upstream_takes_for_no_request_is_refused(resource, value):
 
 
 def test_defaults_are_those_of_the_configuration():
-    words = Words(default_memory_mib=4000, default_cores=20, default_count=2, memory_factor=10)
+    words = HamiVendor(default_memory_mib=4000, default_cores=20, default_count=2, memory_factor=10)
     assert read_hami(pod(limits(gpu=1)), words).requirement.part == Part(vram_bytes=4000 * MIB, compute_ppm=200_000)
     asked = read_hami(pod(limits(mem=100)), words).requirement
     assert (asked.gpu_count, asked.part) == (2, Part(vram_bytes=1000 * MIB, compute_ppm=200_000))
@@ -107,7 +107,7 @@ def test_defaults_are_those_of_the_configuration():
 
 
 def test_other_vendors_have_other_names():
-    words = Words(
+    words = HamiVendor(
         "Acme", "acme.com/card", "acme.com/mem", "acme.com/mem-pc", "acme.com/cores", "acme.com/prio", "acme.com"
     )
     document = pod(

@@ -16,10 +16,9 @@ from ullage.wire.hami.results import (
     decode_devices,
     devices_of,
     encode_devices,
-    placed_devices,
     to_allocate,
 )
-from ullage.wire.hami.words import NVIDIA
+from ullage.wire.hami.vendor import NVIDIA
 
 CARDS = {name: Gpu(name, 0, vram_bytes=8000 * MIB) for name in ("GPU-a", "GPU-b")}
 
@@ -81,18 +80,3 @@ _DEVICES = st.builds(
 @given(st.lists(st.lists(_DEVICES, max_size=3).map(tuple), max_size=4).map(tuple))
 def test_devices_are_read_as_they_were_written(containers):
     assert decode_devices(encode_devices(containers)) == containers
-
-
-def placed(given="GPU-a", devices="GPU-a,NVIDIA,3000,30:;", node="n"):
-    notes = {"ullage.io/gpu-ids": given, ALLOCATED: devices}
-    return pod(annotations={key: value for key, value in notes.items() if value}, spec={"nodeName": node})
-
-
-def test_only_pods_that_were_placed_here_are_believed():
-    assert placed_devices(placed()) == ((HamiDevice("GPU-a", "NVIDIA", 3000, 30),),)
-    assert placed_devices(placed("GPU-a,GPU-b", "GPU-b[1-0],NVIDIA,1,1:;"))[0][0].card == "GPU-b"
-    for other in (placed(given=""), placed(node=""), placed(node=None), placed(devices="")):
-        assert placed_devices(other) is None
-    assert placed_devices(placed(given="", devices="nonsense")) is None
-    with pytest.raises(InvalidAnnotation, match="gpu-ids"):
-        placed_devices(placed("GPU-b"))

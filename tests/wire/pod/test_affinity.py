@@ -164,3 +164,30 @@ def test_errors_in_a_selector_name_their_path(selector, path):
 def test_an_affinity_that_is_no_mapping_is_refused():
     with pytest.raises(InvalidRequest, match=PATH):
         compose_request(pod(spec={"affinity": {"nodeAffinity": []}}))
+
+
+def test_a_pod_with_too_many_conditions_is_refused_by_the_field_that_has_them():
+    conditions = [Expression(f"k{number}", Operator.EXISTS) for number in range(1025)]
+    assert len(nodes_of(required=[term(*conditions[:1024])]).required[0]) == 1024
+    for field, given in {
+        "spec.nodeSelector": {"selector": {each.key: "a" for each in conditions}},
+        f"{PATH}.{REQUIRED}": {"required": [term(each) for each in conditions]},
+        f"{PATH}.{PREFERRED}": {"preferred": [{"weight": 1, "preference": term(*conditions)}]},
+    }.items():
+        with pytest.raises(InvalidRequest, match=r"1025 conditions.*at most 1024") as refused:
+            nodes_of(**given)
+        assert refused.value.field == field
+
+
+def test_conditions_of_the_selector_count_in_each_required_term():
+    selector, terms = {f"s{number}": "a" for number in range(31)}, [term(ZONE)] * 32
+    assert len(nodes_of(selector, terms).required) == 32
+    with pytest.raises(InvalidRequest, match="1056 conditions"):
+        nodes_of(selector, [*terms, term(ZONE)])
+
+
+@pytest.mark.parametrize("number", ["9223372036854775808", "1" * 5000])
+def test_a_number_of_more_than_64_bits_is_refused(number):
+    with pytest.raises(InvalidRequest, match="one whole number of 64 bits"):
+        Expression("size", Operator.GT, (number,))
+    assert not Expression("size", Operator.GT, ("9223372036854775807",)).holds("n", {"size": number})

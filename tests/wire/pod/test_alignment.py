@@ -30,13 +30,13 @@ def own(cpu, memory="1Gi", **more):
 # --- who aligns what ---
 
 
-def test_case_28_a_container_that_asks_for_cpu_alone_asks_for_no_cards():
+def test_a_container_that_asks_for_cpu_alone_asks_for_no_cards():
     first, second = aligned(own("4"), own("2", gpu="1")).containers
     assert (first.cpus, first.devices) == (4, ())
     assert (second.cpus, second.devices) == (2, (("gpu", 1),))
 
 
-def test_case_48_half_a_cpu_is_not_aligned_and_the_cards_are():
+def test_half_a_cpu_is_not_aligned_and_the_cards_are():
     assert aligned(own("500m", gpu="2")).containers == (ContainerNeeds(memory_bytes=GI, devices=(("gpu", 2),)),)
 
 
@@ -234,3 +234,22 @@ def test_pairs_that_cannot_be_are_refused_with_their_key(value):
 def test_pairs_do_not_go_with_a_policy_of_none():
     said = refusal(spec=containers(limits(gpu="2")), numa_pairs="gpu~nic=required", numa_policy="none")
     assert "ullage.io/numa-pairs" in said
+
+
+def test_a_pod_has_as_many_pairs_as_containers_and_no_more():
+    pairs = [f"gpu~nic{number}=preferred" for number in range(65)]
+    assert len(aligned(limits(gpu="2"), numa_pairs=",".join(pairs[:64])).pairs) == 64
+    said = refusal(spec=containers(limits(gpu="2")), numa_pairs=",".join(pairs))
+    assert said.startswith("ullage.io/numa-pairs: ")
+    assert said.endswith("65 pairs; at most 64 can be asked")
+    with pytest.raises(InvalidRequest, match="at most 64"):
+        Alignment(pairs=tuple(Pair(f"nic{number:02}", Level.REQUIRED) for number in range(65)))
+
+
+def test_a_pod_with_too_many_kinds_of_devices_is_refused():
+    devices = {f"example.com/nic{number}": "1" for number in range(65)}
+    with pytest.raises(InvalidRequest, match=r"resources: 66 is not valid: .* at most 64 kinds of devices"):
+        aligned(limits(**devices))
+    half = dict(list(devices.items())[:40]), dict(list(devices.items())[40:])
+    with pytest.raises(InvalidRequest, match="at most 64 kinds of devices"):
+        aligned(*(limits(**each) for each in half))

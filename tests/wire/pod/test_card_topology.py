@@ -14,7 +14,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.topology import Topology, Zone
 from ullage.wire.pod import compose_request
-from ullage.wire.unread import unread
+from ullage.wire.unknown_keys import unknown_annotations
 
 GIB = 2**30
 
@@ -74,4 +74,4 @@ def test_a_demand_that_cannot_be_kept_is_refused_by_name(keys, key):
 
 def test_the_keys_are_known():
     names = ("require-gpu-topology", "gpu-topology-max-tier", "gpu-topology-source")
-    assert not list(unread(f"ullage.io/{name}" for name in names))
+    assert not list(unknown_annotations(f"ullage.io/{name}" for name in names))

@@ -105,3 +105,9 @@ def test_a_time_of_creation_may_have_been_read_already(zone, monkeypatch):
 def test_a_time_of_creation_must_be_one():
     with pytest.raises(InvalidRequest, match="creationTimestamp"):
         protected("5m", created="yesterday")
+
+
+def test_a_duration_of_many_digits_is_read_in_one_pass():
+    found = compose_request(pod(eviction_protection="9" * 250_000))
+    assert not found.claim.protected_until
+    assert "is no duration" in found.warnings[0]

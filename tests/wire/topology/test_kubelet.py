@@ -238,11 +238,6 @@ def test_settings_that_cannot_be_read_are_left_out_and_named():
     assert [name for name in named if any(name in warning for warning in warnings)] == list(named)
 
 
-def test_an_option_with_endless_digits_is_no_count_of_zones():
-    assert Kubelet(options={"max-allowable-numa-nodes": "9" * 5000}).most_zones == 8
-    assert Kubelet(options={"max-allowable-numa-nodes": "16"}).most_zones == 16
-
-
 # --- hostile documents ---
 
 

@@ -95,7 +95,7 @@ def test_everything_is_optional():
     assert read_numatopology({"metadata": {"name": "n1"}})[0] == record
 
 
-def test_case_59_a_key_that_is_no_index_is_skipped_and_told():
+def test_a_key_that_is_no_index_is_skipped_and_told():
     detail = {str(index): {"numa": index // 2} for index in range(4)}
     record, warnings = read_numatopology(told(gpuDetail={**detail, "badkey": {"numa": 0}}))
     assert cards(record) == [(0, (0,)), (1, (0,)), (2, (1,)), (3, (1,))]
@@ -104,7 +104,7 @@ def test_case_59_a_key_that_is_no_index_is_skipped_and_told():
     assert read().cards == ()
 
 
-def test_case_60_a_negative_zone_is_unknown_and_not_zone_0():
+def test_a_negative_zone_is_unknown_and_not_zone_0():
     record = read(gpuDetail={"0": {"numa": -1, "busID": "0000:3b:00.0"}}, cpuDetail={"0": {"numa": -1}})
     assert cards(record) == [(0, ())]
     assert record.cards[0].bus_id == "0000:3b:00.0"
@@ -237,7 +237,7 @@ def test_what_is_no_such_object_is_refused(document):
 # --- what we write ---
 
 
-def test_case_62_free_cards_are_a_set_and_none_is_the_empty_one():
+def test_free_cards_are_a_set_and_none_is_the_empty_one():
     topology = Topology()
     spec = numatopology_object(NodeRecord("n1", topology, stock={"gpu": Stock(4, (1, 3))}, card_resource="a.b/gpu"))
     assert spec["spec"]["numares"] == {"a.b/gpu": {"allocatable": "1,3", "capacity": 4}}

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.topology.hostile import anything, shaped
-from ullage.model.slice_device import SliceDevice, common_zones
 from ullage.wire.topology.resourceslice import read_resource_slices
 
 
@@ -72,20 +71,12 @@ def test_a_device_with_all_that_is_told_of_its_place():
     assert found.text("uuid") == found.text("gpu.example.com/uuid") == "GPU-1"
 
 
-def test_case_67_a_cpu_device_and_a_nic_with_a_list_match():
+def test_a_cpu_device_and_a_nic_with_a_list_match():
     cpu, nic = read(
         told("c", zoned("cpudev", {"int": 4}), driver="dra.cpu"),
         told("n", zoned("nic-0", {"ints": [6, 4, 5, 7]}), driver="dra.net"),
     )
-    assert common_zones((cpu, nic)) == (4,)
-
-
-def test_devices_without_a_common_zone_do_not_match():
-    places = [SliceDevice("d", "p", str(zones), zones=zones) for zones in ((0, 1), (1, 2), (0, 2), ())]
-    assert common_zones(places[:2]) == (1,)
-    assert common_zones(places[:3]) == ()
-    assert common_zones((places[0], places[3])) == ()
-    assert common_zones(()) == ()
+    assert (cpu.zones, nic.zones) == ((4,), (4, 5, 6, 7))
 
 
 @pytest.mark.parametrize("zone", [None, {}, {"int": -1}, {"string": "0"}, {"ints": []}, {"int": 64}, {"bool": True}, 0])

@@ -10,7 +10,7 @@ members may share a card: one that had room for one member before may have room 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ullage.core.books.fleet import Fleet
@@ -18,6 +18,7 @@ from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import ZoneRules
 from ullage.core.verdict.cards import refusal_of
+from ullage.core.verdict.stages import Rejections
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
@@ -50,20 +51,37 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
+class Causes:
+    """The nodes that refused a request for themselves, and the quotas that did, in any stage."""
+
+    nodes: frozenset[str] = frozenset()
+    quotas: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, refusal: Refusal) -> Causes:
+        """Return the causes in a refusal. Rejections of equal cards are not expanded: there may be one per card."""
+        nodes, quotas = set[str](), set[str]()
+        for rejections in (refusal.rejections, *(stage.removed for stage in refusal.stages)):
+            kinds: Sequence[Rejection] = rejections
+            if isinstance(rejections, Rejections):
+                kinds = rejections.kinds
+                nodes |= rejections.nodes(OF_NODE)
+            else:
+                nodes.update(each.node for each in rejections if each.node is not None and each.code in OF_NODE)
+            quotas.update(each.quota.namespace for each in kinds if each.quota is not None)
+        return cls(frozenset(nodes), frozenset(quotas))
+
+
+NO_CAUSES = Causes()
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """A waiting request: its last refusal, and the node that is being cleared for it."""
 
     request: Request
-    refusal: Refusal | None = None
+    causes: Causes = NO_CAUSES
     nominated: str | None = None
-
-    @property
-    def rejections(self) -> Iterator[Rejection]:
-        """Yield all rejections, including those of stages before the one that decided."""
-        if self.refusal is not None:
-            yield from self.refusal.rejections
-            for stage in self.refusal.stages:
-                yield from stage.removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +140,19 @@ def woken_by_quota(quotas: Iterable[str], pending: Iterable[Pending]) -> tuple[s
     `Quotas.levels` returns the quotas of a namespace that frees something.
     """
     names = frozenset(quotas)
-    return tuple(
-        waiting.request.uid
-        for waiting in pending
-        if any(each.quota is not None and each.quota.namespace in names for each in waiting.rejections)
-    )
+    return tuple(waiting.request.uid for waiting in pending if not names.isdisjoint(waiting.causes.quotas))
 
 
-def woken_by_node(node: str, pending: Iterable[Pending]) -> tuple[str, ...]:
-    """Return the uids that the node refused for a reason of its own, or that are nominated to it.
+def woken_by_nodes(nodes: Iterable[str], pending: Iterable[Pending]) -> tuple[str, ...]:
+    """Return the uids that one of these nodes refused for a reason of its own, or that are nominated to one.
 
-    Call it when an allocation there ends or shrinks, or the state of the node changes.
+    Call it when an allocation there ends or shrinks, or the state of a node changes.
     """
+    names = frozenset(nodes)
     return tuple(
         waiting.request.uid
         for waiting in pending
-        if waiting.nominated == node or any(each.node == node and each.code in OF_NODE for each in waiting.rejections)
+        if waiting.nominated in names or not names.isdisjoint(waiting.causes.nodes)
     )
 
 

@@ -410,22 +410,22 @@ class Fleet(Inventory):
 
     # --- copies ---
 
-    def copy(self) -> Fleet:
-        """Return a second set of books with the same content, for looking ahead."""
+    def copy(self, *, apart: bool = False) -> Fleet:
+        """Return books with the same content; those `apart` are for another thread, with emptied books of their own."""
         twin = object.__new__(Fleet)
         twin.__dict__.update(self.__dict__)
         twin.node_rows, twin.card_rows = self.node_rows.copy(), self.card_rows.copy()
         twin._name_columns()
-        twin.board = self.board.copy()
-        twin._taken = self._taken.copy()
+        twin.board, twin._taken = self.board.copy(), self._taken.copy()
         twin._write = _as_numbers(twin._taken)
         twin.holders = [dict(held) for held in self.holders]
         twin.sizes = [dict(count) for count in self.sizes]
         twin.ledger, twin.usage, twin.dirty = dict(self.ledger), dict(self.usage), set()
-        twin.other_usage = dict(self.other_usage)
-        twin.leaving = set(self.leaving)
+        twin.other_usage, twin.leaving = dict(self.other_usage), set(self.leaving)
         twin.gangs = {key: set(members) for key, members in self.gangs.items()}
         twin.tables, twin.strategies, twin._journal, twin._open = {}, {}, [], 0
+        if apart:
+            twin._empty, twin._requested, twin._shares = self._empty and self._empty.copy(), None, {}
         return twin
 
     def rebuilt(self, nodes: Iterable[Node], allocations: Iterable[Allocation] = ()) -> Fleet:

@@ -12,6 +12,9 @@ from ullage.model.node import Node
 
 Column = npt.NDArray[np.int64]
 
+_MAX_COLUMNS = 1024
+"""Keys remembered at a time."""
+
 ABSENT = -1
 """The number of a node that does not have the label."""
 
@@ -39,6 +42,8 @@ class Labels:
         """Return the values of a key; `metadata.name` is the name of the node."""
         found = self._columns.get(key)
         if found is None:
+            if len(self._columns) >= _MAX_COLUMNS:
+                self._columns.clear()
             texts = [node.name if key == NODE_NAME else node.labels.get(key) for node in self.nodes]
             found = self._columns[key] = LabelColumn(texts)
         return found

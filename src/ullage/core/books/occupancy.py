@@ -10,7 +10,7 @@ import numpy as np
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.modes import mode_of
 from ullage.core.books.slices import Slices, at_once
-from ullage.core.kernel import victims as at
+from ullage.core.kernel import occupants as at
 from ullage.core.kernel.columns import Rows, Scores
 from ullage.model.allocation import Allocation, AllocationState
 
@@ -21,8 +21,8 @@ _NODES_AT_ONCE = 64
 class Columns(NamedTuple):
     """All occupants, those of a node together: `first` says where each node's begin.
 
-    `entries` and `charges` are as in `core/kernel/victims.py`; `since` is when each was bound, `protected_until` until
-    when it is shielded (seconds).
+    `entries` and `charges` are as in `core/kernel/occupants.py`; `since` is when each was bound, `protected_until`
+    until when it is shielded (seconds).
     """
 
     who: list[Allocation]
@@ -108,6 +108,7 @@ class Occupancy:
                 -1 if claim is None else self.number(claim.namespace),
                 -1 if claim is None else self.number(claim.namespace, claim.workload),
                 -1 if claim is None or claim.gang is None else self.number("", "", claim.gang.key),
+                row,
                 begin,
                 len(charges),
             )
@@ -139,12 +140,12 @@ class Occupancy:
         entries[:, at.FIRST_CHARGE :] += np.repeat(before, sizes)[:, None]
         times = np.concatenate([np.empty((0, 2)), *(node.times for node in nodes)])
         return Columns(
-            list(chain.from_iterable(node.who for node in nodes)),
-            np.cumsum([0, *sizes]),
-            entries,
-            np.ascontiguousarray(times[:, 0]),
-            np.ascontiguousarray(times[:, 1]),
-            np.concatenate([np.empty((0, at.CHARGE_COLUMNS), np.int64), *(node.charges for node in nodes)]),
+            who=list(chain.from_iterable(node.who for node in nodes)),
+            first=np.cumsum([0, *sizes]),
+            entries=entries,
+            since=np.ascontiguousarray(times[:, 0]),
+            protected_until=np.ascontiguousarray(times[:, 1]),
+            charges=np.concatenate([np.empty((0, at.CHARGE_COLUMNS), np.int64), *(node.charges for node in nodes)]),
         )
 
 

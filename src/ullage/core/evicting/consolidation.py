@@ -1,7 +1,7 @@
 """Plans which allocations to move so that requests for whole cards fit, in an order that can be carried out.
 
-An allocation that moves leaves its place and comes back at another one. Only holders of a card that is freed move,
-never an allocation to make room for another move. They move the largest first, each to where it fits tightest.
+Only holders of a card that is freed move, never an allocation to make room for another move. They move the largest
+first, each to where it fits tightest.
 
 Every allocation that moves has room somewhere in the present books. Of all such plans the cheapest is taken
 (`MoveCost`): for each node all sets of cards to free are compared, and units are spread over nodes so that the sum is
@@ -14,36 +14,41 @@ Every trial is rolled back. Times are seconds of the clock of the caller.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import start
 from ullage.core.books.slices import Slices, at_once
-from ullage.core.evicting.holders import MoveHolders
-from ullage.core.evicting.movable import Stays, movable, priority_of
 from ullage.core.evicting.move_order import in_order
-from ullage.core.evicting.move_search import MoveSearch, find_plan
-from ullage.core.evicting.moving import (
+from ullage.core.evicting.move_search import MoveHolders, MoveSearch, find_plan
+from ullage.core.evicting.moves import (
     Consolidation,
     MoveContext,
     MoveCost,
     MovePlan,
     MoveQuestion,
     NoConsolidation,
-    table_for,
+    why_stays,
 )
+from ullage.core.evicting.protection import Shield
+from ullage.core.evicting.victims import priority_of, workload_of
 from ullage.core.placing.feasibility import over_quota
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
-from ullage.core.verdict.quota import Quotas
+from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import invalid
 from ullage.model.rejection import Code, Cure, Rejection
 
 MOST_UNITS = 128
 """At 1,000 nodes a plan for so many takes some seconds where there is none."""
+
+_AT_ONCE = 500
+"""Allocations of one slice."""
 
 
 def consolidate(
@@ -67,10 +72,10 @@ def consolidating(fleet: Fleet, rules: Rules, question: MoveQuestion) -> Slices[
     """
     wanted, units = question.wanted, question.units
     check_consolidation(wanted, units)
-    may_move, stays = yield from movable(fleet, question.now, question.up_to, question.budgets)
+    may_move, stays = yield from _movable(fleet, question)
     with reserving(fleet, question.nominations.all(fleet)):
         yield
-        look = MoveContext(fleet, as_moves_are_judged(rules), wanted, units, question.tries)
+        look = MoveContext.of(fleet, rules, question)
         holders = yield from MoveHolders.read(look, may_move)
         stays = stays | (yield from holders.without_room())
         for highest in sorted({priority_of(allocation) for allocation in may_move}) or [0]:
@@ -79,19 +84,14 @@ def consolidating(fleet: Fleet, rules: Rules, question: MoveQuestion) -> Slices[
                 over = over_quota(fleet, rules, wanted, [unit.gpus for unit in plan.units])
                 if over:
                     return NoConsolidation(over, stays=stays)
-                return (yield from _told(look, plan, question.now, stays))
+                return (yield from _answer(look, plan, question.now, stays))
         fewer = min((yield from MoveSearch.over(look, holders, highest)).most(), units - 1)
         if fewer and not plan.units:
             plan = yield from find_plan(replace(look, units=fewer), holders, highest)
         had = len(plan.units)
         empty = replace(look, fleet=fleet.emptied())
-        cure = Cure.CAPACITY if table_for(empty, wanted).room.sum() >= units else Cure.NODE_CHANGE
+        cure = Cure.CAPACITY if empty.table(wanted).room.sum() >= units else Cure.NODE_CHANGE
         return NoConsolidation((Rejection(Code.NO_MOVES_HELP, cure, units, had),), stays=stays)
-
-
-def as_moves_are_judged(rules: Rules) -> Rules:
-    """Return the rules without quotas, since who moves holds as much as before, and with the tightest fit."""
-    return replace(rules, quotas=Quotas(), strategy="best-fit")
 
 
 def check_consolidation(wanted: Request, units: int) -> None:
@@ -117,10 +117,33 @@ def check_units(units: int) -> None:
         raise invalid("count", units, f"1 to {MOST_UNITS} is needed")
 
 
-def _told(look: MoveContext, plan: MovePlan, now: float, stays: Mapping[Stays, int]) -> Slices[Consolidation]:
+def _movable(fleet: Fleet, question: MoveQuestion) -> Slices[tuple[list[Allocation], dict[Shield, int]]]:
+    """Return, in slices, those who may be moved, and how many may not for each reason."""
+    found: list[Allocation] = []
+    stays: Counter[Shield] = Counter()
+    taken: Counter[tuple[str, str]] = Counter()
+    everybody = sorted(fleet.ledger.values(), key=lambda allocation: (len(allocation.gpus), allocation.id))
+    for number, allocation in enumerate(everybody):
+        if number % _AT_ONCE == 0:
+            yield
+        if not allocation.gpus:
+            continue
+        reason = why_stays(fleet, question, allocation)
+        if reason is None:
+            workload = workload_of(allocation)
+            taken[workload] += 1
+            reason = Shield.BUDGET if taken[workload] > question.budgets.left.get(workload, inf) else None
+        if reason is None:
+            found.append(allocation)
+        else:
+            stays[reason] += 1
+    return found, dict(sorted(stays.items()))
+
+
+def _answer(look: MoveContext, plan: MovePlan, now: float, stays: Mapping[Shield, int]) -> Slices[Consolidation]:
     moves = [move for move in plan.moves if move.to.gpus != move.allocation.gpus]
     moving = [move.allocation for move in moves]
     cost = MoveCost(max(map(priority_of, moving), default=0), len(moving), sum(map(look.milli, moving)))
     age = max((now - start(allocation) for allocation in moving), default=0.0)
     ordered = yield from in_order(look, moves)
-    return Consolidation(plan.units, ordered, cost, age, plan.least, stays)
+    return Consolidation(plan.units, ordered, cost, age, least=plan.least, stays=stays)

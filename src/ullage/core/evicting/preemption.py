@@ -1,32 +1,33 @@
-"""Finds the victims for a request that has no room. Nothing changes in the books.
+"""Preemption: the victims for a request that has no room. The books stay as they are.
 
-All victims are on one node: that with the cheapest set (`Cost`). `core/evicting/attempt.py` searches one node. Every
-trial is rolled back. Times are seconds of the clock of the caller.
+All victims are on one node: that with the cheapest set (`Cost`). `VictimSearch` searches one node. Times are seconds
+of the clock of the caller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter, itemgetter
 
 import numpy as np
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.slices import Slices, at_once
 from ullage.core.books.trial import trial
-from ullage.core.evicting.attempt import (
+from ullage.core.evicting.protection import Shield
+from ullage.core.evicting.victim_search import (
     Attempt,
-    EvictionContext,
-    attempt_on,
-    choice_of,
-    eligible_of,
-    find_open,
-    lock_stays,
-    refusal_of,
+    VictimSearch,
+    locks_of,
+    refusal_in,
+    with_stage,
+    without_locked,
 )
-from ullage.core.evicting.victims import NO_BUDGETS, Budgets, Cost, Shield, claim_of, cost_of, victim_of
+from ullage.core.evicting.victims import Cost, EvictionContext, claim_of, cost_of, victim_of
+from ullage.core.placing.candidates import find
 from ullage.core.placing.decision import Candidates, Choice, Refusal
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
+from ullage.core.placing.nomination import Nominations
 from ullage.core.placing.reserving import release_terminating, reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import choose, place
@@ -41,8 +42,6 @@ from ullage.model.victim import Victim
 
 _NODES_AT_ONCE = 64
 """Nodes that one slice looks at before any is tried."""
-
-# --- values ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,9 @@ class Preemption:
         """Return the nomination that reserves the room of the victims for the request."""
         choice = self.choice
         owed = bool(self.victims)
-        return Nomination(request, choice.node, now, choice.gpus, choice.charges, self.victims, owed=owed)
+        return Nomination(
+            request, choice.node, now, choice.gpus, charges=choice.charges, victims=self.victims, owed=owed
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,9 @@ class Released(Candidates):
     free: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-# --- with victims that somebody else chose ---
-
-
 PreemptionAnswer = Preemption | NoPreemption
+
+# --- with victims that somebody else chose ---
 
 
 def filter_with_preempt(
@@ -104,94 +104,78 @@ def filter_with_preempt(
     if not rows:
         return Refusal((Rejection(Code.NO_AFFECTED_NODE, Cure.OWNER),))
     cards = [card for row in sorted(rows) for card in fleet.cards_on(row)]
-    open_cards, lock = lock_stays(fleet, request, cards)
+    kept, lock = without_locked(fleet, cards, locks_of(fleet, request))
     with trial(fleet):
         for allocation in gone:
             fleet.release(allocation.id)
-        found = find_open(fleet, replace(rules, quotas=Quotas()), request, open_cards, lock)
+        found = with_stage(lock, find(fleet, replace(rules, quotas=Quotas()), request, kept))
         if not found.by_node:
-            return refusal_of(found)
+            return refusal_in(found)
         held = [fleet.card_of[uuid] for uuids in found.by_node.values() for uuid in uuids]
         free = {fleet.cards[card].uuid: _free(fleet, card) for card in held}
         return Released(found.by_node, found.stages, free=free)
 
 
 def check_single_node_preempt(
-    fleet: Fleet,
-    rules: Rules,
-    request: Request,
-    node: str,
-    victims: Sequence[str],
-    now: float,
-    budgets: Budgets = NO_BUDGETS,
-    nominations: Nominations = NO_NOMINATIONS,
-) -> Preemption | NoPreemption:
+    context: EvictionContext, request: Request, node: str, victims: Sequence[str]
+) -> PreemptionAnswer:
     """Return whether the request fits on a node without the evictable ones of these victims, and who must leave.
 
     Raises:
         NotFound: a victim or the node is unknown. InvalidRequest: a victim is on another node.
 
     """
-    named, row = _named(fleet, victims), _row(fleet, node)
+    named, row = _named(context.fleet, victims), _row(context.fleet, node)
     for victim in named:
         if victim.node != node:
             raise invalid("victims", victim.id, f"name workers of node {node}; this one is on {victim.node}")
-    with reserving(fleet, nominations.before(fleet, request)):
-        context = EvictionContext.of(fleet, rules, request, now, budgets)
-        attempt = attempt_on(context, row, *eligible_of(context, named))
+    with context.reserving(request):
+        search = VictimSearch(context, request)
+        attempt = search.on(row, named)
         if attempt.refusal is not None:
             return _nobody_helps(attempt.refusal, (attempt,))
-        return Preemption(choice_of(context, attempt), attempt.victims, attempt.cost, (attempt,))
+        return Preemption(search.place(attempt), attempt.victims, attempt.cost, (attempt,))
 
 
 def check_nodes_preempt(
-    fleet: Fleet,
-    rules: Rules,
-    request: Request,
-    candidates: Mapping[str, Sequence[str]],
-    now: float,
-    budgets: Budgets = NO_BUDGETS,
-    nominations: Nominations = NO_NOMINATIONS,
+    context: EvictionContext, request: Request, candidates: Mapping[str, Sequence[str]]
 ) -> dict[str, Preemption]:
     """Per node who must go, of those named there if that is enough, else all of these and as few others as possible.
 
     Those named go in any case, so others are looked for as if the named had gone. Those who leave a node anyway count
     as gone. Nodes that are not known, or where nobody helps, are left out.
     """
+    fleet = context.fleet
     rows = {node: row for node in candidates if (row := fleet.row_of.get(node)) is not None}
     found: dict[str, Preemption] = {}
     with trial(fleet):
         for row in rows.values():
             release_terminating(fleet, row)
         holders = {node: fleet.card_holders(fleet.cards_on(row)) for node, row in rows.items()}
-        with reserving(fleet, nominations.before(fleet, request)):
-            context = EvictionContext.of(fleet, rules, request, now, budgets)
+        with context.reserving(request):
+            search = VictimSearch(context, request)
             for node, row in rows.items():
                 there = [fleet.ledger[uid] for uid in holders[node]]
                 first = frozenset(candidates[node])
                 named = [each for each in there if each.id in first]
-                attempt = attempt_on(context, row, *eligible_of(context, named)) if named else None
+                attempt = search.on(row, named) if named else None
                 if attempt is None or attempt.refusal is not None:
-                    attempt = _with_others(context, row, named, [each for each in there if each.id not in first])
+                    attempt = _with_others(search, row, named, [each for each in there if each.id not in first])
                 if attempt.refusal is None:
-                    choice = choice_of(context, attempt)
-                    found[node] = Preemption(choice, attempt.victims, attempt.cost, (attempt,))
+                    found[node] = Preemption(search.place(attempt), attempt.victims, attempt.cost, (attempt,))
     return found
 
 
-def _with_others(
-    context: EvictionContext, row: int, named: Sequence[Allocation], others: Sequence[Allocation]
-) -> Attempt:
+def _with_others(search: VictimSearch, row: int, named: Sequence[Allocation], others: Sequence[Allocation]) -> Attempt:
     """Return the result on a node if the named ones leave, and as few others as possible."""
-    fleet = context.fleet
-    given, _ = eligible_of(context, named)
+    fleet, context = search.fleet, search.context
+    given, _ = search.split(named)
     if not given:
-        return attempt_on(context, row, *eligible_of(context, others))
+        return search.on(row, others)
     with trial(fleet):
         for each in given:
             fleet.release(each.id)
-        after = EvictionContext.of(fleet, context.rules, context.request, context.now, context.budgets)
-        attempt = attempt_on(after, row, *eligible_of(after, others))
+        attempt = VictimSearch(context, search.request, search.locks).on(row, others)
     if attempt.refusal is not None:
         return attempt
     goes_anyway = Rejection(Code.NO_VICTIMS, Cure.CAPACITY, node=attempt.node)
@@ -200,16 +184,10 @@ def _with_others(
     return replace(attempt, victims=victims, cost=cost_of(context.budgets, context.now, attempt.node, gone))
 
 
-def fits_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> int:
-    """Return how many allocations are leaving a node, if the request fits there without them; else 0."""
-    with trial(fleet):
-        leaving = release_terminating(fleet, row)
-        with reserving(fleet, nominations.before(fleet, request)):
-            fits = leaving and choose(fleet, rules, request, np.array([row])) is not None
-    return leaving if fits else 0
+# --- once those who leave have left ---
 
 
-def choice_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominations: Nominations) -> Choice | None:
+def choice_after(fleet: Fleet, rules: Rules, request: Request, row: int, *, nominations: Nominations) -> Choice | None:
     """Return the cards of a node that a request gets once leaving allocations are gone; None if it does not fit."""
     with trial(fleet):
         release_terminating(fleet, row)
@@ -220,16 +198,9 @@ def choice_after(fleet: Fleet, rules: Rules, request: Request, row: int, nominat
 # --- over all nodes ---
 
 
-def preempt(
-    fleet: Fleet,
-    rules: Rules,
-    request: Request,
-    now: float,
-    budgets: Budgets = NO_BUDGETS,
-    nominations: Nominations = NO_NOMINATIONS,
-) -> Preemption | NoPreemption:
+def preempt(context: EvictionContext, request: Request) -> Preemption | NoPreemption:
     """Return the answer of `preempting` at once; raises as it."""
-    return at_once(preempting(fleet, rules, request, now, budgets=budgets, nominations=nominations))
+    return at_once(preempting(context, request))
 
 
 def place_or_wait(
@@ -243,14 +214,7 @@ def place_or_wait(
     return without if waits is None else NoPreemption((waits,), without.stages, without.helps)
 
 
-def preempting(
-    fleet: Fleet,
-    rules: Rules,
-    request: Request,
-    now: float,
-    budgets: Budgets = NO_BUDGETS,
-    nominations: Nominations = NO_NOMINATIONS,
-) -> Slices[PreemptionAnswer]:
+def preempting(context: EvictionContext, request: Request) -> Slices[PreemptionAnswer]:
     """Find the cheapest victims on one node that make the request fit, none if it fits as it is; or why nobody helps.
 
     Nobody more is evicted for a request that is nominated and fits when those who leave are gone. Between the slices
@@ -260,52 +224,51 @@ def preempting(
         Conflict: the request is placed.
 
     """
-    if request.uid in fleet.ledger:
+    if request.uid in context.fleet.ledger:
         raise Conflict(f"{request.uid} holds cards already; nobody gives way to it", code="already-bound")
-    without = place_or_wait(fleet, rules, request, nominations)
+    without = place_or_wait(context.fleet, context.rules, request, context.nominations)
     if isinstance(without, Choice):
         return Preemption(without)
     if isinstance(without, NoPreemption):
         return without
-    with reserving(fleet, nominations.before(fleet, request)):
-        context = EvictionContext.of(fleet, rules, request, now, budgets)
-        best, attempts = (yield from _attempts(context)) if without.curable else (None, ())
+    with context.reserving(request):
+        search = VictimSearch(context, request)
+        best, attempts = (yield from _attempts(search)) if without.curable else (None, ())
         if best is None:
             return _nobody_helps(without, attempts)
-        return Preemption(choice_of(context, best), best.victims, best.cost, attempts, without)
+        return Preemption(search.place(best), best.victims, best.cost, attempts, without=without)
 
 
 def _nobody_helps(refusal: Refusal, attempts: tuple[Attempt, ...]) -> NoPreemption:
     return NoPreemption(refusal.rejections, refusal.stages, refusal.helps, attempts)
 
 
-# --- steps ---
-
-
-def _attempts(context: EvictionContext) -> Slices[tuple[Attempt | None, tuple[Attempt, ...]]]:
+def _attempts(search: VictimSearch) -> Slices[tuple[Attempt | None, tuple[Attempt, ...]]]:
     """Find the cheapest way, if there is one, and what comes of each node that has enough cards of the right kind."""
     attempts: list[Attempt] = []
     best: Attempt | None = None
-    for row, eligible, shielded in (yield from _rows(context)):
+    for row, eligible, shielded in (yield from _rows(search)):
         yield
         if not eligible:
-            attempts.append(_nobody(context.fleet.nodes[row].name, shielded))
+            node = search.fleet.nodes[row].name
+            refused = Refusal((Rejection(Code.NO_VICTIMS, Cure.CAPACITY, 1, 0, node=node),))
+            attempts.append(Attempt(node, 0, shielded, refusal=refused))
             continue
-        attempt = attempt_on(context, row, eligible, shielded, _up_to(best))
+        attempt = search.among(row, eligible, shielded, _highest(best))
         attempts.append(attempt)
         if attempt.cost is not None and (best is None or best.cost is None or attempt.cost < best.cost):
             best = attempt
-    return best, tuple(sorted(attempts, key=lambda attempt: attempt.node))
+    return best, tuple(sorted(attempts, key=attrgetter("node")))
 
 
-def _up_to(best: Attempt | None) -> int | None:
+def _highest(best: Attempt | None) -> int | None:
     """Return the highest priority of a set that can cost less than the best so far; None for any."""
     return None if best is None or best.cost is None or best.cost.violations else best.cost.highest
 
 
-def _rows(context: EvictionContext) -> Slices[list[tuple[int, list[Allocation], dict[Shield, int]]]]:
+def _rows(search: VictimSearch) -> Slices[list[tuple[int, list[Allocation], dict[Shield, int]]]]:
     """Find the nodes worth a try with those who may go and those who may not, promising ones first."""
-    fleet, asked = context.fleet, context.request.requirement
+    fleet, asked = search.fleet, search.request.requirement
     on_row: dict[int, list[Allocation]] = {}
     for allocation in fleet.ledger.values():
         row = fleet.row_of.get(allocation.node)
@@ -317,13 +280,11 @@ def _rows(context: EvictionContext) -> Slices[list[tuple[int, list[Allocation], 
             yield
         able = (exclusion_of(fleet, card, asked) is None for card in fleet.cards_on(row))
         if node.schedulable and sum(able) >= asked.gpu_count:
-            found.append((row, *eligible_of(context, on_row.get(row, ()))))
-    return sorted(found, key=lambda entry: (max((claim_of(a).priority for a in entry[1]), default=0), entry[0]))
-
-
-def _nobody(node: str, shielded: dict[Shield, int]) -> Attempt:
-    refused = Rejection(Code.NO_VICTIMS, Cure.CAPACITY, 1, 0, node)
-    return Attempt(node, 0, shielded, refusal=Refusal((refused,)))
+            eligible, shielded = search.split(on_row.get(row, ()))
+            highest = max((claim_of(each).priority for each in eligible), default=0)
+            found.append((highest, row, eligible, shielded))
+    found.sort(key=itemgetter(slice(2)))
+    return [(row, eligible, shielded) for _, row, eligible, shielded in found]
 
 
 def _waits(fleet: Fleet, rules: Rules, request: Request, nominations: Nominations) -> Rejection | None:
@@ -332,8 +293,11 @@ def _waits(fleet: Fleet, rules: Rules, request: Request, nominations: Nomination
     row = None if nomination is None else fleet.row_of.get(nomination.node)
     if row is None:
         return None
-    leaving = fits_after(fleet, rules, request, row, nominations)
-    return Rejection(Code.EVICTING, Cure.CAPACITY, leaving, 0, fleet.nodes[row].name) if leaving else None
+    node = fleet.nodes[row].name
+    leaving = sum(fleet.ledger[uid].node == node for uid in fleet.leaving)
+    if not leaving or choice_after(fleet, rules, request, row, nominations=nominations) is None:
+        return None
+    return Rejection(Code.EVICTING, Cure.CAPACITY, leaving, 0, node=node)
 
 
 def _free(fleet: Fleet, card: int) -> tuple[int, int]:

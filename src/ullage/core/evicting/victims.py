@@ -1,36 +1,22 @@
-"""Who may be evicted for a request, and the cost.
-
-Times are seconds of the clock of the caller. Protection (`Claim.protected_until`) is absolute while it lasts.
-"""
+"""What evicting requests costs: budgets of workloads, and the order in which sets of victims are compared."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import start
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
+from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
-from ullage.core.verdict.cards import refusal_of
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
-from ullage.model.rejection import Code, Rejection
+from ullage.model.rejection import Rejection
 from ullage.model.victim import Gives, Victim
-
-
-class Shield(StrEnum):
-    """Why an allocation is no victim for a request, in the order of the checks."""
-
-    FOREIGN = "owner-not-known"
-    EXECUTOR = "executor-of-a-session"
-    NOT_BOUND = "not-bound"
-    PRIORITY = "no-lower-priority"
-    GANG = "own-gang"
-    NAMESPACE = "other-namespace"
-    PROTECTED = "protected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +60,21 @@ class Cost(NamedTuple):
 NO_BUDGETS = Budgets()
 
 
+@dataclass(frozen=True, slots=True)
+class EvictionContext:
+    """The books on which evictions are looked for, at what time, and what is reserved for others there."""
+
+    fleet: Fleet
+    rules: Rules
+    now: float
+    budgets: Budgets = NO_BUDGETS
+    nominations: Nominations = NO_NOMINATIONS
+
+    def reserving(self, request: Request) -> AbstractContextManager[None]:
+        """Charge what is reserved for those who come before a request, meanwhile."""
+        return reserving(self.fleet, self.nominations.before(self.fleet, request))
+
+
 def budgets_of(fleet: Fleet, min_available: Mapping[tuple[str, str], int]) -> Budgets:
     """Return the budgets of workloads with a minimum of bound workers, by the present ledger."""
     if not min_available:
@@ -82,29 +83,19 @@ def budgets_of(fleet: Fleet, min_available: Mapping[tuple[str, str], int]) -> Bu
     return Budgets({workload: max(0, bound[workload] - least) for workload, least in min_available.items()})
 
 
-def shield(rules: Rules, request: Request, allocation: Allocation, now: float) -> Shield | None:
-    """Return why an allocation may not be evicted for the request; None if it may."""
-    claim, own = allocation.claim, request.claim
-    if claim is None:
-        return Shield.EXECUTOR if allocation.of_session else Shield.FOREIGN
-    if allocation.state is not AllocationState.BOUND:
-        return Shield.NOT_BOUND
-    if claim.priority >= own.priority:
-        return Shield.PRIORITY
-    if claim.gang is not None and own.gang is not None and claim.gang.key == own.gang.key:
-        return Shield.GANG
-    if not rules.preempt_cluster_wide and claim.namespace != own.namespace:
-        return Shield.NAMESPACE
-    return Shield.PROTECTED if claim.protected_until > now else None
-
-
 def cost_of(budgets: Budgets, now: float, node: str, victims: Sequence[Allocation]) -> Cost:
     """Return the cost of evicting these, on one node."""
     priorities = [claim_of(victim).priority for victim in victims]
     highest = max(priorities, default=0)
     oldest = min((start(victim) for victim in victims if claim_of(victim).priority == highest), default=now)
-    violations = budgets.broken(victims).total()
-    return Cost(violations, highest, sum(max(0, p) for p in priorities), len(victims), now - oldest, node)
+    return Cost(
+        violations=budgets.broken(victims).total(),
+        highest=highest,
+        priorities=sum(max(0, priority) for priority in priorities),
+        number=len(victims),
+        age_s=now - oldest,
+        node=node,
+    )
 
 
 def victim_of(fleet: Fleet, allocation: Allocation, reason: Rejection) -> Victim:
@@ -112,7 +103,7 @@ def victim_of(fleet: Fleet, allocation: Allocation, reason: Rejection) -> Victim
     claim = claim_of(allocation)
     charges: Collection[Charge | None] = allocation.charges or [None] * len(allocation.gpus)
     gives = tuple(_gives(fleet, uuid, charge) for uuid, charge in zip(allocation.gpus, charges, strict=True))
-    return Victim(allocation.id, claim.namespace, claim.workload, claim.priority, gives, reason)
+    return Victim(allocation.id, claim.namespace, claim.workload, claim.priority, gives=gives, reason=reason)
 
 
 def _gives(fleet: Fleet, uuid: str, charge: Charge | None) -> Gives:
@@ -128,13 +119,12 @@ def claim_of(allocation: Allocation) -> Claim:
     return allocation.claim
 
 
+def priority_of(allocation: Allocation) -> int:
+    """Return the priority of its owner; 0 if there is none."""
+    return allocation.claim.priority if allocation.claim is not None else 0
+
+
 def workload_of(allocation: Allocation) -> tuple[str, str]:
     """Its namespace and workload: what budgets are made for."""
     claim = claim_of(allocation)
     return claim.namespace, claim.workload
-
-
-def lock_on(fleet: Fleet, request: Request, card: int) -> Rejection | None:
-    """Return why the request does not get this dynamic card even if all its users are evicted; None if it does."""
-    found = refusal_of(fleet, card, request.requirement)
-    return found if found is not None and found.code in (Code.ISOLATION_LOCKED, Code.ISOLATION_CONFLICT) else None

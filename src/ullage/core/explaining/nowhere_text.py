@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ullage.core.explaining.nowhere import KINDS, OF_NODES, Nowhere, RefusalCause
 from ullage.core.verdict.sentences import MEANINGS, reject_text, show_amount
 from ullage.model.counted import counted
@@ -40,11 +42,11 @@ def cards_text(asked: ResourceRequirement) -> str:
     return f"{' and '.join(amounts) or 'a place'} {where}"
 
 
-def nowhere_text(found: Nowhere) -> str:
+def nowhere_text(found: Nowhere, say: Callable[[ResourceRequirement], str] = asked_text) -> str:
     """Return why a request fits nowhere, in one line: what it asks, what comes closest, what was tried, what would fit.
 
     `asks for 100Gi on one card; the largest has 80Gi (all 8,000 cards of 1,000 nodes looked at); 80Gi on one card would
-    fit on 212 nodes now`.
+    fit on 212 nodes now`. `say` returns the words for a request that would fit; "" if the asker has none for it.
     """
     if not found.causes:
         return f"asks for {asked_text(found.asked)}; no node was offered"
@@ -55,7 +57,9 @@ def nowhere_text(found: Nowhere) -> str:
     parts = [f"asks for {asked_text(found.asked)}", f"{_nearest(found, first.rejection)} ({looked} looked at)"]
     parts += [f"{_counted(cause)}: {_meaning(cause.rejection)}" for cause in others]
     if found.smaller is not None:
-        parts.append(f"{asked_text(found.smaller)} would fit on {counted(found.room, 'node')} now")
+        parts.append(
+            f"{say(found.smaller) or asked_text(found.smaller)} would fit on {counted(found.room, 'node')} now"
+        )
     return "; ".join(parts)
 
 

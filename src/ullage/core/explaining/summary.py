@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ullage.core.sharing.world import Demand
-from ullage.core.verdict.sentences import AMOUNTS, MEANINGS, first_text, reject_text, show_amount, zone_numbers
+from ullage.core.verdict.sentences import (
+    AMOUNTS,
+    MEANINGS,
+    amount_text,
+    first_text,
+    reject_text,
+    show_amount,
+    zone_numbers,
+)
 from ullage.model.counted import counted
 from ullage.model.rejection import Code, Cure, Rejection
 
@@ -61,7 +69,7 @@ def _shortfall(rejection: Rejection) -> str:
     needed, had = show_amount(rejection.code, rejection.needed), show_amount(rejection.code, rejection.had)
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
     best = f"the best node ({rejection.node})" if rejection.gpu is None else _best_card(rejection)
-    return f"it needs {needed} {AMOUNTS[rejection.code]}, {best} {verb} {had}"
+    return f"it needs {amount_text(rejection.code, needed)}, {best} {verb} {had}"
 
 
 def _best_card(rejection: Rejection) -> str:

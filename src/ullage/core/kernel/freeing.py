@@ -22,14 +22,14 @@ from ullage.core.kernel.columns import (
 )
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.masks import width_of
+from ullage.core.kernel.occupants import AFTER_CHARGE, CARD, COMPUTE, FIRST_CHARGE
 from ullage.core.kernel.room import units_on
 from ullage.core.kernel.shares import Flags
 from ullage.core.kernel.verdict import slots_left
-from ullage.core.kernel.victims import AFTER_CHARGE, CARD, COMPUTE, FIRST_CHARGE
 from ullage.core.kernel.zones import ROOM, decide
 
 Zones = tuple[Rows, Rows, Rows]
-"""What holders have in the zones of their machines: their entries and charges, as in `kernel/victims.py`, and these."""
+"""What holders have in the zones of their machines: entries and charges as in `kernel/occupants.py`, and these."""
 
 NEVER = 2**62
 """The cost of what cannot be."""

@@ -21,58 +21,34 @@ from ullage.core.kernel.board import (
     FIRST_SUPPLY,
     FREE,
     machines_in,
-    supplies_in,
     verdict_in,
 )
 from ullage.core.kernel.charge import charge_unit, follow_free
 from ullage.core.kernel.columns import (
     AFTER_CARDS,
-    COMPUTE_FREE,
     COUNT,
-    CPU_FREE,
     FIRST_CARD,
     MACHINE,
-    MEMORY_FREE,
     MODES,
     NEEDS,
-    SLOTS_FREE,
-    USERS,
-    VRAM_FREE,
     Rows,
     Scores,
 )
 from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.occupants import PRIORITY, BookRows, charge, hold, put_in, take_out
 from ullage.core.kernel.room import enough, look_at_cards, room_on
 from ullage.core.kernel.zones import SPEND, TAKE, decide
 
 
-class BookRows(NamedTuple):
-    """What free room is read from: copies of the rows of the books, which are changed, and the request.
-
-    `shape` is of the request, `space` has room for a node's cards, `locked` says on which cards a lock stays although
-    all users go, and `store` holds the zones of machines; what is free in them is a copy too.
-    """
-
-    nodes: Rows
-    cards: Rows
-    shape: Rows
-    space: Rows
-    locked: Rows
-    store: Rows
-
-
 class OccupantColumns(NamedTuple):
-    """Who holds something of a node, the dearest of a node first.
+    """What one decision says of each entry; those of a node follow each other.
 
-    `first` is per node its first entry, and one behind the last; `since` when each is bound (seconds); `charges` what
-    each is charged on its cards. Of one decision: `status` says what becomes of each, `budget` the number of its
-    budget (-1: none), and `turn` for which unit it goes.
+    `first` is per node its first entry, and one behind the last; `since` when each is bound (seconds). `status` says
+    what becomes of each, `budget` the number of its budget (-1: none), and `turn` for which unit it goes.
     """
 
     first: Rows
-    entries: Rows
     since: Scores
-    charges: Rows
     status: Rows
     budget: Rows
     turn: Rows
@@ -94,14 +70,12 @@ class NodeBefore(NamedTuple):
     """What a look at a node changes, as it was before.
 
     `modes` are those of units that were placed, per card; `node`, `cards` and `supplies` are rows of a node, its cards
-    and its zones; `modes_before` is per charge the mode of its card; `status` what became of each entry in the
-    cheapest set so far.
+    and its zones; `status` is what became of each entry in the cheapest set so far.
     """
 
     modes: Rows
     node: Rows
     cards: Rows
-    modes_before: Rows
     status: Rows
     supplies: Rows
 
@@ -118,19 +92,6 @@ class UnitRows(NamedTuple):
     since: Scores
 
 
-# An entry.
-CPU, MEMORY = 0, 1
-PRIORITY = 2
-BOUND = 3
-"""1 if it is a request's own, and bound."""
-NAMESPACE, WORKLOAD, GANG = 4, 5, 6
-"""Numbers of names; -1 for none."""
-FIRST_CHARGE, AFTER_CHARGE = 7, 8
-ENTRY_COLUMNS = 9
-# A charge.
-CARD, COMPUTE, VRAM, MODE = 0, 1, 2, 3
-"""Of a card; or, where `CARD` is below 0, `COMPUTE` of the supply -1 - `CARD` (`core/kernel/board.py`)."""
-CHARGE_COLUMNS = 4
 # What becomes of an entry.
 STAYS, MAY_GO, VICTIM, BACK, GONE = 0, 1, 2, 3, 4
 """Victims and those put back are of the node that is looked at; who is gone was a victim of a unit before."""
@@ -143,46 +104,6 @@ NOBODY = -(2**40)
 
 MOST_STEPS = 4096
 """How long a cheaper set is searched for on one node: enough for every set of a dozen."""
-
-
-# --- one entry ---
-
-
-@compiled
-def charge(
-    nodes: Rows, cards: Rows, supplies: Rows, entries: Rows, charges: Rows, row: int, entry: int, sign: int
-) -> None:
-    """Charge an entry on its node (+1) or release it (-1); modes of cards, and what follows from it, come later."""
-    nodes[row, CPU_FREE] -= sign * entries[entry, CPU]
-    nodes[row, MEMORY_FREE] -= sign * entries[entry, MEMORY]
-    nodes[row, SLOTS_FREE] -= sign
-    for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
-        card = charges[at, CARD]
-        if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
-            cards[card, COMPUTE_FREE] -= sign * charges[at, COMPUTE]
-            cards[card, VRAM_FREE] -= sign * charges[at, VRAM]
-            cards[card, USERS] += sign
-        elif card < 0:
-            supplies[-1 - card, FREE] -= sign * charges[at, COMPUTE]
-
-
-@compiled
-def hold(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, entry: int, modes_before: Rows) -> None:
-    """Let the cards of an entry be held in its mode too; how they were held is kept."""
-    for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
-        card = charges[at, CARD]
-        if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
-            modes_before[at] = cards[card, MODES]
-            cards[card, MODES] |= charges[at, MODE]
-
-
-@compiled
-def let_go(nodes: Rows, cards: Rows, entries: Rows, charges: Rows, row: int, entry: int, modes_before: Rows) -> None:
-    """The opposite of `hold`, in the opposite order."""
-    for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):
-        card = charges[at, CARD]
-        if nodes[row, FIRST_CARD] <= card < nodes[row, AFTER_CARDS]:
-            cards[card, MODES] = modes_before[at]
 
 
 # --- one node ---
@@ -223,37 +144,24 @@ def release(books: BookRows, occupants: OccupantColumns, kept: NodeBefore, row: 
         cards[card, MODES] = kept.modes[card]
     for entry in range(occupants.first[row], occupants.first[row + 1]):
         if occupants.status[entry] == STAYS:
-            hold(books.nodes, books.cards, occupants.entries, occupants.charges, row, entry, kept.modes_before)
+            hold(books, entry)
         elif occupants.status[entry] == MAY_GO:
-            charge(
-                books.nodes, books.cards, supplies_in(books.store), occupants.entries, occupants.charges, row, entry, -1
-            )
+            charge(books, entry, -1)
 
 
 @compiled
-def put_in(books: BookRows, occupants: OccupantColumns, modes_before: Rows, row: int, entry: int) -> bool:
-    """Put an entry back if a unit fits beside it; else it is a victim. Whether it is back."""
-    charge(books.nodes, books.cards, supplies_in(books.store), occupants.entries, occupants.charges, row, entry, 1)
-    hold(books.nodes, books.cards, occupants.entries, occupants.charges, row, entry, modes_before)
-    if fits(books, row):
-        occupants.status[entry] = BACK
-        return True
-    take_out(books, occupants, modes_before, row, entry)
-    return False
+def try_back(books: BookRows, status: Rows, row: int, entry: int) -> bool:
+    """Put an entry back if a unit fits with it; else it is a victim. Whether it is back."""
+    put_in(books, entry)
+    back = fits(books, row)
+    if not back:
+        take_out(books, entry)
+    status[entry] = BACK if back else VICTIM
+    return back
 
 
 @compiled
-def take_out(books: BookRows, occupants: OccupantColumns, modes_before: Rows, row: int, entry: int) -> None:
-    """The last entry that was put back is a victim after all."""
-    charge(books.nodes, books.cards, supplies_in(books.store), occupants.entries, occupants.charges, row, entry, -1)
-    let_go(books.nodes, books.cards, occupants.entries, occupants.charges, row, entry, modes_before)
-    occupants.status[entry] = VICTIM
-
-
-@compiled
-def put_back_in_order(
-    books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: NodeBefore, row: int
-) -> None:
+def put_back_in_order(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, row: int) -> None:
     """Those beyond their budget first, the dearest first: a set of which no part would do."""
     status, budget, left, taken = occupants.status, occupants.budget, costs.left, costs.taken
     begin, end = occupants.first[row], occupants.first[row + 1]
@@ -265,7 +173,7 @@ def put_back_in_order(
             of = budget[entry]
             if status[entry] != MAY_GO or (beyond_budget and (of < 0 or taken[of] <= left[of])):
                 continue
-            if put_in(books, occupants, kept.modes_before, row, entry) and of >= 0:
+            if try_back(books, status, row, entry) and of >= 0:
                 taken[of] -= 1
     for entry in range(begin, end):
         if budget[entry] >= 0:
@@ -285,32 +193,31 @@ def search(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept
         while entry < end and status[entry] != MAY_GO:
             entry += 1
         if entry < end:
-            back = put_in(books, occupants, kept.modes_before, row, entry)
-            if back or cheaper_so_far(occupants, costs, row):
+            back = try_back(books, status, row, entry)
+            if back or cheaper_so_far(books, occupants, costs, row):
                 entry += 1
                 continue
-        if entry == end and cheaper_so_far(occupants, costs, row):
+        if entry == end and cheaper_so_far(books, occupants, costs, row):
             copy_row(costs.amounts, len(costs.amounts) - 1, costs.amounts, row)
             costs.since[row] = costs.since[-1]
             for each in range(begin, end):
                 kept.status[each] = status[each]
-        entry = step_back(books, occupants, costs, kept, row, min(entry, end - 1)) + 1
+        entry = step_back(books, occupants, costs, row, min(entry, end - 1)) + 1
         if entry == begin:
             return
 
 
 @compiled
-def step_back(
-    books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: NodeBefore, row: int, entry: int
-) -> int:
+def step_back(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, row: int, entry: int) -> int:
     """Undo decisions from an entry on, up to one that was put back and may be a victim instead; before all if none."""
     status = occupants.status
     while entry >= occupants.first[row]:
         if status[entry] == VICTIM:
             status[entry] = MAY_GO
         elif status[entry] == BACK:
-            take_out(books, occupants, kept.modes_before, row, entry)
-            if cheaper_so_far(occupants, costs, row):
+            take_out(books, entry)
+            status[entry] = VICTIM
+            if cheaper_so_far(books, occupants, costs, row):
                 break
             status[entry] = MAY_GO
         entry -= 1
@@ -318,17 +225,17 @@ def step_back(
 
 
 @compiled
-def cheaper_so_far(occupants: OccupantColumns, costs: VictimCosts, row: int) -> bool:
+def cheaper_so_far(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, row: int) -> bool:
     """Whether the victims chosen so far cost less than the cheapest set on the node."""
     trial = len(costs.amounts) - 1
-    sum_up(occupants, costs, row, trial)
+    sum_up(books, occupants, costs, row, trial)
     return cheaper(costs, trial, row)
 
 
 @compiled
-def sum_up(occupants: OccupantColumns, costs: VictimCosts, row: int, to: int) -> None:
+def sum_up(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, row: int, to: int) -> None:
     """Write what the victims on a node cost into a row of costs."""
-    entries, bound, status, budget = occupants.entries, occupants.since, occupants.status, occupants.budget
+    entries, bound, status, budget = books.entries, occupants.since, occupants.status, occupants.budget
     cost, since, left, taken = costs.amounts, costs.since, costs.left, costs.taken
     for column in range(COST_COLUMNS):
         cost[to, column] = 0
@@ -371,12 +278,12 @@ def look(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: 
         copy_row(cards, card, kept.cards, card - nodes[row, FIRST_CARD])
     first, after = supplies_of(books, row)
     for at in range(first, after):
-        kept.supplies[at - first] = supplies_in(books.store)[at, FREE]
+        kept.supplies[at - first] = books.supplies[at, FREE]
     release(books, occupants, kept, row)
     if not fits(books, row):
         return False
-    put_back_in_order(books, occupants, costs, kept, row)
-    sum_up(occupants, costs, row, row)
+    put_back_in_order(books, occupants, costs, row)
+    sum_up(books, occupants, costs, row, row)
     if not searchable(occupants, costs, row):
         return True
     for entry in range(begin, end):
@@ -389,10 +296,7 @@ def look(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: 
     for entry in range(begin, end):
         status[entry] = kept.status[entry]
         if status[entry] == BACK:
-            charge(
-                books.nodes, books.cards, supplies_in(books.store), occupants.entries, occupants.charges, row, entry, 1
-            )
-            hold(books.nodes, books.cards, occupants.entries, occupants.charges, row, entry, kept.modes_before)
+            put_in(books, entry)
     return True
 
 
@@ -419,7 +323,7 @@ def put_back(books: BookRows, occupants: OccupantColumns, kept: NodeBefore, row:
         copy_row(kept.cards, card - nodes[row, FIRST_CARD], cards, card)
     first, after = supplies_of(books, row)
     for at in range(first, after):
-        supplies_in(books.store)[at, FREE] = kept.supplies[at - first]
+        books.supplies[at, FREE] = kept.supplies[at - first]
 
 
 @compiled

@@ -27,7 +27,7 @@ from ullage.core.verdict.nodes import closed, shortfalls, workers_at_cap
 from ullage.core.verdict.quota import Used
 from ullage.core.verdict.reasons import CARD_STAGES, StageKind
 from ullage.core.verdict.shape import shape_of
-from ullage.core.verdict.stages import Stage, on_demand
+from ullage.core.verdict.stages import Rejections, Stage, on_demand
 from ullage.core.verdict.zones import fits_when_empty, refusal_on, refusal_when_empty
 from ullage.model.amounts import Amounts
 from ullage.model.claim import Request
@@ -306,12 +306,16 @@ class Judgement:
         self._lost[lost] = True
         if len(removed.cards):
             self.removed.append(removed)
-        gpus, cards = self._fleet.cards, self.cards
+        gpus, cards, gone, nodes = self._fleet.cards, self.cards, removed.cards, self._fleet.nodes
         kept = on_demand(self.left, lambda k: (gpus[cards[k]].uuid,))
-        open_to_it = removed.cards[self._possible[removed.cards]]
-        ranked = np.concatenate([open_to_it, np.setdiff1d(removed.cards, open_to_it)])
-        why, by_cure = on_demand(removed.cards, removed.why), on_demand(ranked, removed.why)
-        self._stages.append(Stage(name, kind, reached, before, len(self.left), why, kept, len(open_to_it), by_cure))
+        possible = self._possible[gone]
+        ranked = np.argsort(~possible, kind="stable")
+        why, by_cure = (
+            Rejections(removed.why, gone[order], removed.classes[order], self.rows[gone[order]], nodes)
+            for order in (slice(None), ranked)
+        )
+        after = len(self.left)
+        self._stages.append(Stage(name, kind, reached, before, after, why, kept, int(possible.sum()), by_cure))
 
     @staticmethod
     def _split(positions: Column, classes: Column, goes: Callable[[int], bool]) -> tuple[Column, Column]:

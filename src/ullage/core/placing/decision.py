@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ullage.core.verdict.sentences import MEANINGS, first_text
@@ -101,6 +101,19 @@ class Refusal:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.code}, {len(self.rejections)} rejections, curable={self.curable}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """All that `simulate` knows: candidates with their stages, scores, and the choice or the refusal.
+
+    `terms` are what the strategy's decision for the chosen node is made of, where that is more than its score.
+    """
+
+    candidates: Candidates
+    scores: Scores
+    outcome: Choice | Refusal
+    terms: Mapping[str, float] = field(default_factory=dict)
 
 
 def _is_curable(rejection: Rejection) -> bool:

@@ -44,13 +44,15 @@ class Nominations:
         """Whether any room is reserved."""
         return bool(self.entries or self.sessions)
 
-    def with_(self, nomination: Nomination) -> Nominations:
-        """These and another one, in place of one with its uid."""
-        return replace(self, entries=(*self.without(nomination.request.uid).entries, nomination))
+    def with_(self, *nominations: Nomination) -> Nominations:
+        """These and others, in place of those with their uids."""
+        uids = {nomination.request.uid for nomination in nominations}
+        return replace(self, entries=(*self.without(*uids).entries, *nominations))
 
     def without(self, *uids: str) -> Nominations:
         """These without the requests that are placed, or gone."""
-        return replace(self, entries=tuple(entry for entry in self.entries if entry.request.uid not in uids))
+        gone = frozenset(uids)
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.request.uid not in gone))
 
     def of(self, uid: str) -> Nomination | None:
         """Return the entry of a request; None if there is none."""

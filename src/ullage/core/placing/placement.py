@@ -18,7 +18,7 @@ from ullage.core.kernel import columns as at
 from ullage.core.kernel.alignment import choose_aligned as settle
 from ullage.core.kernel.board import CLOSENESS, OWN_PICK, SCALE, WIDEST
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.reclaim import AskedRows, Leaving, fewest
+from ullage.core.kernel.fewest import AskedRows, Leaving, fewest
 from ullage.core.kernel.room import look_at_cards, refresh_room, room_on
 from ullage.core.kernel.tree import NO_ROOM, grow, planted, winner
 from ullage.core.placing.policy import Policy

@@ -166,19 +166,25 @@ class Board:
         found: Rows = rows[rows[:, at.RESOURCE] == self._resources.code_of(resource)]
         return found
 
-    def left_of(self, machine: int, resource: str) -> tuple[Rows, Rows]:
-        """Return the rows of a machine's supplies of a resource, and how much of each the last decision left.
+    def left_of(self, machine: int, resources: Iterable[str]) -> dict[str, tuple[Rows, Rows]]:
+        """Return per resource the rows of a machine's supplies, and how much of each the last decision left.
 
         A decision that ended before it looked at supplies left all that is free.
         """
         first, last = self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
-        own = self.supplies[first:last, at.RESOURCE] == self._resources.code_of(resource)
-        rows, taken = self.supplies[first:last][own], self.rows.taken[: last - first][own]
-        if self.code not in (at.NOT_ALIGNED, at.SHORT):
-            return rows, rows[:, at.FREE]
-        amounts = (rows[:, at.TOTAL] > 1) | (rows[:, at.CORE] < 0)
-        marked = (taken[:, at.STATUS] == at.OPEN) | (taken[:, at.STATUS] == at.REUSABLE)
-        return rows, np.where(amounts, rows[:, at.FREE] - taken[:, at.BYTES], marked.astype(np.int64))
+        rows, taken = self.supplies[first:last], self.rows.taken[: last - first]
+        left = rows[:, at.FREE]
+        if self.code in (at.NOT_ALIGNED, at.SHORT):
+            amounts = (rows[:, at.TOTAL] > 1) | (rows[:, at.CORE] < 0)
+            marked = (taken[:, at.STATUS] == at.OPEN) | (taken[:, at.STATUS] == at.REUSABLE)
+            left = np.where(amounts, rows[:, at.FREE] - taken[:, at.BYTES], marked.astype(np.int64))
+        there = set(rows[:, at.RESOURCE].tolist())
+        found = {}
+        for name in resources:
+            code = self._resources.code_of(name)
+            own = rows[:, at.RESOURCE] == code if code in there else slice(0)
+            found[name] = rows[own], left[own]
+        return found
 
     def resource_of(self, code: int) -> str:
         """Return the name of a resource by its number."""

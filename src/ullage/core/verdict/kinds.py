@@ -18,7 +18,7 @@ def exclusion_of(gpu: Gpu, asked: ResourceRequirement, profiles: Profiles) -> in
     cards = asked.cards
     if cards.pool is not None and gpu.pool != cards.pool:
         return reasons.WRONG_POOL
-    if state := _state_of(gpu, asked):
+    if state := _state_of(gpu):
         return state
     if names_isolation(asked):
         if not _policy_allows(gpu, asked):
@@ -29,6 +29,8 @@ def exclusion_of(gpu: Gpu, asked: ResourceRequirement, profiles: Profiles) -> in
         return reasons.WRONG_MODEL
     if cards.vendors and gpu.vendor not in cards.vendors:
         return reasons.WRONG_VENDOR
+    if needs_capacity(gpu, asked):  # of a card that something else excludes it would be no cure to know it
+        return reasons.CAPACITY_UNKNOWN
     if cards.isolation is Isolation.PARTITIONED and profiles.choose(gpu, asked.part or Part(), cards.template) is None:
         return reasons.NO_TEMPLATE
     return reasons.FITS
@@ -49,7 +51,7 @@ def needs_capacity(gpu: Gpu, asked: ResourceRequirement) -> bool:
     return compute or ((part.vram_bytes > 0 or partitioned) and gpu.vram_bytes is None)
 
 
-def _state_of(gpu: Gpu, asked: ResourceRequirement) -> int:
+def _state_of(gpu: Gpu) -> int:
     if gpu.used_by:
         return reasons.USED_BY_OTHER
     if not gpu.healthy:
@@ -58,10 +60,7 @@ def _state_of(gpu: Gpu, asked: ResourceRequirement) -> int:
         return reasons.GPU_CORDONED
     if gpu.phase is not GpuPhase.RUNNING:
         return reasons.GPU_NOT_RUNNING
-    if gpu.empty:
-        return reasons.NO_CAPACITY
-    unknown = needs_capacity(gpu, asked) and _is_of_kind(gpu, asked)  # of another kind, its capacity would not help
-    return reasons.CAPACITY_UNKNOWN if unknown else reasons.FITS
+    return reasons.NO_CAPACITY if gpu.empty else reasons.FITS
 
 
 def _is_of_kind(gpu: Gpu, asked: ResourceRequirement) -> bool:

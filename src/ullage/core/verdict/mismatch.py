@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from ullage.model.affinity import NODE_NAME, NodeAffinity, Operator
+from ullage.model.affinity import NODE_NAME, Expression, NodeAffinity, Operator
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import CardSelector
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
+T = TypeVar("T")
+
 _MOST_SHOWN = 5
 """Names that one sentence lists of what there is."""
-
+_MOST_WANTED = 16
+"""Names, terms and conditions that one sentence lists of what is asked for."""
 
 MISMATCHES = frozenset(
     {Code.WRONG_POOL, Code.WRONG_INDEX, Code.WRONG_UUID, Code.WRONG_MODEL, Code.WRONG_VENDOR, Code.NODE_AFFINITY}
@@ -28,7 +32,7 @@ def mismatch(code: Code, gpu: Gpu, node: Node, asked: ResourceRequirement) -> Re
         case Code.WRONG_POOL:
             wanted, found = f"pool {asked.cards.pool}", gpu.pool or "no pool"
         case Code.WRONG_INDEX:
-            wanted, found = f"index {_any_of(map(str, asked.cards.indices))}", str(gpu.index)
+            wanted, found = f"index {_any_of(asked.cards.indices)}", str(gpu.index)
         case Code.WRONG_UUID:
             wanted, found = _uuids(asked.cards), gpu.uuid
         case Code.WRONG_MODEL:
@@ -59,19 +63,25 @@ def _kinds(one: Rejection, rejections: Iterable[Rejection]) -> dict[str, None]:
     return dict.fromkeys(kind for each in rejections if each.code is one.code for kind in each.found)
 
 
-def _any_of(names: Iterable[str]) -> str:
-    return " or ".join(names)
+def _any_of(items: Sequence[T], text: Callable[[T], str] = str) -> str:
+    return " or ".join(_shown(items, text))
+
+
+def _shown(items: Sequence[T], text: Callable[[T], str] = str) -> list[str]:
+    """Return the texts of the first items, and how many more there are."""
+    more = len(items) - _MOST_WANTED
+    return [*map(text, items[:_MOST_WANTED]), *([f"{more} more"] if more > 0 else [])]
 
 
 def _uuids(cards: CardSelector) -> str:
     wanted = [f"uuid {_any_of(cards.uuids)}"] if cards.uuids else []
-    return ", ".join([*wanted, *(f"not {uuid}" for uuid in cards.not_uuids)])
+    return ", ".join([*wanted, *_shown(cards.not_uuids, "not {}".format)])
 
 
 def _models(cards: CardSelector) -> str:
     wanted = [f"model {_any_of(cards.models)}"] if cards.models else []
     wanted += [f"a model like {_any_of(cards.model_words)}"] if cards.model_words else []
-    return ", ".join([*wanted, *(f"no model like {word}" for word in cards.not_model_words)])
+    return ", ".join([*wanted, *_shown(cards.not_model_words, "no model like {}".format)])
 
 
 _SIGNS = {Operator.IN: "=", Operator.NOT_IN: "!=", Operator.GT: ">", Operator.LT: "<"}
@@ -79,21 +89,19 @@ _SIGNS = {Operator.IN: "=", Operator.NOT_IN: "!=", Operator.GT: ">", Operator.LT
 
 def _terms(nodes: NodeAffinity) -> str:
     """Return the required terms: `zone=a|b and disk`, terms with `or` between them."""
-    texts = []
-    for term in nodes.required:
-        parts = [
-            f"{each.key}{_SIGNS[each.operator]}{'|'.join(each.values)}"
-            if each.values
-            else f"{'no ' if each.operator is Operator.DOES_NOT_EXIST else ''}{each.key}"
-            for each in term
-        ]
-        texts.append(" and ".join(parts))
-    return _any_of(texts)
+    return _any_of(nodes.required, lambda term: " and ".join(_shown(term, _condition)))
+
+
+def _condition(each: Expression) -> str:
+    if each.values:
+        return f"{each.key}{_SIGNS[each.operator]}{'|'.join(_shown(each.values))}"
+    return f"{'no ' if each.operator is Operator.DOES_NOT_EXIST else ''}{each.key}"
 
 
 def _labels(nodes: NodeAffinity, name: str, labels: Mapping[str, str]) -> str:
-    """Return what a node says of the keys of the terms: `zone=c without disk on node-1`."""
-    keys = sorted({each.key for term in nodes.required for each in term} - {NODE_NAME})
+    """Return what a node says of the keys of the terms that are shown: `zone=c without disk on node-1`."""
+    shown = (each for term in nodes.required[:_MOST_WANTED] for each in term[:_MOST_WANTED])
+    keys = sorted({each.key for each in shown} - {NODE_NAME})
     has = ",".join(f"{key}={labels[key]}" for key in keys if key in labels)
     lacks = ",".join(key for key in keys if key not in labels)
     return " ".join(filter(None, (f"node {name}", f"with {has}" if has else "", f"without {lacks}" if lacks else "")))

@@ -158,20 +158,13 @@ class Quotas:
 
     def allow(self, used: Used, levels: Iterable[str], asked: Asked) -> bool:
         """Return whether those of these levels have nothing against it: `check`, without saying why not."""
-        compute, vram, compute_limit, vram_limit, workers, cores = asked.total
         for level in levels:
             single, total = self._bounds[level]
-            held = self.used(used, level)
-            if (
-                held[0] + compute > total[0]
-                or held[1] + vram > total[1]
-                or held[2] + compute_limit > total[2]
-                or held[3] + vram_limit > total[3]
-                or held[4] + workers > total[4]
-                or held[5] + cores > total[5]
-                or not all(map(le, asked.single, single))
-            ):
+            if not all(map(le, asked.single, single)):
                 return False
+            for held, more, cap in zip(self.used(used, level), asked.total, total, strict=True):
+                if held + more > cap:
+                    return False
         return True
 
     @cached_property

@@ -44,7 +44,6 @@ MEANS: dict[int, tuple[Code, Cure]] = {
     kernel.GPU_CORDONED: (Code.GPU_CORDONED, Cure.NODE_CHANGE),
     kernel.GPU_NOT_RUNNING: (Code.GPU_NOT_RUNNING, Cure.NODE_CHANGE),
     kernel.NO_CAPACITY: (Code.NO_CAPACITY, Cure.NODE_CHANGE),
-    kernel.CAPACITY_UNKNOWN: (Code.CAPACITY_UNKNOWN, Cure.NODE_CHANGE),
     kernel.ISOLATION_POLICY: (Code.ISOLATION_POLICY, Cure.NODE_CHANGE),
     kernel.WRONG_INDEX: (Code.WRONG_INDEX, Cure.NODE_CHANGE),
     kernel.WRONG_UUID: (Code.WRONG_UUID, Cure.NODE_CHANGE),
@@ -52,6 +51,7 @@ MEANS: dict[int, tuple[Code, Cure]] = {
     kernel.WRONG_MODEL: (Code.WRONG_MODEL, Cure.NODE_CHANGE),
     kernel.WRONG_VENDOR: (Code.WRONG_VENDOR, Cure.NODE_CHANGE),
     kernel.NODE_AFFINITY: (Code.NODE_AFFINITY, Cure.NODE_CHANGE),
+    kernel.CAPACITY_UNKNOWN: (Code.CAPACITY_UNKNOWN, Cure.NODE_CHANGE),
     kernel.NO_TEMPLATE: (Code.NO_PARTITION_TEMPLATE, Cure.NODE_CHANGE),
     kernel.COMPUTE_TOTAL: (Code.GPU_COMPUTE, Cure.NODE_CHANGE),
     kernel.VRAM_TOTAL: (Code.GPU_VRAM, Cure.NODE_CHANGE),
@@ -92,7 +92,7 @@ def _excluding(
 
 CARD_STAGES = (
     _excluding("pool", kernel.WRONG_POOL, applies=lambda asked: asked.cards.pool is not None),
-    _excluding("phase", *range(kernel.USED_BY_OTHER, kernel.ISOLATION_POLICY)),
+    _excluding("phase", *range(kernel.USED_BY_OTHER, kernel.ISOLATION_POLICY), kernel.CAPACITY_UNKNOWN),
     _excluding("isolation-policy", kernel.ISOLATION_POLICY, applies=names_isolation),
     _excluding("index", kernel.WRONG_INDEX, applies=lambda asked: bool(asked.cards.indices)),
     _excluding("uuid", kernel.WRONG_UUID, applies=lambda asked: _names_uuids(asked.cards)),

@@ -124,7 +124,7 @@ MEANINGS: dict[Code, str] = {
     Code.GPU_MISSING: "the card is not healthy, or was not seen any more",
     Code.GPU_CORDONED: "the card is cordoned: an operator keeps new work off it",
     Code.CAPACITY_UNKNOWN: "nobody said how much the card has; declare it (card_model in a cluster, else node.card), "
-    "or ask for a fraction such as gpu=0.5",
+    "or ask for a fraction: gpu=0.5, or nvidia.com/gpumem-percentage in a pod",
     Code.NO_CAPACITY: "the card is reported with no compute, no vram, or room for no users",
     Code.ISOLATION_POLICY: "the card keeps its users apart in another way",
     Code.ISOLATION_LOCKED: "the present users of the card are kept apart in another way",
@@ -209,6 +209,7 @@ _GFLOPS = frozenset(
         Code.QUOTA_TOTAL_COMPUTE_LIMIT,
     }
 )
+_SINGULAR = {"GPUs": "GPU", "executors": "executor", "cards": "card", "CPUs": "CPU"}
 _PIECES = {CARD: "cards", CPU: "CPUs", MEMORY: "of memory"}
 
 
@@ -258,7 +259,12 @@ def _amounts_text(rejection: Rejection) -> str:
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
     besides = f" besides the {held} it holds" if own else ""
     who = f"{rejection.gpu} " if rejection.gpu else ""
-    return f"needs {needed} {AMOUNTS[rejection.code]}, {who}{verb} {had}{besides}"
+    return f"needs {amount_text(rejection.code, needed)}, {who}{verb} {had}{besides}"
+
+
+def amount_text(code: Code, shown: str) -> str:
+    """Return an amount with its noun: `2 GPUs`, `1 GPU`."""
+    return f"{shown} {_noun(shown, AMOUNTS[code])}"
 
 
 def zone_numbers(rejection: Rejection) -> str:
@@ -299,7 +305,13 @@ def _zones_have(rejection: Rejection, named: Sequence[str]) -> str:
 
 
 def _piece(resource: str, amount: int) -> str:
-    return f"{_amount(resource, amount)} {_PIECES.get(resource, resource)}"
+    shown = _amount(resource, amount)
+    return f"{shown} {_noun(shown, _PIECES.get(resource, resource))}"
+
+
+def _noun(amount: str, several: str) -> str:
+    """Return the noun of an amount: `GPUs`, and `GPU` of one."""
+    return _SINGULAR.get(several, several) if amount == "1" else several
 
 
 def _amount(resource: str, amount: int) -> str:

@@ -5,14 +5,18 @@ Names and rejections of many cards are made when they are read. Most callers rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import TypeVar, overload
 
+import numpy as np
+
+from ullage.core.books.fleet import Column
 from ullage.core.verdict.reasons import StageKind
-from ullage.model.rejection import Rejection
+from ullage.model.node import Node
+from ullage.model.rejection import Code, Rejection
 
 T = TypeVar("T")
 
@@ -52,7 +56,7 @@ class OnDemand(Sequence[T]):
     @overload
     def __getitem__(self, at_: slice) -> tuple[T, ...]: ...
     def __getitem__(self, at_: int | slice) -> T | tuple[T, ...]:
-        if at_ == 0 and len(self._parts):
+        if at_ == 0 and self._parts:
             return self._make(self._parts[0])[0]
         return self._all[at_]
 
@@ -60,7 +64,7 @@ class OnDemand(Sequence[T]):
         return len(self._all)
 
     def __bool__(self) -> bool:
-        return len(self._parts) > 0
+        return bool(self._parts)
 
     def __eq__(self, other: object) -> bool:
         return self._all == (other._all if isinstance(other, OnDemand) else other)
@@ -70,6 +74,36 @@ class OnDemand(Sequence[T]):
 
     def __repr__(self) -> str:
         return repr(self._all)
+
+
+class Rejections(OnDemand[Rejection]):
+    """The rejections of cards, as positions with the row of each node; those of equal `classes` are the same."""
+
+    def __init__(
+        self,
+        make: Callable[[int], Sequence[Rejection]],
+        cards: Column,
+        classes: Column,
+        rows: Column,
+        nodes: Sequence[Node],
+    ) -> None:
+        super().__init__(cards.tolist(), make)
+        self._classes, self._rows, self._nodes = classes, rows, nodes
+
+    @cached_property
+    def _examples(self) -> list[tuple[int, Sequence[Rejection]]]:
+        numbers, first = np.unique(self._classes, return_index=True)
+        return [(k, self._make(self._parts[at])) for k, at in zip(numbers.tolist(), first.tolist(), strict=True)]
+
+    @property
+    def kinds(self) -> list[Rejection]:
+        """The rejections of one card of each class; those of the others differ in names, and in what there was."""
+        return [rejection for _, against in self._examples for rejection in against]
+
+    def nodes(self, codes: Container[Code]) -> set[str]:
+        """Return the nodes of the cards that were rejected with one of these codes."""
+        meant = [number for number, against in self._examples if any(each.code in codes for each in against)]
+        return {self._nodes[row].name for row in np.unique(self._rows[np.isin(self._classes, meant)]).tolist()}
 
 
 def on_demand(parts: Iterable[int], make: Callable[[int], Sequence[T]]) -> Sequence[T]:

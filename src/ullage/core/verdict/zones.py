@@ -112,14 +112,15 @@ class _Refused(NamedTuple):
             ZoneNeed(board.resource_of(code), amount) for code, amount in sorted(amounts.items(), key=_order)
         )
         near = {pair.resource for pair in asked.alignment.pairs if pair.level is Level.REQUIRED}
-        rooms = _rooms(fleet, asked, row, cards, [need.resource for need in wanted])
+        resources = dict.fromkeys((*(need.resource for need in wanted), *sorted(near)))
+        rooms = _rooms(fleet, asked, row, cards, resources)
         short = [
             need for need in wanted if need.amount > max((r.free for r in rooms.get(need.resource, ())), default=0)
         ]
         needs = tuple(short[:1]) or wanted
         named = [need.resource for need in needs]
-        others = _rooms(fleet, asked, row, cards, sorted(near - set(named)))
-        zones = tuple(room for each in (*(rooms.get(name, ()) for name in named), *others.values()) for room in each)
+        shown = (*named, *sorted(near - set(named)))
+        zones = tuple(room for resource in shown for room in rooms.get(resource, ()))
         name = (containers[number].name or str(number + 1)) if number < len(containers) > 1 else None
         return cls(name, wanted, needs, zones)
 
@@ -140,29 +141,28 @@ def _rooms(
     machine = fleet.board.machine_of[row]
     if machine < 0:
         return {}
-    zone_ids = fleet.board.topologies[machine].zone_ids
-    masks = {zone: 1 << bit for bit, zone in enumerate(zone_ids)}
+    masks = {zone: 1 << bit for bit, zone in enumerate(fleet.board.topologies[machine].zone_ids)}
     found: dict[str, list[ZoneRoom]] = {}
-    for name in names:
-        rows, left = fleet.board.left_of(machine, name)
+    for name, (rows, left) in fleet.board.left_of(machine, names).items():
+        one_by_one = _cards_in(fleet, asked, row, cards, masks.values()) if name == CARD else {}
         found[name] = []
         for zone, mask in masks.items():
             inside = rows[:, at.ZONES] & mask != 0
-            free, there = int(np.maximum(left[inside], 0).sum()), int(rows[inside, at.TOTAL].sum())
-            if name == CARD:
-                one_by_one = _cards_in(fleet, asked, row, cards, mask)
-                free, there = free + one_by_one[0], there + one_by_one[1]
-            found[name].append(ZoneRoom(zone, name, free, there))
+            free, there = one_by_one.get(mask, (0, 0))
+            free += int(np.maximum(left[inside], 0).sum())
+            found[name].append(ZoneRoom(zone, name, free, there + int(rows[inside, at.TOTAL].sum())))
     return found
 
 
-def _cards_in(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequence[int], mask: int) -> tuple[int, int]:
-    """Return how many of these cards lie in a zone and are left for the container that was refused, and of how many."""
+def _cards_in(
+    fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequence[int], masks: Iterable[int]
+) -> dict[int, tuple[int, int]]:
+    """Return per mask of a zone how many of these cards are left for the refused container there, and of how many."""
     here = fleet.cards_on(row)
-    units = _units_left(fleet, asked, row, cards)
-    inside = fleet.card_rows[here.start : here.stop, columns.ZONES] & mask != 0
+    units, zones = _units_left(fleet, asked, row, cards), fleet.card_rows[here.start : here.stop, columns.ZONES]
     left = (units == at.OPEN) | (units == at.REUSABLE)
-    return int((inside & left).sum()), int(inside.sum())
+    inside = {mask: zones & mask != 0 for mask in masks}
+    return {mask: (int((there & left).sum()), int(there.sum())) for mask, there in inside.items()}
 
 
 def _units_left(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequence[int]) -> Rows:

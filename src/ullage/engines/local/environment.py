@@ -51,6 +51,7 @@ def worker_environment(
         "NVIDIA_VISIBLE_DEVICES": cards or "void",
         marker_name: marker_value,
         "ULLAGE_EXECUTOR": order.executor,
+        "ULLAGE_HOME": str(home.path),  # so that work inside a task goes to the server that runs it
         "ULLAGE_NODE": order.node,
         "ULLAGE_SERVER_ID": server_id,
         "ULLAGE_TASK_LOGS": str(home.task_logs),

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from ullage.kube.app import NOBODY, Meter
 from ullage.kube.bindings.gpus import gpu_routes
-from ullage.kube.bindings.http import CallerOf, Handler, body_of, checked, failed, found, named, terms_of
+from ullage.kube.bindings.http import CallerOf, Handler, body_of, checked, failed, found, long_found, named, terms_of
 from ullage.kube.bindings.http import route as a_route
 from ullage.model.compute import CardKey, ComputeCard
 from ullage.model.compute_answer import FailedCheck, Problem
@@ -25,7 +25,6 @@ from ullage.wire.compute_resources import (
     device_body,
     node_body,
     preflight_answer,
-    problem_bodies,
     switch_body,
     validated_body,
 )
@@ -75,27 +74,30 @@ class _Api:
     async def resources(self, request: Request) -> Response:
         self.caller_of(request)
         snapshot = await self.bindings.look()
-        nodes = [node_body(node, [_device(snapshot, card) for card in node.cards]) for node in snapshot.nodes()]
-        return found(nodes, snapshot.ledger.version)
+        return await long_found(
+            lambda: [node_body(node, [_device(snapshot, card) for card in node.cards]) for node in snapshot.nodes()],
+            snapshot.ledger.version,
+        )
 
     async def problems(self, request: Request) -> Response:
         self.caller_of(request)
-        return found(problem_bodies((await self.bindings.look()).problems()))
+        snapshot = await self.bindings.look()
+        return await long_found(lambda: list(snapshot.problems()))
 
     async def migrate(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, UpkeepBody)
         done = await self.bindings.migrate(caller, dry_run=body.dry_run)
-        return found(MigrationBody(done.kept, done.unchanged, done.dropped, problem_bodies(done.problems)))
+        return found(MigrationBody(done.kept, done.unchanged, done.dropped, done.problems))
 
     async def clean(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, UpkeepBody)
         gone = await self.bindings.clean(caller, dry_run=body.dry_run)
-        return found(problem_bodies(Problem(each.name, each.reason) for each in gone))
+        return found([Problem(each.name, each.reason) for each in gone])
 
     async def types(self, request: Request) -> Response:
         self.caller_of(request)
         snapshot = await self.bindings.look()
-        return found(sorted({kind for node in snapshot.nodes() for kind in node.accelerators}))
+        return await long_found(lambda: sorted({kind for node in snapshot.nodes() for kind in node.accelerators}))
 
     async def switch(self, request: Request) -> Response:
         key = CardKey(request.path_params["node"], request.path_params["device"])
@@ -104,7 +106,7 @@ class _Api:
         snapshot = await self.bindings.look()
         device = _device(snapshot, snapshot.card(key))
         if isinstance(report, FailedCheck):
-            return failed(report, device)
+            return await failed(report, device)
         return found(switch_body(report, device), snapshot.ledger.version)
 
     async def preflight(self, request: Request) -> Response:
@@ -122,17 +124,17 @@ class _Api:
         caller, body = self.caller_of(request), await body_of(request, BindingBody)
         answer = await self.bindings.validate(caller, _app(request), body.picks())
         if isinstance(answer, FailedCheck):
-            return failed(answer)
+            return await failed(answer)
         return found(validated_body(answer.availability, answer.validation, answer.rows))
 
     async def resume(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, BindingBody)
-        return checked(await self.bindings.resume(caller, _app(request), body.picks(), terms_of(request)))
+        return await checked(await self.bindings.resume(caller, _app(request), body.picks(), terms_of(request)))
 
     async def install(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, BindingBody)
         app, terms = _app(request), terms_of(request)
-        return checked(await self.bindings.install(caller, app, body.mode, body.picks(), terms=terms))
+        return await checked(await self.bindings.install(caller, app, body.mode, body.picks(), terms=terms))
 
     async def uninstall(self, request: Request) -> Response:
         await self.bindings.uninstall(self.caller_of(request), _app(request), terms_of(request))

@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ullage.binding.view import BindingView
 from ullage.kube.app import NOBODY, Meter
 from ullage.kube.bindings.http import CallerOf, Handler, body_of, named, terms_of
 from ullage.kube.bindings.http import route as a_route
 from ullage.model.compute_answer import FailedCheck
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
+from ullage.service.pages import written
 from ullage.wire.compute_questions import (
     AssignQuestion,
     BulkQuestion,
@@ -53,10 +55,8 @@ class _Api:
 
     async def cards(self, request: Request) -> Response:
         self.caller_of(request)
-        view = (await self.bindings.look()).view
-        cards = sorted(view.cards.values(), key=lambda card: (card.id, card.node))
-        found = [gpu_body(card, view.on(card), view.free_bytes(card), view.tenants) for card in cards]
-        return Response(msgspec.json.encode(found), media_type="application/json")
+        snapshot = await self.bindings.look()
+        return Response(await written(lambda: _cards(snapshot.view)), media_type="application/json")
 
     async def mode(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, ModeQuestion)
@@ -90,3 +90,8 @@ class _Api:
         gone = [check_text(each.id, "id") for each in unassign]
         await self.bindings.reassign(self.caller_of(request), named(request, app), cards, gone)
         return Response()
+
+
+def _cards(view: BindingView) -> bytes:
+    cards = sorted(view.cards.values(), key=lambda card: (card.id, card.node))
+    return msgspec.json.encode([gpu_body(card, view.on(card), view.free_bytes(card), view.tenants) for card in cards])

@@ -27,6 +27,7 @@ from ullage.model.error import (
 from ullage.model.quantity import MAX_INT64, parse_count
 from ullage.service.bindings import Terms
 from ullage.service.bindings_snapshot import Caller, NamedApp
+from ullage.service.pages import written
 from ullage.wire.compute_questions import MAX_BODY, check_text, read
 from ullage.wire.compute_resources import ComputeDeviceBody, Envelope, allocation_bodies, failed_check
 
@@ -117,21 +118,27 @@ def terms_of(request: Request) -> Terms:
 
 def found(data: Any, version: int | None = None) -> Response:
     """Return a response. Its version, if any, can be used in `If-Match` for a later change."""
-    headers = None if version is None else {"ETag": f'"{version}"'}
-    return _json(Envelope(data), headers)
+    return _json(msgspec.json.encode(Envelope(data)), version)
 
 
-def checked(answer: tuple[BoundCard, ...] | FailedCheck) -> Response:
+async def long_found(data: Callable[[], Any], version: int | None = None) -> Response:
+    """Return the same for data that a thread makes, of a snapshot."""
+    return _json(await written(lambda: msgspec.json.encode(Envelope(data()))), version)
+
+
+async def checked(answer: tuple[BoundCard, ...] | FailedCheck) -> Response:
     """Return the rows of an application, or the check that failed."""
-    return failed(answer) if isinstance(answer, FailedCheck) else found(allocation_bodies(answer))
+    return await failed(answer) if isinstance(answer, FailedCheck) else found(allocation_bodies(answer))
 
 
-def failed(check: FailedCheck, device: ComputeDeviceBody | None = None) -> Response:
+async def failed(check: FailedCheck, device: ComputeDeviceBody | None = None) -> Response:
     """Return a failed check. It is no protocol error and has status 200."""
-    answer = FailedResponse(msgspec.json.encode(failed_check(check, device)), media_type="application/json")
+    content = await written(lambda: msgspec.json.encode(failed_check(check, device)))
+    answer = FailedResponse(content, media_type="application/json")
     answer.outcome = check.type
     return answer
 
 
-def _json(body: Envelope, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")
+def _json(content: bytes, version: int | None) -> Response:
+    headers = None if version is None else {"ETag": f'"{version}"'}
+    return Response(content, headers=headers, media_type="application/json")

@@ -83,7 +83,7 @@ def _no_pool(key: str, pool: str, there: Collection[str], known: frozenset[str])
 
 def _of_hami(asked: PodRequest, there: Sequence[Gpu]) -> Iterator[str]:
     """Yield the values in HAMi's annotations that match no card."""
-    cards, domain = asked.requirement.cards, asked.devices.words.domain if asked.devices is not None else ""
+    cards, domain = asked.requirement.cards, asked.devices.vendor.domain if asked.devices is not None else ""
     uuids = {gpu.uuid for gpu in there}
     for name, wanted in (("use-gpuuuid", cards.uuids), ("nouse-gpuuuid", cards.not_uuids)):
         missing = [uuid for uuid in wanted if uuid not in uuids]

@@ -2,33 +2,36 @@
 
 The response depends only on the pod and the cluster state: nothing is stored, so dry runs and repeated calls behave
 like any other. Annotations that only a scheduler writes are removed from a new pod, because they would be believed.
-Later only the scheduler may write them.
+Later only the scheduler may write them, and the request of a pod is fixed once it is placed or admitted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from ullage.kube.webhook.bound_cards import BoundCounts, ask_for_bound
-from ullage.model.error import UllageError, invalid, invalid_annotation
+from ullage.model.error import InvalidRequest, UllageError, invalid, invalid_annotation
 from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
-from ullage.wire.dialect import TENSOR_FUSION, PodReader, read_pod
+from ullage.wire.dialect import TENSOR_FUSION, PodReader, read_pod, request_annotations
 from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.ask import DeviceAsk
+from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, adds_devices
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
+from ullage.wire.ineffective_keys import ineffective_annotations, ineffective_resources
 from ullage.wire.json_patch import JsonPatch
-from ullage.wire.other_words import other_words
 from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotations
 from ullage.wire.pod.alignment import zone_words
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import NOTES, gate_of
-from ullage.wire.unread import Unread, unread, unread_labels
-from ullage.wire.without_effect import without_effect
+from ullage.wire.pod.placement import DECISION
+from ullage.wire.request_words import changed, request_labels
+from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """The scheduler name that an API server sets if a pod names none."""
@@ -119,8 +122,8 @@ class Webhook:
         for key in taken:
             patch.remove("metadata", "annotations", key)
         removed = (f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
-        unknown = tuple(unread(_annotations(pod), self._domain))
-        warnings = *removed, *map(str, unknown), *map(str, unread_labels(_labels(pod), self._domain))
+        unknown = tuple(unknown_annotations(_annotations(pod), self._domain))
+        warnings = *removed, *map(str, unknown), *map(str, unknown_labels(_labels(pod), self._domain))
         spec = mapping(pod.get("spec"), "spec")
         if ignores(_labels(pod)) or not self._is_ours(spec):
             return patch, warnings
@@ -131,8 +134,8 @@ class Webhook:
         clean = {**pod, "metadata": {**mapping(patch.document.get("metadata"), "metadata"), **_namespace(pod)}}
         asked = self.reader(clean)
         split = () if asked is None else asked.container_gpu_counts
-        warnings = *warnings, *without_effect(clean, self.reader.settings.hami, split)
-        warnings = *warnings, *other_words(clean, asked, self.reader.settings)
+        warnings = *warnings, *ineffective_resources(clean, self.reader.settings.hami, split)
+        warnings = *warnings, *ineffective_annotations(clean, asked, self.reader.settings)
         if asked is None:
             return patch, (*warnings, *self._without_cards(clean))
         check_pod(clean, scheduler=self.settings.scheduler)
@@ -154,7 +157,7 @@ class Webhook:
             fix = "pods without cards are not placed by zones; only the kubelet of their node aligns them"
             yield f"metadata.annotations.{key}: {fix}"
 
-    def _check_misspelt(self, pod: Document, unknown: Iterable[Unread]) -> None:
+    def _check_misspelt(self, pod: Document, unknown: Iterable[UnknownKey]) -> None:
         """Refuse a key that would be a request if spelt correctly: the pod would run with another request, or none.
 
         Raises:
@@ -163,12 +166,12 @@ class Webhook:
         """
         own = f"{self._domain}/"
         for each in unknown:
-            if each.meant != each.key and each.key.startswith(own) and each.meant.startswith(own):
-                fix = f"nobody reads it; did you mean {each.meant}?"
+            if each.similar != each.key and each.key.startswith(own) and each.similar.startswith(own):
+                fix = f"nobody reads it; did you mean {each.similar}?"
                 raise invalid_annotation(each.key, _annotations(pod)[each.key], fix)
 
     def _check_unchanged(self, review: Review) -> None:
-        """Check that the placement annotations of a pod are unchanged.
+        """Check that the placement annotations of a pod are unchanged, and its request where it is fixed.
 
         Raises:
             UllageError: they were changed, removed, or added, and not by this process.
@@ -176,16 +179,72 @@ class Webhook:
         """
         if self.settings.own_user and review.user_info.username == self.settings.own_user:
             return
+        self._check_results(review)
+        self._check_record(review)
+        self._check_request(review)
+
+    def _check_results(self, review: Review) -> None:
         before, after = (_annotations(pod) for pod in (review.old_object, review.object))
         domain, hami = self._domain, self.settings.hami_users
         keys = [f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *NOTES))]
         keys += HAMI_OUTPUT if hami and review.user_info.username not in hami else ()
+        keys += [DECISION] if self._is_fixed(review.old_object or {}, ours=True) else []
         for key in keys:
             if before.get(key) != after.get(key):
                 raise _ResultChanged(f"metadata.annotations.{key}: only its scheduler writes it; leave it as it is")
         gate = gate_of(domain)
         if self.settings.own_user and gate in _gates(review.old_object) and gate not in _gates(review.object):
             raise _ResultChanged(f"spec.schedulingGates: {gate} is opened when it is the turn of the pod; leave it")
+
+    def _check_record(self, review: Review) -> None:
+        """Check that a pod on a node keeps the cards that HAMi's annotations name, where their writers are not known.
+
+        Raises:
+            UllageError: they name another node, fewer cards, or less of one; or cards of a pod that had none.
+
+        """
+        if self.settings.hami_users or not _node_of(review.old_object):
+            return
+        before, after = (_annotations(pod) for pod in (review.old_object, review.object))
+        named = next((key for key in (ALLOCATED, TO_ALLOCATE) if before.get(key)), None)
+        kept = changed(before, after, (NODE, ALLOCATED) if named else (NODE, ALLOCATED, TO_ALLOCATE))
+        if named == ALLOCATED and ALLOCATED in kept and adds_devices(before[ALLOCATED], after.get(ALLOCATED)):
+            kept.remove(ALLOCATED)
+        for key in kept:
+            fix = "the pod is on its node and keeps the cards that were recorded; restore it, or create another pod"
+            raise _ResultChanged(f"metadata.annotations.{key}: {fix}")
+
+    def _check_request(self, review: Review) -> None:
+        """Check that a pod which was placed or admitted asks for the same; one that is unreadable may be corrected.
+
+        Raises:
+            UllageError: an annotation or a label of its request was changed, removed, or added.
+
+        """
+        old, new, settings = review.old_object or {}, review.object or {}, self.reader.settings
+        if not self._is_fixed(old):
+            return
+        words = changed(_annotations(old), _annotations(new), request_annotations(settings))
+        labels = changed(_labels(old), _labels(new), request_labels(settings))
+        field = next(chain((f"annotations.{key}" for key in words), (f"labels.{key}" for key in labels)), "")
+        if field and (self._reads(old) or not self._reads(new)):
+            node = _node_of(old)
+            state = f"it is on {node}" if node else "it was admitted"
+            fix = "a pod keeps what it asks for; delete it, and create another one with the new value"
+            raise _RequestChanged(f"metadata.{field}: {state}, and {fix}")
+
+    def _is_fixed(self, pod: Document, *, ours: bool = False) -> bool:
+        """Return whether a pod is on a node, or is one of ours that no gate holds back; only one of `ours` if so."""
+        spec = mapping(pod.get("spec"), "spec")
+        own = bool(self.settings.scheduler and spec.get("schedulerName") == self.settings.scheduler)
+        return (own and not _gates(pod)) or (bool(_node_of(pod)) and not ours)
+
+    def _reads(self, pod: Document) -> bool:
+        try:
+            self.reader(pod)
+        except InvalidRequest:
+            return False
+        return True
 
     def _is_ours(self, spec: Document) -> bool:
         name = spec.get("schedulerName")
@@ -203,7 +262,7 @@ class Webhook:
         """Yield annotations that only a scheduler may write, and the gang of another namespace."""
         annotations = _annotations(pod)
         own = (f"{self._domain}/{name}" for name in (*OUTPUT, *NOTES))
-        yield from (key for key in (*own, *HAMI_OUTPUT) if key in annotations)
+        yield from (key for key in (*own, *HAMI_OUTPUT, DECISION) if key in annotations)
         for domain in dict.fromkeys((self._domain, TENSOR_FUSION)):
             key = f"{domain}/gang-group-key"
             if key in annotations and not text(annotations[key]).startswith(f"{namespace}/"):
@@ -258,9 +317,13 @@ class _ResultChanged(UllageError):
     code = "result-changed"
 
 
+class _RequestChanged(UllageError):
+    code = "request-changed"
+
+
 def _complete_containers(patch: JsonPatch, pod: Document, devices: DeviceAsk) -> None:
     """Set the number of cards if a container requests only amounts, as device plugins count cards; and the priority."""
-    spec, asks, words = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.words
+    spec, asks, words = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.vendor
     for kind in ("initContainers", "containers"):
         for position, (path, container) in enumerate(mappings(spec.get(kind), f"spec.{kind}")):
             ask, resources = next(asks), mapping(container.get("resources"), f"{path}.resources")
@@ -280,6 +343,10 @@ def _has_variable(container: Document, name: str) -> bool:
 def _annotations(pod: Document | None) -> Document:
     metadata = mapping((pod or {}).get("metadata"), "metadata")
     return mapping(metadata.get("annotations"), "metadata.annotations")
+
+
+def _node_of(pod: Document | None) -> str:
+    return text(mapping((pod or {}).get("spec"), "spec").get("nodeName"))
 
 
 def _gates(pod: Document | None) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.resources import MILLI
 from ullage.model.slice_device import SliceDevice
-from ullage.wire.document import Document, mapping, mappings, sequence, text
+from ullage.wire.document import Document, mapping, mappings, section, sequence, text
 
 Body = dict[str, Any]
 
@@ -50,7 +50,7 @@ def reservation(name: str, uid: str) -> Body:
 
 def _requests(claim: Document) -> Iterator[tuple[str, Document]]:
     """Yield the requests of a claim, by the names that results state."""
-    devices = mapping(mapping(claim.get("spec"), "spec").get("devices"), "spec.devices")
+    devices = section(claim, "spec", "devices")
     for path, request in mappings(devices.get("requests"), "spec.devices.requests"):
         name = text(request.get("name"))
         if request.get("exactly") is not None:
@@ -81,13 +81,13 @@ def _of_classes(
 ) -> Iterator[Body]:
     for name in served:
         found = classes.get(text(asked.get(name, {}).get("deviceClassName")), {})
-        for _, each in mappings(mapping(found.get("spec"), "spec").get("config"), "spec.config"):
+        for _, each in mappings(section(found, "spec").get("config"), "spec.config"):
             yield {"source": "FromClass", "requests": [name], **each}
 
 
 def _of_claim(claim: Document, served: Sequence[str]) -> Iterator[Body]:
     """Yield the claim's own configuration, without that of alternatives that were not chosen."""
-    devices = mapping(mapping(claim.get("spec"), "spec").get("devices"), "spec.devices")
+    devices = section(claim, "spec", "devices")
     for path, each in mappings(devices.get("config"), "spec.devices.config"):
         named = [text(name) for name in sequence(each.get("requests"), f"{path}.requests")]
         if not named or any(name in named or name.partition("/")[0] in named for name in served):

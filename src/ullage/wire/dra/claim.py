@@ -18,7 +18,7 @@ from ullage.model.quantity import MAX_INT32, MAX_INT64
 from ullage.model.resources import MILLI
 from ullage.model.slice_device import DeviceId
 from ullage.model.taint import Toleration
-from ullage.wire.document import Document, mapping, mappings, sequence, text, whole
+from ullage.wire.document import Document, mapping, mappings, section, sequence, text, whole
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.affinity import node_selector
 
@@ -28,7 +28,7 @@ EXTENDED = "resource.kubernetes.io/extended-resource-claim"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """The finalizer of a claim: added before it is allocated, removed after it is deallocated."""
 
-_MODES = ("ExactCount", "All")
+_EXACT, _ALL = _MODES = ("ExactCount", "All")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ def pod_claims(pod: Document) -> tuple[PodClaim, ...]:
         InvalidRequest: a list has another type.
 
     """
-    status = mapping(pod.get("status"), "status")
+    status = section(pod, "status")
     created = {
         text(each.get("name")): each.get("resourceClaimName")
         for _, each in mappings(status.get("resourceClaimStatuses"), "status.resourceClaimStatuses")
     }
     found = []
-    for _, each in mappings(mapping(pod.get("spec"), "spec").get("resourceClaims"), "spec.resourceClaims"):
+    for _, each in mappings(section(pod, "spec").get("resourceClaims"), "spec.resourceClaims"):
         name, direct = text(each.get("name")), each.get("resourceClaimName")
         if direct is not None:
             found.append(PodClaim(name, text(direct), made=False))
@@ -69,7 +69,7 @@ def pod_claims(pod: Document) -> tuple[PodClaim, ...]:
 
 def extended_claim(pod: Document) -> str:
     """Return the name of the claim that was created for the pod's extended resources; "" if there is none."""
-    status = mapping(pod.get("status"), "status")
+    status = section(pod, "status")
     made = mapping(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
     return text(made.get("resourceClaimName"))
 
@@ -86,8 +86,8 @@ def read_device_class(found: Document) -> DeviceClass:
         InvalidRequest: it cannot be read.
 
     """
-    name = text(mapping(found.get("metadata"), "metadata").get("name"))
-    spec = mapping(found.get("spec"), "spec")
+    name = text(section(found, "metadata").get("name"))
+    spec = section(found, "spec")
     return DeviceClass(name, _selectors(spec, "spec"), text(spec.get("extendedResourceName")))
 
 
@@ -98,9 +98,9 @@ def read_claim(found: Document) -> DeviceClaim:
         InvalidRequest: it cannot be read, or has a form of request that is not known.
 
     """
-    metadata = mapping(found.get("metadata"), "metadata")
-    devices = mapping(mapping(found.get("spec"), "spec").get("devices"), "spec.devices")
-    status = mapping(found.get("status"), "status")
+    metadata = section(found, "metadata")
+    devices = section(found, "spec", "devices")
+    status = section(found, "status")
     annotations, labels = (mapping(metadata.get(name), f"metadata.{name}") for name in ("annotations", "labels"))
     owners = (each for _, each in mappings(metadata.get("ownerReferences"), "metadata.ownerReferences"))
     return DeviceClaim(
@@ -169,7 +169,7 @@ def _request(raw: Document, path: str) -> DeviceRequest:
 
 
 def _wanted(name: str, raw: Document, path: str) -> Wanted:
-    mode = raw.get("allocationMode") or _MODES[0]
+    mode = raw.get("allocationMode") or _EXACT
     if mode not in _MODES:
         raise invalid(f"{path}.allocationMode", mode, f"{' and '.join(_MODES)} are known")
     if raw.get("derivedAttributes"):
@@ -181,7 +181,7 @@ def _wanted(name: str, raw: Document, path: str) -> Wanted:
         name,
         text(raw.get("deviceClassName")),
         _selectors(raw, path),
-        None if mode == "All" else whole(raw.get("count"), f"{path}.count", MAX_INT32) or 1,
+        None if mode == _ALL else whole(raw.get("count"), f"{path}.count", MAX_INT32) or 1,
         admin=raw.get("adminAccess") is True,
         tolerations=tolerations_of(raw),
         capacity={str(key): _milli(amount, f"{path}.capacity.requests.{key}") for key, amount in capacity.items()},

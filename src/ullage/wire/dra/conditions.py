@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
-from ullage.wire.document import Document, mapping, mappings, sequence, text
+from ullage.wire.document import Document, mapping, mappings, section, sequence, text
 
 PATIENCE = timedelta(minutes=10)
 """The longest wait for binding conditions, from the time of the allocation."""
@@ -32,7 +32,7 @@ def readiness(claims: Iterable[Document], now: datetime) -> Readiness:
 
 
 def _of(claim: Document, now: datetime) -> Readiness:
-    status = mapping(claim.get("status"), "status")
+    status = section(claim, "status")
     allocation = mapping(status.get("allocation"), "status.allocation")
     holds = {
         _key(each): {
@@ -43,7 +43,7 @@ def _of(claim: Document, now: datetime) -> Readiness:
         for _, each in mappings(status.get("devices"), "status.devices")
     }
     ready = True
-    for _, each in mappings(mapping(allocation.get("devices"), "devices").get("results"), "results"):
+    for _, each in mappings(section(allocation, "devices").get("results"), "results"):
         true = holds.get(_key(each), set())
         if true.intersection(sequence(each.get("bindingFailureConditions"), "bindingFailureConditions")):
             return Readiness.FAILED

@@ -16,16 +16,14 @@ from typing import Any
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.resources import MILLI
 from ullage.model.slice_device import Attribute, SliceDevice, ValueKind
+from ullage.wire.kubernetes_quantity import exact_quantity
 
 MAX_LENGTH = 10 * 1024
 """Characters of the longest expression, as in the API."""
 
 _QUANTITY, _VERSION = "@quantity", "@semver"
 _DOMAIN = re.compile(r"""\.(attributes|capacity)\s*\[\??\s*(["'])([^"'\\]*)\2\s*\]""")
-_NUMBER = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?")
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
-_POWERS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
 
 class SelectorFailed(InvalidRequest):
@@ -129,7 +127,7 @@ def _value(attribute: Attribute) -> object:
         {_VERSION: str(each).partition("+")[0]} if attribute.kind is ValueKind.VERSION else each
         for each in attribute.values
     ]
-    return values if attribute.listed else values[0]
+    return values if attribute.listed else next(iter(values))
 
 
 @lru_cache(maxsize=1)
@@ -149,14 +147,14 @@ def _environment() -> Any:
         functions.append(cel.FunctionDecl(name, overloads))
 
     dyn, text = kind.DYN, kind.STRING
-    declare("quantity", dyn, ([text], lambda said: _of(_quantity(said))), member=False)
-    declare("isQuantity", kind.BOOL, ([text], lambda said: _holds(_quantity, said)), member=False)
+    declare("quantity", dyn, ([text], lambda written: _of(_quantity(written))), member=False)
+    declare("isQuantity", kind.BOOL, ([text], lambda written: _holds(_quantity, written)), member=False)
     declare("semver", dyn, ([text], _semver), ([text, kind.BOOL], _semver), member=False)
     declare(
         "isSemver",
         kind.BOOL,
-        ([text], lambda said: _holds(_semver, said)),
-        ([text, kind.BOOL], lambda said, lenient: _holds(_semver, said, lenient)),
+        ([text], lambda written: _holds(_semver, written)),
+        ([text, kind.BOOL], lambda written, lenient: _holds(_semver, written, lenient)),
         member=False,
     )
     declare("compareTo", kind.INT, ([dyn, dyn], _compare))
@@ -178,13 +176,9 @@ def _environment() -> Any:
     return cel.NewEnv(variables={"device": dyn}, extensions=[*extensions, cel.CelExtension("kubernetes", functions)])
 
 
-def _includes(value: object, other: object) -> bool:
-    return other in value if isinstance(value, list) else value == other
-
-
-def _holds(read: Callable[..., object], *said: object) -> bool:
+def _holds(read: Callable[..., object], *written: object) -> bool:
     try:
-        read(*said)
+        read(*written)
     except ValueError:
         return False
     return True
@@ -193,15 +187,11 @@ def _holds(read: Callable[..., object], *said: object) -> bool:
 # --- quantities ---
 
 
-def _quantity(said: str) -> Fraction:
-    found = _NUMBER.fullmatch(said)
+def _quantity(written: str) -> Fraction:
+    found = exact_quantity(written)
     if found is None:
-        raise ValueError(f"{said!r} is no quantity")
-    digits, unit = found.groups()
-    number, suffix = Fraction(digits), unit or ""
-    power = _POWERS[suffix] if suffix in _POWERS else 0 if suffix in _BINARY else int(suffix[1:])
-    scale: int = 1024 ** _BINARY[suffix] if suffix in _BINARY else 10 ** abs(power)
-    return number * scale if power >= 0 else number / scale
+        raise ValueError(f"{written!r} is no quantity")
+    return found
 
 
 def _of(amount: Fraction) -> dict[str, str]:
@@ -229,14 +219,14 @@ def _as_integer(value: object) -> int:
 # --- versions ---
 
 
-def _semver(said: str, lenient: bool = False) -> dict[str, str]:
+def _semver(written: str, lenient: bool = False) -> dict[str, str]:
     if lenient:
-        core, dash, rest = said.strip().removeprefix("v").partition("-")
+        core, dash, rest = written.strip().removeprefix("v").partition("-")
         parts = [str(int(part)) if part.isdecimal() else part for part in core.split(".")]
-        said = ".".join([*parts, "0", "0"][: max(3, len(parts))]) + dash + rest
-    if not _SEMVER.fullmatch(said):
-        raise ValueError(f"{said!r} is no semantic version")
-    return {_VERSION: said.partition("+")[0]}
+        written = ".".join([*parts, "0", "0"][: max(3, len(parts))]) + dash + rest
+    if not _SEMVER.fullmatch(written):
+        raise ValueError(f"{written!r} is no semantic version")
+    return {_VERSION: written.partition("+")[0]}
 
 
 def _order(value: object) -> tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]:

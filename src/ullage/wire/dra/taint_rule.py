@@ -5,7 +5,7 @@ from __future__ import annotations
 from ullage.model.error import invalid
 from ullage.model.slice_device import TaintRule
 from ullage.model.taint import Taint
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, mapping, section, text
 
 _KNOWN = ("driver", "pool", "device")
 
@@ -17,7 +17,7 @@ def read_taint_rule(found: Document) -> TaintRule | None:
         InvalidRequest: it has an unknown selector, such as those by class or expression of the first versions.
 
     """
-    spec = mapping(found.get("spec"), "spec")
+    spec = section(found, "spec")
     taint, selector = mapping(spec.get("taint"), "spec.taint"), spec.get("deviceSelector")
     if selector is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ullage.model.affinity import NODE_NAME, Operator
 from ullage.model.device_claim import DeviceClaim, UnreadDevices
 from ullage.model.error import InvalidRequest
-from ullage.wire.document import Document, mapping, mappings, text
+from ullage.wire.document import Document, mapping, mappings, section, text
 from ullage.wire.dra.claim import read_claim
 from ullage.wire.pod.affinity import node_selector
 
@@ -19,7 +19,7 @@ def read_held(found: Document) -> DeviceClaim:
         InvalidRequest: its devices cannot be read.
 
     """
-    status = mapping(found.get("status"), "status")
+    status = section(found, "status")
     allocation = status.get("allocation")
     if allocation is not None:
         devices = mapping(allocation, "status.allocation").get("devices")
@@ -35,7 +35,7 @@ def unread_devices(found: Document) -> UnreadDevices:
 def users_of(found: Document) -> list[tuple[str, str]]:
     """Return the name and the uid of each pod that may use a claim; none where that cannot be read."""
     try:
-        status = mapping(found.get("status"), "status")
+        status = section(found, "status")
         listed = [each for _, each in mappings(status.get("reservedFor"), "status.reservedFor")]
     except InvalidRequest:
         return []
@@ -48,7 +48,7 @@ def _nodes(found: Document) -> frozenset[str]:
     Every term has to name nodes: a term that names none matches any node.
     """
     try:
-        allocation = mapping(mapping(found.get("status"), "status").get("allocation"), "status.allocation")
+        allocation = section(found, "status", "allocation")
         terms = node_selector(allocation.get("nodeSelector"), "status.allocation.nodeSelector").required
     except InvalidRequest:
         return frozenset()
@@ -59,7 +59,7 @@ def _nodes(found: Document) -> frozenset[str]:
 def _pools(found: Document) -> frozenset[tuple[str, str]]:
     """Return the drivers and pools of the devices; none where one of them cannot be read."""
     try:
-        allocation = mapping(mapping(found.get("status"), "status").get("allocation"), "status.allocation")
+        allocation = section(found, "status", "allocation")
         devices = mapping(allocation.get("devices"), "status.allocation.devices")
         results = [each for _, each in mappings(devices.get("results"), "status.allocation.devices.results")]
     except InvalidRequest:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ullage.model.error import invalid
-from ullage.wire.document import Document, mapping
-from ullage.wire.hami.words import ANNOTATIONS
+from ullage.wire.document import Document, mapping, section
+from ullage.wire.hami.vendor import ANNOTATIONS
 from ullage.wire.pod.containers import containers_of
 
 IGNORED = f"{ANNOTATIONS}/webhook"
@@ -23,7 +23,7 @@ def check_pod(pod: Document, *, scheduler: str = "") -> None:
         InvalidRequest: it has no containers, one of them is privileged, or a node is named.
 
     """
-    spec = mapping(pod.get("spec"), "spec")
+    spec = section(pod, "spec")
     if not spec.get("containers"):
         raise invalid("spec.containers", spec.get("containers"), "a pod has containers")
     if scheduler and spec.get("nodeName"):

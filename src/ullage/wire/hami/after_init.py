@@ -15,11 +15,11 @@ from ullage.model.allocation import Allocation, Basis, Charge
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
-from ullage.wire.document import Document, mapping
+from ullage.wire.document import Document, section
 from ullage.wire.hami.ask import WHOLE, ContainerAsk
 from ullage.wire.hami.results import ALLOCATED
 from ullage.wire.hami.sharing import share_out
-from ullage.wire.hami.words import ANNOTATIONS
+from ullage.wire.hami.vendor import ANNOTATIONS
 from ullage.wire.pod.bind import BINDINGS
 from ullage.wire.pod.containers import containers_of, init_is_over
 from ullage.wire.pod.keys import Keys
@@ -87,7 +87,7 @@ def _in_parts(rest: PodRequest) -> bool:
 
 
 def _without_init(pod: Document) -> Document:
-    spec = mapping(pod.get("spec"), "spec")
+    spec = section(pod, "spec")
     sidecars = [each for stage, _, each in containers_of(spec) if stage is AlignmentStage.SIDECAR]
     return {**pod, "spec": {**spec, "initContainers": sidecars}}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ullage.model.alignment import AlignmentStage
 from ullage.model.quantity import PPM
-from ullage.wire.hami.words import Words
+from ullage.wire.hami.vendor import HamiVendor
 
 MIB = 2**20
 WHOLE = 100
@@ -43,7 +43,7 @@ class ContainerAsk:
 class DeviceAsk:
     """The requests of all containers of a pod for the resources of one vendor, including empty requests."""
 
-    words: Words
+    vendor: HamiVendor
     containers: tuple[ContainerAsk, ...]
 
     @property

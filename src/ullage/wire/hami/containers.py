@@ -8,9 +8,9 @@ from ullage.model.alignment import AlignmentStage
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT32, PPM
 from ullage.model.request import MAX_CARDS
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, mapping, section, text
 from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
-from ullage.wire.hami.words import Words
+from ullage.wire.hami.vendor import HamiVendor
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.containers import containers_of
 
@@ -23,33 +23,33 @@ _OF_BYTES = re.compile(r"[KMGTPE]i?$")
 _NANO = 10**9
 
 
-def container_asks(pod: Document, words: Words) -> tuple[ContainerAsk, ...]:
+def container_asks(pod: Document, vendor: HamiVendor) -> tuple[ContainerAsk, ...]:
     """Return the requests of all containers, including empty ones; init containers come first, as in their pod.
 
     Raises:
         InvalidRequest: an amount is not a whole number, or out of range; HAMi would treat it as no request.
 
     """
-    spec = mapping(pod.get("spec"), "spec")
-    return tuple(_ask(stage, path, container, words) for stage, path, container in containers_of(spec))
+    spec = section(pod, "spec")
+    return tuple(_ask(stage, path, container, vendor) for stage, path, container in containers_of(spec))
 
 
-def _ask(stage: AlignmentStage, path: str, container: Document, words: Words) -> ContainerAsk:
+def _ask(stage: AlignmentStage, path: str, container: Document, vendor: HamiVendor) -> ContainerAsk:
     name, amounts = text(container.get("name")), _Amounts(container, f"{path}.resources")
-    count = amounts.whole(words.count, MAX_CARDS)
-    memory = amounts.mib(words.memory)
-    percentage = amounts.whole(words.memory_percentage, WHOLE)
-    cores = amounts.whole(words.cores, MAX_INT32)
-    priority = amounts.whole(words.priority, 1)
+    count = amounts.whole(vendor.count, MAX_CARDS)
+    memory = amounts.mib(vendor.memory)
+    percentage = amounts.whole(vendor.memory_percentage, WHOLE)
+    cores = amounts.whole(vendor.cores, MAX_INT32)
+    priority = amounts.whole(vendor.priority, 1)
     counted = bool(count)
     if count is None:
-        count = 0 if memory is None and percentage is None and cores is None else words.default_count
+        count = 0 if memory is None and percentage is None and cores is None else vendor.default_count
     if not count:
         return ContainerAsk(name, stage, task_priority=priority)
-    mib = (memory or 0) * words.memory_factor or (0 if percentage else words.default_memory_mib)
+    mib = (memory or 0) * vendor.memory_factor or (0 if percentage else vendor.default_memory_mib)
     ppm = 0 if mib else (percentage or WHOLE) * PPM // WHOLE
     if cores is None:
-        cores = words.default_cores or (WHOLE if ppm == PPM else 0)
+        cores = vendor.default_cores or (WHOLE if ppm == PPM else 0)
     return ContainerAsk(
         name, stage, count, mib * MIB, vram_ppm=ppm, cores=min(cores, WHOLE), task_priority=priority, counted=counted
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ullage.wire.hami.words import ANNOTATIONS
+from ullage.wire.hami.vendor import ANNOTATIONS
 
 LOCK = f"{ANNOTATIONS}/mutex.lock"
 
@@ -39,7 +39,7 @@ class NodeLock:
         return self.at is None or now - self.at > expires_s
 
     def encode(self) -> str:
-        """`time,namespace,pod`."""
+        """Return the lock as text: `time,namespace,pod`."""
         at = datetime.fromtimestamp(self.at or 0.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return f"{at},{self.namespace},{self.pod}"
 

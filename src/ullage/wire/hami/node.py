@@ -16,7 +16,7 @@ from ullage.model.part import Isolation
 from ullage.model.quantity import MAX_INT32
 from ullage.model.topology import Link, Path
 from ullage.wire.hami.ask import MIB
-from ullage.wire.hami.words import ANNOTATIONS, NVIDIA, Words
+from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
 
 REGISTER = f"{ANNOTATIONS}/node-nvidia-register"
 SCORE = f"{ANNOTATIONS}/node-nvidia-score"
@@ -56,7 +56,7 @@ class RegisteredCard:
     cores: int
 
 
-def read_register(text: str, words: Words = NVIDIA, *, key: str = REGISTER) -> tuple[RegisteredCard, ...]:
+def read_register(text: str, vendor: HamiVendor = NVIDIA, *, key: str = REGISTER) -> tuple[RegisteredCard, ...]:
     """Return the cards of a node: JSON, or the older `uuid,count,MiB,cores,type,numa,health[,index,mode]:` of each.
 
     Raises:
@@ -70,15 +70,15 @@ def read_register(text: str, words: Words = NVIDIA, *, key: str = REGISTER) -> t
         raise invalid_annotation(key, f"{len(found)} cards", f"at most {MAX_DEVICES} cards of one node are read")
     if len({card.id for card in found}) != len(found):
         raise invalid_annotation(key, text, "each card is there once")
-    return tuple(_card(card, words) for card in found)
+    return tuple(_card(card, vendor) for card in found)
 
 
-def _card(card: _Registered, words: Words) -> RegisteredCard:
+def _card(card: _Registered, vendor: HamiVendor) -> RegisteredCard:
     gpu = Gpu(
         card.id,
         card.index,
         model=card.type or None,
-        vendor=words.vendor,
+        vendor=vendor.name,
         vram_bytes=card.devmem * MIB,
         zones=(card.numa,) if card.numa >= 0 else (),
         healthy=card.health,

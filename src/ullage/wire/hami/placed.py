@@ -12,12 +12,13 @@ from ullage.model.claim import Claim
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, section, text
 from ullage.wire.hami.ask import MIB, WHOLE
 from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, HamiDevice, decode_devices
-from ullage.wire.hami.words import ANNOTATIONS
+from ullage.wire.hami.vendor import ANNOTATIONS
 from ullage.wire.pod.containers import containers_of, init_is_over
 from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.owner import bare_claim
 from ullage.wire.pod.request import PodRequest
 
 _NAMES = tuple(key.removeprefix(f"{ANNOTATIONS}/") for key in (ALLOCATED, TO_ALLOCATE))
@@ -37,7 +38,7 @@ def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf
         InvalidRequest: the annotations cannot be read, are for another node, or name an unknown card.
 
     """
-    keys, spec = Keys(pod, ANNOTATIONS), mapping(pod.get("spec"), "spec")
+    keys, spec = Keys(pod, ANNOTATIONS), section(pod, "spec")
     node = text(spec.get("nodeName"))
     name = next((name for name in _NAMES if keys.text(name)), None)
     if not node or name is None:
@@ -47,30 +48,23 @@ def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf
     written = decode_devices(keys.text(name) or "", key=keys.key(name))
     held = _peaks(spec, written, over=init_is_over(pod))
     if not held and _peaks(spec, written, over=False):
-        return _without_cards(pod, node, asked)
+        return _without_cards(bare_claim(keys), node, asked)
     if not 0 < len(held) <= MAX_CARDS:
         raise keys.wrong(name, f"1 to {MAX_CARDS} cards are needed, it names {len(held)}")
     part = max(held.values(), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
     requirement = _requirement(asked, len(held), part)
     charges = tuple(charge_of(replace(requirement, gpu_count=1, part=each), uuid) for uuid, each in held.items())
-    claim = _claim(keys, asked)
+    claim = bare_claim(keys) if asked is None else asked.claim
     return Allocation(
         claim.pod_uid, node, requirement, tuple(held), state=AllocationState.BOUND, charges=charges, claim=claim
     )
 
 
-def _without_cards(pod: Document, node: str, asked: PodRequest | None) -> Allocation:
+def _without_cards(bare: Claim, node: str, asked: PodRequest | None) -> Allocation:
     """Return the allocation of a pod whose cards were all those of init containers that have ended."""
-    claim = _claim(Keys(pod, ANNOTATIONS), asked)
+    claim = bare if asked is None else asked.claim
     requirement = ResourceRequirement(gpu_count=1) if asked is None else asked.requirement
     return Allocation(claim.pod_uid, node, requirement, state=AllocationState.BOUND, claim=claim)
-
-
-def _claim(keys: Keys, asked: PodRequest | None) -> Claim:
-    if asked is not None:
-        return asked.claim
-    namespace, name, uid = (text(keys.metadata.get(key)) for key in ("namespace", "name", "uid"))
-    return Claim(namespace, pod=name, pod_uid=uid)
 
 
 def _peaks(spec: Document, written: Sequence[Sequence[HamiDevice]], *, over: bool) -> dict[str, Part]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ullage.model.error import InvalidRequest
 from ullage.model.quantity import MAX_INT32, parse_count
 from ullage.wire.document import Document
-from ullage.wire.hami.words import ANNOTATIONS, Words
+from ullage.wire.hami.vendor import ANNOTATIONS, HamiVendor
 from ullage.wire.pod.keys import Keys
 
 STRATEGIES = {
@@ -33,7 +33,7 @@ class Policies:
     warnings: tuple[str, ...] = ()
 
 
-def policies_of(pod: Document, words: Words) -> Policies:
+def policies_of(pod: Document, vendor: HamiVendor) -> Policies:
     """Return the policies of a pod.
 
     Raises:
@@ -48,7 +48,7 @@ def policies_of(pod: Document, words: Words) -> Policies:
     sorting = [name for name in chain if name in _SORTING]
     strategy = None
     if node is not None or sorting:
-        strategy = STRATEGIES[node or words.node_policy, sorting[0] if sorting else words.card_policy]
+        strategy = STRATEGIES[node or vendor.node_policy, next(iter(sorting), vendor.card_policy)]
     return Policies(strategy, "mutex" in chain, "numa" in chain, (*_links(keys, chain), *_weights(keys)))
 
 

@@ -14,12 +14,12 @@ from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, ZonePolicy
-from ullage.wire.document import Document, mapping, mappings
+from ullage.wire.document import Document, mappings, section
 from ullage.wire.hami.ask import WHOLE, ContainerAsk, DeviceAsk
 from ullage.wire.hami.containers import container_asks
 from ullage.wire.hami.policies import Policies, policies_of
 from ullage.wire.hami.sharing import as_one_container, most_cards, shared_cards
-from ullage.wire.hami.words import NVIDIA, Words
+from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of
 from ullage.wire.pod.cards import AskedCards
@@ -41,7 +41,7 @@ class Mode(StrEnum):
 
 def read_hami(
     pod: Document,
-    words: Words = NVIDIA,
+    vendor: HamiVendor = NVIDIA,
     domain: str = DOMAIN,
     *,
     defaults: PodDefaults = PLAIN_DEFAULTS,
@@ -58,28 +58,20 @@ def read_hami(
         InvalidRequest: an amount or another field of the pod is wrong.
 
     """
-    asks = container_asks(pod, words)
+    asks = container_asks(pod, vendor)
     asking = [ask for ask in asks if ask.count]
     if not asking:
         return None
     count = most_cards(asks)
     if count > MAX_CARDS:
-        raise invalid(words.count, count, f"at most {MAX_CARDS} cards can be asked")
-    policies, own = policies_of(pod, words), Keys(pod, words.domain)
+        raise invalid(vendor.count, count, f"at most {MAX_CARDS} cards can be asked")
+    policies, own = policies_of(pod, vendor), Keys(pod, vendor.domain)
     mode = own.choice("vgpu-mode", Mode)
-    part, whole = _part(asking, words)
+    part, whole = _part(asking, vendor)
     isolation = _isolation(mode, defaults, alone=whole or policies.alone)
     keys = Keys(pod, domain)
-    cards = CardSelector(
-        vendors=(words.vendor,),
-        pool=keys.text("gpupool") or defaults.pool,
-        isolation=isolation,
-        uuids=_listed(own, "use-gpuuuid"),
-        not_uuids=_listed(own, "nouse-gpuuuid"),
-        model_words=_listed(own, "use-gputype"),
-        not_model_words=_listed(own, "nouse-gputype"),
-    )
-    spec = mapping(pod.get("spec"), "spec")
+    cards = replace(_named(own, vendor), pool=keys.text("gpupool") or defaults.pool, isolation=isolation)
+    spec = section(pod, "spec")
     asked = AskedCards(count, part, cards, None, guaranteed=True)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
     if isolation is Isolation.SHARED and part != WHOLE_CARD:  # all cores or a policy: the cards are taken whole
@@ -92,7 +84,7 @@ def read_hami(
         part=None if isolation is Isolation.SHARED and part == WHOLE_CARD else part,
         cards=cards,
         nodes=node_affinity(spec),
-        alignment=_alignment(pod, keys, own, _Cards(asks, words, count, cpu_milli, policies=policies)),
+        alignment=_alignment(pod, keys, own, _Cards(asks, vendor, count, cpu_milli, policies=policies)),
     )
     return PodRequest(
         uid=claim.pod_uid,
@@ -105,18 +97,29 @@ def read_hami(
         strategy=policies.strategy,
         idle_only=policies.alone,
         dialect=Dialect.HAMI,
-        devices=DeviceAsk(words, asks),
+        devices=DeviceAsk(vendor, asks),
     )
 
 
-def _part(asking: Sequence[ContainerAsk], words: Words) -> tuple[Part, bool]:
+def _named(own: Keys, vendor: HamiVendor) -> CardSelector:
+    """Return the cards of a vendor that the annotations name, by uuid or by words of their model."""
+    return CardSelector(
+        vendors=(vendor.name,),
+        uuids=_listed(own, "use-gpuuuid"),
+        not_uuids=_listed(own, "nouse-gpuuuid"),
+        model_words=_listed(own, "use-gputype"),
+        not_model_words=_listed(own, "nouse-gputype"),
+    )
+
+
+def _part(asking: Sequence[ContainerAsk], vendor: HamiVendor) -> tuple[Part, bool]:
     """Return the largest request of a container per card, and whether one of them requests all cores."""
     vram = max(ask.vram_bytes for ask in asking)
     ppm = max(ask.vram_ppm for ask in asking)
     if vram and ppm == PPM:
         vram = 0
     elif vram and ppm:
-        both = f"{words.memory}, {words.memory_percentage}"
+        both = f"{vendor.memory}, {vendor.memory_percentage}"
         raise invalid("spec.containers", both, "containers of one pod say memory in one unit; keep one of the two")
     cores = max(ask.cores for ask in asking)
     return Part(compute_ppm=cores * PPM // WHOLE, vram_bytes=vram, vram_ppm=ppm), cores == WHOLE
@@ -175,7 +178,7 @@ def _split(asks: Sequence[ContainerAsk], count: int) -> dict[str, int]:
 @dataclass(frozen=True, slots=True)
 class _Cards:
     asks: tuple[ContainerAsk, ...]
-    words: Words
+    vendor: HamiVendor
     count: int
     cpu_milli: int
     policies: Policies
@@ -202,8 +205,8 @@ def _alignment(pod: Document, keys: Keys, own: Keys, cards: _Cards) -> Alignment
 
 def _as_plain(pod: Document, cards: _Cards) -> Document:
     """Return the pod with whole cards of a device plugin in place of HAMi's resources."""
-    spec, left = dict(mapping(pod.get("spec"), "spec")), iter(cards.asks)
-    hidden = {cards.words.count, *cards.words.amounts}
+    spec, left = dict(section(pod, "spec")), iter(cards.asks)
+    hidden = {cards.vendor.count, *cards.vendor.amounts}
     for kind in ("initContainers", "containers"):
         if spec.get(kind) is not None:
             there = mappings(spec[kind], f"spec.{kind}")

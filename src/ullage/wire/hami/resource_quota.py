@@ -9,13 +9,13 @@ from ullage.model.error import InvalidRequest
 from ullage.model.quantity import MAX_INT32, PPM
 from ullage.model.quota import Caps, Quota
 from ullage.wire.hami.ask import MIB, WHOLE
-from ullage.wire.hami.words import Words
+from ullage.wire.hami.vendor import HamiVendor
 from ullage.wire.kubernetes_quantity import parse_quantity
 
 _MOST_MIB = 2**30
 
 
-def quota_of(hard: Iterable[Mapping[str, str]], words: Iterable[Words]) -> Quota | None:
+def quota_of(hard: Iterable[Mapping[str, str]], vendor: Iterable[HamiVendor]) -> Quota | None:
     """Return the quota of several ResourceQuotas: of each amount the smallest; None if none limits parts of cards.
 
     `hard` are the amounts of the quotas of one namespace. `limits.nvidia.com/gpumem` (and those of other vendors) is
@@ -26,15 +26,15 @@ def quota_of(hard: Iterable[Mapping[str, str]], words: Iterable[Words]) -> Quota
         InvalidRequest: an amount cannot be read.
 
     """
-    limits, words = list(hard), list(words)
-    memory = _smallest(limits, {f"limits.{one.memory}": one.memory_factor * MIB for one in words}, _MOST_MIB)
-    cores = _smallest(limits, dict.fromkeys((f"limits.{one.cores}" for one in words), PPM // WHOLE), MAX_INT32)
+    limits, vendor = list(hard), list(vendor)
+    memory = _smallest(limits, {f"limits.{one.memory}": one.memory_factor * MIB for one in vendor}, _MOST_MIB)
+    cores = _smallest(limits, dict.fromkeys((f"limits.{one.cores}" for one in vendor), PPM // WHOLE), MAX_INT32)
     if memory is None and cores is None:
         return None
     return Quota(total_limits=Caps(vram_bytes=memory), max_workers=None, max_cores_ppm=cores)
 
 
-def readable(hard: Mapping[str, str], words: Sequence[Words]) -> tuple[dict[str, str], list[InvalidRequest]]:
+def readable(hard: Mapping[str, str], vendor: Sequence[HamiVendor]) -> tuple[dict[str, str], list[InvalidRequest]]:
     """Return the amounts with each one that cannot be read as 0, and an error per such amount.
 
     An unknown limit allows nothing. Amounts that are not about parts of cards stay as they are.
@@ -42,7 +42,7 @@ def readable(hard: Mapping[str, str], words: Sequence[Words]) -> tuple[dict[str,
     found, errors = dict(hard), []
     for key, amount in hard.items():
         try:
-            quota_of([{key: amount}], words)
+            quota_of([{key: amount}], vendor)
         except InvalidRequest as error:
             found[key] = "0"
             errors.append(error)
@@ -57,14 +57,14 @@ class NamespaceFigures(NamedTuple):
     used: int
 
 
-def figures_of(quota: Quota, vram_bytes: int, cores_ppm: int, words: Words) -> Iterator[NamespaceFigures]:
+def figures_of(quota: Quota, vram_bytes: int, cores_ppm: int, vendor: HamiVendor) -> Iterator[NamespaceFigures]:
     """Yield the limits and usage of a quota in the resources of one vendor.
 
     `vram_bytes` and `cores_ppm` (millionths of cards) are held.
     """
     for resource, cap, held, unit in (
-        (words.memory, quota.total_limits.vram_bytes, vram_bytes, words.memory_factor * MIB),
-        (words.cores, quota.max_cores_ppm, cores_ppm, PPM // WHOLE),
+        (vendor.memory, quota.total_limits.vram_bytes, vram_bytes, vendor.memory_factor * MIB),
+        (vendor.cores, quota.max_cores_ppm, cores_ppm, PPM // WHOLE),
     ):
         if cap is not None:
             yield NamespaceFigures(resource, cap // unit, -(-held // unit))

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ullage.model.allocation import Charge
-from ullage.model.error import invalid, invalid_annotation
+from ullage.model.error import InvalidRequest, invalid, invalid_annotation
 from ullage.model.gpu import Gpu
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import text
 from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
 from ullage.wire.hami.sharing import share_out
-from ullage.wire.hami.words import ANNOTATIONS, NVIDIA, Words
-from ullage.wire.pod.keys import DOMAIN, Keys, as_annotation, listed
+from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
+from ullage.wire.pod.keys import as_annotation
 
 TO_ALLOCATE = f"{ANNOTATIONS}/vgpu-devices-to-allocate"
 ALLOCATED = f"{ANNOTATIONS}/vgpu-devices-allocated"
@@ -28,7 +28,7 @@ MIG = f"{ANNOTATIONS}/vgpu-mig-allocations"
 OUTPUT = (TO_ALLOCATE, ALLOCATED, NODE, TIME, BIND_PHASE, BIND_TIME, MIG)
 """Annotations that only the scheduler of a pod writes."""
 
-_SLICE = re.compile(r"\[[^\]]*\]$")
+_SLICE = re.compile(r"\[[^\[\]]*\]$")
 _FIELDS = (4, 5)
 _MOST = 4096
 """The most containers, or devices of one container, that are read."""
@@ -62,7 +62,7 @@ def devices_of(
     asks: Sequence[ContainerAsk],
     gpus: Sequence[str],
     cards: Mapping[str, Gpu],
-    words: Words = NVIDIA,
+    vendor: HamiVendor = NVIDIA,
     charges: Sequence[Charge] = (),
 ) -> tuple[tuple[HamiDevice, ...], ...]:
     """Return the devices of each container of a pod, in its order; none for one whose kubelet requests none.
@@ -80,17 +80,17 @@ def devices_of(
         missing = [uuid for uuid in here if uuid not in cards]
         if len(here) < ask.count or missing:
             raise invalid("gpus", missing or list(gpus), f"{ask.count} known cards are needed for {ask.name}")
-        devices = (_device(ask, cards[uuid], given.get(uuid), words) for uuid in here if ask.counted)
+        devices = (_device(ask, cards[uuid], given.get(uuid), vendor) for uuid in here if ask.counted)
         found.append(tuple(devices))
     return tuple(found)
 
 
-def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, words: Words) -> HamiDevice:
+def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, vendor: HamiVendor) -> HamiDevice:
     memory, cores = ask.vram_on(card.vram_bytes or 0), ask.cores
     if charge is not None:
         memory = min(memory, charge.vram) if card.vram_bytes else 0
         cores = min(cores, -(-charge.compute * WHOLE // (card.compute_gflops or PPM)))
-    return HamiDevice(card.uuid, words.vendor, memory // MIB, cores)
+    return HamiDevice(card.uuid, vendor.name, memory // MIB, cores)
 
 
 def encode_devices(containers: Iterable[Iterable[HamiDevice]]) -> str:
@@ -113,6 +113,32 @@ def decode_devices(written: str, *, key: str = ALLOCATED) -> tuple[tuple[HamiDev
     return tuple(tuple(_devices(container, key)) for container in containers[:-1])
 
 
+def adds_devices(before: object, after: object) -> bool:
+    """Return whether each container has all devices that it had, with as much of each; true if it had none to read."""
+    try:
+        had = decode_devices(text(before))
+    except InvalidRequest:
+        had = ()
+    try:
+        has = decode_devices(text(after))
+    except InvalidRequest:
+        return False
+    amounts = [{device.uuid: (device.memory_mib, device.cores) for device in devices} for devices in has]
+    return len(has) >= len(had) and all(
+        _covers(there.get(device.uuid), device)
+        for devices, there in zip(had, amounts, strict=False)
+        for device in devices
+    )
+
+
+def _covers(amounts: tuple[int, int] | None, device: HamiDevice) -> bool:
+    """Return whether amounts of a card are as much as before; 0 MiB is all of it."""
+    if amounts is None:
+        return False
+    memory, cores = amounts
+    return cores >= device.cores and (memory == 0 or memory >= device.memory_mib > 0)
+
+
 def to_allocate(
     node: str, containers: Iterable[Iterable[HamiDevice]], now: float, *, phase: BindPhase = BindPhase.ALLOCATING
 ) -> dict[str, str]:
@@ -120,25 +146,6 @@ def to_allocate(
     written, seconds = encode_devices(containers), str(int(now))
     placed = {NODE: node, TIME: seconds, TO_ALLOCATE: written, ALLOCATED: written}
     return placed | {BIND_PHASE: phase.value, BIND_TIME: seconds}
-
-
-def placed_devices(pod: Document, domain: str = DOMAIN) -> tuple[tuple[HamiDevice, ...], ...] | None:
-    """Return the devices of the containers of a pod if it was placed here; None for any other pod.
-
-    Raises:
-        InvalidAnnotation: the annotation cannot be read, or names cards that the pod was not given.
-
-    """
-    keys = Keys(pod, domain)
-    node = text(mapping(pod.get("spec"), "spec").get("nodeName"))
-    own = Keys(pod, ANNOTATIONS)
-    written, given = own.text("vgpu-devices-allocated"), listed(keys.text("gpu-ids") or "")
-    if not node or not given or written is None:
-        return None
-    devices = decode_devices(written)
-    if not {device.card for container in devices for device in container} <= set(given):
-        raise own.wrong("vgpu-devices-allocated", f"{keys.key('gpu-ids')} says which cards it was given; leave both")
-    return devices
 
 
 def _encoded(device: HamiDevice) -> str:
@@ -152,8 +159,9 @@ def _devices(container: str, key: str) -> Iterable[HamiDevice]:
         raise invalid_annotation(key, container, "each device ends with a colon")
     for entry in entries:
         fields = [field.strip() for field in entry.split(",")]
-        if len(fields) not in _FIELDS or not fields[0]:
+        if len(fields) not in _FIELDS or "" in fields[:1]:
             raise invalid_annotation(key, entry, "write UUID,TYPE,MiB,cores")
+        uuid, kind, memory, cores, *share_mode = fields
         with as_annotation():
-            memory, cores = (parse_count(amount, key, MAX_INT32) for amount in fields[2:4])
-        yield HamiDevice(fields[0], fields[1], memory, cores, *fields[4:])
+            memory_mib, percent = (parse_count(amount, key, MAX_INT32) for amount in (memory, cores))
+        yield HamiDevice(uuid, kind, memory_mib, percent, *share_mode)

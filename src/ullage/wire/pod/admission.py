@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ullage.model.error import InvalidAnnotation, invalid, invalid_annotation
 from ullage.model.part import WHOLE_CARD, Isolation, Part
-from ullage.wire.document import Document, mapping
+from ullage.wire.document import Document, section
 from ullage.wire.pod.request import PodRequest
 from ullage.wire.pod.vendors import LIMITER_VENDORS
 
@@ -51,7 +51,7 @@ def check_scheduler(pod: Document, names: Iterable[str]) -> None:
         InvalidRequest: it names another scheduler.
 
     """
-    name = mapping(pod.get("spec"), "spec").get("schedulerName")
+    name = section(pod, "spec").get("schedulerName")
     if name and name not in (known := tuple(names)):
         fix = f"another scheduler places this pod; write {' or '.join(known)}, or leave it out"
         raise invalid("spec.schedulerName", name, fix)

@@ -15,6 +15,8 @@ _AFFINITY = "spec.affinity.nodeAffinity"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _MAX_WEIGHT = 100
+_MOST_CONDITIONS = 1024
+"""The most conditions of one pod in all terms; each condition of its nodeSelector counts in every required term."""
 _QUOTES = "texts are needed; put it in quotes"
 
 
@@ -22,11 +24,12 @@ def node_affinity(spec: Document) -> NodeAffinity:
     """Return the terms of a pod; its nodeSelector is part of each required one.
 
     Raises:
-        InvalidRequest: a part of them cannot be read; the path is named.
+        InvalidRequest: a part of them cannot be read, or there are too many conditions; the path is named.
 
     """
     selector = _selector(spec.get("nodeSelector"))
     affinity = mapping(mapping(spec.get("affinity"), "spec.affinity").get("nodeAffinity"), _AFFINITY)
+    _check_size(spec, affinity)
     required = _required(affinity.get(_REQUIRED), f"{_AFFINITY}.{_REQUIRED}", selector)
     preferred = tuple(_preferred(affinity.get(_PREFERRED), f"{_AFFINITY}.{_PREFERRED}"))
     return NodeAffinity(required, preferred) if required or preferred else ANY_NODE
@@ -41,6 +44,36 @@ def node_selector(selector: object, path: str) -> NodeAffinity:
     """
     required = _required(selector, path, ())
     return NodeAffinity(required) if required else ANY_NODE
+
+
+def _check_size(spec: Document, affinity: Document) -> None:
+    """Refuse a pod whose terms have more conditions than each decision about it can afford.
+
+    Raises:
+        InvalidRequest: they do.
+
+    """
+    path, selector = f"{_AFFINITY}.{_REQUIRED}", len(mapping(spec.get("nodeSelector"), "spec.nodeSelector"))
+    required = _sizes(mapping(affinity.get(_REQUIRED), path).get("nodeSelectorTerms"), f"{path}.nodeSelectorTerms")
+    preferred = _sizes(affinity.get(_PREFERRED), f"{_AFFINITY}.{_PREFERRED}", "preference")
+    for field, count in (
+        ("spec.nodeSelector", selector),
+        (path, sum(size + selector for size in required)),
+        (f"{_AFFINITY}.{_PREFERRED}", sum(preferred)),
+    ):
+        if count > _MOST_CONDITIONS:
+            fix = f"at most {_MOST_CONDITIONS} are read, those of nodeSelector once for each required term; use fewer"
+            raise invalid(field, f"{count} conditions", fix)
+
+
+def _sizes(terms: object, path: str, inside: str = "") -> list[int]:
+    """Return the number of conditions of each term, at least 1; the term may be `inside` of the entries of a list."""
+    found = []
+    for here, entry in mappings(terms, path):
+        term = mapping(entry.get(inside), f"{here}.{inside}") if inside else entry
+        parts = (sequence(term.get(name), f"{here}.{name}") for name in ("matchExpressions", "matchFields"))
+        found.append(max(1, sum(map(len, parts))))
+    return found
 
 
 def _selector(labels: object) -> Term:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ullage.model.alignment import SEPARATOR, Alignment, AlignmentStage, ContainerNeeds, Pair, read_pair
+from ullage.model.alignment import MAX_PAIRS, SEPARATOR, Alignment, AlignmentStage, ContainerNeeds, Pair, read_pair
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, section, text
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.card_topology import needs_one_zone
 from ullage.wire.pod.containers import container_amount, containers_of, limited_resources
@@ -24,6 +24,9 @@ from ullage.wire.pod.vendors import as_resource
 
 VOLCANO = "volcano.sh"
 """The domain of Volcano's annotations, which are on the pods of its jobs."""
+
+VOLCANO_POLICY = "numa-topology-policy"
+"""Volcano's annotation of the policy."""
 
 
 def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split: Mapping[str, int]) -> Alignment:
@@ -58,9 +61,9 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
 def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:
     others = Keys(pod, VOLCANO)
     ours = keys.choice("numa-policy", ZonePolicy)
-    theirs = others.choice("numa-topology-policy", ZonePolicy)
+    theirs = others.choice(VOLCANO_POLICY, ZonePolicy)
     if ours is not None and theirs is not None and ours is not theirs:
-        other = others.key("numa-topology-policy")
+        other = others.key(VOLCANO_POLICY)
         raise keys.wrong("numa-policy", f"{other} is {theirs.value!r}; keep one of the two")
     return ours or theirs
 
@@ -70,7 +73,7 @@ def zone_words(pod: Document, domain: str) -> tuple[str, ...]:
     known = (
         (Keys(pod, domain), "numa-policy"),
         (Keys(pod, domain), "numa-pairs"),
-        (Keys(pod, VOLCANO), "numa-topology-policy"),
+        (Keys(pod, VOLCANO), VOLCANO_POLICY),
     )
     return tuple(keys.key(name) for keys, name in known if keys.text(name) not in (None, ZonePolicy.NONE))
 
@@ -78,7 +81,10 @@ def zone_words(pod: Document, domain: str) -> tuple[str, ...]:
 def _pairs(value: str, key: str) -> tuple[Pair, ...]:
     """Return what cards are kept near, from pod resource names such as `gpu~intel.com/sriov=required`, by commas."""
     pairs: dict[str, Pair] = {}
-    for entry in value.split(","):
+    entries = value.split(",")
+    if len(entries) > MAX_PAIRS:
+        raise invalid(key, value, f"{len(entries)} pairs; at most {MAX_PAIRS} can be asked")
+    for entry in entries:
         sides, _, level = entry.partition("=")
         try:
             pair = read_pair(
@@ -94,7 +100,7 @@ def _pairs(value: str, key: str) -> tuple[Pair, ...]:
 
 def _containers(pod: Document) -> Iterator[ContainerNeeds]:
     alone = has_own_cpus(pod)
-    for stage, path, container in containers_of(mapping(pod.get("spec"), "spec")):
+    for stage, path, container in containers_of(section(pod, "spec")):
         cpu_milli = container_amount(container, path, "cpu", MILLI, kinds=("requests", "limits")) if alone else 0
         yield ContainerNeeds(
             name=text(container.get("name")),

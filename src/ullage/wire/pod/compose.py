@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
-from ullage.wire.document import Document, mapping
+from ullage.wire.document import Document, section
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of
@@ -37,7 +37,7 @@ def compose_request(
 
     """
     keys = Keys(pod, domain)
-    spec = mapping(pod.get("spec"), "spec")
+    spec = section(pod, "spec")
     asked = asked_of_cards(keys, spec, defaults)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
     cpu_milli = pod_amount(spec, "cpu", MILLI)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ullage.model.alignment import AlignmentStage
 from ullage.model.resources import MILLI
-from ullage.wire.document import Document, mapping, mappings, text
+from ullage.wire.document import Document, mapping, mappings, section, text
 from ullage.wire.kubernetes_quantity import parse_quantity
 
 _RESIZED = ("cpu", "memory")
@@ -33,10 +33,10 @@ def init_is_over(pod: Document) -> bool:
     A container that is waiting, runs, or ended with another exit code than 0 may start again, whatever the condition
     `Initialized` is. The condition decides where no status of an init container is reported.
     """
-    spec, status = mapping(pod.get("spec"), "spec"), mapping(pod.get("status"), "status")
+    spec, status = section(pod, "spec"), section(pod, "status")
     init = {text(container.get("name")) for stage, _, container in containers_of(spec) if stage is AlignmentStage.INIT}
     reported = {
-        text(each.get("name")): mapping(mapping(each.get("state"), "state").get("terminated"), "terminated")
+        text(each.get("name")): mapping(section(each, "state").get("terminated"), "terminated")
         for _, each in mappings(status.get("initContainerStatuses"), "status.initContainerStatuses")
     }
     if init & reported.keys():
@@ -65,7 +65,7 @@ def bound_spec(pod: Document) -> Document:
     Such a pod is being resized in place: the requested resources are not given yet, or the given ones not taken back.
     A resize that the kubelet has called infeasible does not count.
     """
-    spec, status = mapping(pod.get("spec"), "spec"), mapping(pod.get("status"), "status")
+    spec, status = section(pod, "spec"), section(pod, "status")
     given = {
         each.get("name"): each
         for name in ("containerStatuses", "initContainerStatuses")
@@ -91,9 +91,9 @@ def bound_spec(pod: Document) -> Document:
 
 
 def _with_given(container: Document, status: Document, *, refused: bool) -> Document:
-    resources = mapping(container.get("resources"), "resources")
-    asked = mapping(resources.get("requests"), "requests")
-    reported = mapping(status.get("resources"), "resources").get("requests"), status.get("allocatedResources")
+    resources = section(container, "resources")
+    asked = section(resources, "requests")
+    reported = section(status, "resources").get("requests"), status.get("allocatedResources")
     given = [found for each in reported if (found := mapping(each, "resources"))]
     if all(each.get(name) == asked.get(name) for each in given for name in _RESIZED):
         return container

@@ -28,8 +28,10 @@ def parse_duration(text: str) -> float | None:
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
     if rest == "0":
         return 0.0
+    if len(rest) > _LONGEST:
+        return None
     pieces = list(_PIECE.finditer(rest))
-    if not pieces or "".join(piece[0] for piece in pieces) != rest or len(rest) > _LONGEST:
+    if not pieces or "".join(piece[0] for piece in pieces) != rest:
         return None
     total = sign * sum(Fraction(piece[1]) * _NANOSECONDS[piece[2]] for piece in pieces)
     return float(total / _SECOND) if 0 <= total <= MAX_INT64 else None

@@ -54,7 +54,7 @@ def _least(keys: Keys) -> int:
 
 
 def _timeout(keys: Keys) -> float | None:
-    """Seconds; None for no end."""
+    """Return the seconds of the timeout; None for no end."""
     text = keys.text("gang-timeout")
     seconds = 0.0 if text is None else parse_duration(text)
     if seconds is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ullage.wire.document import Document, mapping, mappings, text
+from ullage.wire.document import Document, mappings, section, text
 from ullage.wire.json_patch import JsonPatch, PatchOperation
 from ullage.wire.pod.keys import DOMAIN
 
@@ -32,7 +32,7 @@ def open_gate(pod: Document, node: str = "", domain: str = DOMAIN) -> list[Patch
     The patch applies to exactly this version of the pod. Without a `node` no place is written.
     """
     patch = JsonPatch(pod)
-    spec = mapping(pod.get("spec"), "spec")
+    spec = section(pod, "spec")
     for position, (_, gate) in enumerate(mappings(spec.get("schedulingGates"), "spec.schedulingGates")):
         if gate.get("name") == gate_of(domain):
             patch.remove("spec", "schedulingGates", position)
@@ -64,7 +64,7 @@ def _exactly(pod: Document, patch: JsonPatch) -> list[PatchOperation]:
     """Return the patch with tests that it applies to this version of the pod only."""
     if not patch.operations:
         return []
-    metadata = mapping(pod.get("metadata"), "metadata")
+    metadata = section(pod, "metadata")
     tests = (
         PatchOperation("test", f"/metadata/{name}", text(metadata.get(name))) for name in ("uid", "resourceVersion")
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ullage.model.resources import MILLI
-from ullage.wire.document import Document, mapping
+from ullage.wire.document import Document, mapping, section
 from ullage.wire.pod.containers import container_amount, containers_of
 
 
@@ -14,11 +14,11 @@ def has_own_cpus(pod: Document) -> bool:
     is the one that the API server wrote; a pod that has none yet is Guaranteed if every container limits its CPU and
     its memory and requests no less.
     """
-    spec = mapping(pod.get("spec"), "spec")
+    spec = section(pod, "spec")
     own = mapping(spec.get("resources"), "spec.resources")
     if own.get("requests") or own.get("limits"):
         return False
-    qos = mapping(pod.get("status"), "status").get("qosClass")
+    qos = section(pod, "status").get("qosClass")
     if qos:
         return bool(qos == "Guaranteed")
     return all(

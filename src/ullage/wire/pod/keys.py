@@ -12,7 +12,7 @@ import msgspec
 
 from ullage.model.error import InvalidAnnotation, InvalidRequest, invalid, invalid_annotation
 from ullage.model.quantity import MAX_INT32, MAX_INT64, parse_count
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, mapping, section, text
 from ullage.wire.kubernetes_quantity import parse_quantity
 
 DOMAIN = "ullage.io"
@@ -27,7 +27,7 @@ class Keys:
 
     def __init__(self, pod: Document, domain: str) -> None:
         self._domain = domain
-        self.metadata = mapping(pod.get("metadata"), "metadata")
+        self.metadata = section(pod, "metadata")
         self.labels = mapping(self.metadata.get("labels"), "metadata.labels")
         self._annotations = mapping(self.metadata.get("annotations"), "metadata.annotations")
 

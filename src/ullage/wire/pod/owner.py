@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from ullage.model.claim import PRIORITIES, Claim, Qos
@@ -22,8 +23,8 @@ def claim_of(
     metadata = keys.metadata
     namespace = text(metadata.get("namespace")) or "default"
     workload = keys.label("workload") or keys.text("workload") or ""
-    said = keys.choice("qos", Qos)
-    qos = said or (Qos.HIGH if asked.guaranteed else defaults.qos)
+    stated = keys.choice("qos", Qos)
+    qos = stated or (Qos.HIGH if asked.guaranteed else defaults.qos)
     created_at = _moment(metadata.get("creationTimestamp"), now)
     protection, warnings = _protection(keys)
     claim = Claim(
@@ -33,7 +34,7 @@ def claim_of(
         pod_uid=text(metadata.get("uid")),
         limit=asked.limit,
         qos=qos,
-        priority=_priority(spec, said),
+        priority=_priority(spec, stated),
         created_at=created_at,
         protected_until=created_at + protection if protection else 0.0,
         gang=gang_of(keys, namespace, workload, replicas),
@@ -42,20 +43,25 @@ def claim_of(
     return claim, warnings
 
 
+def bare_claim(keys: Keys) -> Claim:
+    """Return the claim of a pod by its identity alone."""
+    namespace, name, uid = (text(keys.metadata.get(key)) for key in ("namespace", "name", "uid"))
+    return Claim(namespace, pod=name, pod_uid=uid)
+
+
 def plain_claim(keys: Keys, spec: Document) -> Claim:
     """Return the claim of a pod that requests no cards of its own."""
-    metadata = keys.metadata
-    return Claim(
-        namespace=text(metadata.get("namespace")) or "default",
-        pod=text(metadata.get("name")),
-        pod_uid=text(metadata.get("uid")),
+    metadata, bare = keys.metadata, bare_claim(keys)
+    return replace(
+        bare,
+        namespace=bare.namespace or "default",
         priority=_priority(spec, keys.choice("qos", Qos)),
         created_at=_moment(metadata.get("creationTimestamp"), 0.0),
         labels={str(key): text(value) for key, value in keys.labels.items()},
     )
 
 
-def _priority(spec: Document, said: Qos | None) -> int:
+def _priority(spec: Document, stated: Qos | None) -> int:
     """Return the pod's own priority, as kube-scheduler reads it, else that of the quality of service it states.
 
     A quality of service that is only inferred gives no priority. Kubernetes writes 0 for a pod without a class, and
@@ -63,7 +69,7 @@ def _priority(spec: Document, said: Qos | None) -> int:
     """
     priority = spec.get("priority")
     if priority is None or (priority == 0 and not spec.get("priorityClassName")):
-        return 0 if said is None else PRIORITIES[said]
+        return 0 if stated is None else PRIORITIES[stated]
     if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_INT32:
         raise invalid("spec.priority", priority, "a 32-bit integer is needed")
     return priority

@@ -17,6 +17,7 @@ from ullage.model.idset import format_ids, parse_ids
 from ullage.model.quantity import MAX_INT32, parse_count
 from ullage.model.topology import CARD, CPU, HUGEPAGES, MAX_ZONE_BYTES, MAX_ZONES, MEMORY, Topology
 from ullage.model.zone_placement import Rank, ZonePlacement
+from ullage.wire.body import body_of
 from ullage.wire.document import Document, mapping
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.alignment import VOLCANO
@@ -25,6 +26,9 @@ from ullage.wire.pod.vendors import as_resource
 
 _OURS = "numa-placement"
 _DECISION = "topology-decision"
+
+DECISION = f"{VOLCANO}/{_DECISION}"
+"""Volcano's annotation in full. Only a scheduler writes it."""
 
 _Zone = Annotated[int, msgspec.Meta(ge=0, lt=MAX_ZONES)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_ZONE_BYTES)]
@@ -44,15 +48,7 @@ class _Placed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 def placement_annotations(placement: ZonePlacement, domain: str = DOMAIN) -> dict[str, str]:
     """Return the annotation `numa-placement` of a pod, under its full key."""
-    placed = _Placed(
-        zones=placement.zones,
-        cpus=format_ids(placement.cpus),
-        devices=dict(placement.devices),
-        memory=placement.memory,
-        amounts=placement.amounts,
-        rank=placement.rank,
-        rule=placement.rule,
-    )
+    placed = body_of(_Placed, placement, cpus=format_ids(placement.cpus), devices=dict(placement.devices))
     return {f"{domain}/{_OURS}": msgspec.json.encode(placed).decode()}
 
 
@@ -68,7 +64,7 @@ def decision_annotations(
         at = decision.setdefault(str(zone), {})
         name = card_resource if resource == CARD else resource
         at[name] = str(int(at.get(name, "0")) + amount)
-    return {f"{VOLCANO}/{_DECISION}": msgspec.json.encode({"numa": decision}).decode()}
+    return {DECISION: msgspec.json.encode({"numa": decision}).decode()}
 
 
 def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:

@@ -11,10 +11,10 @@ from ullage.model.counted import counted
 from ullage.model.error import InvalidRequest
 from ullage.model.part import Isolation, Part
 from ullage.model.request import MAX_CARDS, ResourceRequirement
-from ullage.wire.document import Document, mapping, text
+from ullage.wire.document import Document, section, text
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.keys import DOMAIN, Keys, listed
-from ullage.wire.pod.owner import plain_claim
+from ullage.wire.pod.owner import bare_claim, plain_claim
 from ullage.wire.pod.placement import read_placement
 from ullage.wire.pod.record import Record, record_of
 from ullage.wire.pod.request import PodRequest
@@ -86,9 +86,9 @@ def _as_granted(asked: ResourceRequirement, count: int, charges: tuple[Charge, .
     if not charges:
         part, selector = None, replace(selector, isolation=Isolation.SHARED, template=None)
     elif asked.whole:
-        granted = charges[0].basis
-        part = Part(charges[0].compute, charges[0].vram) if granted is None else granted.part
-        selector = replace(selector, isolation=charges[0].isolation)
+        first, *_ = charges
+        part = Part(first.compute, first.vram) if first.basis is None else first.basis.part
+        selector = replace(selector, isolation=first.isolation)
     return replace(asked, gpu_count=count, part=part, cards=selector)
 
 
@@ -115,7 +115,7 @@ def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
     try:
         keys = Keys(pod, domain)
         gpus = given_cards(keys)
-        metadata, node = mapping(pod.get("metadata"), "metadata"), _node_of(pod)
+        metadata, node = section(pod, "metadata"), _node_of(pod)
         uid = text(metadata.get("uid"))
     except InvalidRequest:
         return None
@@ -130,10 +130,9 @@ def named_cards(pod: Document, domain: str = DOMAIN) -> Allocation | None:
 def _whose(keys: Keys, pod: Document) -> Claim:
     """Return the claim of a pod, with its priority where that can be read."""
     try:
-        return plain_claim(keys, mapping(pod.get("spec"), "spec"))
+        return plain_claim(keys, section(pod, "spec"))
     except InvalidRequest:
-        namespace, name, uid = (text(keys.metadata.get(key)) for key in ("namespace", "name", "uid"))
-        return Claim(namespace, pod=name, pod_uid=uid)
+        return bare_claim(keys)
 
 
 def _recorded(keys: Keys, count: int) -> tuple[Charge, ...]:
@@ -152,4 +151,4 @@ def _recorded(keys: Keys, count: int) -> tuple[Charge, ...]:
 
 
 def _node_of(pod: Document) -> str:
-    return text(mapping(pod.get("spec"), "spec").get("nodeName"))
+    return text(section(pod, "spec").get("nodeName"))

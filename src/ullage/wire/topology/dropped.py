@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.model.idset import parse_ids
-from ullage.wire.document import Document, mapping
+from ullage.wire.document import Document, section
 
 _MOST_IDS = 2**18
 """Ids that the sets of one document may have: several times those of the largest machine."""
@@ -61,11 +61,12 @@ class Dropped:
 
     def choice(self, word: object, path: str, known: Sequence[str]) -> str:
         """Return a known word; a missing or unknown one is read as the first of `known`, the default."""
+        default, *_ = known
         if word in known:
             return str(word)
         if word not in (None, ""):
-            self.warn(invalid(path, word, f"{', '.join(known)} are known; it is read as {known[0]}").message)
-        return known[0]
+            self.warn(invalid(path, word, f"{', '.join(known)} are known; it is read as {default}").message)
+        return default
 
     def ids(self, text: object, path: str) -> tuple[int, ...]:
         """Return the ids of a set.
@@ -111,7 +112,7 @@ def as_object(document: object, kind: str) -> tuple[Document, str]:
         raise invalid("document", document, f"a mapping is needed, of kind {kind}")
     if document.get("kind", kind) != kind:
         raise invalid("kind", document["kind"], f"{kind} is needed")
-    name = mapping(document.get("metadata"), "metadata").get("name")
+    name = section(document, "metadata").get("name")
     if not isinstance(name, str) or not name:
         raise invalid("metadata.name", name, "a name is needed")
     return document, name

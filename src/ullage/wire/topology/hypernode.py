@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ullage.model.error import invalid
-from ullage.wire.document import Document, mapping, mappings, text, whole
+from ullage.wire.document import Document, mapping, mappings, section, text, whole
 from ullage.wire.topology.dropped import Dropped, as_object
 
 KIND = "HyperNode"
@@ -61,7 +61,7 @@ def read_hypernode(document: object) -> tuple[HyperNode, tuple[str, ...]]:
     """
     found, name = as_object(document, KIND)
     dropped, members = Dropped(), list[Member]()
-    spec = mapping(found.get("spec"), "spec")
+    spec = section(found, "spec")
     tier = whole(spec.get("tier"), "spec.tier", MAX_TIER)
     for path, member in mappings(spec.get("members"), "spec.members"):
         with dropped.entry():

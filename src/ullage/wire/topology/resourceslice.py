@@ -16,7 +16,7 @@ from ullage.model.resources import MILLI
 from ullage.model.slice_device import Attribute, Capacity, Pool, RequestPolicy, SliceDevice, ValueKind
 from ullage.model.taint import Taint
 from ullage.model.topology import zones_of
-from ullage.wire.document import Document, mapping, mappings, sequence, text, whole
+from ullage.wire.document import Document, mapping, mappings, section, sequence, text, whole
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.affinity import node_selector
 from ullage.wire.topology.dropped import Dropped, as_object
@@ -95,7 +95,7 @@ def _pool(driver: str, name: str, slices: Sequence[_Slice], older_names: Sequenc
 
 def _slice(document: object) -> tuple[tuple[str, str], _Slice]:
     found, name = as_object(document, KIND)
-    spec = mapping(found.get("spec"), "spec")
+    spec = section(found, "spec")
     pool = mapping(spec.get("pool"), "spec.pool")
     driver, pool_name = text(spec.get("driver")), text(pool.get("name"))
     if not driver or not pool_name:

@@ -1,4 +1,4 @@
-"""Finds a minimal set of possible victims: without any of them a unit of the claimant would not fit.
+"""Executors as victims, and which of those in a given order have to go so that a unit of the claimant fits.
 
 If executors of one requirement never hinder each other, room is counted on columns, where a victim changes only its own
 nodes. Otherwise a unit is placed on trial.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, islice, repeat
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +17,10 @@ import numpy as np
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.modes import WHOLE, mode_of, modes_of
 from ullage.core.books.trial import trial
-from ullage.core.kernel import victims as kernel
+from ullage.core.evicting.put_back import Held, put_back
+from ullage.core.kernel import occupants as kernel
 from ullage.core.kernel.columns import UNREACHABLE, Rows
-from ullage.core.kernel.reclaim import Leaving
+from ullage.core.kernel.fewest import Leaving
 from ullage.core.placing.placement import Placer, small_fleet
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import place_unit
@@ -29,6 +31,9 @@ from ullage.model.request import ResourceRequirement
 
 _FEW = 8
 """Victims that are looked at first; half as many again wherever they are not enough."""
+
+_AT_WORK = frozenset({ExecutorPhase.STARTING, ExecutorPhase.BUSY})
+"""Phases in which the protection of an executor counts."""
 
 
 class ExecutorVictim(NamedTuple):
@@ -45,6 +50,28 @@ class ExecutorVictim(NamedTuple):
     def units(self, demand: Demand) -> int:
         """Units of its session that go with it."""
         return len(self.members) // demand.batch_size
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Its executors."""
+        return frozenset(member.id for member in self.members)
+
+
+def victims_of(session: str, executors: Iterable[ExecutorView]) -> list[ExecutorVictim]:
+    """Return the executors of a session as victims, in their order: vacant before busy, newest first, gangs whole."""
+    gangs: dict[str, list[ExecutorView]] = {}
+    for executor in executors:
+        gangs.setdefault(executor.gang or executor.id, []).append(executor)
+    turns = []
+    for members in gangs.values():
+        members.sort(key=attrgetter("id"))
+        busy = any(member.phase is ExecutorPhase.BUSY for member in members)
+        working = any(member.phase in _AT_WORK for member in members)
+        until = max(member.protected_until for member in members) if working else -inf
+        newest = -max(member.bound_at for member in members)
+        turns.append((busy, newest, members[0].id, ExecutorVictim(tuple(members), session, busy, until)))
+    turns.sort()
+    return [victim for *_, victim in turns]
 
 
 def fewest(
@@ -71,13 +98,17 @@ def room_without(outlook: Placer, claimant: Demand, victims: list[ExecutorVictim
     asked = claimant.requirement
     if not _counted(outlook, asked) or not victims:
         with trial(outlook.fleet):
-            for member in (member for victim in victims for member in victim.members):
-                outlook.fleet.release(member.id)
+            leave(outlook.fleet, victims)
             return outlook.room(asked).copy()
     table = outlook.table(asked)
     room = table.room.copy()
     table.fewest(_Leaving(outlook.fleet).columns(victims), UNREACHABLE, room=room)
     return room
+
+
+def leave(fleet: Fleet, victims: Iterable[ExecutorVictim]) -> list[Held]:
+    """Release what victims hold, and return it."""
+    return [tuple(fleet.release(member.id) for member in victim.members) for victim in victims]
 
 
 def _counted(outlook: Placer, asked: ResourceRequirement) -> bool:
@@ -101,29 +132,24 @@ def _on_trial(
 ) -> list[ExecutorVictim] | None:
     fleet, counted = outlook.fleet, claimant.requirement.gpu_count <= 1
 
-    def fits() -> bool:
+    def fits(_held: Held = ()) -> bool:
         if counted:
             return int(outlook.room(claimant.requirement).sum()) >= claimant.batch_size
         with trial(fleet):
             return place_unit(outlook, claimant, name, claimant.batch_size) is not None
 
-    gone: list[tuple[ExecutorVictim, list[Allocation]]] = []
+    gone: dict[str, ExecutorVictim] = {}
+    released: list[Held] = []
     with trial(fleet):
         for victim in victims:
-            gone.append((victim, [fleet.release(member.id) for member in victim.members]))
+            gone[victim.members[0].id] = victim
+            released += leave(fleet, [victim])
             if fits():
                 break
         else:
             return None
-        needed: list[ExecutorVictim] = []
-        for victim, allocations in reversed(gone):
-            for allocation in allocations:
-                fleet.charge(allocation, force=True)
-            if not fits():
-                for allocation in allocations:
-                    fleet.release(allocation.id)
-                needed.append(victim)
-    return needed[::-1]
+        needed = put_back(fleet, reversed(released), fits)
+    return [gone[first.id] for first, *_ in reversed(needed)]
 
 
 class _Leaving:
@@ -137,38 +163,35 @@ class _Leaving:
 
     def columns(self, more: list[ExecutorVictim]) -> Leaving:
         """Return the columns of those so far, followed by these."""
-        members = list(map(self._fleet.ledger.__getitem__, [each.id for victim in more for each in victim.members]))
-        rows, entries, cards = self._entries(members)
+        members = [self._fleet.ledger[each.id] for victim in more for each in victim.members]
+        entries, cards = self._entries(members)
         charges, stay = self._charges(members, entries, cards)
         first = np.cumsum([0, *[len(victim.members) for victim in more]])
         self.victims += more
-        if self._columns is None:
-            self._columns = Leaving(first, rows, entries, charges, stay)
-            return self._columns
-        before = self._columns
-        entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(before.charges)
-        self._columns = Leaving(
-            first=np.concatenate((before.first[:-1], first + len(before.rows))),
-            rows=np.concatenate((before.rows, rows)),
-            entries=np.concatenate((before.entries, entries)),
-            charges=np.concatenate((before.charges, charges)),
-            modes_left=np.concatenate((before.modes_left, stay)),
-        )
+        if self._columns is not None:
+            before = self._columns
+            entries[:, [kernel.FIRST_CHARGE, kernel.AFTER_CHARGE]] += len(before.charges)
+            first = np.concatenate((before.first[:-1], first + len(before.entries)))
+            entries = np.concatenate((before.entries, entries))
+            charges = np.concatenate((before.charges, charges))
+            stay = np.concatenate((before.modes_left, stay))
+        self._columns = Leaving(first, entries, charges, stay)
         return self._columns
 
-    def _entries(self, members: list[Allocation]) -> tuple[Rows, Rows, Rows]:
-        """Their nodes, their entries, and their cards one after the other."""
+    def _entries(self, members: list[Allocation]) -> tuple[Rows, Rows]:
+        """Return their entries, and their cards one after the other."""
         fleet, count = self._fleet, len(members)
         rows = np.fromiter(map(fleet.row_of.get, [member.node for member in members], repeat(-1)), np.int64, count)
         held, asked = [member.gpus for member in members], [member.requirement for member in members]
         for entry in np.flatnonzero(rows < 0).tolist():
             held[entry] = ()
         entries = np.zeros((count, kernel.ENTRY_COLUMNS), np.int64)
+        entries[:, kernel.ROW] = rows
         entries[:, kernel.CPU] = [min(each.cpu_milli, UNREACHABLE) for each in asked]
         entries[:, kernel.MEMORY] = [min(each.memory_bytes, UNREACHABLE) for each in asked]
         entries[:, kernel.AFTER_CHARGE] = np.cumsum(np.fromiter(map(len, held), np.int64, count))
         entries[1:, kernel.FIRST_CHARGE] = entries[:-1, kernel.AFTER_CHARGE]
-        return rows, entries, np.fromiter(map(fleet.card_of.__getitem__, chain.from_iterable(held)), np.int64)
+        return entries, np.fromiter(map(fleet.card_of.__getitem__, chain.from_iterable(held)), np.int64)
 
     def _charges(self, members: list[Allocation], entries: Rows, cards: Rows) -> tuple[Rows, Rows]:
         """Return what they hold of their cards, and the isolation modes left on these once they are gone."""

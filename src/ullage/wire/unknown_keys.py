@@ -9,22 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ullage.model.nearest import nearest
-from ullage.wire.dialect import CARD_KEYS, TENSOR_FUSION
+from ullage.wire.dialect import ASKED, TENSOR_FUSION
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
-from ullage.wire.hami.words import ANNOTATIONS, NVIDIA
+from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA
 from ullage.wire.pod.bind import OUTPUT
-from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.gate import NOTES, QUEUE
 from ullage.wire.pod.keys import DOMAIN
-
-ASKED = (
-    *CARD_KEYS,
-    *("qos", "eviction-protection", "workload", "partition-id", "numa-policy", "numa-pairs"),
-    *TOPOLOGY_KEYS,
-    *("gang-enabled", "gang-group-key", "gang-min-members", "gang-required-members", "gang-desired-members"),
-    *("gang-timeout", "gang-domain", "gang-within"),
-)
-"""Annotations of a request, which the author of a pod may write."""
 
 LABELS = (QUEUE, "workload")
 """Labels under our domain that are read."""
@@ -34,21 +24,21 @@ _WRITTEN = (*OUTPUT, *NOTES, "fence", "bindings-changed", "topology")
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
-    """An unknown key, and the key that may have been meant ("": none is similar); `kind` is the section it is in."""
+class UnknownKey:
+    """An unknown key, and the similar known key ("" if there is none); `kind` is its section of the metadata."""
 
     key: str
-    meant: str = ""
+    similar: str = ""
     kind: str = "annotations"
-    meant_kind: str = "annotations"
+    similar_kind: str = "annotations"
 
     def __str__(self) -> str:
-        where = "" if self.kind == self.meant_kind else f" under {self.meant_kind}"
-        meant = f"; did you mean {self.meant}{where}?" if self.meant else ""
+        where = "" if self.kind == self.similar_kind else f" under {self.similar_kind}"
+        meant = f"; did you mean {self.similar}{where}?" if self.similar else ""
         return f"metadata.{self.kind}.{self.key}: nobody reads it{meant}"
 
 
-def unread(annotations: Iterable[str], domain: str = DOMAIN) -> Iterator[Unread]:
+def unknown_annotations(annotations: Iterable[str], domain: str = DOMAIN) -> Iterator[UnknownKey]:
     """Yield each unknown key under our domain and under those of other schedulers whose annotations are read.
 
     Of any other domain, yield the keys that are similar to a known key.
@@ -67,12 +57,12 @@ def unread(annotations: Iterable[str], domain: str = DOMAIN) -> Iterator[Unread]
         if not meant and whose in read:
             meant = elsewhere.get(name, "")
         if whose == domain and name == QUEUE:
-            yield Unread(key, key, meant_kind="labels")
+            yield UnknownKey(key, key, similar_kind="labels")
         elif meant or whose in (domain, TENSOR_FUSION, ANNOTATIONS):
-            yield Unread(key, meant)
+            yield UnknownKey(key, meant)
 
 
-def unread_labels(labels: Iterable[str], domain: str = DOMAIN) -> Iterator[Unread]:
+def unknown_labels(labels: Iterable[str], domain: str = DOMAIN) -> Iterator[UnknownKey]:
     """Yield each label that would be a request as an annotation, or that is similar to a known label."""
     asked = {*_asked(domain), *_asked(TENSOR_FUSION), *NVIDIA.annotations()}
     known = {f"{whose}/{name}" for whose in (domain, TENSOR_FUSION) for name in LABELS}
@@ -81,9 +71,9 @@ def unread_labels(labels: Iterable[str], domain: str = DOMAIN) -> Iterator[Unrea
         if key in known:
             continue
         if key in asked:
-            yield Unread(key, key, "labels")
+            yield UnknownKey(key, key, "labels")
         elif meant := near.of(key, {f"{domain}/{name}" for name in LABELS}):
-            yield Unread(key, meant, "labels", "labels")
+            yield UnknownKey(key, meant, "labels", "labels")
 
 
 class _Near:

@@ -1,79 +1,64 @@
-"""Making room for units of one request, on columns: the cheapest victims on a node, and the cheapest nodes.
+"""The compiled search for victims of one request: the cheapest set on a node, and the cheapest nodes for units of it.
 
-Works on copies of the rows of the books, so that the books stay as they are. For requests whose room is a matter of
-sums (`summable`) and that the quotas allow anyway.
+It works on copies of the rows of the books, so that the books stay as they are. It is for requests whose room is a
+matter of sums (`summable`) and that the quotas allow anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from ullage.core.books.fleet import Fleet
 from ullage.core.books.modes import mode_asked
 from ullage.core.books.occupancy import Occupancy
-from ullage.core.evicting.victims import NO_BUDGETS, Budgets, lock_on
+from ullage.core.evicting.protection import Protection
+from ullage.core.evicting.victims import Budgets, Cost, EvictionContext
 from ullage.core.kernel import columns as at
 from ullage.core.kernel import victims as kernel
 from ullage.core.kernel.columns import Rows
-from ullage.core.placing.placement import small_fleet
-from ullage.core.placing.rules import Rules
-from ullage.core.strategies import STRATEGIES, strategy_named
+from ullage.core.kernel.occupants import WORKLOAD, BookRows
+from ullage.core.strategies import strategy_named
 from ullage.core.verdict.shape import shape_of
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
-from ullage.model.part import IsolationPolicy
-from ullage.model.request import ResourceRequirement
 
 
-def warm() -> None:
-    """Have what clears nodes compiled for all named strategies, or what was compiled before read back."""
-    request = Request("warm", ResourceRequirement.of(gpu=1))
-    for strategy in STRATEGIES.values():
-        if strategy.stateless:
-            Clearing(small_fleet(), Rules(strategy=strategy), request, 0.0, NO_BUDGETS).units(1)
-
-
-class Cleared(NamedTuple):
-    """The place of one unit: the node, its cards, and its victims, the most expensive first.
-
-    `paid` is the cost, in the order of `Cost`. `since` is when the oldest victim of the highest priority was bound.
-    """
+class PlacedUnit(NamedTuple):
+    """The place of one unit: the node, its cards, and its victims, the dearest first, with their cost."""
 
     row: int
     cards: list[int]
     victims: list[Allocation]
-    paid: list[int]
-    since: float
+    cost: Cost | None
 
 
-class Clearing:
-    """Finds victims for one request, on a copy of the books at the time of its creation."""
+class CompiledSearch:
+    """Finds victims for one request, on a copy of the books at the time of its creation.
 
-    def __init__(self, fleet: Fleet, rules: Rules, request: Request, now: float, budgets: Budgets) -> None:
-        self._fleet, self._rules, self._request, self._now = fleet, rules, request, now
+    On the cards that are `locked` it finds no room, whoever goes.
+    """
+
+    def __init__(
+        self, context: EvictionContext, request: Request, protection: Protection, locked: Iterable[int]
+    ) -> None:
+        self._context, self._request, self._protection = context, request, protection
+        self._fleet = fleet = context.fleet
         self._occupancy = Occupancy.of(fleet)
         there = self._there = self._occupancy.columns()
         shape = shape_of(fleet, request.requirement).rows.copy()
-        shape[0, at.CAP] = rules.cap
+        shape[0, at.CAP] = context.rules.cap
         space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), np.int64)
         board = fleet.board.copy()
         nodes, cards = fleet.node_rows.copy(), fleet.card_rows.copy()
-        self._books = kernel.BookRows(nodes, cards, shape, space, self._locked(), board.store)
+        closed = np.zeros(len(cards), np.int64)
+        closed[list(locked)] = True
+        held = board.supplies, there.entries, there.charges, np.zeros(len(there.charges), np.int64)
+        self._books = BookRows(nodes, cards, *held, shape=shape, space=space, locked=closed, store=board.store)
         self._status, self._turn = np.zeros(len(there.who), np.int64), np.full(len(there.who), -1)
-        numbers, left = self._numbered(budgets)
-        self._occupants = kernel.OccupantColumns(
-            there.first,
-            there.entries,
-            there.since,
-            there.charges,
-            status=self._status,
-            budget=numbers,
-            turn=self._turn,
-        )
+        numbers, left = self._numbered(context.budgets)
+        self._occupants = kernel.OccupantColumns(there.first, there.since, self._status, numbers, turn=self._turn)
         rows = len(nodes) + 2
         self._costs = kernel.VictimCosts(
             amounts=np.zeros((rows, kernel.COST_COLUMNS), np.int64),
@@ -85,13 +70,12 @@ class Clearing:
             modes=np.zeros(len(cards), np.int64),
             node=nodes[:1].copy(),
             cards=cards[: len(space)].copy(),
-            modes_before=np.zeros(len(there.charges), np.int64),
             status=self._status.copy(),
             supplies=board.supplies[:, 0].copy(),
         )
 
     def victims_on(self, row: int, may_go: Collection[Allocation]) -> list[Allocation] | None:
-        """Return the cheapest set of victims on one node, the most expensive first; None if no set suffices."""
+        """Return the cheapest set of victims on one node, the dearest first; None if no set suffices."""
         uids, here = {allocation.id for allocation in may_go}, range(*self._there.first[row : row + 2].tolist())
         for entry in here:
             self._status[entry] = self._there.who[entry].id in uids
@@ -100,16 +84,16 @@ class Clearing:
         kernel.put_back(self._books, self._occupants, self._kept, row)
         return victims if found else None
 
-    def units(self, count: int) -> list[Cleared]:
+    def units(self, count: int) -> list[PlacedUnit]:
         """Return the places of up to `count` units, each on the node where it costs least after those before it.
 
         Call it once only: it changes the copies of the books. A strategy that follows the fleet is replaced by best
         fit, because the copies are not the fleet.
         """
         fleet, asked = self._fleet, self._request.requirement
-        strategy = self._rules.strategy_of(self._request)
+        strategy = self._context.rules.strategy_of(self._request)
         strategy = strategy if strategy.stateless else strategy_named("best-fit")
-        self._status[:] = self._may_go()
+        self._status[:] = self._protection.may_go(self._occupancy)
         may_take = fleet.schedulable & fleet.exclusion.allowed(asked.nodes)
         found = kernel.UnitRows(
             at_row=np.zeros(count, np.int64),
@@ -131,24 +115,24 @@ class Clearing:
         gone = np.nonzero(self._turn >= 0)[0]
         for entry, unit in zip(gone.tolist(), self._turn[gone].tolist(), strict=True):
             victims[unit].append(self._there.who[entry])
-        at_row, at_cards, costs, oldest = (column[:placed].tolist() for column in found)
-        return [Cleared(*each) for each in zip(at_row, at_cards, victims, costs, oldest, strict=True)]
-
-    def _may_go(self) -> npt.NDArray[np.bool_]:
-        """Per entry, whether it may be evicted: `shield` on columns."""
-        entries, claim = self._there.entries, self._request.claim
-        may: npt.NDArray[np.bool_] = entries[:, kernel.BOUND] == 1
-        may &= entries[:, kernel.PRIORITY] < claim.priority
-        may &= self._there.protected_until <= self._now
-        if claim.gang is not None:
-            may &= entries[:, kernel.GANG] != self._occupancy.number("", "", claim.gang.key)
-        if not self._rules.preempt_cluster_wide:
-            may &= entries[:, kernel.NAMESPACE] == self._occupancy.number(claim.namespace)
-        return may
+        units = []
+        for unit, evicted in enumerate(victims):
+            row, since = found.at_row.item(unit), found.since.item(unit)
+            violations, highest, priorities, number = found.paid[unit].tolist()
+            cost = Cost(
+                violations=violations,
+                highest=highest,
+                priorities=priorities,
+                number=number,
+                age_s=self._context.now - since,
+                node=fleet.nodes[row].name,
+            )
+            units.append(PlacedUnit(row, found.at_cards[unit].tolist(), evicted, cost if evicted else None))
+        return units
 
     def _numbered(self, budgets: Budgets) -> tuple[Rows, Rows]:
         """Per entry the number of its budget, -1 for none; and what is left of each."""
-        workloads = self._there.entries[:, kernel.WORKLOAD]
+        workloads = self._there.entries[:, WORKLOAD]
         if not budgets.left:
             return np.full(len(workloads), -1), np.zeros(0, np.int64)
         known = [self._occupancy.number(*key) for key in budgets.left]
@@ -161,12 +145,3 @@ class Clearing:
                 if (key := budgets.of.get(allocation.id)) is not None:
                     numbers[entry] = number.get(key, -1)
         return numbers, np.array(list(budgets.left.values()), np.int64)
-
-    def _locked(self) -> Rows:
-        """Return the cards whose isolation stays although all their users are evicted."""
-        fleet, locked = self._fleet, np.zeros(len(self._fleet.cards), np.int64)
-        for kind, first in enumerate(fleet.kinds):
-            if fleet.cards[first].isolation_policy is IsolationPolicy.DYNAMIC:
-                for card in np.nonzero(fleet.card_rows[:, at.KIND] == kind)[0].tolist():
-                    locked[card] = lock_on(fleet, self._request, card) is not None
-        return locked

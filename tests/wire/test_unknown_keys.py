@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from ullage.model.nearest import nearest
-from ullage.wire import unread as module
+from ullage.wire import unknown_keys as module
 from ullage.wire.dialect import read_pod
 from ullage.wire.pod.keys import Keys
-from ullage.wire.unread import ASKED, unread, unread_labels
+from ullage.wire.unknown_keys import ASKED, unknown_annotations, unknown_labels
 
 
 def test_a_key_that_nobody_reads_is_told_with_the_one_that_may_have_been_meant() -> None:
     keys = ["ullage.io/vram-requests", "ullage.io/gpu-cuont", "ullage.io/zzz", "other.io/gpu-cuont", "plain"]
-    assert [str(each) for each in unread(keys)] == [
+    assert [str(each) for each in unknown_annotations(keys)] == [
         "metadata.annotations.ullage.io/vram-requests: nobody reads it; did you mean ullage.io/vram-request?",
         "metadata.annotations.ullage.io/gpu-cuont: nobody reads it; did you mean ullage.io/gpu-count?",
         "metadata.annotations.ullage.io/zzz: nobody reads it",
@@ -24,8 +24,8 @@ def test_a_key_that_nobody_reads_is_told_with_the_one_that_may_have_been_meant()
 
 
 def test_under_another_domain_others_count() -> None:
-    assert list(unread(["ullage.io/zzz", "mine.io/gpu-count"], "mine.io")) == []
-    (found,) = unread(["mine.io/zzz"], "mine.io")
+    assert list(unknown_annotations(["ullage.io/zzz", "mine.io/gpu-count"], "mine.io")) == []
+    (found,) = unknown_annotations(["mine.io/zzz"], "mine.io")
     assert str(found) == "metadata.annotations.mine.io/zzz: nobody reads it"
 
 
@@ -37,7 +37,7 @@ def test_a_word_under_the_domain_of_another_or_in_other_letters_is_told_with_the
         "ullage.io/GPU-Count",
         "ulage.io/qos",
     ]
-    assert [(each.key, each.meant) for each in unread(keys)] == [
+    assert [(each.key, each.similar) for each in unknown_annotations(keys)] == [
         ("hami.io/use-gpuuuid", "nvidia.com/use-gpuuuid"),
         ("ullage.io/use-gputype", "nvidia.com/use-gputype"),
         ("nvidia.com/gpu-count", "ullage.io/gpu-count"),
@@ -48,18 +48,18 @@ def test_a_word_under_the_domain_of_another_or_in_other_letters_is_told_with_the
 
 def test_words_of_others_that_nobody_reads_here_are_told_without_a_guess() -> None:
     keys = [f"tensor-fusion.ai/{name}" for name in ("enabled", "workload-profile", "inject-container", "is-local-gpu")]
-    assert [(each.key, each.meant) for each in unread([*keys, "hami.io/other", "nvidia.com/other"])] == [
+    assert [(each.key, each.similar) for each in unknown_annotations([*keys, "hami.io/other", "nvidia.com/other"])] == [
         (key, "") for key in (*keys, "hami.io/other")
     ]
 
 
 def test_what_is_a_label_or_no_label_is_told() -> None:
-    assert [str(each) for each in unread(["ullage.io/queue"])] == [
+    assert [str(each) for each in unknown_annotations(["ullage.io/queue"])] == [
         "metadata.annotations.ullage.io/queue: nobody reads it; did you mean ullage.io/queue under labels?"
     ]
     labels = ["ullage.io/queue", "ullage.io/workload", "tensor-fusion.ai/workload", "app", "ullage.io/leader"]
-    assert list(unread_labels(labels)) == []
-    assert [str(each) for each in unread_labels(["ullage.io/queues", "ullage.io/qos", "nvidia.com/numa-bind"])] == [
+    assert list(unknown_labels(labels)) == []
+    assert [str(each) for each in unknown_labels(["ullage.io/queues", "ullage.io/qos", "nvidia.com/numa-bind"])] == [
         "metadata.labels.ullage.io/queues: nobody reads it; did you mean ullage.io/queue?",
         "metadata.labels.ullage.io/qos: nobody reads it; did you mean ullage.io/qos under annotations?",
         "metadata.labels.nvidia.com/numa-bind: nobody reads it; did you mean nvidia.com/numa-bind under annotations?",
@@ -77,8 +77,8 @@ def test_thousands_of_keys_cost_no_more_searches_than_some(monkeypatch: pytest.M
 
     monkeypatch.setattr(module, "nearest", noted)
     keys = [f"{domain}/gpu-cuont{number:05}" for number in range(10_000)]
-    assert len(list(unread(keys))) == (0 if domain == "x.y" else 10_000)
-    list(unread_labels(keys))
+    assert len(list(unknown_annotations(keys))) == (0 if domain == "x.y" else 10_000)
+    list(unknown_labels(keys))
     assert 0 < len(asked) <= 4 * 64
 
 

@@ -14,7 +14,7 @@ Gang = list[ExecutorView]
 """Executors that leave or stay together: one, or all members of a gang."""
 
 
-class Leavers:
+class PendingEvictions:
     """Executors that give way, by gang. Those that `stay` are settled; `settle` decides about the others."""
 
     def __init__(self, world: World, promises: Promises, grace_s: float | None) -> None:
@@ -23,7 +23,7 @@ class Leavers:
         for executor in world.executors:
             if executor.phase is ExecutorPhase.LEAVING and executor.eviction is not None:
                 gangs.setdefault(executor.gang or executor.id, []).append(executor)
-        self._gangs = sorted(gangs.values(), key=_dearest)
+        self._gangs = sorted(gangs.values(), key=_first_to_join)
         self._going: list[Gang] = []
 
     def at_work_for(self, winner: str) -> list[Gang]:
@@ -112,7 +112,7 @@ class Leavers:
         return next((winner for winner in winners if winner in self._promises), next(others, None))
 
 
-def _dearest(gang: Iterable[ExecutorView]) -> tuple[float, str]:
+def _first_to_join(gang: Iterable[ExecutorView]) -> tuple[float, str]:
     """Return these in the order in which they stay: the first to join its session comes first."""
     members = list(gang)
     return min(member.bound_at for member in members), members[0].id

@@ -16,14 +16,14 @@ POLICY_ANNOTATIONS = ("node-scheduler-policy", "gpu-scheduler-policy", "device-s
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class HamiVendor:
     """One vendor's names of resources, the domain of its annotations, and the defaults of its configuration.
 
     `memory` counts MiB (times `memory_factor`), `memory_percentage` and `cores` percent, each per card. Without
     default memory the memory of a card is taken whole; without default cores no compute is held.
     """
 
-    vendor: str = "NVIDIA"
+    name: str = "NVIDIA"
     count: str = "nvidia.com/gpu"
     memory: str = "nvidia.com/gpumem"
     memory_percentage: str = "nvidia.com/gpumem-percentage"
@@ -42,8 +42,13 @@ class Words:
         """Resources that only HAMi knows."""
         return self.memory, self.memory_percentage, self.cores, self.priority
 
+    @property
+    def has_defaults(self) -> bool:
+        """Whether a card without stated amounts is a part of one."""
+        return bool(self.default_memory_mib or self.default_cores)
+
     def annotations(self) -> tuple[str, ...]:
-        """Keys of annotations of requests, in full."""
+        """Return the full keys of the annotations of requests."""
         return _annotations(self.domain)
 
 
@@ -53,4 +58,4 @@ def _annotations(domain: str) -> tuple[str, ...]:
     return *by_vendor, *(f"{ANNOTATIONS}/{name}" for name in POLICY_ANNOTATIONS)
 
 
-NVIDIA = Words()
+NVIDIA = HamiVendor()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView
 
 
-def superfluous(
+def surplus(
     demand: Demand | None,
     executors: list[ExecutorView],
     taken: Callable[[str], bool],

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
-from ullage.core.evicting.clearing import Clearing
 from ullage.core.evicting.preemption import NoPreemption, Preemption, preempt
-from ullage.core.evicting.victims import NO_BUDGETS, Budgets, Cost, victim_of
+from ullage.core.evicting.victim_search import VictimSearch
+from ullage.core.evicting.victims import Budgets, EvictionContext, victim_of
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, enter, place_run
 from ullage.core.placing.feasibility import quota_allows, room, runs, summable
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.placement import table_of
-from ullage.core.placing.reserving import reserving
-from ullage.core.placing.rules import Rules
 from ullage.core.verdict.cards import open_cards, refusal_of
 from ullage.core.verdict.nodes import shortfalls
 from ullage.core.verdict.zones import refusal_on
@@ -30,88 +28,72 @@ from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection
 
+Answer = dict[str, Preemption] | Refusal
 
-def preempt_together(
-    fleet: Fleet,
-    rules: Rules,
-    requests: Sequence[Request],
-    now: float,
-    budgets: Budgets = NO_BUDGETS,
-    nominations: Nominations = NO_NOMINATIONS,
-) -> dict[str, Preemption] | Misfit:
+
+def preempt_together(context: EvictionContext, requests: Sequence[Request]) -> dict[str, Preemption] | Misfit:
     """Return the places of all these requests with their victims; or the first request for which none suffice."""
-    if nominations.entries:
-        nominations = nominations.without(*(request.uid for request in requests))
+    if context.nominations.entries:
+        others = context.nominations.without(*(request.uid for request in requests))
+        context = replace(context, nominations=others)
+    fleet, rules, now, waiting = context.fleet, context.rules, context.now, len(requests)
     found: dict[str, Preemption] = {}
     with trial(fleet):
         for run in runs(requests):
             had = int(room(fleet, rules, run[0]).sum())
-            placed = place_run(fleet, rules, run[:had], now, nominations)[0] if had else []
+            placed = place_run(fleet, rules, run[:had], now, nominations=context.nominations)[0] if had else []
             enter(fleet, run[: len(placed)], placed, now)
             found.update((request.uid, Preemption(choice)) for request, choice in zip(run, placed, strict=False))
             rest = run[len(placed) :]
-            evicted = _evict(fleet, rules, rest, now, budgets, nominations) if rest else {}
+            evicted = _evict(context, rest) if rest else {}
             if isinstance(evicted, Refusal):
                 return Misfit(rest[0].uid, evicted, len(found))
             found.update(evicted)
-            if run[-1] is not requests[-1]:
-                budgets = _leave(fleet, rest, evicted, now, budgets)
+            waiting -= len(run)
+            if waiting:
+                context = _enter(context, rest, evicted)
     return found
 
 
-def _leave(
-    fleet: Fleet, requests: Sequence[Request], found: dict[str, Preemption], now: float, budgets: Budgets
-) -> Budgets:
-    """Let the victims go and the requests come, within the caller's trial; what is left of the budgets."""
+def _enter(context: EvictionContext, requests: Sequence[Request], found: dict[str, Preemption]) -> EvictionContext:
+    """Let the victims go and the requests come, within the caller's trial; the budgets of what is returned are less."""
+    fleet, budgets = context.fleet, context.budgets
     gone = [fleet.release(uid) for each in found.values() for uid in each.uids]
-    enter(fleet, requests, [found[request.uid].choice for request in requests], now)
+    enter(fleet, requests, [found[request.uid].choice for request in requests], context.now)
     if not budgets.left:
-        return budgets
+        return context
     taken = Counter(map(budgets.key, gone))
-    return Budgets({key: max(0, left - taken[key]) for key, left in budgets.left.items()}, budgets.of)
+    left = {key: max(0, left - taken[key]) for key, left in budgets.left.items()}
+    return replace(context, budgets=Budgets(left, budgets.of))
 
 
-def _evict(
-    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, budgets: Budgets, nominations: Nominations
-) -> dict[str, Preemption] | Refusal:
+def _evict(context: EvictionContext, run: Sequence[Request]) -> Answer:
     """Return the places and victims of equal requests, none of which fits without victims."""
-    request = run[0]
-    ahead = nominations.before(fleet, request)
-    allowed = quota_allows(fleet, rules, request, len(run), ahead)
-    if not (summable(rules, request) and allowed):
-        return _one_by_one(fleet, rules, run, now, budgets, nominations)
-    with reserving(fleet, ahead):
-        return _together(fleet, rules, run, now, budgets)
-
-
-def _one_by_one(
-    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, budgets: Budgets, nominations: Nominations
-) -> dict[str, Preemption] | Refusal:
+    request, fleet, rules = run[0], context.fleet, context.rules
+    ahead = context.nominations.before(fleet, request)
+    if summable(rules, request) and quota_allows(fleet, rules, request, len(run), ahead=ahead):
+        with context.reserving(request):
+            return _at_once(context, run)
     found: dict[str, Preemption] = {}
     with trial(fleet):
-        for request in run:
-            each = preempt(fleet, rules, request, now, budgets, nominations)
-            if isinstance(each, NoPreemption):
-                return each
-            found[request.uid] = each
-            budgets = _leave(fleet, [request], {request.uid: each}, now, budgets)
+        for each in run:
+            answer = preempt(context, each)
+            if isinstance(answer, NoPreemption):
+                return answer
+            found[each.uid] = answer
+            context = _enter(context, [each], {each.uid: answer})
     return found
 
 
-def _together(
-    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, budgets: Budgets
-) -> dict[str, Preemption] | Refusal:
-    request, units = run[0], len(run)
-    cleared = Clearing(fleet, rules, request, now, budgets).units(units)
-    if len(cleared) < units:
-        return Refusal((Rejection(Code.NO_VICTIMS, Cure.CAPACITY, units, len(cleared)),))
+def _at_once(context: EvictionContext, run: Sequence[Request]) -> Answer:
+    request, units, fleet, rules = run[0], len(run), context.fleet, context.rules
+    placed = VictimSearch(context, request).units(units)
+    if len(placed) < units:
+        return Refusal((Rejection(Code.NO_VICTIMS, Cure.CAPACITY, units, len(placed)),))
     table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
     found: dict[str, Preemption] = {}
-    for each, (row, cards, victims, paid, since) in zip(run, cleared, strict=True):
-        node = fleet.nodes[row].name
-        choice = Choice(node, fleet.uuids(cards), table.charges(cards))
-        violations, highest, priorities, number = paid
-        cost = Cost(violations, highest, priorities, number, now - since, node) if victims else None
+    for each, (row, cards, victims, cost) in zip(run, placed, strict=True):
+        choice = Choice(fleet.nodes[row].name, fleet.uuids(cards), table.charges(cards))
         gone = tuple(victim_of(fleet, victim, _reason(fleet, request, row, victim)) for victim in victims)
         found[each.uid] = Preemption(choice, gone, cost)
     return found
@@ -131,4 +113,4 @@ def _reason(fleet: Fleet, request: Request, row: int, victim: Allocation) -> Rej
     if zones is not None:
         return zones
     workers = fleet.workers(row)
-    return Rejection(Code.WORKER_CAP, Cure.CAPACITY, workers + 1, workers, node)
+    return Rejection(Code.WORKER_CAP, Cure.CAPACITY, workers + 1, workers, node=node)

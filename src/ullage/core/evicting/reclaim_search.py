@@ -1,0 +1,239 @@
+"""Which victims a claim asks, in which order: one way after the other, until the victims of one make a unit fit.
+
+The order: executors that leave their session anyway, those without a task, then running ones of the session furthest
+above what it deserves in the lowest priority; newest first. Gangs go whole.
+
+Where the first ones use up what their session may lose and do not help, the claim looks at whole cards, then at one
+node after the other, then at one card after the other, and last at one victim after the other with those near it. A
+node or a card is skipped only if no victims there could suffice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+from itertools import islice
+from typing import NamedTuple
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.evicting.reclaim_victims import ExecutorVictim
+from ullage.core.placing.placement import Placer
+from ullage.core.sharing.shares import Leaf, ShareTree, Vector
+from ullage.core.sharing.world import Demand
+
+_AROUND = 64
+"""Victims around which a claim looks, one after the other, where no other way makes room."""
+
+Asked = Callable[[ExecutorVictim], bool]
+"""Which victims a way asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomClaim:
+    """A session that has no room for a unit in the outlook; the places of the unit are called by a `name`.
+
+    `vacant` is the fleet with nothing allocated. `now` is when protections are looked at. With `displace` sessions of
+    no higher priority give way down to their minimum.
+    """
+
+    claimant: Demand
+    outlook: Placer
+    vacant: Placer
+    now: float
+    name: str
+    displace: bool = False
+
+
+class Loser(NamedTuple):
+    """A session that may lose executors to a claim: how many it holds, and how many of them it may lose.
+
+    `deserves` is the share that it deserves. `guarded` if the guarantee of its queue stands in the way.
+    """
+
+    held: int
+    left: int
+    demand: Demand | None = None
+    leaf: Leaf | None = None
+    deserves: int = 0
+    guarded: bool = False
+
+
+_Turn = tuple[bool, int, int, int, str, ExecutorVictim, Iterator[ExecutorVictim]]
+"""When a session's next victim has its turn: vacant, of low priority, far above what it deserves first.
+
+Then the victim, and those that follow it; no two turns are of one session.
+"""
+
+
+class Losses:
+    """What sessions lose to a claim in one way of asking them."""
+
+    def __init__(self, tree: ShareTree, losers: Mapping[str, Loser]) -> None:
+        self._tree, self._losers = tree, losers
+        self._lost: dict[str, int] = {}
+        self._of_queues: dict[str, Vector] = {}
+
+    def pay(self, victim: ExecutorVictim) -> bool:
+        """Return whether its session may lose this victim too, and note the loss."""
+        if victim.session is None:
+            return True
+        loser, lost = self._losers[victim.session], self._lost.get(victim.session, 0) + len(victim.members)
+        if lost > loser.left or (loser.guarded and not self._spares(loser, len(victim.members))):
+            return False
+        self._lost[victim.session] = lost
+        return True
+
+    def pay_all(self, victims: Collection[ExecutorVictim]) -> bool:
+        """Return whether sessions may lose all of these, and note it; else nothing is noted."""
+        before = dict(self._lost), dict(self._of_queues)
+        paid = all(map(self.pay, victims))
+        if not paid:
+            self._lost, self._of_queues = before
+        return paid
+
+    def _spares(self, loser: Loser, size: int) -> bool:
+        """Return whether so many more executors break no guarantee, and note the loss."""
+        assert loser.leaf is not None
+        assert loser.demand is not None
+        units, queue = -(-size // loser.demand.batch_size), loser.demand.queue
+        return all(self._tree.lose(queue, loser.leaf.unit, self._of_queues) for _ in range(units))
+
+    def turn(self, session: str, victims: Iterator[ExecutorVictim]) -> _Turn | None:
+        """Return when the next of these victims of a session has its turn; None if it may lose no more."""
+        loser, lost = self._losers[session], self._lost.get(session, 0)
+        victim = next(victims, None) if loser.left > lost else None
+        if victim is None:
+            return None
+        priority, below, number, demand = -1, 0, 0, loser.demand
+        if demand is not None and loser.leaf is not None:
+            share = self._tree.leaf_share(loser.leaf, (loser.held - lost) // demand.batch_size)
+            priority, below, number = demand.priority, loser.deserves - share, demand.number
+        return victim.busy, priority, below, number, session, victim, victims
+
+
+class Ways:
+    """The ways to ask victims for one claim; each way is a sequence of victims whom their sessions may lose."""
+
+    def __init__(self, claim: RoomClaim, tree: ShareTree, losers: Mapping[str, Loser]) -> None:
+        self._claim, self._tree, self._losers = claim, tree, losers
+        self._fleet, self._claimant = claim.outlook.fleet, claim.claimant
+
+    def in_order(
+        self, alone: Iterable[ExecutorVictim], by_session: Mapping[str, Iterable[ExecutorVictim]], asked: Asked
+    ) -> Iterator[ExecutorVictim]:
+        """Yield victims one after the other, as far as their sessions may lose them; those `alone` have none."""
+        yield from filter(asked, alone)
+        losses, now = Losses(self._tree, self._losers), self._claim.now
+        sessions = ((session, filter(asked, by_session[session])) for session in by_session if session in self._losers)
+        queue = [turn for each in sessions if (turn := losses.turn(*each)) is not None]
+        heapify(queue)
+        while queue:
+            *_, victim, following = queue[0]
+            if victim.protected_until <= now and losses.pay(victim):
+                yield victim
+            turn = losses.turn(victim.session or "", following)
+            if turn is not None:
+                heapreplace(queue, turn)
+            else:
+                heappop(queue)
+
+    def affordable(self, victims: Iterable[ExecutorVictim]) -> Iterator[ExecutorVictim]:
+        """Yield those of these victims whom their sessions may lose, one after the other."""
+        return filter(Losses(self._tree, self._losers).pay, victims)
+
+    def card_by_card(self, victims: Iterable[ExecutorVictim], rows: Iterable[int]) -> Iterator[ExecutorVictim]:
+        """Yield victims that hold a card together, if all of them may go; then those of the next. Few holders first."""
+        fleet, losses, gone = self._fleet, Losses(self._tree, self._losers), set[str]()
+        of = {member.id: victim for victim in victims for member in victim.members}
+        there = {card for row in rows for card in fleet.cards_on(row)}
+        uuids = dict.fromkeys(uuid for executor in of for uuid in fleet.ledger[executor].gpus)
+        held = [fleet.card_of[uuid] for uuid in uuids if uuid in fleet.card_of]
+        may_go = [card for card in held if card in there and fleet.holders[card].keys() <= of.keys()]
+        for card in sorted(may_go, key=lambda card: len(fleet.holders[card])):
+            group = {of[holder].members[0].id: of[holder] for holder in sorted(fleet.holders[card])}
+            group = {first: victim for first, victim in group.items() if first not in gone}
+            if losses.pay_all(group.values()):
+                gone.update(group)
+                yield from group.values()
+
+    def around(self, near: Iterable[list[ExecutorVictim]]) -> Iterator[Iterator[ExecutorVictim]]:
+        """Yield the victims of each list, one after the other, with those near it; some of them at most."""
+        ones = ((one, victims) for victims in near for one in one_of_each(victims, self._fleet))
+        for one, victims in islice(ones, _AROUND):
+            yield self.affordable(nearest_first(one, victims, self._fleet))
+
+
+def may_do(claim: RoomClaim, row: int, victims: list[ExecutorVictim], losers: Mapping[str, Loser]) -> bool:
+    """Return whether a node can have enough room if each session loses as many of these as it may."""
+    fleet, asked, lost = claim.outlook.fleet, claim.claimant.requirement, Counter[str]()
+    if claim.claimant.batch_size > 1:
+        return True  # other nodes have the rest
+    cpu, memory, cards = fleet.cpu_free.item(row), fleet.memory_free.item(row), fleet.gpu_free.item(row)
+    for victim in victims:
+        size, one = len(victim.members), victim.members[0].requirement
+        if victim.session is not None:
+            if lost[victim.session] + size > losers[victim.session].left:
+                continue
+            lost[victim.session] += size
+        cpu, memory, cards = cpu + size * one.cpu_milli, memory + size * one.memory_bytes, cards + size * one.gpu_count
+    if cpu < asked.cpu_milli or memory < asked.memory_bytes:
+        return False
+    if not asked.whole or not asked.gpu_count:
+        return True
+    return cards >= asked.gpu_count <= sum(1 for _ in cards_to_free(claim, row, victims, losers))
+
+
+def cards_to_free(
+    claim: RoomClaim, row: int, victims: Iterable[ExecutorVictim], losers: Mapping[str, Loser]
+) -> Iterator[int]:
+    """Yield cards of a node that some of their holders may leave; for whole cards, only those that all may leave."""
+    fleet = claim.outlook.fleet
+    of = {member.id: victim.session for victim in victims for member in victim.members}
+    for card in fleet.cards_on(row):
+        holders = fleet.holders[card].keys()
+        if not claim.claimant.requirement.whole:
+            if not holders.isdisjoint(of):
+                yield card
+        elif holders <= of.keys():
+            counts = Counter(session for holder in holders if (session := of[holder]) is not None)
+            if all(count <= losers[session].left for session, count in counts.items()):
+                yield card
+
+
+def shared(fleet: Fleet, row: int) -> bool:
+    """Return whether any card of a node is held in parts."""
+    return any(charge is not None for card in fleet.cards_on(row) for charge in fleet.holders[card].values())
+
+
+def one_of_each(victims: Iterable[ExecutorVictim], fleet: Fleet) -> Iterator[ExecutorVictim]:
+    """Yield victims that differ: in their session, their nodes, what they hold there, or who shares their cards."""
+    known = set[tuple[object, ...]]()
+    for victim in victims:
+        places = [fleet.ledger[member.id] for member in victim.members]
+        sizes = tuple(sorted((place.node, hash(place.requirement)) for place in places))
+        kind = victim.session, sizes, frozenset(_with_it(victim, fleet))
+        if kind not in known:
+            known.add(kind)
+            yield victim
+
+
+def nearest_first(one: ExecutorVictim, victims: list[ExecutorVictim], fleet: Fleet) -> list[ExecutorVictim]:
+    """Return this victim, those who share a card with it, those on its nodes, and then the others, each in order."""
+    near, nodes = _with_it(one, fleet), {fleet.ledger[each].node for each in one.ids}
+
+    def distance(victim: ExecutorVictim) -> int:
+        if victim is one:
+            return 0
+        ids = [member.id for member in victim.members]
+        return 1 if not near.isdisjoint(ids) else 3 - any(fleet.ledger[each].node in nodes for each in ids)
+
+    return sorted(victims, key=distance)
+
+
+def _with_it(victim: ExecutorVictim, fleet: Fleet) -> set[str]:
+    """Return who holds a card together with this victim."""
+    uuids = (uuid for each in victim.ids for uuid in fleet.ledger[each].gpus)
+    holders = {holder for uuid in uuids if uuid in fleet.card_of for holder in fleet.holders[fleet.card_of[uuid]]}
+    return holders - victim.ids

@@ -1,0 +1,145 @@
+"""The requests of pods on nodes, as they were when each pod was first seen there.
+
+A pod is charged for what it requested when it was placed: nobody placed it for words that came later. Records of its
+cards that came later only add to what it holds. A pod whose request could not be read may still be corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+from msgspec import structs
+
+from ullage.kube.client.objects import Pod
+from ullage.kube.context import KubeContext
+from ullage.model.allocation import Allocation, Charge
+from ullage.model.request import MAX_CARDS
+from ullage.wire.dialect import request_annotations
+from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE
+from ullage.wire.request_words import changed, words_of
+
+CardRecord = Mapping[str, str]
+"""The annotations of a pod that say which cards it holds."""
+
+_MOST_RECORDS = 8
+"""The most records of one pod that are believed."""
+
+
+class BoundRequests:
+    """The words and the records of pods on nodes, by uid."""
+
+    def __init__(self, context: KubeContext) -> None:
+        self._words = request_annotations(context.read_pod.settings)
+        self._given = context.key("gpu-ids")
+        self._keys = frozenset((self._given, context.key("allocation"), ALLOCATED, TO_ALLOCATE, NODE))
+        self._asked: dict[str, tuple[str, dict[str, str]]] = {}
+        """The node where a pod was first seen, and its words there."""
+        self._records: dict[str, tuple[CardRecord, ...]] = {}
+
+    def clear(self) -> None:
+        """Forget all pods."""
+        self._asked.clear()
+        self._records.clear()
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        self._asked.pop(uid, None)
+        self._records.pop(uid, None)
+
+    def as_placed(self, pod: Pod, *, correctable: bool) -> tuple[Pod, list[str]]:
+        """Return a pod with the words that it had when it was first seen on its node, and the words that changed.
+
+        With `correctable` the words of the pod are those that it has now.
+        """
+        uid, annotations = pod.metadata.uid, pod.metadata.annotations or {}
+        now = words_of(annotations, self._words)
+        node, first = self._asked.get(uid, ("", {}))
+        if node != pod.spec.node_name or correctable:
+            self._asked[uid] = pod.spec.node_name, now
+            return pod, []
+        if now == first:
+            return pod, []
+        kept = {key: value for key, value in annotations.items() if key not in self._words}
+        return _with_annotations(pod, kept | first), changed(first, now, first.keys() | now.keys())
+
+    def words(self, pod: Pod) -> list[str]:
+        """Return the annotations of the request of a pod as it is now."""
+        return sorted(words_of(pod.metadata.annotations, self._words))
+
+    def record(self, pod: Pod) -> CardRecord:
+        """Return the record of a pod as it is now."""
+        return words_of(pod.metadata.annotations, self._keys)
+
+    def names_cards(self, record: CardRecord) -> bool:
+        """Return whether a record names cards, in whatever form."""
+        return any(record.get(key) for key in (self._given, ALLOCATED, TO_ALLOCATE))
+
+    def records(self, uid: str) -> tuple[CardRecord, ...]:
+        """Return the records of a pod that are believed, the first one first; one may be empty."""
+        return self._records.get(uid, ())
+
+    def differs(self, pod: Pod) -> list[str]:
+        """Return the annotations of the record of a pod that differ from those of its first record."""
+        first, *_ = (*self.records(pod.metadata.uid), {})
+        return changed(first, self.record(pod), self._keys)
+
+    def believe(self, pod: Pod, *, only: bool = False) -> bool:
+        """Believe the record of a pod as it is now, `only` this one or also those before; return whether it is one."""
+        uid, now, known = pod.metadata.uid, self.record(pod), self.records(pod.metadata.uid)
+        if only:
+            self._records[uid] = (now,)
+        elif now not in known and len(known) < _MOST_RECORDS:
+            self._records[uid] = (*known, now)
+        return now in self._records[uid]
+
+    def with_record(self, pod: Pod, record: CardRecord) -> Pod:
+        """Return a pod with another record."""
+        if record == self.record(pod):
+            return pod
+        kept = {key: value for key, value in (pod.metadata.annotations or {}).items() if key not in self._keys}
+        return _with_annotations(pod, {**kept, **record})
+
+    def placed_without_cards(self, pod: Pod) -> bool:
+        """Return whether a pod was bound here without cards, as its record says."""
+        return (pod.metadata.annotations or {}).get(self._given) == ""
+
+
+def union(one: Allocation, other: Allocation) -> Allocation:
+    """Return what a pod holds that holds both: the cards of either, and the most of each.
+
+    Cards without amounts are held whole. A union of more cards than a request may have is the first of the two.
+    """
+    gpus = tuple(dict.fromkeys((*one.gpus, *other.gpus)))
+    if not (one.gpus and other.gpus) or len(gpus) > MAX_CARDS:
+        return one if one.gpus else other
+    charges: tuple[Charge, ...] = ()
+    if one.charges and other.charges:
+        here, there = (dict(zip(each.gpus, each.charges, strict=True)) for each in (one, other))
+        charges = tuple(_most(here.get(uuid), there.get(uuid)) for uuid in gpus)
+    cards = replace(one.requirement.cards, indices=())
+    requirement = replace(one.requirement, gpu_count=len(gpus), cards=cards)
+    return replace(one, gpus=gpus, charges=charges, requirement=requirement)
+
+
+def _most(one: Charge | None, other: Charge | None) -> Charge:
+    if one is None or other is None:
+        return one or other or Charge(0, 0)
+    compute, vram = max(one, other, key=lambda each: each.compute), max(one, other, key=lambda each: each.vram)
+    if compute.vram == vram.vram:
+        return compute
+    if compute.compute == vram.compute:
+        return vram
+    basis = compute.basis
+    if basis is not None and vram.basis is not None:
+        memory = vram.basis.part
+        basis = replace(basis, part=replace(basis.part, vram_bytes=memory.vram_bytes, vram_ppm=memory.vram_ppm))
+    return replace(compute, vram=vram.vram, basis=basis)
+
+
+def _with_annotations(pod: Pod, annotations: dict[str, str]) -> Pod:
+    document = pod.document
+    metadata = {**document["metadata"], "annotations": annotations}
+    raw = msgspec.json.encode({**document, "metadata": metadata})
+    return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=annotations), raw=raw)

@@ -1,0 +1,281 @@
+"""The state of the service at one moment: read on the event loop in one step, written as bodies in a thread."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import NamedTuple
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import CardHolding
+from ullage.core.explaining.explain import reject
+from ullage.core.explaining.summary import summary
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.shares import dominant_share
+from ullage.core.sharing.world import WORKING, Demand
+from ullage.core.verdict.sentences import MEANINGS
+from ullage.model.grant import Grant
+from ullage.model.node import Node
+from ullage.model.quantity import PPM
+from ullage.model.queue import Limit, Queue
+from ullage.model.rejection import Code
+from ullage.model.request import ResourceRequirement
+from ullage.model.resources import MILLI, Resources
+from ullage.model.session import SessionInfo
+from ullage.model.task import TaskState
+from ullage.service.service import UllageService
+from ullage.service.state import SessionRecord, State
+from ullage.wire import api
+from ullage.wire.body import body_of
+
+
+class ExecutorSession(NamedTuple):
+    """The session of an executor, and its owner."""
+
+    session: str | None = None
+    owner: str | None = None
+
+
+SessionOf = Callable[[str], ExecutorSession]
+"""Returns the session behind an id of the ledger."""
+
+
+class SessionFacts(NamedTuple):
+    """A session. `held` counts those of its `executors` that work for it."""
+
+    info: SessionInfo
+    counts: Mapping[TaskState, int]
+    executors: int
+    held: int
+    deserved: int
+    waiting_for: Code | None
+    open: bool
+
+    @classmethod
+    def of(cls, record: SessionRecord) -> SessionFacts:
+        """Return the facts of a session now."""
+        executors = record.executors
+        return cls(
+            info=record.session,
+            counts=dict(record.counts),
+            executors=len(executors),
+            held=sum(executor.phase in WORKING for executor in executors.values()),
+            deserved=record.deserved,
+            waiting_for=record.waiting_for,
+            open=record.open,
+        )
+
+
+class NodeFacts(NamedTuple):
+    """A node, what its executors require, and what is known of it outside the books."""
+
+    node: Node
+    required: Sequence[ResourceRequirement]
+    observed_at: float | None
+    strangers: Sequence[str]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateSnapshot:
+    """Facts and a copy of the books of one moment; nobody changes them."""
+
+    fleet: Fleet
+    policy: Policy
+    node_facts: Sequence[NodeFacts]
+    session_facts: Sequence[SessionFacts]
+    queue_of: Mapping[str, Queue]
+    executors: Mapping[str, ExecutorSession]
+
+    @classmethod
+    def of(cls, service: UllageService, notes: Mapping[str, str]) -> StateSnapshot:
+        """Return the state now; `notes` are remarks about nodes, by name."""
+        state = service.state
+        return cls(
+            fleet=state.fleet.copy(apart=True),
+            policy=service.policy,
+            node_facts=node_facts(service, notes),
+            session_facts=session_facts(state),
+            queue_of=dict(state.queues),
+            executors={uid: session_in(state, uid) for uid in state.executors},
+        )
+
+    def nodes(self) -> list[api.NodeBody]:
+        """Return nodes by name."""
+        return [node_body(self.fleet, facts) for facts in self.node_facts]
+
+    def gpus(self) -> list[api.GpuBody]:
+        """Return cards by node and index, with their holders."""
+        fleet, nobody = self.fleet, ExecutorSession()
+        return [
+            gpu_body(fleet, card, lambda uid: self.executors.get(uid, nobody))
+            for row in range(len(fleet.nodes))
+            for card in sorted(fleet.cards_on(row), key=lambda card: fleet.cards[card].index)
+        ]
+
+    def sessions(self, state: str | None = None, owner: str | None = None) -> list[api.SessionBody]:
+        """Return sessions in the order of creation."""
+        return [
+            session_body(self.fleet, self.policy, facts)
+            for facts in self.session_facts
+            if (state is None or facts.info.state.value == state) and (owner is None or facts.info.spec.owner == owner)
+        ]
+
+    def queues(self) -> list[api.QueueBody]:
+        """Return the share tree; see `queue_bodies`."""
+        return queue_bodies(self.fleet, self.queue_of, self.session_facts)
+
+
+def session_facts(state: State) -> list[SessionFacts]:
+    """Return the facts of all sessions in the order of creation."""
+    return [
+        SessionFacts.of(record) for record in sorted(state.sessions.values(), key=lambda record: record.session.number)
+    ]
+
+
+def node_facts(service: UllageService, notes: Mapping[str, str], names: Iterable[str] | None = None) -> list[NodeFacts]:
+    """Return the facts of the named nodes, or of all, by name."""
+    state, required = service.state, defaultdict[str, list[ResourceRequirement]](list)
+    for executor in state.executors.values():
+        required[executor.node].append(executor.requirement)
+    return [
+        NodeFacts(
+            node=state.nodes[name],
+            required=required.get(name, ()),
+            observed_at=state.allocator.observed_at(name),
+            strangers=service.observations.strangers(name),
+            note=notes.get(name, ""),
+        )
+        for name in sorted(state.nodes if names is None else names)
+    ]
+
+
+def session_in(state: State, uid: str) -> ExecutorSession:
+    """Return the session behind an id of the ledger now."""
+    executor = state.executors.get(uid)
+    record = state.sessions.get(executor.session or "") if executor else None
+    return ExecutorSession(record.id, record.session.spec.owner) if record else ExecutorSession()
+
+
+# --- bodies ---
+
+
+def session_body(fleet: Fleet, policy: Policy, facts: SessionFacts) -> api.SessionBody:
+    """Return a session; for a request that can never be placed, with the reason."""
+    info, counts = facts.info, facts.counts
+    spec, (reason, message) = info.spec, _reason(fleet, policy, facts)
+    return body_of(
+        api.SessionBody,
+        info,
+        spec,
+        facts,
+        **{state.value: counts[state] for state in TaskState},
+        resreq=str(spec.resreq),
+        share=dominant_share(fleet.holding(spec.resreq, facts.executors), fleet.total),
+        reason=reason,
+        message=message,
+    )
+
+
+def _reason(fleet: Fleet, policy: Policy, facts: SessionFacts) -> tuple[str | None, str]:
+    spec, code = facts.info.spec, facts.waiting_for
+    if not facts.open:
+        return None, ""
+    if code is None:
+        room = Placer(fleet.emptied(), policy).room(spec.resreq)
+        code = Code.TOO_LARGE if len(room) and int(room.sum()) < spec.batch_size else None
+    if code is None:
+        return None, ""
+    if code is Code.TOO_LARGE:
+        demand = Demand(facts.info.id, facts.info.number, spec.resreq, batch_size=spec.batch_size)
+        return code.value, summary(code, demand, reject(fleet, spec.resreq))
+    return code.value, MEANINGS[code]
+
+
+def gpu_body(fleet: Fleet, card: int, session_of: SessionOf) -> api.GpuBody:
+    """Return a card with its holders."""
+    gpu, free = fleet.cards[card], _free(fleet, card)
+    holders = fleet.holders[card].items()
+    return body_of(
+        api.GpuBody,
+        gpu,
+        node=fleet.nodes[int(fleet.card_row[card])].name,
+        isolations=None if gpu.isolations is None else sorted(gpu.isolations),
+        free=body_of(api.PartBody, free, fraction=_free_ppm(fleet, card) / PPM),
+        holders=[_holder(uid, session_of(uid), Grant.of(gpu, charge)) for uid, charge in sorted(holders)],
+    )
+
+
+def _holder(uid: str, by: ExecutorSession, grant: Grant) -> api.GpuHolderBody:
+    return body_of(api.GpuHolderBody, grant, by, executor=uid, fraction=grant.fraction_ppm / PPM)
+
+
+def node_body(fleet: Fleet, facts: NodeFacts) -> api.NodeBody:
+    """Return a node and what is held of it."""
+    node = facts.node
+    held = sum((requirement.resources for requirement in facts.required), Resources())
+    cards = sum(PPM - _free_ppm(fleet, card) for card in fleet.cards_on(fleet.row_of[node.name]))
+    held = replace(held, gpu_milli=-(-cards * MILLI // PPM))
+    return body_of(api.NodeBody, node, facts, held=held, executors=len(facts.required))
+
+
+def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[SessionFacts]) -> list[api.QueueBody]:
+    """Return the share tree, parents before children; a queue counts what the queues below it hold."""
+    held: dict[str, CardHolding] = {}
+    members: dict[str, list[SessionFacts]] = {}
+    for facts in sessions:
+        if not facts.open:
+            continue
+        amount = fleet.holding(facts.info.spec.resreq, facts.executors)
+        queue = queues.get(facts.info.spec.queue)
+        while queue is not None:
+            held[queue.name] = held.get(queue.name, CardHolding()).plus(amount)
+            members.setdefault(queue.name, []).append(facts)
+            queue = queues.get(queue.parent)
+    total = fleet.total
+    return [
+        _queue(queue, held.get(name, CardHolding()), members.get(name, ()), total)
+        for name, queue in sorted(queues.items())
+    ]
+
+
+def _queue(queue: Queue, held: CardHolding, members: Sequence[SessionFacts], total: Resources) -> api.QueueBody:
+    return body_of(
+        api.QueueBody,
+        queue,
+        guarantee=str(queue.guarantee) if queue.guarantee else None,
+        limit=_limit_text(queue.limit),
+        held=body_of(api.AmountBody, held, gpu_milli=ceil(held.gpu_milli)),
+        share=dominant_share(held, total),
+        sessions=len(members),
+        pending=sum(facts.counts[TaskState.PENDING] for facts in members),
+        running=sum(facts.counts[TaskState.RUNNING] for facts in members),
+    )
+
+
+def _free(fleet: Fleet, card: int) -> Grant:
+    """Return the part of a card that is free; 0 where more is held than there is."""
+    compute, vram = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
+    return Grant.amounts(fleet.cards[card], compute, vram)
+
+
+def _free_ppm(fleet: Fleet, card: int) -> int:
+    """Return the largest fraction of a card that is free, in millionths, rounded down."""
+    if None in fleet.holders[card].values():
+        return 0
+    pairs = (
+        (int(fleet.compute_free[card]), int(fleet.compute_total[card])),
+        (int(fleet.vram_free[card]), int(fleet.vram_total[card])),
+    )
+    return min(max(0, free) * PPM // total for free, total in pairs if total)
+
+
+def _limit_text(limit: Limit) -> str | None:
+    """Return a limit as its text; an unlimited dimension is left out."""
+    amounts = (limit.cpu_milli, limit.memory_bytes, limit.gpu_milli)
+    whole = str(Resources(*(amount or 0 for amount in amounts))).split(",")
+    named = [text for text, amount in zip(whole, amounts, strict=True) if amount is not None]
+    return ",".join(named) or None

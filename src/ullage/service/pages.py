@@ -1,0 +1,26 @@
+"""Long pages are written in a thread, one at a time, while the event loop answers other requests.
+
+A page is written from values that nobody changes, or from copies. So it describes one state: the one in which its
+request was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+_Result = TypeVar("_Result")
+
+SWITCH_S = 0.001
+"""Seconds after which the thread hands the interpreter to the event loop, once there is the thread."""
+
+_WRITER = ThreadPoolExecutor(1, "pages", initializer=sys.setswitchinterval, initargs=(SWITCH_S,))
+"""One thread: with each further one the event loop waits longer for the interpreter."""
+
+
+async def written(write: Callable[[], _Result]) -> _Result:
+    """Return what `write` returns in the thread."""
+    return await asyncio.get_running_loop().run_in_executor(_WRITER, write)

@@ -1,0 +1,101 @@
+"""Known annotations and resources of a pod that have no effect on it.
+
+Annotations have none on a pod of another dialect, or without cards; resources have none where another one of the
+container overrides them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ullage.wire.dialect import ASKED, TENSOR_FUSION, PodSettings
+from ullage.wire.document import Document, mapping, section, text
+from ullage.wire.hami.vendor import HamiVendor
+from ullage.wire.kubernetes_quantity import is_nothing
+from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
+from ullage.wire.pod.containers import containers_of
+from ullage.wire.pod.request import Dialect, PodRequest
+
+_OF_CARDS = (
+    *("partition-id", "eviction-protection", *TOPOLOGY_KEYS),
+    *(name for name in ASKED if name.startswith("gang-")),
+)
+"""Annotations that mean nothing on a pod without cards, and request none."""
+
+_NOT_WITH_HAMI = ("partition-id",)
+"""Annotations that are not read on a pod with a request in HAMi's dialect."""
+
+
+def ineffective_annotations(pod: Document, asked: PodRequest | None, settings: PodSettings) -> Iterator[str]:
+    """Yield a sentence per known annotation that is not read on this pod; `asked` is its request, None for no cards."""
+    there = section(pod, "metadata", "annotations")
+    for key, why in {**_of_hami(asked, settings), **_of_domains(asked, settings.domain)}.items():
+        if key in there:
+            yield f"metadata.annotations.{key} has no effect: {why}"
+
+
+def _of_hami(asked: PodRequest | None, settings: PodSettings) -> dict[str, str]:
+    read = _vendor_of(asked)
+    known = () if read is None else read.annotations()
+    found: dict[str, str] = {}
+    for vendor in settings.hami if asked is None or asked.dialect in (Dialect.PLAIN, Dialect.HAMI) else ():
+        why = "the pod asks for no cards"
+        if asked is not None:
+            why = f"it is for cards of {vendor.name}, the pod asks for those of {_vendors(asked)}"
+        found |= {key: why for key in vendor.annotations() if key not in known}
+    return found
+
+
+def _vendor_of(asked: PodRequest | None) -> HamiVendor | None:
+    if asked is None or asked.dialect is not Dialect.HAMI or asked.devices is None:
+        return None
+    return asked.devices.vendor
+
+
+def _of_domains(asked: PodRequest | None, domain: str) -> dict[str, str]:
+    domains = dict.fromkeys((domain, TENSOR_FUSION))
+    if asked is None:
+        return {f"{each}/{name}": "the pod asks for no cards" for each in domains for name in _OF_CARDS}
+    found = {
+        f"{each}/{name}": f"the pod is read by the annotations of {asked.domain}; write {asked.key(name)}"
+        for each in domains
+        if each != asked.domain
+        for name in ASKED
+    }
+    if asked.dialect is Dialect.HAMI:
+        why = "the pod asks by HAMi's resources, which name no partition"
+        found |= {asked.key(name): why for name in _NOT_WITH_HAMI}
+    return found
+
+
+def _vendors(asked: PodRequest) -> str:
+    return ", ".join(asked.requirement.cards.vendors) or "another vendor"
+
+
+def ineffective_resources(pod: Document, vendors: Iterable[HamiVendor], split: Iterable[str] = ()) -> Iterator[str]:
+    """Yield a sentence per resource that another one of its container overrides, and per unknown container of `split`.
+
+    `split` are the containers between which cards are to be split, by name.
+    """
+    spec = section(pod, "spec")
+    there = list(containers_of(spec))
+    names = {text(container.get("name")) for _, _, container in there}
+    for name in sorted(set(split) - names):
+        yield f"container-gpu-count: no container of the pod is called {name}; its cards go to no container"
+    for vendor in vendors:
+        for _, path, container in there:
+            yield from _amounts(vendor, f"{path}.resources", mapping(container.get("resources"), f"{path}.resources"))
+
+
+def _amounts(vendor: HamiVendor, path: str, resources: Document) -> Iterator[str]:
+    """Yield a sentence per amount of one container that has no effect."""
+    share = vendor.memory_percentage
+    amounts: dict[str, object] = {}
+    for kind in ("requests", "limits"):  # limits count before requests
+        amounts |= mapping(resources.get(kind), f"{path}.{kind}")
+    asked = [name for name in vendor.amounts if not is_nothing(amounts.get(name))]
+    if vendor.count in amounts and is_nothing(amounts[vendor.count]):
+        for name in asked:
+            yield f"{path}: {name} has no effect, the container asks for 0 {vendor.count}: ask for 1, or leave both out"
+    elif vendor.memory in asked and share in asked:
+        yield f"{path}: {share} has no effect where {vendor.memory} says the memory; keep one of both"

@@ -1,0 +1,116 @@
+"""A request for cards in the words of the dialect of a pod, as they are typed in its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ullage.model.part import Isolation, Part
+from ullage.model.quantity import PPM, format_bytes
+from ullage.model.request import ResourceRequirement
+from ullage.model.resources import MILLI, show_milli
+from ullage.wire.hami.ask import MIB, WHOLE
+from ullage.wire.hami.vendor import NVIDIA, HamiVendor
+from ullage.wire.pod.request import Dialect, PodRequest
+from ullage.wire.pod.vendors import NATIVE_RESOURCES
+
+_PERCENT = PPM // WHOLE
+
+
+def words_of(asked: ResourceRequirement, pod: PodRequest) -> str:
+    """Return what a pod would write to ask for this: `ullage.io/gpu-count: "1", ullage.io/vram-request: 40Gi`.
+
+    A fraction of the vram has words in HAMi's resources only. "" if the cards of the vendor have no words for it.
+    """
+    part = _part_of(asked)
+    if pod.dialect not in (Dialect.HAMI, Dialect.PLAIN) and not part.vram_ppm:
+        written = _of_domain(asked, pod)
+    elif (vendor := _vendor_for(pod)) is not None and not part.compute_gflops:
+        written = _of_containers(asked, vendor)
+    elif part.is_empty and (resource := _native_of(pod)):
+        written = iter([(resource, str(asked.gpu_count))])
+    else:
+        return ""
+    return ", ".join(f"{key}: {value}" for key, value in (*written, *_of_both(asked, pod)))
+
+
+def _vendor_for(pod: PodRequest) -> HamiVendor | None:
+    """Return the names of HAMi's resources for the pod; None where its other words do not go with these."""
+    if pod.dialect is Dialect.TENSOR_FUSION:
+        return None
+    if pod.devices is not None:
+        return pod.devices.vendor
+    vendors = pod.requirement.cards.vendors
+    return NVIDIA if not vendors or NVIDIA.name in vendors else None
+
+
+def _native_of(pod: PodRequest) -> str:
+    vendors = pod.requirement.cards.vendors
+    return next((resource for resource, vendor in NATIVE_RESOURCES.items() if vendor in vendors), "")
+
+
+def _of_domain(asked: ResourceRequirement, pod: PodRequest) -> Iterator[tuple[str, str]]:
+    part, cards = _part_of(asked), asked.cards
+    if asked.gpu_count:
+        yield pod.key("gpu-count"), f'"{asked.gpu_count}"'
+    if vram := part.vram_bytes:
+        yield pod.key("vram-request"), format_bytes(vram)
+    if part.compute_gflops:
+        yield pod.key("tflops-request"), f'"{show_milli(part.compute_gflops)}"'
+    if part.compute_ppm:
+        yield pod.key("compute-percent-request"), f'"{show_milli(part.compute_ppm * MILLI // _PERCENT)}"'
+    for name, value in (("gpu-model", ",".join(cards.models)), ("vendor", ",".join(cards.vendors))):
+        if value:
+            yield pod.key(name), value
+    if cards.indices:
+        yield pod.key("gpu-indices"), f'"{",".join(map(str, cards.indices))}"'
+    if cards.isolation in (Isolation.HARD, Isolation.PARTITIONED):
+        yield pod.key("isolation"), cards.isolation.value
+    if cards.template:
+        yield pod.key("partition-id"), cards.template
+
+
+def _of_containers(asked: ResourceRequirement, vendor: HamiVendor) -> Iterator[tuple[str, str]]:
+    part, cards = _part_of(asked), asked.cards
+    if asked.gpu_count:
+        yield vendor.count, str(asked.gpu_count)
+    if part.vram_bytes:
+        yield vendor.memory, str(part.vram_bytes // MIB // vendor.memory_factor)
+    elif part.vram_ppm:
+        yield vendor.memory_percentage, str(part.vram_ppm // _PERCENT)
+    if part.compute_ppm:
+        yield vendor.cores, str(part.compute_ppm // _PERCENT)
+    for name, names in _lists(asked, vendor).items():
+        if names:
+            yield name, ",".join(names)
+    if cards.isolation is Isolation.PARTITIONED:
+        yield f"{vendor.domain}/vgpu-mode", "mig"
+
+
+def _lists(asked: ResourceRequirement, vendor: HamiVendor) -> dict[str, tuple[str, ...]]:
+    cards = asked.cards
+    return {
+        f"{vendor.domain}/use-gpuuuid": cards.uuids,
+        f"{vendor.domain}/nouse-gpuuuid": cards.not_uuids,
+        f"{vendor.domain}/use-gputype": cards.model_words,
+        f"{vendor.domain}/nouse-gputype": cards.not_model_words,
+    }
+
+
+def _of_both(asked: ResourceRequirement, pod: PodRequest) -> Iterator[tuple[str, str]]:
+    """Yield what is written in the same words in all dialects."""
+    if asked.cpu_milli:
+        yield "cpu", show_milli(asked.cpu_milli)
+    if asked.memory_bytes:
+        yield "memory", format_bytes(asked.memory_bytes)
+    if asked.cards.pool:
+        yield pod.key("gpupool"), asked.cards.pool
+    if asked.alignment.policy is not None:
+        yield pod.key("numa-policy"), asked.alignment.policy.value
+    if asked.alignment.pairs:
+        yield pod.key("numa-pairs"), ",".join(map(str, asked.alignment.pairs))
+
+
+def _part_of(asked: ResourceRequirement) -> Part:
+    """Return the part that has to be written; nothing is written of whole cards."""
+    part = asked.part or Part()
+    return Part() if asked.whole or part.fraction_ppm == PPM else part

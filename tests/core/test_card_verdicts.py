@@ -1,0 +1,216 @@
+"""The verdict on one card and on one node, reason by reason, with its numbers to the unit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.books import GIB, Books, a_card, a_node
+
+from ullage.core.books.fleet import Fleet
+from ullage.core.books.usage import Usage
+from ullage.core.kernel import reasons
+from ullage.core.verdict.cards import CardVerdicts, any_takes, exclusion_of, open_cards, refusal_of
+from ullage.core.verdict.nodes import closed, lacking, shortfalls, slots_short, workers_at_cap
+from ullage.core.verdict.quota import Asked, Quotas
+from ullage.model.affinity import Expression, NodeAffinity, Operator
+from ullage.model.gpu import Gpu, GpuPhase
+from ullage.model.part import Isolation, IsolationPolicy
+from ullage.model.quota import Caps, Quota
+from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.request import ResourceRequirement
+
+NODE = Cure.NODE_CHANGE
+ROOM = Cure.CAPACITY
+
+
+def asked(text: str, **cards: object) -> ResourceRequirement:
+    requirement = ResourceRequirement.from_string(text)
+    return replace(requirement, cards=replace(requirement.cards, **cards)) if cards else requirement
+
+
+def verdict(card: Gpu, held: tuple[str, ...], requirement: ResourceRequirement) -> tuple[object, ...] | None:
+    """Code, cure, needed, had and mode of the verdict on a card on which these parts are held."""
+    books = Books(a_node("n", card))
+    for number, part in enumerate(held):
+        books.run(f"v{number}", "n-0", of=part)
+    found = refusal_of(books.fleet, 0, requirement)
+    assert found is None or (found.node, found.gpu) == ("n", "n-0")
+    return None if found is None else (found.code, found.cure, found.needed, found.had, found.mode)
+
+
+PLAIN = a_card("n-0")
+HALF = "tflops=50,vram=8g"
+
+
+@pytest.mark.parametrize(
+    ("card", "held", "requirement", "expected"),
+    [
+        pytest.param(PLAIN, (), asked("tflops=100,vram=16g"), None, id="exactly as much as it has"),
+        pytest.param(PLAIN, (HALF,), asked(HALF), None, id="exactly as much as is left"),
+        pytest.param(
+            replace(PLAIN, used_by="x"), (), asked(HALF), (Code.USED_BY_OTHER, NODE, 0, 0, None), id="of another plugin"
+        ),
+        pytest.param(
+            replace(PLAIN, healthy=False), (), asked(HALF), (Code.GPU_MISSING, NODE, 0, 0, None), id="missing"
+        ),
+        pytest.param(
+            replace(PLAIN, cordoned=True), (), asked(HALF), (Code.GPU_CORDONED, NODE, 0, 0, None), id="cordoned"
+        ),
+        pytest.param(
+            replace(PLAIN, phase=GpuPhase.PENDING),
+            (),
+            asked(HALF),
+            (Code.GPU_NOT_RUNNING, NODE, 0, 0, None),
+            id="new",
+        ),
+        pytest.param(
+            replace(PLAIN, compute_gflops=None),
+            (),
+            asked("tflops=1"),
+            (Code.CAPACITY_UNKNOWN, NODE, 0, 0, None),
+            id="compute unknown",
+        ),
+        pytest.param(
+            PLAIN, (), asked("tflops=101"), (Code.GPU_COMPUTE, NODE, 101_000, 100_000, None), id="more compute than all"
+        ),
+        pytest.param(
+            PLAIN, (), asked("vram=17g"), (Code.GPU_VRAM, NODE, 17 * GIB, 16 * GIB, None), id="more memory than all"
+        ),
+        pytest.param(
+            PLAIN, (HALF,), asked("tflops=51"), (Code.GPU_COMPUTE, ROOM, 51_000, 50_000, None), id="more than is left"
+        ),
+        pytest.param(
+            PLAIN,
+            (HALF,),
+            asked("vram=9g"),
+            (Code.GPU_VRAM, ROOM, 9 * GIB, 8 * GIB, None),
+            id="more vram than left",
+        ),
+        pytest.param(
+            PLAIN, ("tflops=100,vram=1g",), asked("vram=1g"), (Code.GPU_COMPUTE, ROOM, 0, 0, None), id="no compute left"
+        ),
+        pytest.param(PLAIN, (HALF,), asked("gpu=1"), (Code.GPU_NOT_IDLE, ROOM, 0, 1, None), id="in use by one"),
+        pytest.param(
+            PLAIN,
+            ("tflops=50,vram=4g",),
+            asked("gpu=0.6"),
+            (Code.GPU_SHARE, ROOM, 600_000, 500_000, None),
+            id="a fraction, by what is short",
+        ),
+        pytest.param(
+            replace(PLAIN, max_users=2),
+            ("tflops=1", "tflops=1"),
+            asked("tflops=1"),
+            (Code.GPU_USERS, ROOM, 3, 2, None),
+            id="as many users as it may have",
+        ),
+        pytest.param(
+            replace(PLAIN, max_users=2), ("tflops=1",), asked("tflops=1"), None, id="one user less than it may have"
+        ),
+        pytest.param(
+            replace(PLAIN, isolation_policy=IsolationPolicy.DYNAMIC),
+            ("tflops=1,isolation=soft",),
+            asked("tflops=1", isolation=Isolation.HARD),
+            (Code.ISOLATION_LOCKED, ROOM, 0, 0, Isolation.SOFT),
+            id="its first user chose another isolation",
+        ),
+    ],
+)
+def test_the_verdict_on_a_card(card, held, requirement, expected):
+    assert verdict(card, held, requirement) == expected
+
+
+def test_a_card_is_excluded_by_the_first_of_its_reasons():
+    card = replace(PLAIN, cordoned=True, healthy=False, model="A100", vendor="nvidia")
+    found = refusal_of(Fleet([a_node("n", card)]), 0, asked("tflops=1,gpu_model=H100"))
+    assert found is not None
+    assert found.code is Code.GPU_MISSING
+
+
+@pytest.mark.parametrize("text", ["tflops=1,gpu_model=H100", "tflops=1,gpu_vendor=amd"])
+def test_terms_of_the_node_come_after_the_kind_of_the_card_and_before_its_room(text):
+    elsewhere = NodeAffinity((((Expression("zone", Operator.IN, ("b",))),),))
+    fleet = Fleet([a_node("n", replace(PLAIN, model="A100", vendor="nvidia"))])
+    of_kind = replace(asked(text), nodes=elsewhere)
+    found = exclusion_of(fleet, 0, of_kind)
+    assert found is not None
+    assert found.code in (Code.WRONG_MODEL, Code.WRONG_VENDOR)
+    too_large = exclusion_of(fleet, 0, replace(asked("tflops=101"), nodes=elsewhere))
+    assert too_large is not None
+    assert (too_large.code, too_large.needed, too_large.had) == (Code.NODE_AFFINITY, 0, 0)
+
+
+def test_more_than_the_whole_card_has_is_no_exclusion():
+    assert exclusion_of(Fleet([a_node("n", PLAIN)]), 0, asked("tflops=101")) is None
+
+
+def test_cards_of_one_class_differ_in_names_and_in_what_there_was():
+    books = Books(a_node("n", *(a_card(f"n-{k}") for k in range(5))))
+    for card, part in (("n-0", "tflops=50"), ("n-1", "tflops=60"), ("n-2", "tflops=100"), ("n-3", "tflops=10")):
+        books.run(f"of {card}", card, of=part)
+    verdicts = CardVerdicts(books.fleet, asked("tflops=80"), np.arange(5))
+    short, shorter, none, fits, idle = verdicts.classes.tolist()
+    assert short == shorter == none != fits == idle
+    assert [verdicts.rejection(k).had for k in range(3)] == [50_000, 40_000, 0]
+    assert verdicts.reason.tolist() == [reasons.COMPUTE, reasons.COMPUTE, reasons.COMPUTE, reasons.FITS, reasons.FITS]
+    assert open_cards(books.fleet, 0, asked("tflops=80")) == [3, 4]
+    assert any_takes(books.fleet, asked("tflops=80"), [2, 3])
+    assert not any_takes(books.fleet, asked("tflops=80"), [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cpu=32,mem=1g", []),
+        ("cpu=33,mem=1g", [Rejection(Code.CPU, ROOM, 33_000, 32_000, "n")]),
+        ("cpu=65,mem=1g", [Rejection(Code.CPU, NODE, 65_000, 64_000, "n")]),
+        (
+            "cpu=33,mem=2048g",
+            [Rejection(Code.CPU, ROOM, 33_000, 32_000, "n"), Rejection(Code.MEMORY, NODE, 2**41, 2**40, "n")],
+        ),
+        ("mem=1024g", [Rejection(Code.MEMORY, ROOM, 2**40, 2**40 - GIB, "n")]),
+    ],
+)
+def test_what_a_node_has_too_little_of(text, expected):
+    books = Books(a_node("n")).run("v", "n-0", of="cpu=32,mem=1g,tflops=1")
+    assert shortfalls(books.fleet, 0, asked(text)) == expected
+    bits = sum({Code.CPU: reasons.LACKS_CPU, Code.MEMORY: reasons.LACKS_MEMORY}[each.code] for each in expected)
+    assert lacking(books.fleet, asked(text)).tolist() == [bits]
+
+
+def test_a_node_may_have_as_many_allocations_as_it_says_or_the_cap_says():
+    books = Books(a_node("n", max_executors=2)).run("v", "n-0", of="tflops=1")
+    assert slots_short(books.fleet, 0, asked("cpu=1")) is None
+    assert [workers_at_cap(books.fleet, 0, asked("cpu=1"), cap) for cap in (-1, 1, 2)] == [None, (1, 1), None]
+    books.run("w", "n-0", of="tflops=1")
+    assert slots_short(books.fleet, 0, asked("cpu=1")) == Rejection(Code.SLOTS, ROOM, 1, 0, "n")
+    assert workers_at_cap(books.fleet, 0, asked("cpu=1")) == (2, 2)
+    assert lacking(books.fleet, asked("cpu=1")).tolist() == [reasons.LACKS_SLOT]
+
+
+def test_a_node_is_closed_for_one_of_two_reasons():
+    fleet = Fleet([a_node("a", cordoned=True), a_node("b")])
+    assert closed(fleet, 0) == Rejection(Code.CORDONED, NODE, node="a")
+    assert closed(fleet, 1) is None
+
+
+@pytest.mark.parametrize(
+    "quota",
+    [
+        Quota(total_requests=Caps(100, None)),
+        Quota(total_requests=Caps(None, 100)),
+        Quota(total_limits=Caps(100, None)),
+        Quota(total_limits=Caps(None, 100)),
+        Quota(max_workers=100),
+        Quota(max_cores_ppm=100),
+    ],
+)
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_what_is_allowed_is_what_is_not_refused_to_the_unit(quota, more):
+    """99 are used of 100, in every dimension, and 0, 1 or 2 more are asked for."""
+    quotas, used = Quotas({"team": quota}), {"team": Usage(*([99] * len(Usage())))}
+    request = Asked((0,) * 5, Usage(*([more] * len(Usage()))))
+    assert quotas.allow(used, quotas.levels("team"), request) is (more < 2)
+    assert bool(quotas.check(used, "team", request)) is (more == 2)
