@@ -20,7 +20,7 @@ from ullage.core.kernel.compiling.uncounted import part
 from ullage.core.kernel.hints import Counts, free_cards, hint_of, is_allocated_exclusively
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
-from ullage.core.kernel.site import Machine, Site, site_of, supplies_of
+from ullage.core.kernel.site import MachineRow, Site, site_of, supplies_of
 from ullage.core.kernel.taking import (
     hold_supplies,
     is_free,
@@ -55,7 +55,7 @@ def choose_aligned(nodes: Rows, cards: Rows, row: int, shape: Rows, marks: Rows,
     if not _choose(nodes, cards, row, shape, marks, arena, False):
         return False
     if verdict_in(arena)[b.KNOWN]:
-        list_supplies(Machine(nodes[row, c.MACHINE], arena))
+        list_supplies(MachineRow(nodes[row, c.MACHINE], arena))
     return True
 
 
@@ -120,7 +120,7 @@ def aligned_units(nodes: Rows, cards: Rows, row: int, shape: Rows, shares: Rows,
 
     `shares` is the number of shares that each card has room for. For parts of several cards it is an upper bound.
     """
-    machine = Machine(nodes[row, c.MACHINE], arena)
+    machine = MachineRow(nodes[row, c.MACHINE], arena)
     first, after = supplies_of(machine)
     free, left, units = supplies_in(arena)[first:after, b.FREE].copy(), shares.copy(), 0
     alone = shape[0, c.WHOLE] or shape[first_need(shape), b.ALONE]
@@ -203,7 +203,7 @@ def align(
 
 
 @inlined
-def _policy_there(machine: Machine, requested: int, bound: bool) -> int:
+def _policy_there(machine: MachineRow, requested: int, bound: bool) -> int:
     """Return the policy that applies to a request on a node; the verdict says if the node can never take it.
 
     A request `bound` by a pair needs known zones, and a kubelet that keeps to masks.
@@ -318,7 +318,7 @@ def _take_all(site: Site, policy: int, needs: Rows, mask: int, marks: Rows) -> i
 
 
 @compiled
-def _zones_of_need(machine: Machine, need: Rows, mask: int) -> int:
+def _zones_of_need(machine: MachineRow, need: Rows, mask: int) -> int:
     """Return the zones in which supplies for a need will lie: the mask; -1 if that depends on which are picked."""
     supplies, left = supplies_in(machine.arena), 0
     if machines_in(machine.arena)[machine.row, b.ZONE_COUNT] == 1:
@@ -334,7 +334,7 @@ def _zones_of_need(machine: Machine, need: Rows, mask: int) -> int:
 
 
 @compiled
-def distances_of(machine: Machine) -> Rows:
+def distances_of(machine: MachineRow) -> Rows:
     """Return the distances by which masks are compared on a machine; an empty table if they are not."""
     machines, distances = machines_in(machine.arena), distances_in(machine.arena)
     first, zones = machines[machine.row, b.FIRST_DISTANCE], machines[machine.row, b.ZONE_COUNT]

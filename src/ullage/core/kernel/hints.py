@@ -13,7 +13,7 @@ from ullage.core.kernel.board import is_amount, machines_in, supplies_in, taken_
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.masks import NIL, NONE, PREFERRED, gather, hint, keep_masks
-from ullage.core.kernel.site import Machine, Site, supplies_of
+from ullage.core.kernel.site import MachineRow, Site, supplies_of
 
 
 class Counts(NamedTuple):
@@ -69,7 +69,7 @@ def _count_cards(site: Site, marks: Rows, counts: Counts) -> None:
 
 
 @compiled
-def _count_supplies(machine: Machine, resource: int, counts: Counts) -> None:
+def _count_supplies(machine: MachineRow, resource: int, counts: Counts) -> None:
     """Count supplies of a resource by the exact set of zones they lie in."""
     arena = machine.arena
     supplies, taken, untouched = (
@@ -106,7 +106,7 @@ def free_cards(site: Site, marks: Rows, damage: Rows) -> None:
 
 
 @compiled
-def is_allocated_exclusively(machine: Machine, policy: int, resource: int) -> bool:
+def is_allocated_exclusively(machine: MachineRow, policy: int, resource: int) -> bool:
     """Return whether a resource is allocated exclusively: cards always, others if they are recorded and managed."""
     machines, row = machines_in(machine.arena), machine.row
     if resource == b.CARDS:
@@ -119,7 +119,7 @@ def is_allocated_exclusively(machine: Machine, policy: int, resource: int) -> bo
 
 
 @compiled
-def _is_recorded(machine: Machine, resource: int) -> bool:
+def _is_recorded(machine: MachineRow, resource: int) -> bool:
     supplies = supplies_in(machine.arena)
     first, after = supplies_of(machine)
     for at in range(first, after):  # noqa: SIM110 - a generator is not compiled

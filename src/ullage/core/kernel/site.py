@@ -11,7 +11,7 @@ from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import inlined
 
 
-class Machine(NamedTuple):
+class MachineRow(NamedTuple):
     """A machine by its row in the arena; a row of -1 means that its zones are unknown."""
 
     row: int
@@ -25,17 +25,17 @@ class Site(NamedTuple):
     cards: Rows
     row: int
     first_card: int
-    machine: Machine
+    machine: MachineRow
 
 
 @inlined
 def site_of(nodes: Rows, cards: Rows, row: int, arena: Rows) -> Site:
     """Return the record of a node."""
-    return Site(nodes, cards, row, nodes[row, c.FIRST_CARD], Machine(nodes[row, c.MACHINE], arena))
+    return Site(nodes, cards, row, nodes[row, c.FIRST_CARD], MachineRow(nodes[row, c.MACHINE], arena))
 
 
 @inlined
-def supplies_of(machine: Machine) -> tuple[int, int]:
+def supplies_of(machine: MachineRow) -> tuple[int, int]:
     """Return the first supply of a machine, and one after the last."""
     machines, row = machines_in(machine.arena), machine.row
     return (machines[row, b.FIRST_SUPPLY], machines[row, b.AFTER_SUPPLIES]) if row >= 0 else (0, 0)

@@ -21,14 +21,14 @@ from ullage.core.kernel.compiling.steps import PICK, step
 from ullage.core.kernel.cpus import are_whole_cores, take_cpus
 from ullage.core.kernel.links import pick_linked
 from ullage.core.kernel.masks import NIL
-from ullage.core.kernel.site import Machine, Site, supplies_of
+from ullage.core.kernel.site import MachineRow, Site, supplies_of
 
 _REUSED, _NEAREST, _KNOWN, _ANYWHERE, _PREFERENCES = 0, 1, 2, 3, 4
 """What is taken first: what init containers returned, then what lies in the mask, in known zones, anywhere."""
 
 
 @compiled
-def open_supplies(machine: Machine) -> None:
+def open_supplies(machine: MachineRow) -> None:
     """Mark all supplies of a machine that have something free as open, with nothing taken yet."""
     supplies, taken = supplies_in(machine.arena), taken_in(machine.arena)
     first, after = supplies_of(machine)
@@ -39,7 +39,7 @@ def open_supplies(machine: Machine) -> None:
 
 
 @compiled
-def may_take_cpus(machine: Machine, amount: int) -> bool:
+def may_take_cpus(machine: MachineRow, amount: int) -> bool:
     """Return whether a machine tries to allocate so many CPUs: whole cores, where only those are allocated."""
     threads, untouched = machines_in(machine.arena)[machine.row, b.THREADS], verdict_in(machine.arena)[b.ONLY_CARDS]
     first, after = supplies_of(machine)
@@ -48,7 +48,7 @@ def may_take_cpus(machine: Machine, amount: int) -> bool:
 
 
 @compiled
-def is_free(machine: Machine, resource: int, amount: int) -> bool:
+def is_free(machine: MachineRow, resource: int, amount: int) -> bool:
     """Return whether so much of a resource is free on a machine."""
     supplies = supplies_in(machine.arena)
     first, after = supplies_of(machine)
@@ -160,7 +160,7 @@ def return_to_pod(marks: Rows, taken: Rows, marks_before: Rows, taken_before: Ro
 
 
 @compiled
-def hold_supplies(machine: Machine, sign: int) -> None:
+def hold_supplies(machine: MachineRow, sign: int) -> None:
     """Take (1) what the last decision takes from what is free in the zones of a machine, or return it (-1)."""
     supplies, taken = supplies_in(machine.arena), taken_in(machine.arena)
     first, after = supplies_of(machine)
@@ -170,7 +170,7 @@ def hold_supplies(machine: Machine, sign: int) -> None:
 
 
 @compiled
-def list_supplies(machine: Machine) -> None:
+def list_supplies(machine: MachineRow) -> None:
     """Write the list of the supplies that the last decision takes on a machine."""
     arena = machine.arena
     supplies, taken, listed = supplies_in(arena), taken_in(arena), listed_in(arena)
