@@ -14,13 +14,13 @@ from ullage.core.kernel import board as b
 from ullage.core.kernel import columns as c
 from ullage.core.kernel.board import counts_in, distances_in, machines_in, supplies_in, taken_in, verdict_in
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.compiled import compiled
+from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.compiling.steps import ALIGN, step
 from ullage.core.kernel.compiling.uncounted import part
 from ullage.core.kernel.hints import Counts, free_cards, hint_of, is_allocated_exclusively
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
-from ullage.core.kernel.site import Site, site_of, supplies_of
+from ullage.core.kernel.site import MachineRow, Site, site_of, supplies_of
 from ullage.core.kernel.taking import (
     hold_supplies,
     is_free,
@@ -38,7 +38,7 @@ _COUNTS = 3
 """Rows of `Counts`."""
 
 
-@compiled
+@inlined
 def first_need(shape: Rows) -> int:
     """Return the row of a shape with its first need; it has one."""
     return int(len(shape) - shape[0, c.NAMED] - shape[0, c.NEEDS])
@@ -55,7 +55,7 @@ def choose_aligned(nodes: Rows, cards: Rows, row: int, shape: Rows, marks: Rows,
     if not _choose(nodes, cards, row, shape, marks, arena, False):
         return False
     if verdict_in(arena)[b.KNOWN]:
-        list_supplies(arena, nodes[row, c.MACHINE])
+        list_supplies(MachineRow(nodes[row, c.MACHINE], arena))
     return True
 
 
@@ -107,7 +107,7 @@ def _mark_parts(cards: Rows, first_card: int, marks: Rows, mask: int, count: int
         marks[k] = marks[k] != 0 and inside
 
 
-@compiled
+@inlined
 def _depends_on_supplies(verdict: Rows, closeness_counts: bool) -> bool:
     """Return whether a decision with only cards picked leaves open how near all lies, and that counts."""
     aligned = verdict[b.CODE] == b.ALIGNED and verdict[b.PROVEN] != 0
@@ -120,8 +120,8 @@ def aligned_units(nodes: Rows, cards: Rows, row: int, shape: Rows, shares: Rows,
 
     `shares` is the number of shares that each card has room for. For parts of several cards it is an upper bound.
     """
-    site = site_of(nodes, cards, row, arena)
-    first, after = supplies_of(site)
+    machine = MachineRow(nodes[row, c.MACHINE], arena)
+    first, after = supplies_of(machine)
     free, left, units = supplies_in(arena)[first:after, b.FREE].copy(), shares.copy(), 0
     alone = shape[0, c.WHOLE] or shape[first_need(shape), b.ALONE]
     parts = shape[0, c.COUNT] and not alone
@@ -134,7 +134,7 @@ def aligned_units(nodes: Rows, cards: Rows, row: int, shape: Rows, shares: Rows,
             units = most
             break
         units += 1
-        hold_supplies(site, 1)
+        hold_supplies(machine, 1)
         _share_out(left, shares, shape[0, c.COUNT])
     supplies_in(arena)[first:after, b.FREE] = free
     return units
@@ -190,30 +190,31 @@ def align(
     site, verdict = site_of(nodes, cards, row, arena), verdict_in(arena)
     verdict[:] = 0
     verdict[b.ONLY_CARDS] = only_cards
-    there = _policy_there(site, policy, level_of(needs) == BOUND)
-    zones = machines_in(arena)[site.machine, b.ZONE_COUNT] if site.machine >= 0 else 0
-    if verdict[b.CODE] == b.ALIGNED and site.machine >= 0 and zones <= MOST_ZONES:
+    machine = site.machine
+    there = _policy_there(machine, policy, level_of(needs) == BOUND)
+    zones = machines_in(arena)[machine.row, b.ZONE_COUNT] if machine.row >= 0 else 0
+    if verdict[b.CODE] == b.ALIGNED and machine.row >= 0 and zones <= MOST_ZONES:
         verdict[b.KNOWN], verdict[b.PROVEN] = 1, there >= policy and zones > 0
         if not only_cards:
-            open_supplies(site)
+            open_supplies(machine)
         _align_containers(site, there, needs, marks)
         _measure(site, marks)
     return 0
 
 
-@compiled
-def _policy_there(site: Site, requested: int, bound: bool) -> int:
+@inlined
+def _policy_there(machine: MachineRow, requested: int, bound: bool) -> int:
     """Return the policy that applies to a request on a node; the verdict says if the node can never take it.
 
     A request `bound` by a pair needs known zones, and a kubelet that keeps to masks.
     """
-    machine, verdict = site.machine, verdict_in(site.arena)
+    row, verdict = machine.row, verdict_in(machine.arena)
     least = max(requested, RESTRICTED) if bound else requested
-    zones = machines_in(site.arena)[machine, b.ZONE_COUNT] if machine >= 0 else 0
+    zones = machines_in(machine.arena)[row, b.ZONE_COUNT] if row >= 0 else 0
     if zones == 0:
         verdict[b.CODE] = b.UNKNOWN if least >= RESTRICTED else b.ALIGNED
         return NONE
-    kubelet = machines_in(site.arena)[machine, b.KUBELET]
+    kubelet = machines_in(machine.arena)[row, b.KUBELET]
     if least >= RESTRICTED and 0 <= kubelet < least:
         verdict[b.CODE] = b.WEAKER
     policy = kubelet if kubelet >= 0 else max(requested, NONE)
@@ -222,14 +223,17 @@ def _policy_there(site: Site, requested: int, bound: bool) -> int:
     return int(policy)
 
 
-@compiled
+@inlined
 def _align_containers(site: Site, policy: int, needs: Rows, marks: Rows) -> None:
     """Align one container after the other; all by one mask where a kubelet aligns a pod as one."""
-    machines, verdict = machines_in(site.arena), verdict_in(site.arena)
+    arena = site.machine.arena
+    machines, verdict = machines_in(arena), verdict_in(arena)
     after, mask = len(needs), NIL
     while after and needs[after - 1, b.SCOPE]:
         after -= 1
-    as_one = machines[site.machine, b.KUBELET] >= 0 and machines[site.machine, b.POD_SCOPE] and after < len(needs)
+    as_one = (
+        machines[site.machine.row, b.KUBELET] >= 0 and machines[site.machine.row, b.POD_SCOPE] and after < len(needs)
+    )
     if as_one:
         mask = _merged(site, policy, needs[after:], marks)
     begin = 0
@@ -247,19 +251,24 @@ def _align_containers(site: Site, policy: int, needs: Rows, marks: Rows) -> None
 @compiled
 def _merged(site: Site, policy: int, needs: Rows, marks: Rows) -> int:
     """Return the mask that a container, or a pod as one, is aligned by; the verdict says if its policy refuses it."""
-    verdict, machines, scratch = verdict_in(site.arena), machines_in(site.arena), counts_in(site.arena)
+    arena = site.machine.arena
+    verdict, machines, scratch = (
+        verdict_in(arena),
+        machines_in(arena),
+        counts_in(arena),
+    )
     if policy <= NONE:
         return NIL
-    rows, masks = len(needs) + _COUNTS, 1 << machines[site.machine, b.ZONE_COUNT]
+    rows, masks = len(needs) + _COUNTS, 1 << machines[site.machine.row, b.ZONE_COUNT]
     work = part(scratch, 0, (rows, masks)) if rows * masks <= len(scratch) else np.zeros((rows, masks), np.int64)
     hints, counts = work[_COUNTS:], Counts(work[0], work[1], work[2])
     for k in range(len(needs)):
         if needs[k, b.AMOUNT]:
             hint_of(site, policy, needs[k], marks, hints[k], counts)
         else:
-            hint_nearby(site, needs[k, b.NEEDED], hints[k])
-    binds = machines[site.machine, b.KUBELET] < 0
-    damage, distances = counts.total[: masks if binds else 0], distances_of(site)
+            hint_nearby(site.machine, needs[k, b.NEEDED], hints[k])
+    binds = machines[site.machine.row, b.KUBELET] < 0
+    damage, distances = counts.total[: masks if binds else 0], distances_of(site.machine)
     if len(damage):
         free_cards(site, marks, damage)
     mask, admitted = merge_by_pairs(needs, hints, policy, distances, damage, binds)
@@ -272,11 +281,11 @@ def _merged(site: Site, policy: int, needs: Rows, marks: Rows) -> int:
 @compiled
 def _start(site: Site, policy: int, needs: Rows, mask: int, marks: Rows) -> None:
     """Take what a container needs. An init container returns it to its pod."""
-    verdict = verdict_in(site.arena)
+    verdict = verdict_in(site.machine.arena)
     if needs[0, b.STAGE] != b.INIT:
         verdict[b.CODE] = _take_all(site, policy, needs, mask, marks)
     else:
-        taken = taken_in(site.arena)
+        taken = taken_in(site.machine.arena)
         marks_before, taken_before = marks.copy(), taken.copy()
         verdict[b.CODE] = _take_all(site, policy, needs, mask, marks)
         return_to_pod(marks, taken, marks_before, taken_before)
@@ -287,34 +296,34 @@ def _start(site: Site, policy: int, needs: Rows, mask: int, marks: Rows) -> None
 @compiled
 def _take_all(site: Site, policy: int, needs: Rows, mask: int, marks: Rows) -> int:
     """Take what a container needs. Return `ALIGNED`, or why it may not have it."""
-    verdict = verdict_in(site.arena)
-    counted = machines_in(site.arena)[site.machine, b.CARDS_COUNTED]
+    arena = site.machine.arena
+    verdict = verdict_in(arena)
     for k in range(len(needs)):
         resource, amount = needs[k, b.NEEDED], needs[k, b.AMOUNT]
         if resource == b.CARDS:
             verdict[b.NEAR] = mask if verdict[b.NEAR] == NIL else -1
-        if not amount or not is_allocated_exclusively(site, policy, resource):
+        if not amount or not is_allocated_exclusively(site.machine, policy, resource):
             continue
-        if resource == b.CPUS and not may_take_cpus(site, amount):
+        if resource == b.CPUS and not may_take_cpus(site.machine, amount):
             return b.BROKEN_CORES
         if verdict[b.ONLY_CARDS] and resource != b.CARDS:
-            short = not is_free(site, resource, amount)
+            short = not is_free(site.machine, resource, amount)
         else:
             short = take(site, needs[k], mask, marks)
-        if verdict[b.ONLY_CARDS] and (resource != b.CARDS or counted):
-            verdict[b.SUPPLY_ZONES] |= _zones_of_need(site, needs[k], mask)
+        if verdict[b.ONLY_CARDS] and (resource != b.CARDS or machines_in(arena)[site.machine.row, b.CARDS_COUNTED]):
+            verdict[b.SUPPLY_ZONES] |= _zones_of_need(site.machine, needs[k], mask)
         if short:
             return b.SHORT
     return b.ALIGNED
 
 
 @compiled
-def _zones_of_need(site: Site, need: Rows, mask: int) -> int:
+def _zones_of_need(machine: MachineRow, need: Rows, mask: int) -> int:
     """Return the zones in which supplies for a need will lie: the mask; -1 if that depends on which are picked."""
-    supplies, left = supplies_in(site.arena), 0
-    if machines_in(site.arena)[site.machine, b.ZONE_COUNT] == 1:
+    supplies, left = supplies_in(machine.arena), 0
+    if machines_in(machine.arena)[machine.row, b.ZONE_COUNT] == 1:
         return 1
-    first, after = supplies_of(site)
+    first, after = supplies_of(machine)
     for at in range(first, after):
         zones = supplies[at, b.ZONES]
         if supplies[at, b.RESOURCE] == need[b.NEEDED] and supplies[at, b.FREE] > 0 and zones & mask:
@@ -325,34 +334,35 @@ def _zones_of_need(site: Site, need: Rows, mask: int) -> int:
 
 
 @compiled
-def distances_of(site: Site) -> Rows:
+def distances_of(machine: MachineRow) -> Rows:
     """Return the distances by which masks are compared on a machine; an empty table if they are not."""
-    machines, distances = machines_in(site.arena), distances_in(site.arena)
-    first, zones = machines[site.machine, b.FIRST_DISTANCE], machines[site.machine, b.ZONE_COUNT]
+    machines, distances = machines_in(machine.arena), distances_in(machine.arena)
+    first, zones = machines[machine.row, b.FIRST_DISTANCE], machines[machine.row, b.ZONE_COUNT]
     return distances[first : first + zones, :zones] if first >= 0 else distances[:0, :0]
 
 
 @compiled
 def _measure(site: Site, marks: Rows) -> None:
     """Count the zones of all that was taken, and whether one is unknown; on one zone nothing can lie apart."""
-    machines, verdict = machines_in(site.arena), verdict_in(site.arena)
-    supplies, taken = supplies_in(site.arena), taken_in(site.arena)
-    counted, union, unknown = machines[site.machine, b.CARDS_COUNTED], 0, False
+    arena = site.machine.arena
+    machines, verdict = machines_in(arena), verdict_in(arena)
+    supplies, taken, cards = supplies_in(arena), taken_in(arena), site.cards
+    counted, union, unknown = machines[site.machine.row, b.CARDS_COUNTED], 0, False
     for k in range(len(marks)):
         if marks[k] >= b.HELD:
-            zones = site.cards[site.first_card + k, c.ZONES]
+            zones = cards[site.first_card + k, c.ZONES]
             union |= zones
             unknown |= zones == 0 and not counted
     others = verdict[b.SUPPLY_ZONES]
     if others > 0:
         verdict[b.SUPPLY_ZONES] = others if width_of(others) == 1 or others & ~union == 0 else -1
         union |= others
-    first, after = supplies_of(site)
+    first, after = supplies_of(site.machine)
     for at in range(first, first if verdict[b.ONLY_CARDS] else after):
         own = taken[at - first]
         if own[b.STATUS] >= b.HELD or max(own[b.BYTES], own[b.PEAK]) > 0:
             union |= supplies[at, b.ZONES]
             unknown |= supplies[at, b.ZONES] == 0
     verdict[b.SPAN] = width_of(union)
-    if unknown and machines[site.machine, b.ZONE_COUNT] > 1:
+    if unknown and machines[site.machine.row, b.ZONE_COUNT] > 1:
         verdict[b.PROVEN] = 0

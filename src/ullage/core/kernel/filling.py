@@ -62,12 +62,12 @@ def _begin_leaf(tree: Tree, leaf: int, mode: int) -> None:
 @inlined
 def next_leaf(tree: Tree, mode: int) -> tuple[int, int]:
     """Return the next leaf, or `NOBODY` at the end, and with `ASKS_BEYOND` the limit that stops it, else 0."""
-    rows, facts = tree.rows, tree.facts
+    rows, heap, facts = tree
     leaves = facts[q.LEAVES]
     while rows[leaves, q.SIZE]:
         leaf = leaves
         while leaf >= leaves:
-            leaf = tree.heap[rows[leaf, q.FIRST]]
+            leaf = heap[rows[leaf, q.FIRST]]
         if mode & GUARANTEED and not within_guarantee(rows, leaf):
             _advance(tree, leaf, q.SHARE)
             continue

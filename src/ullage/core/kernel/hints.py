@@ -13,7 +13,7 @@ from ullage.core.kernel.board import is_amount, machines_in, supplies_in, taken_
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.masks import NIL, NONE, PREFERRED, gather, hint, keep_masks
-from ullage.core.kernel.site import Site, supplies_of
+from ullage.core.kernel.site import MachineRow, Site, supplies_of
 
 
 class Counts(NamedTuple):
@@ -27,17 +27,15 @@ class Counts(NamedTuple):
 @compiled
 def hint_of(site: Site, policy: int, need: Rows, marks: Rows, hints: Rows, counts: Counts) -> None:
     """Write the hints of one resource for one container; nil, preferred, where the resource has no zones."""
-    machines, resource = machines_in(site.arena), need[b.NEEDED]
-    total, free, reuse = counts.total, counts.free, counts.reuse
-    total[:] = 0
-    free[:] = 0
-    reuse[:] = 0
-    hints[:] = 0
-    if is_allocated_exclusively(site, policy, resource):
-        if resource == b.CARDS and not machines[site.machine, b.CARDS_COUNTED]:
+    machines, resource = machines_in(site.machine.arena), need[b.NEEDED]
+    total, free, reuse = counts
+    for mask in range(len(hints)):
+        total[mask] = free[mask] = reuse[mask] = hints[mask] = 0
+    if is_allocated_exclusively(site.machine, policy, resource):
+        if resource == b.CARDS and not machines[site.machine.row, b.CARDS_COUNTED]:
             _count_cards(site, marks, counts)
         else:
-            _count_supplies(site, resource, counts)
+            _count_supplies(site.machine, resource, counts)
     zones = 0
     for mask in range(1, len(total)):
         zones |= mask if total[mask] else 0
@@ -49,7 +47,7 @@ def hint_of(site: Site, policy: int, need: Rows, marks: Rows, hints: Rows, count
         returned += reuse[mask]
     gather(total)
     gather(free)
-    hint(need[b.AMOUNT], total if machines[site.machine, b.BY_TOTAL] else free, free, hints)
+    hint(need[b.AMOUNT], total if machines[site.machine.row, b.BY_TOTAL] else free, free, hints)
     if resource == b.CPUS:  # their manager knows no zone without CPUs
         for mask in range(1, len(hints)):
             hints[mask] = 0 if mask & ~zones else hints[mask]
@@ -61,60 +59,69 @@ def hint_of(site: Site, policy: int, need: Rows, marks: Rows, hints: Rows, count
 @compiled
 def _count_cards(site: Site, marks: Rows, counts: Counts) -> None:
     """Count cards by the exact set of zones they lie in."""
+    total, free, reuse = counts
+    cards, first = site.cards, site.first_card
     for k in range(len(marks)):
-        zones = site.cards[site.first_card + k, c.ZONES]
-        counts.total[zones] += 1
-        counts.free[zones] += marks[k] in (b.OPEN, b.REUSABLE)
-        counts.reuse[zones] += marks[k] == b.REUSABLE
+        zones = cards[first + k, c.ZONES]
+        total[zones] += 1
+        free[zones] += marks[k] in (b.OPEN, b.REUSABLE)
+        reuse[zones] += marks[k] == b.REUSABLE
 
 
 @compiled
-def _count_supplies(site: Site, resource: int, counts: Counts) -> None:
+def _count_supplies(machine: MachineRow, resource: int, counts: Counts) -> None:
     """Count supplies of a resource by the exact set of zones they lie in."""
-    supplies, taken, untouched = supplies_in(site.arena), taken_in(site.arena), verdict_in(site.arena)[b.ONLY_CARDS]
-    first, after = supplies_of(site)
+    arena = machine.arena
+    supplies, taken, untouched = (
+        supplies_in(arena),
+        taken_in(arena),
+        verdict_in(arena)[b.ONLY_CARDS],
+    )
+    total, free, reuse = counts
+    first, after = supplies_of(machine)
     for at in range(first, after):
         if supplies[at, b.RESOURCE] != resource:
             continue
         zones = supplies[at, b.ZONES]
-        counts.total[zones] += supplies[at, b.TOTAL]
+        total[zones] += supplies[at, b.TOTAL]
         if untouched:
-            counts.free[zones] += max(0, supplies[at, b.FREE])
+            free[zones] += max(0, supplies[at, b.FREE])
             continue
         status = taken[at - first, b.STATUS]
         if is_amount(supplies[at, b.TOTAL], supplies[at, b.CORE]):
-            counts.free[zones] += max(0, supplies[at, b.FREE] - taken[at - first, b.BYTES])
+            free[zones] += max(0, supplies[at, b.FREE] - taken[at - first, b.BYTES])
         else:
-            counts.free[zones] += status in (b.OPEN, b.REUSABLE)
-            counts.reuse[zones] += status == b.REUSABLE
+            free[zones] += status in (b.OPEN, b.REUSABLE)
+            reuse[zones] += status == b.REUSABLE
 
 
 @compiled
 def free_cards(site: Site, marks: Rows, damage: Rows) -> None:
     """Write the number of free cards by mask: to take from a set of zones with few of them does least damage."""
+    cards, first = site.cards, site.first_card
     damage[:] = 0
     for k in range(len(marks)):
-        damage[site.cards[site.first_card + k, c.ZONES]] += marks[k] == b.OPEN
+        damage[cards[first + k, c.ZONES]] += marks[k] == b.OPEN
     gather(damage)
 
 
 @compiled
-def is_allocated_exclusively(site: Site, policy: int, resource: int) -> bool:
+def is_allocated_exclusively(machine: MachineRow, policy: int, resource: int) -> bool:
     """Return whether a resource is allocated exclusively: cards always, others if they are recorded and managed."""
-    machines, machine = machines_in(site.arena), site.machine
+    machines, row = machines_in(machine.arena), machine.row
     if resource == b.CARDS:
         return True
     managed = True
     if resource in (b.CPUS, b.MEMORY):
-        managed = bool(machines[machine, b.STATIC_CPUS if resource == b.CPUS else b.STATIC_MEMORY])
-        managed = managed if machines[machine, b.KUBELET] >= 0 else policy > NONE
-    return managed and _is_recorded(site, resource)
+        managed = bool(machines[row, b.STATIC_CPUS if resource == b.CPUS else b.STATIC_MEMORY])
+        managed = managed if machines[row, b.KUBELET] >= 0 else policy > NONE
+    return managed and _is_recorded(machine, resource)
 
 
 @compiled
-def _is_recorded(site: Site, resource: int) -> bool:
-    supplies = supplies_in(site.arena)
-    first, after = supplies_of(site)
+def _is_recorded(machine: MachineRow, resource: int) -> bool:
+    supplies = supplies_in(machine.arena)
+    first, after = supplies_of(machine)
     for at in range(first, after):  # noqa: SIM110 - a generator is not compiled
         if supplies[at, b.RESOURCE] == resource:
             return True

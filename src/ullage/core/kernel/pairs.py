@@ -12,7 +12,7 @@ from ullage.core.kernel.board import supplies_in
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.masks import HINTED, NIL, PREFERRED, RESTRICTED, admits, fitter, merge
-from ullage.core.kernel.site import Site, supplies_of
+from ullage.core.kernel.site import MachineRow, supplies_of
 
 UNPAIRED, WISHED, BOUND = 0, 1, 2
 """The level of a need: in no pair, in a preferred one, in a required one."""
@@ -28,10 +28,10 @@ def level_of(needs: Rows) -> int:
 
 
 @compiled
-def hint_nearby(site: Site, resource: int, hints: Rows) -> None:
+def hint_nearby(machine: MachineRow, resource: int, hints: Rows) -> None:
     """Write the hints of a resource that is not requested: masks each of whose zones has some, free or not."""
-    supplies, zones = supplies_in(site.arena), 0
-    first, after = supplies_of(site)
+    supplies, zones = supplies_in(machine.arena), 0
+    first, after = supplies_of(machine)
     for at in range(first, after):
         if supplies[at, b.RESOURCE] == resource:
             zones |= supplies[at, b.ZONES]

@@ -11,25 +11,31 @@ from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import inlined
 
 
+class MachineRow(NamedTuple):
+    """A machine by its row in the arena; a row of -1 means that its zones are unknown."""
+
+    row: int
+    arena: Rows
+
+
 class Site(NamedTuple):
-    """A node on which a request is aligned: its row, its first card, its machine (-1: zones are unknown), the arena."""
+    """A node on which a request is aligned: its row, its first card, and its machine."""
 
     nodes: Rows
     cards: Rows
     row: int
     first_card: int
-    machine: int
-    arena: Rows
+    machine: MachineRow
 
 
 @inlined
 def site_of(nodes: Rows, cards: Rows, row: int, arena: Rows) -> Site:
     """Return the record of a node."""
-    return Site(nodes, cards, row, nodes[row, c.FIRST_CARD], nodes[row, c.MACHINE], arena)
+    return Site(nodes, cards, row, nodes[row, c.FIRST_CARD], MachineRow(nodes[row, c.MACHINE], arena))
 
 
 @inlined
-def supplies_of(site: Site) -> tuple[int, int]:
+def supplies_of(machine: MachineRow) -> tuple[int, int]:
     """Return the first supply of a machine, and one after the last."""
-    machines, machine = machines_in(site.arena), site.machine
-    return (machines[machine, b.FIRST_SUPPLY], machines[machine, b.AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
+    machines, row = machines_in(machine.arena), machine.row
+    return (machines[row, b.FIRST_SUPPLY], machines[row, b.AFTER_SUPPLIES]) if row >= 0 else (0, 0)

@@ -110,9 +110,9 @@ def _refresh(
     tree: Scores,
     state: Any,
 ) -> None:
-    nodes, size, row = query.nodes, len(tree) // 2, newest
+    nodes, cards, size, row = query.nodes, query.cards, len(tree) // 2, newest
     while row >= 0 and nodes[row, c.CHANGED] >= since:
-        follow(nodes, query.cards, row, state)
+        follow(nodes, cards, row, state)
         stays_full = tree[size + row] == NO_ROOM and nodes[row, c.FREED] < since
         if node_state[row, c.OPEN] and not stays_full:
             enter(tree, row, score(node, query, row, node_state, state))

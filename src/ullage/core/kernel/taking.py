@@ -21,17 +21,17 @@ from ullage.core.kernel.compiling.steps import PICK, step
 from ullage.core.kernel.cpus import are_whole_cores, take_cpus
 from ullage.core.kernel.links import pick_linked
 from ullage.core.kernel.masks import NIL
-from ullage.core.kernel.site import Site, supplies_of
+from ullage.core.kernel.site import MachineRow, Site, supplies_of
 
 _REUSED, _NEAREST, _KNOWN, _ANYWHERE, _PREFERENCES = 0, 1, 2, 3, 4
 """What is taken first: what init containers returned, then what lies in the mask, in known zones, anywhere."""
 
 
 @compiled
-def open_supplies(site: Site) -> None:
+def open_supplies(machine: MachineRow) -> None:
     """Mark all supplies of a machine that have something free as open, with nothing taken yet."""
-    supplies, taken = supplies_in(site.arena), taken_in(site.arena)
-    first, after = supplies_of(site)
+    supplies, taken = supplies_in(machine.arena), taken_in(machine.arena)
+    first, after = supplies_of(machine)
     for at in range(first, after):
         single = not is_amount(supplies[at, b.TOTAL], supplies[at, b.CORE])
         taken[at - first, b.BYTES] = taken[at - first, b.PEAK] = 0
@@ -39,19 +39,19 @@ def open_supplies(site: Site) -> None:
 
 
 @compiled
-def may_take_cpus(site: Site, amount: int) -> bool:
+def may_take_cpus(machine: MachineRow, amount: int) -> bool:
     """Return whether a machine tries to allocate so many CPUs: whole cores, where only those are allocated."""
-    threads, untouched = machines_in(site.arena)[site.machine, b.THREADS], verdict_in(site.arena)[b.ONLY_CARDS]
-    first, after = supplies_of(site)
-    supplies = supplies_in(site.arena)[first:after]
-    return not threads or are_whole_cores(supplies, amount, threads, taken_in(site.arena), untouched)
+    threads, untouched = machines_in(machine.arena)[machine.row, b.THREADS], verdict_in(machine.arena)[b.ONLY_CARDS]
+    first, after = supplies_of(machine)
+    supplies = supplies_in(machine.arena)[first:after]
+    return not threads or are_whole_cores(supplies, amount, threads, taken_in(machine.arena), untouched)
 
 
 @compiled
-def is_free(site: Site, resource: int, amount: int) -> bool:
+def is_free(machine: MachineRow, resource: int, amount: int) -> bool:
     """Return whether so much of a resource is free on a machine."""
-    supplies = supplies_in(site.arena)
-    first, after = supplies_of(site)
+    supplies = supplies_in(machine.arena)
+    first, after = supplies_of(machine)
     for at in range(first, after):
         if supplies[at, b.RESOURCE] == resource:
             amount -= max(0, supplies[at, b.FREE])
@@ -63,16 +63,17 @@ def is_free(site: Site, resource: int, amount: int) -> bool:
 @compiled
 def take(site: Site, need: Rows, mask: int, marks: Rows) -> bool:
     """Take what a container needs of one resource, in its zones first. Return whether it was too little."""
-    machines, resource, amount = machines_in(site.arena), need[b.NEEDED], need[b.AMOUNT]
+    arena = site.machine.arena
+    machines, resource, amount = machines_in(arena), need[b.NEEDED], need[b.AMOUNT]
     short = resource == b.CARDS and _take_cards(site, amount, mask, marks)
-    if resource == b.CARDS and not machines[site.machine, b.CARDS_COUNTED]:
+    if resource == b.CARDS and not machines[site.machine.row, b.CARDS_COUNTED]:
         return short
-    if resource == b.CARDS and verdict_in(site.arena)[b.ONLY_CARDS]:
-        return bool(short or not is_free(site, b.CARDS, amount))
-    first, after = supplies_of(site)
-    supplies, taken = supplies_in(site.arena)[first:after], taken_in(site.arena)
+    if resource == b.CARDS and verdict_in(arena)[b.ONLY_CARDS]:
+        return bool(short or not is_free(site.machine, b.CARDS, amount))
+    first, after = supplies_of(site.machine)
+    supplies, taken = supplies_in(arena)[first:after], taken_in(arena)
     if resource == b.CPUS and supplies[0, b.RESOURCE] == b.CPUS and supplies[0, b.CORE] >= 0:
-        return take_cpus(supplies, amount, mask, taken, machines[site.machine, b.KUBELET] < 0)
+        return take_cpus(supplies, amount, mask, taken, machines[site.machine.row, b.KUBELET] < 0)
     return bool(_take_supplies(supplies, resource, amount, mask, taken) or short)
 
 
@@ -93,19 +94,21 @@ def _take_cards(site: Site, amount: int, mask: int, marks: Rows) -> bool:
     Where a preference leaves a choice, a kubelet takes the lowest cards, and Ullage those that are joined best and
     break least.
     """
-    first, binds = site.first_card, machines_in(site.arena)[site.machine, b.KUBELET] < 0
-    by_index, may = by_index_in(site.arena)[first : first + len(marks)], scratch_in(site.arena)[0, : len(marks)]
+    arena = site.machine.arena
+    cards, first, count = site.cards, site.first_card, len(marks)
+    binds = machines_in(arena)[site.machine.row, b.KUBELET] < 0
+    by_index, may = by_index_in(arena)[first : first + count], scratch_in(arena)[0, :count]
     for preference in range(_PREFERENCES):
         if amount <= 0:
             break
         found = 0
         for k in range(len(marks)):
-            zones = site.cards[first + k, c.ZONES]
+            zones = cards[first + k, c.ZONES]
             near = zones != 0 or preference != _NEAREST or not binds
             may[k] = near and _is_preferred(preference, marks[k], zones, mask)
             found += may[k]
         if binds and found > amount:
-            pick(site.nodes, site.cards, site.row, site.nodes[:0], may, site.arena, amount, 0)
+            pick(site.nodes, cards, site.row, site.nodes[:0], may, arena, amount, 0)
         for k in by_index:
             if amount > 0 and may[k]:
                 marks[k] = b.HELD
@@ -157,22 +160,23 @@ def return_to_pod(marks: Rows, taken: Rows, marks_before: Rows, taken_before: Ro
 
 
 @compiled
-def hold_supplies(site: Site, sign: int) -> None:
+def hold_supplies(machine: MachineRow, sign: int) -> None:
     """Take (1) what the last decision takes from what is free in the zones of a machine, or return it (-1)."""
-    supplies, taken = supplies_in(site.arena), taken_in(site.arena)
-    first, after = supplies_of(site)
+    supplies, taken = supplies_in(machine.arena), taken_in(machine.arena)
+    first, after = supplies_of(machine)
     for at in range(first, after):
         own = taken[at - first]
         supplies[at, b.FREE] -= sign * ((own[b.STATUS] >= b.HELD) + max(own[b.BYTES], own[b.PEAK]))
 
 
 @compiled
-def list_supplies(arena: Rows, machine: int) -> None:
+def list_supplies(machine: MachineRow) -> None:
     """Write the list of the supplies that the last decision takes on a machine."""
-    machines, supplies, taken, listed = machines_in(arena), supplies_in(arena), taken_in(arena), listed_in(arena)
+    arena = machine.arena
+    supplies, taken, listed = supplies_in(arena), taken_in(arena), listed_in(arena)
     zones = cpus = others = 0
-    first = machines[machine, b.FIRST_SUPPLY]
-    for at in range(first, machines[machine, b.AFTER_SUPPLIES]):
+    first, after = supplies_of(machine)
+    for at in range(first, after):
         own = taken[at - first]
         amount = max(own[b.BYTES], own[b.PEAK])
         if own[b.STATUS] < b.HELD and not amount:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ullage.core.kernel import board as b
+from ullage.core.kernel import columns as c
 from ullage.core.kernel.alignment import aligned_units, choose_aligned, first_need, may_align
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiling.steps import DECIDE, step
-from ullage.core.kernel.site import site_of
+from ullage.core.kernel.site import MachineRow
 from ullage.core.kernel.taking import hold_supplies
 
 FIT, TAKE, SPEND, ROOM = 0, 1, 2, 3
@@ -25,5 +26,5 @@ def decide(nodes: Rows, cards: Rows, row: int, shape: Rows, marks: Rows, arena: 
         return int(aligned_units(nodes, cards, row, shape, marks, arena, most))
     held = shape[first_need(shape), b.SEATED]
     if held:
-        hold_supplies(site_of(nodes, cards, row, arena), 1)
+        hold_supplies(MachineRow(nodes[row, c.MACHINE], arena), 1)
     return int(held)

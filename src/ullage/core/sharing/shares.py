@@ -74,14 +74,15 @@ class Leaf:
     def __init__(self, session: str, queue: str, unit: Vector, **start: Unpack[LeafStart]) -> None:
         self.session, self.queue, self.unit = session, queue, unit
         self.application, self.shape = start.get("application", ""), start.get("shape")
-        self.start = [0] * (at.STOPPED + 1)
-        """The row that it starts with."""
-        self.start[at.UNIT : at.UNIT + at.DIMENSIONS] = unit
-        self.start[at.WEIGHT] = start.get("weight", 1)
-        self.start[at.PRIORITY], self.start[at.NUMBER] = start.get("priority", 0), start.get("number", 0)
-        self.start[at.FLOOR], self.start[at.EXECUTORS] = start.get("floor", 0), start.get("executors_per_unit", 1)
-        self.start[at.APART], self.start[at.TARGET] = start.get("apart", False), start.get("target", 0)
-        self.start[at.HELD], self.start[at.LEAVING] = start.get("held", 0), start.get("leaving", 0)
+        order = (
+            start.get("priority", 0),
+            start.get("number", 0),
+            start.get("floor", 0),
+            start.get("executors_per_unit", 1),
+        )
+        counts = int(start.get("apart", False)), start.get("target", 0), start.get("held", 0), start.get("leaving", 0)
+        self.start = (0, start.get("weight", 1), *(0,) * (at.UNIT - at.RANK), *unit, *order, 0, 0, *counts)
+        """The row that it starts with, up to the units that are leaving."""
         self.place: int
         self.row: Rows
         """Its row in its tree (`kernel/queues.py`)."""
