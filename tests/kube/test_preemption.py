@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from string import ascii_lowercase
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,12 +16,14 @@ from tests.kube import bodies
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import Running, a_node, a_pod, put, running
+from ullage.core.evicting.victims import Budgets
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.objects import PodDisruptionBudget
 from ullage.kube.extender import Extender
-from ullage.kube.preemption import AGAIN_S, ASKED_S, PATIENCE_S, RESERVED_S, Preemptor
+from ullage.kube.preemption import AGAIN_S, ASKED_S, NODES_AT_ONCE, PATIENCE_S, RESERVED_S, Preemptor
 from ullage.kube.ready_term import ReadyTerm
+from ullage.model.claim import Request
 from ullage.wire.extender import ExtenderArgs, PreemptionArgs, Victims
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
@@ -120,7 +124,7 @@ async def pressed(
     **terms: Any,
 ) -> AsyncIterator[Pressed]:
     """`budgets` are those that it has heard of, in place of those that are there."""
-    put(server, "nodes", *(a_node(name, 1) for name in "abc"[:nodes]))
+    put(server, "nodes", *(a_node(name, 1) for name in ascii_lowercase[:nodes]))
     async with running(server, api, preemption=False) as up:
         front, clock = up.front, [0.0]
         followed = front.followed
@@ -225,10 +229,37 @@ async def test_a_scheduler_that_offers_victims_sees_to_it_itself(server: ApiServ
         it.create(a_part("urgent", 100, URGENT))
         await it.preemptor.look()
         assert await it.ask("urgent", "a") == []
-        offered = it.extender.preempt(PreemptionArgs(it.pods["urgent"], {"a": Victims([])}))
+        offered = await it.extender.preempt(PreemptionArgs(it.pods["urgent"], {"a": Victims([])}))
         assert offered.node_name_to_meta_victims.keys() == {"a"}
         assert await it.look(AGAIN_S - 1) == set()
         assert await it.look(1) == {"one"}, "it did not"
+
+
+async def test_other_questions_are_answered_while_victims_are_searched_on_many_nodes(
+    server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
+):
+    async with pressed(server, api, nodes=2 * NODES_AT_ONCE + 1) as it:
+        it.create(a_part("urgent", 100, URGENT))
+        nodes = sorted(name for _, name in it.up.front.nodes.objects)
+        searched: list[int] = []
+        turns: list[int] = []
+        victims = it.up.front.cluster.victims
+
+        def watched(request: Request, candidates: Mapping[str, Sequence[str]], *budgets: Budgets) -> object:
+            searched.append(len(candidates))
+            return victims(request, candidates, *budgets)
+
+        async def other() -> None:
+            while True:
+                turns.append(len(searched))
+                await asyncio.sleep(0)
+
+        monkeypatch.setattr(it.up.front.cluster, "victims", watched)
+        asking = asyncio.create_task(other())
+        await it.extender.preempt(PreemptionArgs(it.pods["urgent"], {node: Victims([]) for node in nodes}))
+        asking.cancel()
+        assert searched == [NODES_AT_ONCE, NODES_AT_ONCE, 1]
+        assert {1, 2} <= set(turns)
 
 
 async def test_a_scheduler_that_has_heard_first_that_its_victims_are_gone_evicts_no_others(
@@ -240,26 +271,26 @@ async def test_a_scheduler_that_has_heard_first_that_its_victims_are_gone_evicts
         it.create(a_part("urgent", 100, URGENT))
         offered = {"a": Victims([]), "b": Victims([])}
 
-        def asked(node: str) -> list[str]:
+        async def asked(node: str) -> list[str]:
             pod = {**it.pods["urgent"], "status": {"nominatedNodeName": node}}
-            return list(it.extender.preempt(PreemptionArgs(pod, offered)).node_name_to_meta_victims)
+            return list((await it.extender.preempt(PreemptionArgs(pod, offered))).node_name_to_meta_victims)
 
         assert await it.ask("urgent", "a", "b") == []
-        assert asked("a") == ["a", "b"], "nobody leaves"
+        assert await asked("a") == ["a", "b"], "nobody leaves"
         server.do(lambda: server.rules.delete(("pods", "default", "one"), {}))
         await it.heard_to_leave("one")
-        assert (asked("a"), asked("b"), asked("gone")) == ([], ["b"], ["b"])
+        assert (await asked("a"), await asked("b"), await asked("gone")) == ([], ["b"], ["b"])
         for closed in (True, False):
             key, spec = ("nodes", "", "a"), {"unschedulable": closed}
             server.do(lambda key=key, spec=spec: server.store.put(key, {**server.rules.get(key), "spec": spec}))
             await until(lambda spec=spec: it.up.front.nodes.objects["", "a"].document["spec"] == spec, "it is heard")
-            assert asked("a") == (["b"] if closed else []), "nobody goes where nobody may"
+            assert await asked("a") == (["b"] if closed else []), "nobody goes where nobody may"
         await it.end("one")
-        assert (asked("a"), asked("b")) == ([], ["b"]), "there is room now"
+        assert (await asked("a"), await asked("b")) == ([], ["b"]), "there is room now"
         assert await it.ask("urgent", "a", "b") == ["a"]
-        assert asked("a") == ["b"], "the scheduler has reasons of its own against it"
+        assert await asked("a") == ["b"], "the scheduler has reasons of its own against it"
         assert await it.ask("urgent", "b") == []
-        assert asked("a") == ["b"], "it has, and did not even ask about it"
+        assert await asked("a") == ["b"], "it has, and did not even ask about it"
 
 
 async def test_a_scheduler_that_does_not_say_yet_which_node_it_nominated_evicts_no_others(
@@ -271,24 +302,24 @@ async def test_a_scheduler_that_does_not_say_yet_which_node_it_nominated_evicts_
         await it.place("b", a_part("two", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("other", 100, URGENT))
 
-        def asked(name: str) -> list[str]:
+        async def asked(name: str) -> list[str]:
             args = PreemptionArgs(it.pods[name], {"a": Victims([]), "b": Victims([])})
-            return list(it.extender.preempt(args).node_name_to_meta_victims)
+            return list((await it.extender.preempt(args)).node_name_to_meta_victims)
 
         assert await it.ask("urgent", "a", "b") == []
-        assert asked("urgent") == ["a", "b"]
+        assert await asked("urgent") == ["a", "b"]
         server.do(lambda: server.rules.delete(("pods", "default", "one"), {}))
         await it.heard_to_leave("one")
-        assert asked("urgent") == []
+        assert await asked("urgent") == []
         assert await it.ask("other", "a", "b") == []
-        assert asked("other") == ["b"], "nobody was named for this one before"
+        assert await asked("other") == ["b"], "nobody was named for this one before"
         assert await it.ask("urgent", "a", "b") == []
         await it.end("one")
-        assert asked("urgent") == [], "there is room now"
+        assert await asked("urgent") == [], "there is room now"
         names = {"PodName": "urgent", "PodNamespace": "default", "PodUID": it.pods["urgent"]["metadata"]["uid"]}
         assert await it.ask("urgent", "a") == ["a"]
         await it.up.ask("bind", **names, Node="a")
-        assert asked("urgent") == [], "it has a place"
+        assert await asked("urgent") == [], "it has a place"
 
 
 async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(server: ApiServer, api: HttpKubeApi):

@@ -72,7 +72,7 @@ class _Verbs:
         return encode_scores(self.extender.prioritize(read_args(body, most=self.most)))
 
     async def preempt(self, body: bytes) -> bytes:
-        return self.extender.preempt(read_preemption(body, most=self.most)).encode()
+        return (await self.extender.preempt(read_preemption(body, most=self.most))).encode()
 
     async def bind(self, body: bytes) -> bytes:
         await self.extender.bind(read_bind(body, most=self.most))

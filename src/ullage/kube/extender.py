@@ -7,6 +7,7 @@ cards. It states the resourceVersion of the pod that it was decided on, so the A
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -29,7 +30,7 @@ from ullage.kube.disruption import budgets_of
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.explained import Explained
 from ullage.kube.mirror import Mirror
-from ullage.kube.preemption import Preemptor
+from ullage.kube.preemption import NODES_AT_ONCE, Preemptor
 from ullage.kube.ready_term import ReadyTerm
 from ullage.kube.recent import recent
 from ullage.kube.scores import ranked
@@ -176,8 +177,11 @@ class Extender:
         scores = ranked(self.offers.of(asked, admitted, expected=False))
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
 
-    def preempt(self, args: PreemptionArgs) -> PreemptionResult:
-        """Return the fewest victims on each node; no victims if the pod already has or is about to get a place."""
+    async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+        """Return the fewest victims on each node; no victims if the pod already has or is about to get a place.
+
+        A few nodes are searched at a time, and other questions are answered in between.
+        """
         asked = self.read_pod(args.pod)
         candidates = {node: victims.uids for node, victims in args.victims.items()}
         broken = {node: victims.violations for node, victims in args.victims.items()}
@@ -191,8 +195,14 @@ class Extender:
         budgets = budgets_of(self._budgets.objects.values(), held.values())
         admitted = self._admit(args.pod, asked, list(candidates))
         for request, nodes in [*requests(admitted), *sharing(asked, admitted, list(candidates))]:
-            there = self._cluster.victims(request, {node: candidates[node] for node in nodes}, budgets)
-            found |= {node: each for node, each in there.items() if _is_less(each, found.get(node))}
+            for start in range(0, len(nodes), NODES_AT_ONCE):
+                few = {node: candidates[node] for node in nodes[start : start + NODES_AT_ONCE]}
+                there = self._cluster.victims(request, few, budgets)
+                found |= {node: each for node, each in there.items() if _is_less(each, found.get(node))}
+                await asyncio.sleep(0)
+                self._settled()
+        if self._cluster.held(asked.uid) is not None:  # it got a place meanwhile
+            return PreemptionResult()
 
         def beyond(uids: Iterable[str]) -> int:
             return budgets.broken(held[uid] for uid in uids if uid in held).total()

@@ -51,7 +51,7 @@ NEWS_S = 1.0
 _TRIES = 3
 """Maximum number of nodes in one round on which evictions are tried with a dry run."""
 
-_AT_ONCE = 25
+NODES_AT_ONCE = 8
 """Number of nodes that are examined before other requests are served."""
 
 MOST_NODES = 400
@@ -303,9 +303,9 @@ class Preemptor:
         for anyway in (True, False):
             for request, nodes in entry.wanted:
                 able = self._able(entry, request, nodes, first, anyway=anyway)
-                for start in range(0, len(able), _AT_ONCE):
+                for start in range(0, len(able), NODES_AT_ONCE):
                     began = time.perf_counter()
-                    best = self._cheapest_on(request, able[start : start + _AT_ONCE], anyway=anyway)
+                    best = self._cheapest_on(request, able[start : start + NODES_AT_ONCE], anyway=anyway)
                     if best is not None:
                         return (request, best) if anyway or best.victims else None
                     await self._pause(time.perf_counter() - began)  # yield as much time to other tasks
