@@ -223,7 +223,7 @@ def _policy_there(machine: MachineRow, requested: int, bound: bool) -> int:
     return int(policy)
 
 
-@inlined
+@compiled
 def _align_containers(site: Site, policy: int, needs: Rows, marks: Rows) -> None:
     """Align one container after the other; all by one mask where a kubelet aligns a pod as one."""
     arena = site.machine.arena
