@@ -212,5 +212,7 @@ def test_what_is_allowed_is_what_is_not_refused_to_the_unit(quota, more):
     """99 are used of 100, in every dimension, and 0, 1 or 2 more are asked for."""
     quotas, used = Quotas({"team": quota}), {"team": Usage(*([99] * len(Usage())))}
     request = Asked((0,) * 5, Usage(*([more] * len(Usage()))))
-    assert quotas.allow(used, quotas.levels("team"), request) is (more < 2)
+    ceilings = quotas.ceilings("team", request)
+    assert ceilings is not None
+    assert quotas.below(used, ceilings) is (more < 2)
     assert bool(quotas.check(used, "team", request)) is (more == 2)

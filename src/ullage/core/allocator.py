@@ -466,7 +466,7 @@ class FleetAllocator(Holdings):
         )
 
     def _enter_taken(self, request: Request, taken: Taken, now: float) -> Allocation:
-        row, cards, charges, placement = taken
+        row, cards, charges, placement, case = taken
         gpus, node = self.fleet.at(cards), self.fleet.nodes[row].name
         allocation = Allocation(
             request.uid,
@@ -482,7 +482,7 @@ class FleetAllocator(Holdings):
             gpus,
             placement,
         )
-        self.fleet.enter(allocation, row, cards)
+        self.fleet.enter(allocation, row, cards, case.usage_of(allocation, cards))
         return self._changed(allocation)
 
     def _check_cards(self, request: Request, gpus: Sequence[str]) -> list[int]:

@@ -203,8 +203,11 @@ class Fleet(Inventory):
         if allocation_id in self.ledger:
             raise Conflict(f"allocation {allocation_id} is already in the ledger", code="already-allocated")
 
-    def enter(self, allocation: Allocation, row: int, cards: Sequence[int]) -> None:
-        """Enter a new allocation on this node and these cards of it, for which columns and zones are charged."""
+    def enter(self, allocation: Allocation, row: int, cards: Sequence[int], usage: Usage | None = None) -> None:
+        """Enter a new allocation on this node and these cards of it, for which columns and zones are charged.
+
+        `usage` is what it counts in the quota of its namespace, if it has a claim.
+        """
         if self._open:
             self._journal.append((allocation.id, None))
         key, charges = allocation.id, allocation.charges
@@ -214,7 +217,7 @@ class Fleet(Inventory):
             self._sizes_changed(row, allocation.requirement, +1)
         if allocation.placement is not None:
             self.board.held += lies_beside_cards(allocation.placement)
-        self._enter_name(allocation, self.at(cards), +1)
+        self._enter_claim(allocation, usage, +1)
         self.dirty.add(row)
         self.ledger[key] = allocation
 
@@ -293,7 +296,8 @@ class Fleet(Inventory):
 
     def _enter(self, allocation: Allocation, cards: Sequence[int], sign: int) -> None:
         row = self.row_of.get(allocation.node)
-        self._enter_name(allocation, self.last_known(allocation) if row is None else self.at(cards), sign)
+        gpus = self.last_known(allocation) if row is None else self.at(cards)
+        self._enter_claim(allocation, None if allocation.claim is None else usage_of(allocation, gpus), sign)
         if row is None:
             return
         self.dirty.add(row)
@@ -307,20 +311,19 @@ class Fleet(Inventory):
         self.clock = charge_columns(*books, row, sign, cpu, memory, sizes, self._taken, len(cards))
         self.newest = row
 
-    def _enter_name(self, allocation: Allocation, gpus: Iterable[Gpu | None], sign: int) -> None:
+    def _enter_claim(self, allocation: Allocation, usage: Usage | None, sign: int) -> None:
         """Enter whose it is, if it is a request's own."""
         if allocation.of_session:
             return
         self._requested = None
         self.claim_changes += 1
         claim = allocation.claim
-        if claim is None:
+        if claim is None or usage is None:
             return
-        usage, before = usage_of(allocation, gpus), self.usage.get(claim.namespace)
-        if before is not None:
-            usage = before.plus(usage, sign)
-        if usage.workers:
-            self.usage[claim.namespace] = usage
+        before = self.usage.get(claim.namespace)
+        after = usage if before is None else before.plus(usage, sign)
+        if after.workers:
+            self.usage[claim.namespace] = after
         else:
             del self.usage[claim.namespace]
         if claim.gang is not None:

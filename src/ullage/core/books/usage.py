@@ -27,7 +27,7 @@ class Usage(NamedTuple):
 
     def plus(self, other: Usage, sign: int = 1) -> Usage:
         """Return the sum (or the difference, with `sign` -1)."""
-        return Usage(*(map(add, self, other) if sign > 0 else map(sub, self, other)))
+        return Usage._make(map(add, self, other) if sign > 0 else map(sub, self, other))
 
 
 class OtherUsage(NamedTuple):

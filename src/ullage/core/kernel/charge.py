@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from ullage.core.kernel import columns as c
-from ullage.core.kernel.columns import Rows
+from ullage.core.kernel.columns import Flags, Rows
 from ullage.core.kernel.compiled import compiled, lean
-
-Flags = npt.NDArray[np.bool_]
 
 TAKEN_CARD, TAKEN_COMPUTE, TAKEN_VRAM, TAKEN_HOW = 0, 1, 2, 3
 """What is taken: the card, its GFLOPS and bytes (-1: all), and the mode that is added, or the modes that remain."""

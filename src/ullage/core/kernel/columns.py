@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 """Rows of integers, with the columns below."""
 
 Scores = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ullage.core.kernel.columns import AFTER_CARDS, FIRST_CARD, MODES, OPEN, Rows
+from ullage.core.kernel.columns import AFTER_CARDS, FIRST_CARD, MODES, OPEN, Flags, Rows
 from ullage.core.kernel.compiled import compiled, lean
 from ullage.core.kernel.occupants import (
     AFTER_CHARGE,
@@ -24,7 +24,6 @@ from ullage.core.kernel.occupants import (
     take_out,
 )
 from ullage.core.kernel.room import units_there
-from ullage.core.kernel.shares import Flags
 
 
 class AskedRows(NamedTuple):

@@ -18,13 +18,13 @@ from ullage.core.kernel.columns import (
     MEMORY,
     MEMORY_FREE,
     NEEDS,
+    Flags,
     Rows,
 )
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.masks import width_of
 from ullage.core.kernel.occupants import AFTER_CHARGE, CARD, COMPUTE, FIRST_CHARGE
 from ullage.core.kernel.room import units_on
-from ullage.core.kernel.shares import Flags
 from ullage.core.kernel.verdict import slots_left
 from ullage.core.kernel.zones import ROOM, decide
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from ullage.core.kernel import columns as c
-from ullage.core.kernel.columns import Rows, Scores
+from ullage.core.kernel.columns import Flags, Rows, Scores
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.fragmentation import fragmentation
 from ullage.core.kernel.task_class import Classes, Popularity
 
 CARD = 1000
 
-Flags = npt.NDArray[np.bool_]
 """A flag per node or per card."""
 
 

@@ -15,19 +15,20 @@ import numpy as np
 from ullage.core.books.capacity import limit_on, refuses_limit
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.kernel import columns
+from ullage.core.kernel.columns import Flags
 from ullage.core.kernel.reasons import FITS
 from ullage.core.kernel.row_classes import number_classes
 from ullage.core.placing.decision import Candidates
 from ullage.core.placing.nomination import Ahead
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
-from ullage.core.verdict.cards import CardVerdicts, Flags, refusal_of
+from ullage.core.verdict.cards import CardVerdicts, refusal_of
 from ullage.core.verdict.counted import amounts_on, asked_on, cores_on
 from ullage.core.verdict.nodes import closed, shortfalls, workers_at_cap
 from ullage.core.verdict.quota import Used
 from ullage.core.verdict.reasons import CARD_STAGES, StageKind
 from ullage.core.verdict.shape import shape_of
-from ullage.core.verdict.stages import Rejections, Stage, on_demand
+from ullage.core.verdict.stages import OnDemand, Rejections, Stage
 from ullage.core.verdict.zones import fits_when_empty, refusal_on, refusal_when_empty
 from ullage.model.amounts import Amounts
 from ullage.model.claim import Request
@@ -182,9 +183,9 @@ class Judgement:
         """
         helps = ~self._lost & ((self._verdicts.reason == FITS) | self._verdicts.curable)
         positions = helps.nonzero()[0]
-        positions, _ = self._split(positions, self._node_classes, lambda k: not _could(self._node_refuses(k)))
+        positions = positions[_where(positions, self._node_classes, lambda k: _could(self._node_refuses(k)))]
         if self._rules.oversubscription:
-            positions, _ = self._split(positions, self._each, lambda k: not _could(self._limits_refuse(k)))
+            positions = positions[_where(positions, self._each, lambda k: _could(self._limits_refuse(k)))]
         counts = np.bincount(self.rows[positions], minlength=len(self._fleet.nodes))
         for row in np.flatnonzero(counts >= max(1, self._asked.gpu_count)).tolist():
             if fits_when_empty(self._fleet, self._asked, row):
@@ -213,7 +214,7 @@ class Judgement:
         verdicts = self._verdicts
         for stage in CARD_STAGES:
             if stage.applies(self._asked):
-                goes = np.isin(verdicts.reason[self.left], list(stage.reasons))
+                goes = stage.removes[verdicts.reason[self.left]]
                 gone = self.left[goes]
                 removed = RemovedCards(gone, verdicts.classes[gone], lambda k: (verdicts.rejection(k),))
                 self._remove(stage.name, stage.kind, removed, ~goes, lost=gone[~verdicts.curable[gone]])
@@ -287,10 +288,11 @@ class Judgement:
                 answers[number] = check(k)
             return answers[number]
 
-        stay, gone = self._split(self.left, classes, lambda k: bool(why(k)))
-        lost, _ = self._split(gone, classes, lambda k: _could(why(k)))
-        hopeless, _ = self._split(gone, classes, lambda k: not any(each.cure is Cure.NODE_CHANGE for each in why(k)))
-        self._possible[hopeless] = False
+        goes = _where(self.left, classes, lambda k: bool(why(k)))
+        gone = self.left[goes]
+        lost = gone[~_where(gone, classes, lambda k: _could(why(k)))]
+        hopeless = _where(gone, classes, lambda k: any(each.cure is Cure.NODE_CHANGE for each in why(k)))
+        self._possible[gone[hopeless]] = False
         fleet, cards, rows = self._fleet, self.cards, self.rows
         nodes, gpus = fleet.nodes, fleet.cards
 
@@ -298,7 +300,7 @@ class Judgement:
             node, gpu = nodes[rows.item(k)].name, gpus[cards.item(k)].uuid
             return tuple(replace(each, node=node, gpu=gpu) for each in why(k))
 
-        self._remove(name, kind, RemovedCards(gone, classes[gone], named), np.isin(self.left, stay), lost)
+        self._remove(name, kind, RemovedCards(gone, classes[gone], named), ~goes, lost)
 
     def _remove(self, name: str, kind: StageKind, removed: RemovedCards, stays: Flags, lost: Column) -> None:
         before, reached = len(self.left), bool(len(self.left)) or not self._stages
@@ -306,27 +308,28 @@ class Judgement:
         self._lost[lost] = True
         if len(removed.cards):
             self.removed.append(removed)
-        gpus, cards, gone, nodes = self._fleet.cards, self.cards, removed.cards, self._fleet.nodes
-        kept = on_demand(self.left, lambda k: (gpus[cards[k]].uuid,))
+        gpus, cards, gone = self._fleet.cards, self.cards, removed.cards
+        kept = OnDemand(self.left, lambda k: (gpus[cards[k]].uuid,))
         possible = self._possible[gone]
-        ranked = np.argsort(~possible, kind="stable")
-        why, by_cure = (
-            Rejections(removed.why, gone[order], removed.classes[order], self.rows[gone[order]], nodes)
-            for order in (slice(None), ranked)
-        )
+        why = self._rejections(removed, slice(None))
+        by_cure = why if possible.all() else self._rejections(removed, np.argsort(~possible, kind="stable"))
         after = len(self.left)
         self._stages.append(Stage(name, kind, reached, before, after, why, kept, int(possible.sum()), by_cure))
 
-    @staticmethod
-    def _split(positions: Column, classes: Column, goes: Callable[[int], bool]) -> tuple[Column, Column]:
-        """Return the positions that stay and those that go, asking about the first one of each class."""
-        if not len(positions):
-            return positions, positions
-        numbers = classes[positions]
-        first = np.full(numbers.max() + 1, -1)
-        first[numbers[::-1]] = positions[::-1]
-        answers = np.array([k >= 0 and goes(k) for k in first.tolist()], dtype=bool)[numbers]
-        return positions[~answers], positions[answers]
+    def _rejections(self, removed: RemovedCards, order: slice | Column) -> Rejections:
+        gone = removed.cards[order]
+        return Rejections(removed.why, gone, removed.classes[order], self.rows[gone], self._fleet.nodes)
+
+
+def _where(positions: Column, classes: Column, holds: Callable[[int], bool]) -> Flags:
+    """Return per position whether something holds, asking about the first one of each class."""
+    if not len(positions):
+        return np.zeros(0, dtype=bool)
+    numbers = classes[positions]
+    first = np.full(numbers.max() + 1, -1)
+    first[numbers[::-1]] = positions[::-1]
+    answers: Flags = np.array([k >= 0 and holds(k) for k in first.tolist()], dtype=bool)
+    return answers[numbers]
 
 
 _OF_NODE = [

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ullage.core.books.fleet import Column, Fleet
+from ullage.core.books.usage import Usage, usage_of
+from ullage.core.kernel.columns import KIND
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.placing.candidates import check_limits, find, refusals_on, same_on_all_cards
 from ullage.core.placing.decision import Choice, Refusal, Scores
@@ -19,10 +21,10 @@ from ullage.core.placing.rules import Rules
 from ullage.core.strategies.strategy import Strategy
 from ullage.core.verdict.cards import charges_on
 from ullage.core.verdict.counted import asked_on
-from ullage.core.verdict.quota import Asked
+from ullage.core.verdict.quota import Asked, Ceilings
 from ullage.core.verdict.shape import shape_of
 from ullage.core.verdict.zones import placement_on, refusal_on
-from ullage.model.allocation import Charge
+from ullage.model.allocation import Allocation, Charge
 from ullage.model.claim import Request
 from ullage.model.part import Isolation
 from ullage.model.rejection import Code, Cure, Rejection
@@ -42,20 +44,39 @@ class _Case:
         self._promises_differ = bool(rules.oversubscription) and not same_on_all_cards(request)
         self._counts_differ = asked.cards.isolation is Isolation.PARTITIONED
         self._request = request
+        self._ceilings: dict[str, Ceilings | None] = {}
+        self._usages: dict[tuple[int, ...], Usage] = {}
         self.simple = not rules.oversubscription and not self._counts_differ
         """Whether the columns of the books decide alone."""
 
     def sums_allow(self, namespace: str) -> bool:
         """Return whether quotas allow the request on any card, and oversubscription does not depend on the card."""
-        if self._promises_differ:
-            return False
-        quotas = self.rules.quotas
-        levels = quotas.levels(namespace)
-        if not levels:
-            return True
-        if self._counts_differ:
-            return False
-        return self._most is None or quotas.allow(self._fleet.usage, levels, self._most)
+        try:
+            ceilings = self._ceilings[namespace]
+        except KeyError:
+            ceilings = self._find_ceilings(namespace)
+        return ceilings is not None and (not ceilings or self.rules.quotas.below(self._fleet.usage, ceilings))
+
+    def _find_ceilings(self, namespace: str) -> Ceilings | None:
+        """Return and remember how much a namespace may use, at most, before the request; None: more must be asked."""
+        ceilings: Ceilings | None = ()
+        if self._promises_differ or (self._counts_differ and self.rules.quotas.levels(namespace)):
+            ceilings = None
+        elif self._most is not None:
+            ceilings = self.rules.quotas.ceilings(namespace, self._most)
+        if len(self._ceilings) >= _MAX_CASES:
+            self._ceilings.clear()
+        self._ceilings[namespace] = ceilings
+        return ceilings
+
+    def usage_of(self, allocation: Allocation, cards: Sequence[int]) -> Usage:
+        """Return what an allocation of such a request on these cards counts in quotas: the same on cards like them."""
+        kinds = self._fleet.card_rows
+        key = tuple([kinds.item(card, KIND) for card in cards])
+        usage = self._usages.get(key)
+        if usage is None:
+            usage = self._usages[key] = usage_of(allocation, self._fleet.at(cards))
+        return usage
 
     @cached_property
     def _most(self) -> Asked | None:
@@ -205,6 +226,7 @@ class Taken(NamedTuple):
     cards: list[int]
     charges: tuple[Charge, ...]
     placement: ZonePlacement | None
+    case: _Case
 
 
 def take(fleet: Fleet, rules: Rules, request: Request) -> Taken | None:
@@ -212,11 +234,15 @@ def take(fleet: Fleet, rules: Rules, request: Request) -> Taken | None:
 
     Return None if the table does not decide alone, or nothing fits: `place` finds out which.
     """
-    if not decided_by_sums(fleet, rules, request):
+    case = _case_of(fleet, rules, request)
+    if not case.simple or not case.sums_allow(request.claim.namespace):
         return None
-    table = _case_of(fleet, rules, request).table()
+    table = case.table()
     taken = table.take()
-    return None if taken is None else Taken(*taken, table.charges(taken[1]), table.placed)
+    if taken is None:
+        return None
+    row, cards = taken
+    return Taken(row, cards, table.charges(cards), table.placed, case)
 
 
 def _choose_promised(fleet: Fleet, rules: Rules, request: Request, table: Table) -> tuple[int, list[int]] | None:

@@ -7,12 +7,11 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.modes import MODES, conflicts
 from ullage.core.kernel import reasons
-from ullage.core.kernel.columns import KIND
+from ullage.core.kernel.columns import KIND, Flags
 from ullage.core.kernel.row_classes import number_classes
 from ullage.core.kernel.verdict import judge_card, judge_cards
 from ullage.core.verdict.mismatch import MISMATCHES, mismatch
@@ -25,8 +24,6 @@ from ullage.model.part import ANY_CARD, Isolation, IsolationPolicy
 from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Rejection
 from ullage.model.request import ResourceRequirement
-
-Flags = npt.NDArray[np.bool_]
 
 _SHORT = (reasons.COMPUTE, reasons.VRAM)
 _BY_BOOKS = (reasons.FITS, *range(reasons.COMPUTE, reasons.REASONS))

@@ -65,6 +65,9 @@ class Asked(NamedTuple):
 Used = Mapping[str, Usage]
 """Usage per namespace, as `Fleet.usage` has it."""
 
+Ceilings = tuple[tuple[str, Usage], ...]
+"""Names of quotas, each with the most that may be used under it."""
+
 T = TypeVar("T")
 
 
@@ -156,27 +159,23 @@ class Quotas:
         change = asked.total.plus(held, -1)._replace(workers=0)
         return (*self._singles(levels, asked), *self._totals(used, levels, change, growth_only=True))
 
-    def allow(self, used: Used, levels: Iterable[str], asked: Asked) -> bool:
-        """Return whether those of these levels have nothing against it: `check`, without saying why not."""
-        for level in levels:
-            single, total = self._bounds[level]
-            if not all(map(le, asked.single, single)):
-                return False
-            for held, more, cap in zip(self.used(used, level), asked.total, total, strict=True):
-                if held + more > cap:
-                    return False
-        return True
+    def ceilings(self, namespace: str, asked: Asked) -> Ceilings | None:
+        """Return how much may be used under each quota, at most, for one more worker; None if no usage allows it."""
+        found = []
+        for level in self.levels(namespace):
+            single, total = self._caps[level]
+            if not _within(asked.single, single):
+                return None
+            most = (_UNBOUNDED if cap is None else cap - more for cap, more in zip(total, asked.total, strict=True))
+            found.append((level, Usage(*most)))
+        return tuple(found)
 
-    @cached_property
-    def _bounds(self) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-        """The caps as numbers that can be compared."""
-        return {
-            name: (
-                tuple(_UNBOUNDED if cap is None else cap for cap in single),
-                tuple(_UNBOUNDED if cap is None else cap for cap in total),
-            )
-            for name, (single, total) in self._caps.items()
-        }
+    def below(self, used: Used, ceilings: Ceilings) -> bool:
+        """Return whether what is used is at most that: the answer of `check`, without its reasons."""
+        for level, most in ceilings:  # noqa: SIM110 - for every decision, and a loop is faster
+            if not all(map(le, self.used(used, level), most)):
+                return False
+        return True
 
     @cached_property
     def _caps(self) -> dict[str, tuple[TotalCaps, TotalCaps]]:

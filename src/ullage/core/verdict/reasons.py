@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
 from ullage.core.kernel import reasons as kernel
+from ullage.core.kernel.columns import Flags
 from ullage.model.affinity import ANY_NODE
 from ullage.model.part import CardSelector, Isolation
 from ullage.model.rejection import Code, Cure
@@ -27,7 +29,7 @@ class StageKind(StrEnum):
     NODE = "node"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CardStage:
     """A named step of a decision over cards: the reasons that it reports, and the requests that it takes part in."""
 
@@ -35,6 +37,11 @@ class CardStage:
     kind: StageKind
     reasons: frozenset[int]
     applies: Callable[[ResourceRequirement], bool] = lambda _asked: True
+
+    @cached_property
+    def removes(self) -> Flags:
+        """Per reason, whether the step reports it."""
+        return np.array([reason in self.reasons for reason in range(kernel.REASONS)])
 
 
 MEANS: dict[int, tuple[Code, Cure]] = {

@@ -5,7 +5,7 @@ Names and rejections of many cards are made when they are read. Most callers rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -43,28 +43,28 @@ class Stage:
 class OnDemand(Sequence[T]):
     """A sequence whose parts are made when they are read; `make(k)` returns the k-th part."""
 
-    def __init__(self, parts: Sequence[int], make: Callable[[int], Sequence[T]]) -> None:
+    def __init__(self, parts: Column, make: Callable[[int], Sequence[T]]) -> None:
         self._parts = parts
         self._make = make
 
     @cached_property
     def _all(self) -> tuple[T, ...]:
-        return tuple(chain.from_iterable(map(self._make, self._parts)))
+        return tuple(chain.from_iterable(map(self._make, self._parts.tolist())))
 
     @overload
     def __getitem__(self, at_: int) -> T: ...
     @overload
     def __getitem__(self, at_: slice) -> tuple[T, ...]: ...
     def __getitem__(self, at_: int | slice) -> T | tuple[T, ...]:
-        if at_ == 0 and self._parts:
-            return self._make(self._parts[0])[0]
+        if at_ == 0 and len(self._parts):
+            return self._make(self._parts.item(0))[0]
         return self._all[at_]
 
     def __len__(self) -> int:
         return len(self._all)
 
     def __bool__(self) -> bool:
-        return bool(self._parts)
+        return len(self._parts) > 0
 
     def __eq__(self, other: object) -> bool:
         return self._all == (other._all if isinstance(other, OnDemand) else other)
@@ -87,13 +87,13 @@ class Rejections(OnDemand[Rejection]):
         rows: Column,
         nodes: Sequence[Node],
     ) -> None:
-        super().__init__(cards.tolist(), make)
+        super().__init__(cards, make)
         self._classes, self._rows, self._nodes = classes, rows, nodes
 
     @cached_property
     def _examples(self) -> list[tuple[int, Sequence[Rejection]]]:
         numbers, first = np.unique(self._classes, return_index=True)
-        return [(k, self._make(self._parts[at])) for k, at in zip(numbers.tolist(), first.tolist(), strict=True)]
+        return [(k, self._make(self._parts.item(at))) for k, at in zip(numbers.tolist(), first.tolist(), strict=True)]
 
     @property
     def kinds(self) -> list[Rejection]:
@@ -104,9 +104,3 @@ class Rejections(OnDemand[Rejection]):
         """Return the nodes of the cards that were rejected with one of these codes."""
         meant = [number for number, against in self._examples if any(each.code in codes for each in against)]
         return {self._nodes[row].name for row in np.unique(self._rows[np.isin(self._classes, meant)]).tolist()}
-
-
-def on_demand(parts: Iterable[int], make: Callable[[int], Sequence[T]]) -> Sequence[T]:
-    """Return the sequence of these parts; a plain empty one if there are none."""
-    chosen = list(parts)
-    return OnDemand(chosen, make) if chosen else ()
