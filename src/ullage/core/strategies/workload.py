@@ -25,6 +25,9 @@ COVERED = 0.95
 _GROWTH = 1.5
 """The estimate is repeated when the number of tasks has grown by this factor."""
 
+_MOST_NEW = 1024
+"""Tasks that are counted together, at most."""
+
 _WIDE = 4
 """Cards from which the size of a node counts as a class of tasks that may arrive."""
 
@@ -113,19 +116,31 @@ class LiveWorkload:
 
     def __init__(self) -> None:
         self._tasks = Counter[TaskClass]()
-        self._seen = 0
+        self._counted = 0
+        self._new: list[ResourceRequirement] = []
+        """The last tasks, which are not counted yet."""
+        self._most_new = 1
         self._due = 1
         self.estimate: Workload | None = None
 
     def see(self, asked: ResourceRequirement) -> bool:
         """Count a task that arrived, placed or not. Return whether `estimate` was computed again."""
-        self._tasks[class_of(asked)] += 1
-        self._seen += 1
-        if self._seen < self._due:
-            return False
-        self._due = max(self._seen + 1, int(self._seen * _GROWTH))
-        self.estimate = Workload.counted(_most_popular_first(self._tasks))
-        return True
+        self._new.append(asked)
+        return len(self._new) >= self._most_new and self._count()
+
+    def _count(self) -> bool:
+        """Count the new tasks, and estimate again if that is due."""
+        by_object = {id(asked): asked for asked in self._new}
+        for number, times in Counter(map(id, self._new)).items():
+            self._tasks[class_of(by_object[number])] += times
+        self._counted += len(self._new)
+        self._new.clear()
+        is_due = self._counted >= self._due
+        if is_due:
+            self._due = max(self._counted + 1, int(self._counted * _GROWTH))
+            self.estimate = Workload.counted(_most_popular_first(self._tasks))
+        self._most_new = min(self._due - self._counted, _MOST_NEW)
+        return is_due
 
 
 def may_come(fleet: Fleet) -> tuple[TaskClass, ...]:
