@@ -34,7 +34,7 @@ from ullage.bootstrap.token import own_token
 from ullage.bootstrap.warm import change_over
 from ullage.client.endpoint import LOG_FILE, make_home
 from ullage.core.kernel.compiling import tiers
-from ullage.engines.local.engine import LocalEngine
+from ullage.engines.open import EngineContext, open_engine
 from ullage.inventory.machine import Machine, discover
 from ullage.inventory.nvml import CardReader, NvmlCards
 from ullage.inventory.topology_reader import TopologyReader
@@ -42,7 +42,7 @@ from ullage.model.error import UllageError, Unavailable, invalid
 from ullage.model.event import Event
 from ullage.server.app import make_app
 from ullage.server.guard import page_key
-from ullage.service.engine_port import EngineEvent
+from ullage.service.engine_port import EngineEvent, HostedEngine
 from ullage.service.service import UllageService
 from ullage.storage.failpoint import FailingStore
 from ullage.storage.open import open_store
@@ -121,12 +121,13 @@ class _Server:
         listener = _listen(self._settings.server.host, self._settings.server.port)
         machine = self._discover()
         log.info("node.discovered", node=machine.node.name, note=machine.note)
+        context = EngineContext(self._home, machine.node, secrets.token_hex(8), self._sharing)
+        engine = open_engine(self._settings.server.engine, context)
         store = open_store(self._settings.server.storage or str(self._home / "state.db"))
         if FAIL_AT in os.environ:
             store = FailingStore(store, os.environ[FAIL_AT])
         loop = asyncio.get_running_loop()
         clock = _steady_clock()
-        engine = LocalEngine(self._home, machine.node, server_id=secrets.token_hex(8), sharing=self._sharing)
         try:
             service = UllageService(
                 store,
@@ -167,7 +168,7 @@ class _Server:
         return machine
 
     async def _serve(
-        self, service: UllageService, engine: LocalEngine, machine: Machine, listener: socket.socket
+        self, service: UllageService, engine: HostedEngine, machine: Machine, listener: socket.socket
     ) -> None:
         host, port = listener.getsockname()[:2]
         url = f"http://{host}:{port}"

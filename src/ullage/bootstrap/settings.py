@@ -49,14 +49,16 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ServerSection(_Section, frozen=True, kw_only=True):
-    """The address of the server, and where it keeps its state (a path, `sqlite:///path` or `memory://`).
+    """The address of the server, its store (a path, `sqlite:///path` or `memory://`), and its engine.
 
-    Without a port it takes 7480, or any other if that one is in use; 0 is any free one.
+    Without a port it takes 7480, or any other if that one is in use; 0 is any free one. `engine` is `local`, or the
+    name of an engine in an installed package.
     """
 
     host: str = "127.0.0.1"
     port: int | None = None
     storage: str | None = None
+    engine: str = "local"
 
 
 class CardSection(_Section, frozen=True, kw_only=True):

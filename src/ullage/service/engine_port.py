@@ -6,7 +6,7 @@ and every fake (`tests/contracts/`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -177,3 +177,25 @@ class EngineListener(Protocol):
 
     def on_engine_event(self, event: EngineEvent) -> None:
         """Take one fact; called from the service's thread only."""
+
+
+class HostedEngine(Engine, Protocol):
+    """An engine as a server opens and closes it."""
+
+    @property
+    def layer(self) -> str:
+        """How the limits of executors are enforced, in words; known after `open`."""
+
+    async def open(self, listener: EngineListener) -> None:
+        """End what an earlier run left behind, report the nodes, then take orders.
+
+        Raises:
+            Unavailable: another server uses the same resources.
+
+        """
+
+    async def close(self) -> None:
+        """End all workers and release everything."""
+
+    def keep_logs(self, names: Container[str]) -> None:
+        """Remove the logs of sessions that are not among these. They were deleted before a crash."""
