@@ -242,7 +242,7 @@ def take(fleet: Fleet, rules: Rules, request: Request) -> Taken | None:
     if taken is None:
         return None
     row, cards = taken
-    return Taken(row, cards, table.charges(cards), table.placed, case)
+    return Taken(row, cards, charges=table.charges(cards), placement=table.placed, case=case)
 
 
 def _choose_promised(fleet: Fleet, rules: Rules, request: Request, table: Table) -> tuple[int, list[int]] | None:
