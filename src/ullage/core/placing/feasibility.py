@@ -7,7 +7,6 @@ card. Units that take parts of several cards may hinder each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.usage import Usage
@@ -35,8 +34,17 @@ def ever(fleet: Fleet, rules: Rules, request: Request) -> int:
 
 def runs(requests: Iterable[Request]) -> Iterator[list[Request]]:
     """Yield runs of consecutive requests that are equal in all that decides their placement."""
-    for _, alike in groupby(requests, key=what_decides):
-        yield list(alike)
+    run: list[Request] = []
+    asked = claim = strategy = None
+    for request in requests:
+        if request.requirement is not asked or request.claim is not claim or request.strategy is not strategy:
+            if run and what_decides(run[-1]) != what_decides(request):
+                yield run
+                run = []
+            asked, claim, strategy = request.requirement, request.claim, request.strategy
+        run.append(request)
+    if run:
+        yield run
 
 
 def what_decides(request: Request) -> tuple[object, ...]:
