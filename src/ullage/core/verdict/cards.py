@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from ullage.core.verdict.reasons import CURABLE, MEANS
 from ullage.core.verdict.shape import shape_of
 from ullage.model.affinity import ANY_NODE
 from ullage.model.allocation import Charge
+from ullage.model.gpu import Gpu
+from ullage.model.node import Node
 from ullage.model.part import ANY_CARD, Isolation, IsolationPolicy
 from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Rejection
@@ -31,6 +34,27 @@ _BY_BOOKS = (reasons.FITS, *range(reasons.COMPUTE, reasons.REASONS))
 
 _LARGE, _SHIFT = 1 << 43, 20
 """Amounts of which a million times does not fit into 64 bits, and how far they are shifted first."""
+
+
+class CardVerdict(NamedTuple):
+    """Why a card takes no share: a reason of the kernel, what is needed, and what there is."""
+
+    reason: int
+    needed: int
+    had: int
+
+    def rejection(self, gpu: Gpu, node: Node, asked: ResourceRequirement) -> Rejection:
+        """Return the verdict as a value; not for a partition, which has the rejection of its own search."""
+        code, cure = MEANS[self.reason]
+        if code in MISMATCHES:
+            return mismatch(code, gpu, node, asked)
+        plain = Rejection(code, cure, self.needed, self.had, node.name, gpu.uuid)
+        if self.reason != reasons.LOCKED:
+            return plain
+        dynamic = gpu.isolation_policy is IsolationPolicy.DYNAMIC
+        if dynamic and conflicts(self.had):
+            return replace(plain, code=Code.ISOLATION_CONFLICT, had=0)
+        return replace(plain, had=0, mode=_isolation_in(self.had))
 
 
 class CardVerdicts:
@@ -73,18 +97,8 @@ class CardVerdicts:
             return self._partitions[k]
         nodes, cards, rows = self._inventory
         card = self.cards.item(k)
-        gpu, node = cards[card], nodes[rows.item(card)]
-        reason, needed, had = self._found[k].tolist()
-        code, cure = MEANS[reason]
-        if code in MISMATCHES:
-            return mismatch(code, gpu, node, self._asked)
-        plain = Rejection(code, cure, needed, had, node.name, gpu.uuid)
-        if reason != reasons.LOCKED:
-            return plain
-        dynamic = gpu.isolation_policy is IsolationPolicy.DYNAMIC
-        if dynamic and conflicts(had):
-            return replace(plain, code=Code.ISOLATION_CONFLICT, had=0)
-        return replace(plain, had=0, mode=_isolation_in(had))
+        verdict = CardVerdict(*self._found[k].tolist())
+        return verdict.rejection(cards[card], nodes[rows.item(card)], self._asked)
 
     def _exclude_nodes(self, fleet: Fleet) -> None:
         allowed = fleet.exclusion.allowed(self._asked.nodes)[fleet.card_row[self.cards]]
@@ -122,12 +136,19 @@ def _isolation_in(modes: int) -> Isolation:
 
 def refusal_of(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     """Return why a card takes no share of a request now; None if it takes one."""
-    shape = shape_of(fleet, asked)
-    reason, _, _ = judge_card(fleet.card_rows, card, shape.rows)
-    if reason == reasons.FITS and asked.nodes == ANY_NODE and not shape.partitioned:
+    if asked.nodes != ANY_NODE or _counts_otherwise(asked):
+        verdicts = CardVerdicts(fleet, asked, np.array([card]))
+        return None if verdicts.reason.item(0) == reasons.FITS else verdicts.rejection(0)
+    verdict = CardVerdict(*map(int, judge_card(fleet.card_rows, card, shape_of(fleet, asked).rows)))
+    if verdict.reason == reasons.FITS:
         return None
-    verdicts = CardVerdicts(fleet, asked, np.array([card]))
-    return None if verdicts.reason.item(0) == reasons.FITS else verdicts.rejection(0)
+    return verdict.rejection(fleet.cards[card], fleet.nodes[fleet.card_row.item(card)], asked)
+
+
+def _counts_otherwise(asked: ResourceRequirement) -> bool:
+    """Return whether the kernel's verdict of a card is not the last word: partitions, and parts given as fractions."""
+    partitioned = asked.cards.isolation is Isolation.PARTITIONED
+    return partitioned or (asked.part is not None and bool(asked.part.fraction_ppm))
 
 
 def exclusion_of(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
