@@ -61,8 +61,8 @@ class Answers:
         return session_body(self._service.state.fleet, self._service.policy, SessionFacts.of(record))
 
     def opened(self, record: SessionRecord) -> api.SessionBody:
-        """Return a session for the response to its creation, with warnings."""
-        warnings = session_warnings(self._service, record.session.spec)
+        """Return a session for the response to its creation or change, with warnings."""
+        warnings = session_warnings(self._service, record)
         return msgspec.structs.replace(self.session(record), warnings=warnings)
 
     def executors(self) -> list[api.ExecutorBody]:
@@ -168,7 +168,7 @@ def _explanation(fleet: Fleet, owners: Mapping[str, str], reasons: Reasons, evic
             body_of(api.HolderBody, each, owner=owners.get(each.session, ""), amount=str(each.amount))
             for each in reasons.holders
         ],
-        warnings=list(weaker_predictions(fleet, refusing)),
+        warnings=[*reasons.warnings, *weaker_predictions(fleet, refusing)],
         evicted=evicted,
     )
 

@@ -188,7 +188,7 @@ class ServerApi:
         changes = {
             field: value for field in body.__struct_fields__ if (value := getattr(body, field)) is not msgspec.UNSET
         }
-        return self._answers.session(await durable(self._service.sessions.update, session_of(request), changes))
+        return self._answers.opened(await durable(self._service.sessions.update, session_of(request), changes))
 
     @route("POST", "/v1/sessions/{session}/close", "sessions")
     async def close_session(self, request: Request) -> api.SessionBody:
