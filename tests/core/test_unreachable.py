@@ -42,7 +42,7 @@ def never(resreq: str, queues: tuple[Queue, ...] = (Queue("default"),), **facts:
             "cpu=1",
             {"min_instances": 4, "application_max": 3},
             f"min_instances 4 never fits, even alone: {MEANINGS[Code.APPLICATION_LIMIT]}: "
-             "function may have 3 executors, and it needs 4 more",
+            "function may have 3 executors, and it needs 4 more",
         ),
     ],
 )
