@@ -17,6 +17,7 @@ from ullage.model.request import ResourceRequirement
 
 NODES = [a_node("n1", cpu=8, gpus=2), a_node("n2", cpu=4, gpus=1)]
 TIGHT = (Queue("above", limit=Limit(cpu_milli=6000)), Queue("tight", parent="above"))
+OVER = MEANINGS[Code.APPLICATION_LIMIT]
 FIVE = "min_instances 5 is more than the nodes in service hold, even empty"
 
 
@@ -41,8 +42,7 @@ def never(resreq: str, queues: tuple[Queue, ...] = (Queue("default"),), **facts:
         (
             "cpu=1",
             {"min_instances": 4, "application_max": 3},
-            f"min_instances 4 never fits, even alone: {MEANINGS[Code.APPLICATION_LIMIT]}: "
-            "function may have 3 executors, and it needs 4 more",
+            f"min_instances 4 never fits, even alone: {OVER}: function may have 3 executors, and it needs 4 more",
         ),
     ],
 )
