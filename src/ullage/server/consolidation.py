@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request as HttpRequest
 
 from ullage.core.evicting.consolidation import check_units
@@ -57,8 +59,10 @@ class ConsolidationApi:
             found = await self._plan(request, asked, body)
             if isinstance(found, NoConsolidation):
                 return found
+            confirming = partial(consolidations.confirming, asked, body.up_to, found)
             try:
-                return await durable(consolidations.carry_out_plan, asked, uids, body.up_to, found)
+                confirmed = await self._searches.result_for(request, confirming)
+                return await durable(consolidations.carry_out_plan, asked, uids, body.up_to, confirmed)
             except PlanChanged:
                 if not left:
                     raise
