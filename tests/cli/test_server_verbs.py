@@ -1,14 +1,17 @@
 """`ullage up` and `down`, around a server process that is a stand-in."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 
 import pytest
 
 from tests.fake_api import TOKEN, leave_files, server_file
 from ullage.bootstrap.announcement import announce
+from ullage.bootstrap.server import cards_text
 from ullage.cli import server
 from ullage.cli.main import main
 from ullage.client import endpoint
@@ -119,16 +122,55 @@ def test_up_twice_says_so(capsys, home, hidden_fake):
     assert capsys.readouterr().out == f"ullage is already running at {hidden_fake.url}\n"
 
 
-@pytest.mark.parametrize("option", ["--port=1", "--host=::1", "--gpus=2", "--config=/other.toml", "--foreground"])
-def test_options_that_a_running_server_does_not_take_are_an_error_that_names_them(capsys, home, hidden_fake, option):
+@pytest.mark.parametrize(
+    ("option", "present", "wished"),
+    [
+        ("--port=1", "port is {port}", "1"),
+        ("--host=::1", "host is 127.0.0.1", "::1"),
+        ("--gpus=2", "gpus is what detection finds", "2"),
+        ("--config=/other.toml", "config is no file", "/other.toml"),
+    ],
+)
+def test_an_option_that_differs_from_a_running_server_is_named_with_both_values_and_the_fix(
+    capsys, home, hidden_fake, option, present, wished
+):
     leave_files(home, hidden_fake)
     assert main(["up", option]) == 75
     said = capsys.readouterr()
-    assert f"does not take {option}" in said.err
+    differs = f"{present.format(port=hidden_fake.url.rpartition(':')[2])}, not {wished}"
+    assert f"a server is running at {hidden_fake.url}: {differs}; `ullage down` ends it, then `ullage up {option}`" in (
+        said.err
+    )
     assert not said.out
 
 
-@pytest.mark.parametrize("option", ["--port=0", "--port={port}", "--host=127.0.0.1", "--gpus=2", "--config=c.toml"])
+def test_a_running_server_does_not_come_to_the_terminal(capsys, home, hidden_fake):
+    leave_files(home, hidden_fake)
+    assert main(["up", "--foreground"]) == 75
+    assert "it is not in this terminal; `ullage down` ends it, then `ullage up --foreground`" in capsys.readouterr().err
+
+
+def test_only_the_options_that_differ_are_named(capsys, home, hidden_fake):
+    hidden_fake.listen_in(home)
+    announce(home, hidden_fake.url, {"gpus": "GPU-1,GPU-2", "config": "/a.toml"}, [])
+    assert main(["up", "--gpus=GPU-1,GPU-2", "--config=/b.toml", "--port=0"]) == 75
+    said = capsys.readouterr().err
+    assert f"{hidden_fake.url}: config is /a.toml, not /b.toml; " in said
+    assert "`ullage up --port=0 --config=/b.toml --gpus=GPU-1,GPU-2`" in said
+
+
+SAME = [
+    "--port=0",
+    "--port={port}",
+    "--host=127.0.0.1",
+    "--host=localhost",
+    "--gpus=2",
+    "--gpus= 02",
+    "--config=c.toml",
+]
+
+
+@pytest.mark.parametrize("option", [*SAME, "--config=./d/../c.toml"])
 def test_options_that_a_running_server_has_already_are_fine(capsys, monkeypatch, home, hidden_fake, option, tmp_path):
     monkeypatch.chdir(tmp_path)
     hidden_fake.listen_in(home)
@@ -146,8 +188,43 @@ def test_a_server_records_the_options_it_was_started_with_and_warns_of_settings_
     finally:
         assert main(["down"]) == 0
     said = capsys.readouterr().err
-    assert "does not take --gpus=1;" in said
+    assert "gpus is 2, not 1;" in said
     assert said.count("warning: resreq: gpu 3 is more than this machine has for work (2)") == 1
+
+
+def test_what_the_settings_of_a_server_say_counts_as_its_options(capsys, home):
+    file = home / "ullage.toml"
+    file.write_text("node.gpus = 2\nserver.port = 0")
+    try:
+        assert main(["up"]) == 0
+        assert [main(["up", "--gpus=2"]), main(["up", f"--config={file}"])] == [0, 0]
+        assert [main(["up", "--gpus=1"]), main(["up", "--gpus=0,1"])] == [75, 75]
+    finally:
+        assert main(["down"]) == 0
+    said = capsys.readouterr().err
+    assert "gpus is 2, not 1;" in said
+    assert "gpus is 2, not 0,1;" in said
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_a_server_with_an_address_of_version_6_is_found_again_and_answers_there(capsys, home):
+    try:
+        assert [main(["up", "--host=::1", "--port=0"]), main(["up", "--host=::1"])] == [0, 0]
+        url, token = endpoint.local().url, endpoint.local().token
+        assert url.startswith("http://[::1]:")
+        asked = urllib.request.Request(f"{url}/v1/nodes", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            assert answer.status == 200
+    finally:
+        assert main(["down"]) == 0
+    assert f"ullage is already running at {url}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("cards", "text"), [(None, None), (2, "2"), (["0", "1"], "0,1"), (["GPU-1"], "GPU-1"), (["3"], "['3']")]
+)
+def test_cards_of_the_settings_are_as_the_option_has_them(cards, text):
+    assert cards_text(cards) == text
 
 
 @pytest.mark.parametrize("code", [1, 2, 69])

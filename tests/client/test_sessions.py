@@ -447,10 +447,11 @@ def test_a_result_that_cannot_be_sent_is_named_as_the_result(client):
         session.submit(threading.Lock).result()
 
 
-def test_who_waits_for_results_is_warned_of_executors_that_fail_to_start(fake, client, monkeypatch):
+@pytest.mark.parametrize("reason", ["bind-failures", "unplaceable"])
+def test_who_waits_for_results_is_warned_of_a_reason_that_does_not_pass(fake, client, monkeypatch, reason):
     monkeypatch.setattr(exchange, "POLL_S", 0.0)
-    fake.hold, fake.reason = True, "bind-failures"
-    session = client.session()
+    fake.hold, fake.reason = True, reason
+    session = client.session(wait=True)
     warned = threading.Event()
     monkeypatch.setattr(warnings, "warn", lambda text, **_: (said.append(text), warned.set()))
     said = []
@@ -625,6 +626,14 @@ def test_an_update_sends_only_what_changes(fake, client):
     with client.session() as session:
         session.update(priority=5, max_instances=None)
         assert fake.bodies[-1] == UpdateSession(priority=5, max_instances=None)
+
+
+def test_what_an_update_can_never_satisfy_is_a_warning_of_the_caller(fake, client):
+    with client.session() as session:
+        fake.warnings = ["min_instances 9 is more than that"]
+        with pytest.warns(UserWarning, match="min_instances 9 is more than that") as caught:
+            session.update(min_instances=9)
+        assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_why_and_status_are_asked_of_the_server(client):

@@ -220,7 +220,7 @@ def test_closing_wakes_a_thread_that_follows_a_log(fake, api):
     api.create_session(CreateSession(application="command", id="s"))
     api.submit("s", SubmitTasks(inputs=[b""], key="k"))
     fake.logs["command"] = [("stdout", b"x", "1"), lambda *_: released.wait(60)]
-    messages = api.log("s", 1, follow=True)
+    messages = (message for message in api.log("s", 1, follow=True) if message.event)
     next(messages)
     threading.Timer(0, api.transport.close).start()
     assert list(messages) == []

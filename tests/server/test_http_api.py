@@ -161,6 +161,18 @@ def test_a_request_no_node_can_hold_says_so_at_once_and_blocks_nobody(http: http
     assert http.get(f"/v1/sessions/{other}/results?wait=30").json()["results"][0]["state"] == "succeed"
 
 
+def test_a_minimum_above_what_all_nodes_hold_is_a_warning_at_creation_and_at_a_change(http: httpx2.Client):
+    created = http.post("/v1/sessions", json={**FUNCTION, "id": "too-many", "min_instances": 100_000}).json()
+    assert created["reason"] != "unplaceable"
+    (warning,) = created["warnings"]
+    assert warning.startswith("min_instances 100000 is more than the nodes in service hold, even empty: ")
+    assert http.get("/v1/sessions/too-many/why").json()["warnings"] == [warning]
+    assert http.patch("/v1/sessions/too-many", json={"min_instances": 0}).json()["warnings"] == []
+    changed = http.patch("/v1/sessions/too-many", json={"min_instances": 90_000}).json()["warnings"]
+    assert changed == [warning.replace("100000", "90000")]
+    http.post("/v1/sessions/too-many/cancel")
+
+
 def test_a_running_task_can_be_cancelled_and_a_session_only_then_closed(http: httpx2.Client):
     session = opened(http, application="command")
     tasks = {"inputs": [base64.b64encode(program("sleep", "300")).decode()], "key": "k"}

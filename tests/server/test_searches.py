@@ -27,6 +27,7 @@ from ullage.server.allocations import AllocationApi, Refused
 from ullage.server.consolidation import ConsolidationApi
 from ullage.server.routes import Answer
 from ullage.server.searches import MOST_WAITING, Searches
+from ullage.service.engine_port import NodeReported
 
 
 def nothing() -> None:
@@ -282,6 +283,26 @@ def test_another_plan_is_made_when_somebody_took_a_place_of_the_first(machine: M
     (unit,), (move,) = answer.body.units, answer.body.moves
     assert not set(unit.gpus) & set(free)
     assert releasing(machine) == {move.uid}
+
+
+@pytest.mark.parametrize("late", ["thief", "node", "nothing"])
+def test_a_plan_that_was_confirmed_is_carried_out_only_if_later_changes_allow_it(machine: Machine, late: str) -> None:
+    consolidations, fleet = machine.service.consolidations, machine.service.state.fleet
+    found = consolidations.plan(asked("request"), 1, None)
+    assert isinstance(found, Consolidation)
+    confirmed = consolidations.confirming(asked("request"), None, found)()
+    if late == "thief":
+        free = [uuid for uuid in found.units[0].gpus if not fleet.card_holders([fleet.card_of[uuid]])]
+        machine.service.allocations.bind(asked("thief", "gpu=1"), free, nothing)
+        with pytest.raises(PlanChanged):
+            consolidations.carry_out_plan(asked("request"), ["wide"], None, confirmed, nothing)
+        assert not releasing(machine)
+        return
+    if late == "node":
+        machine.service.on_engine_event(NodeReported(a_node("n9", gpus=1)))
+        assert machine.service.state.fleet is not fleet
+    assert consolidations.carry_out_plan(asked("request"), ["wide"], None, confirmed, nothing) is found
+    assert releasing(machine) == {move.allocation.id for move in found.moves}
 
 
 def test_who_was_told_to_go_meanwhile_is_not_told_again_and_its_room_not_promised(machine: Machine) -> None:

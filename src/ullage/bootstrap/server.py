@@ -77,14 +77,15 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     """
     load_strategies()
     usual = home / SETTINGS_FILE
-    settings = _override(read_settings(usual if config is None and usual.exists() else config), host, port, gpus)
+    file = usual if config is None and usual.exists() else config
+    settings = _override(read_settings(file), host, port, gpus)
     settings.service()  # what is wrong in it is said before anything is made
     make_home(home)
     log.keep_bounded(home / LOG_FILE)
     tiers.start_plain()
-    options = {"config": None if config is None else str(config.absolute()), "gpus": gpus}
-    given = {name: value for name, value in options.items() if value is not None}
-    return uvloop_run(_Server(home, settings, given).run)
+    options = {"config": None if file is None else str(file.absolute()), "gpus": cards_text(settings.node.gpus)}
+    in_force = {name: value for name, value in options.items() if value is not None}
+    return uvloop_run(_Server(home, settings, in_force).run)
 
 
 def _log_eviction(event: Event) -> None:
@@ -170,7 +171,8 @@ class _Server:
     async def _serve(
         self, service: UllageService, engine: HostedEngine, machine: Machine, listener: socket.socket
     ) -> None:
-        host, port = listener.getsockname()[:2]
+        address, port = listener.getsockname()[:2]
+        host = f"[{address}]" if ":" in address else address
         url = f"http://{host}:{port}"
         token = own_token(self._home / "token")
         body = ServerBody(
@@ -329,6 +331,14 @@ def _cards(text: str) -> int | list[str]:
     if not all(ids):
         raise invalid("--gpus", text, "write a count such as 4, or indexes or uuids such as 0,2 without empty entries")
     return ids
+
+
+def cards_text(cards: int | list[str] | None) -> str | None:
+    """Return the cards of the settings as `--gpus` has them, or as the file does if that option cannot name them."""
+    if cards is None or isinstance(cards, int):
+        return None if cards is None else str(cards)
+    text = ",".join(cards)
+    return text if len(cards) > 1 or not _COUNT.fullmatch(text) else str(cards)
 
 
 def _listen(host: str, port: int | None) -> socket.socket:

@@ -7,6 +7,7 @@ import fcntl
 import math
 import os
 import select
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -82,24 +83,58 @@ def _up(arguments: argparse.Namespace) -> int:
 
 
 def _already_running(there: ServerEndpoint, arguments: argparse.Namespace) -> int:
-    differing = [f"--{name}={value}" for name, value in _options(arguments).items() if not _has(there, name, value)]
-    if options := [*differing, *(["--foreground"] if arguments.foreground else [])]:
+    wished = _options(arguments)
+    differing = [
+        f"{option} is {present or _UNSET[option]}, not {value}"
+        for option, value in wished.items()
+        if not _same(option, present := _present(there, option), value)
+    ]
+    if arguments.foreground:
+        differing.append("it is not in this terminal")
+    if differing:
+        again = " ".join(["ullage up", *_words(wished), *(["--foreground"] if arguments.foreground else [])])
         raise Conflict(
-            f"a server is running at {there.url} and does not take {' '.join(options)}; `ullage down` ends it",
+            f"a server is running at {there.url}: {'; '.join(differing)}; `ullage down` ends it, then `{again}`",
             code="already-running",
         )
     print(f"ullage is already running at {there.url}")
     return 0
 
 
-def _has(there: ServerEndpoint, option: str, value: str) -> bool:
-    """Return whether a running server is as an option of `ullage up` would have it."""
+_UNSET = {"gpus": "what detection finds", "config": "no file"}
+"""What an option of `ullage up` that is not in force stands for."""
+
+
+def _present(there: ServerEndpoint, option: str) -> str:
+    """Return the value that an option of `ullage up` has at a running server; empty if it has none."""
     address = urlsplit(there.url)
+    of_address = {"port": str(address.port), "host": address.hostname or ""}
+    return of_address.get(option, there.options.get(option, ""))
+
+
+def _same(option: str, present: str, wished: str) -> bool:
+    """Return whether two values of an option of `ullage up` mean the same."""
     if option == "port":
-        return value in ("0", str(address.port))
+        return int(wished) in (0, int(present))
     if option == "host":
-        return value == address.hostname
-    return there.options.get(option) == value
+        return present == wished or present in _addresses(wished)
+    if option == "config":
+        return bool(present) and os.path.realpath(present) == os.path.realpath(wished)
+    return _cards(present) == _cards(wished)
+
+
+def _addresses(host: str) -> set[str]:
+    """Return the addresses of a name; empty if it has none."""
+    try:
+        return {str(address) for *_, (address, *_) in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return set()
+
+
+def _cards(text: str) -> list[str]:
+    """Return a count or a list of cards without what is only a matter of writing."""
+    words = [word.strip() for word in text.split(",")]
+    return [str(int(word)) if word.isdecimal() else word for word in words]
 
 
 @contextmanager
@@ -202,8 +237,11 @@ class _Log:
 
 
 def _foreground_command(arguments: argparse.Namespace) -> list[str]:
-    words = [f"--{name}={value}" for name, value in _options(arguments).items()]
-    return [sys.executable, "-m", "ullage.cli.main", "up", "--foreground", *words]
+    return [sys.executable, "-m", "ullage.cli.main", "up", "--foreground", *_words(_options(arguments))]
+
+
+def _words(options: dict[str, str]) -> list[str]:
+    return [f"--{name}={value}" for name, value in options.items()]
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, str]:

@@ -44,8 +44,8 @@ class ServerEndpoint(msgspec.Struct, frozen=True):
 class ServerFile(msgspec.Struct, frozen=True):
     """What a local server says of itself: its address, its process, when that started (see `process`), its options.
 
-    `options` are those of `ullage up` that cannot be read from the address: `config` and `gpus`, as they were given.
-    `warnings` are about its settings.
+    `options` are those of `ullage up` that cannot be read from the address: the file `config` and `gpus` as they are in
+    force, whether an option or the file says so. `warnings` are about its settings.
     """
 
     url: str

@@ -21,6 +21,9 @@ from ullage.wire.api import SubmitTasks, TaskBody
 POLL_S = 20.0
 """Seconds that the server may hold a request for results."""
 
+_LASTING = frozenset({Code.BIND_FAILURES, Code.TOO_LARGE})
+"""Reasons that stay until somebody mends the cause, or adds a node."""
+
 _JOIN_S = 1.0
 """Seconds to wait for a thread that has nothing left to do but to end; it is a daemon in any case."""
 
@@ -164,7 +167,7 @@ class Exchange:
             try:
                 page = self._api.results(self._session, self._cursor, wait_s=POLL_S)
                 if not page.results and not page.closed:
-                    self._warn_of_failures()
+                    self._warn_of_reason()
             except Exception as error:  # noqa: BLE001  # as above
                 self._fail_all(error)
                 continue
@@ -175,9 +178,9 @@ class Exchange:
                 self._fail_all(Conflict(text, code="session-closed"))
         self._api.transport.close_own()
 
-    def _warn_of_failures(self) -> None:
-        """Warn if executors of the session fail to start: a caller that waits for a result sees nothing else of it."""
-        if self._api.session(self._session).reason != Code.BIND_FAILURES:
+    def _warn_of_reason(self) -> None:
+        """Warn of what time does not mend: a caller that waits for a result sees nothing else of it."""
+        if self._api.session(self._session).reason not in _LASTING:
             return
         why = self._api.why(self._session)
         text = f"session {self._session} waits: {'; '.join((why.summary, *why.suggestions))}"

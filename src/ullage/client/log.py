@@ -29,8 +29,8 @@ class LogPiece(NamedTuple):
 class TaskLog:
     """The log of one task; after iteration `ended` is the task as it was then.
 
-    `on_note` gets the server's remarks on the log, such as how many bytes of it are no longer kept. `patience` says how
-    long it waits for a server that is gone.
+    `on_note` gets the server's remarks on the log, such as how many bytes of it are no longer kept, and that the server
+    is gone. `patience` says how long it waits then.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class TaskLog:
         self._task = task
         self._follow = follow
         self._on_note = on_note
-        self.patience = api.transport.patience()
+        self.patience = api.transport.patience(on_note)
         self.ended: TaskBody | None = None
 
     def give_up(self) -> None:

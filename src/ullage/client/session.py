@@ -172,11 +172,14 @@ class Session:
         min_instances: int | msgspec.UnsetType = msgspec.UNSET,
         max_instances: int | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> SessionBody:
-        """Change the given fields; the others stay."""
+        """Change the given fields; the others stay. What can never be satisfied is a warning."""
         changes = UpdateSession(
             priority=priority, weight=weight, min_instances=min_instances, max_instances=max_instances
         )
-        return self._api.update_session(self.id, changes)
+        body = self._api.update_session(self.id, changes)
+        for text in body.warnings:
+            warnings.warn(text, stacklevel=2)
+        return body
 
     def cancel(self) -> None:
         """Cancel all tasks, running ones too, and close."""

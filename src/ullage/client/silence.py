@@ -16,7 +16,8 @@ UNANSWERED_S = 2.0
 class Silence:
     """Mentions a wait for a server once, and again only after a server answered.
 
-    A program that people watch sets `say`, which takes the sentence. Without it nothing is said.
+    A program that people watch sets `say`, which takes the sentence. Without it the caller of `mention` may name
+    another one; else nothing is said.
     """
 
     say: ClassVar[Callable[[str], object] | None] = None
@@ -33,9 +34,9 @@ class Silence:
         """Note that a server answered."""
         self._mentioned = False
 
-    def mention(self, reason: str, left_s: float) -> None:
+    def mention(self, reason: str, left_s: float, say: Callable[[str], object] | None = None) -> None:
         """Say the reason, and that the wait lasts up to `left_s` seconds more."""
-        say = Silence.say
+        say = Silence.say or say
         if say is None or self._mentioned:
             return
         self._mentioned = True

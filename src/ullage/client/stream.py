@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+COMMENT = ""
+"""The event of a message that is a comment: the server is there, and has nothing to say."""
+
 
 class Message(NamedTuple):
     """One event. `id` is where to resume after it; the last one seen stays in force."""
@@ -15,7 +18,7 @@ class Message(NamedTuple):
 
 
 def read_messages(lines: Iterable[bytes]) -> Iterator[Message]:
-    """Yield the messages in `lines`; one that is cut off at the end is left out."""
+    """Yield the messages and comments in `lines`; a message that is cut off at the end is left out."""
     event, position = "message", None
     data: list[str] = []
     for raw in lines:
@@ -24,6 +27,9 @@ def read_messages(lines: Iterable[bytes]) -> Iterator[Message]:
             if data:
                 yield Message(event, "\n".join(data), position)
             event, data = "message", []
+            continue
+        if line.startswith(":"):
+            yield Message(COMMENT, "", None)
             continue
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")

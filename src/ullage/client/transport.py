@@ -38,6 +38,9 @@ ANSWER_S = 60.0
 RETRY_S = 60.0
 """Seconds for which a request is repeated while no server answers."""
 
+STALLED_S = 8.0
+"""Seconds after which a stream without a byte is given up; a server that is there sends one every two seconds."""
+
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _OK = range(200, 300)
@@ -75,11 +78,17 @@ class Patience:
     """Pauses between attempts, each twice the one before, until `seconds` without success have passed."""
 
     def __init__(
-        self, seconds: float, sleep: Callable[[float], None] = time.sleep, silence: Silence | None = None
+        self,
+        seconds: float,
+        sleep: Callable[[float], None] = time.sleep,
+        silence: Silence | None = None,
+        say: Callable[[str], object] | None = None,
     ) -> None:
+        """`say` gets the mention of a long wait in a program that does not set `Silence.say`."""
         self._seconds = seconds
         self._sleep = sleep
         self._silence = silence
+        self._say = say
         self._ends = 0.0
         self._restart()
 
@@ -108,8 +117,9 @@ class Patience:
         left_s = self._ends - time.monotonic()
         if self._pause > left_s:
             raise reason
-        if self._silence is not None and self._seconds - left_s >= GONE_S:
-            self._silence.mention("no server answers", left_s)
+        unanswered = isinstance(reason, NotAnswered)  # which took its time already
+        if self._silence is not None and (unanswered or self._seconds - left_s >= GONE_S):
+            self._silence.mention(reason.message if unanswered else "no server answers", left_s, self._say)
         self._sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
 
@@ -139,9 +149,9 @@ class Transport:
     def __del__(self) -> None:
         self.close()  # a caller that drops its client leaves no connection behind
 
-    def patience(self) -> Patience:
-        """Return the patience for a caller that repeats more than one request."""
-        return Patience(self._retry_s, self._sleep, self._silence)
+    def patience(self, say: Callable[[str], object] | None = None) -> Patience:
+        """Return the patience for a caller that repeats more than one request; `say` as for `Patience`."""
+        return Patience(self._retry_s, self._sleep, silence=self._silence, say=say)
 
     def hurried(self, seconds: float) -> Transport:
         """Return a transport to the same server that waits `seconds` for a server, and as long for an answer."""
@@ -200,7 +210,8 @@ class Transport:
         """Yield a successful response whose body is read while it arrives, on its own connection.
 
         Raises:
-            Unavailable: no server answers. It is not asked again: the caller knows where to resume.
+            Unavailable: no server answers, or nothing arrives for `STALLED_S`. It is not asked again: the caller
+                knows where to resume.
             Conflict: the transport was closed here (`client-closed`).
             UllageError: the server refuses the request.
 
@@ -213,6 +224,10 @@ class Transport:
             answer = connection.getresponse()
             if answer.status not in _OK:
                 raise error_of(answer.status, answer.headers.get("Content-Type", ""), answer.read())
+            with self._lock:
+                used = self._all.get(connection)
+            if used is not None:  # else it is closed by now
+                used.settimeout(STALLED_S)
             yield answer
         except (OSError, http.client.HTTPException) as error:
             raise _lost(endpoint, error) from error

@@ -15,6 +15,7 @@ from ullage.server.durable import durable
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, LongBody, route
 from ullage.server.searches import TRIES, Searches
+from ullage.service.pages import written
 from ullage.service.service import UllageService
 from ullage.wire import consolidation as wire
 from ullage.wire.allocation import UNNAMED
@@ -58,7 +59,8 @@ class ConsolidationApi:
             if isinstance(found, NoConsolidation):
                 return found
             try:
-                return await durable(consolidations.carry_out_plan, asked, uids, body.up_to, found)
+                confirmed = await written(consolidations.confirming(asked, body.up_to, found))
+                return await durable(consolidations.carry_out_plan, asked, uids, body.up_to, confirmed)
             except PlanChanged:
                 if not left:
                     raise

@@ -34,6 +34,9 @@ LIVE_BEAT_S = 5.0
 LOG_POLL_S = 0.05
 """Seconds between two reads of a log without new data."""
 
+PING_S = 2
+"""Seconds between comments in a stream: a client notices soon that its server is gone."""
+
 CHUNK = 64 * 1024
 """Bytes of one event of a log. All other requests have their turn after each event."""
 
@@ -53,7 +56,7 @@ class Streams:
     @route("GET", "/v1/live", "server")
     async def stream_overviews(self, _: Request) -> EventSourceResponse:
         """Stream overviews as server-sent events when something changes, at most two a second."""
-        return EventSourceResponse(self._overviews())
+        return EventSourceResponse(self._overviews(), ping=PING_S)
 
     async def _overviews(self) -> AsyncIterator[dict[str, str]]:
         while True:
@@ -86,7 +89,7 @@ class Streams:
             )
         folder = self._task_logs / record.session.logs
         printed = _Printed(record.session.number, folder, task, int(out), err=int(err))
-        return EventSourceResponse(self._follow(record, task, printed, follow=follow))
+        return EventSourceResponse(self._follow(record, task, printed, follow=follow), ping=PING_S)
 
     async def _follow(
         self, record: SessionRecord, task: int, printed: _Printed, *, follow: bool

@@ -6,15 +6,18 @@ requests again under the same uid. Then it gets the reserved place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import starmap
 
+from ullage.core.books.fleet import Fleet
 from ullage.core.books.slices import Slices, at_once
 from ullage.core.evicting.consolidation import consolidating
-from ullage.core.evicting.move_order import still_holds
-from ullage.core.evicting.moves import Consolidation, Move, NoConsolidation
+from ullage.core.evicting.move_check import rows_of, still_holds
+from ullage.core.evicting.moves import Consolidation, Move, MoveQuestion, NoConsolidation
 from ullage.core.placing.decision import Choice
+from ullage.core.placing.nomination import Ahead
+from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict, PlanChanged
@@ -23,6 +26,17 @@ from ullage.service.context import ServiceContext
 from ullage.service.journal import Callback
 from ullage.service.nominations import NominatedRequests
 from ullage.service.store_port import PutAllocation
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedPlan:
+    """A plan that held on the books of `fleet` at its `clock`, by these rules and with room reserved for `ahead`."""
+
+    plan: Consolidation
+    fleet: Fleet
+    clock: int
+    rules: Rules
+    ahead: tuple[Ahead, ...]
 
 
 class Consolidations:
@@ -78,10 +92,32 @@ class Consolidations:
         self.check_uids(uids)
         return self._carry_out(request, uids, self.plan(request, len(uids), up_to), done)
 
+    def confirming(self, request: Request, up_to: int | None, found: Consolidation) -> Callable[[], ConfirmedPlan]:
+        """Return what checks, on a copy of the present books, a plan that was made before: another thread may call it.
+
+        It raises PlanChanged if the plan does not hold any more.
+
+        Raises:
+            NotFound, Unavailable: as `FleetAllocator.move_question`.
+
+        """
+        fleet, rules = self._allocator.fleet, self._allocator.rules
+        question = self._allocator.move_question(request, len(found.units), self._clock(), up_to)
+        ahead = tuple(question.nominations.all(fleet))
+        confirmed = ConfirmedPlan(found, fleet, fleet.clock, rules=rules, ahead=ahead)
+        copy = fleet.copy(apart=True)
+
+        def confirm() -> ConfirmedPlan:
+            if not still_holds(copy, rules, question, found):
+                raise _plan_changed()
+            return confirmed
+
+        return confirm
+
     def carry_out_plan(
-        self, request: Request, uids: Sequence[str], up_to: int | None, found: Consolidation, done: Callback
+        self, request: Request, uids: Sequence[str], up_to: int | None, confirmed: ConfirmedPlan, done: Callback
     ) -> Consolidation | NoConsolidation:
-        """Carry out a plan that was made before, if the books still allow it.
+        """Carry out a plan that held a moment ago, if what changed since then still allows it.
 
         Raises:
             NotFound, Unavailable: as `FleetAllocator.move_question`. Conflict: a uid is taken.
@@ -90,9 +126,18 @@ class Consolidations:
         """
         self.check_uids(uids)
         question = self._allocator.move_question(request, len(uids), self._clock(), up_to)
-        if not still_holds(self._allocator.fleet, self._allocator.rules, question, found):
-            raise PlanChanged("what the plan needs changed while it was made; nobody was asked to leave, ask again")
-        return self._carry_out(request, uids, found, done)
+        rows = self._changed_since(confirmed, question)
+        if not still_holds(self._allocator.fleet, self._allocator.rules, question, confirmed.plan, rows=rows):
+            raise _plan_changed()
+        return self._carry_out(request, uids, confirmed.plan, done)
+
+    def _changed_since(self, confirmed: ConfirmedPlan, question: MoveQuestion) -> set[int] | None:
+        """Return the nodes that changed since a plan was confirmed; None for all, with other machines or rules."""
+        fleet = self._allocator.fleet
+        if fleet is not confirmed.fleet or self._allocator.rules is not confirmed.rules:
+            return None
+        reserved = rows_of(fleet, confirmed.ahead, question.nominations.all(fleet))
+        return reserved.union(fleet.touched_since(confirmed.clock))
 
     def _carry_out(
         self, request: Request, uids: Sequence[str], found: Consolidation | NoConsolidation, done: Callback
@@ -125,6 +170,10 @@ class Consolidations:
     def _hold(self, request: Request, place: Choice, owed: bool) -> Nomination:
         now, gpus = self._clock(), place.gpus
         return Nomination(request, place.node, now, gpus, charges=place.charges, hold=True, owed=owed)
+
+
+def _plan_changed() -> PlanChanged:
+    return PlanChanged("what the plan needs changed while it was made; nobody was asked to leave, ask again")
 
 
 def _again(held: Allocation) -> Request:

@@ -191,7 +191,8 @@ class TaskBody(View, frozen=True, kw_only=True):
 class SessionBody(View, frozen=True, kw_only=True):
     """A session with its counts, what it holds and what it deserves (both in executors).
 
-    `warnings` are in the response to its creation: what no node can satisfy, and what to ask for instead.
+    `warnings` are in the response to its creation, and to a change: what can never be satisfied, and what to ask for
+    instead.
     """
 
     id: str
@@ -396,8 +397,8 @@ class HolderBody(View, frozen=True, kw_only=True):
 class Explanation(View, frozen=True, kw_only=True):
     """Why a session has its present executors: one reason, its numbers, the nearest change that would help.
 
-    `warnings` are about nodes whose zones refuse it by a weaker prediction. `evicted` is the last time that an
-    executor of the session was ended for another session.
+    `warnings` say what it can never have, and which nodes refuse it by a weaker prediction of zones. `evicted` is the
+    last time that an executor of the session was ended for another session.
     """
 
     session: str

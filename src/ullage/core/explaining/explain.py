@@ -6,13 +6,14 @@ would start the next unit now. Suggestions are tried on a draft before they are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
+from ullage.core.explaining.limits import limit_text, unreachable
 from ullage.core.explaining.summary import summary
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
@@ -23,16 +24,15 @@ from ullage.core.sharing.world import Demand, ExecutorPhase, World
 from ullage.core.verdict.cards import CardVerdicts, exclusion_of, open_cards
 from ullage.core.verdict.mismatch import of_all
 from ullage.core.verdict.nodes import closed, shortfalls, slots_short
-from ullage.core.verdict.sentences import CURES, MEANINGS
+from ullage.core.verdict.sentences import CURES
 from ullage.core.verdict.zone_remedy import nearest_changes
 from ullage.core.verdict.zones import refusal_on, refusal_when_empty
 from ullage.model.counted import counted
 from ullage.model.part import ANY_CARD, Part
-from ullage.model.quantity import PPM, format_bytes
-from ullage.model.queue import Queue
+from ullage.model.quantity import PPM
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
-from ullage.model.resources import MILLI, Resources, show_milli
+from ullage.model.resources import MILLI, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """The answer to why: counts are executors, `share` a fraction of the fleet, `position` from 1."""
+    """The answer to why: counts are executors, `share` a fraction of the fleet, `position` from 1.
+
+    `warnings` say what the session can never have.
+    """
 
     session: str
     code: Code
@@ -61,6 +64,7 @@ class Reasons:
     rejections: tuple[Rejection, ...] = ()
     holders: tuple[Holder, ...] = ()
     suggestions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def explain(
@@ -85,7 +89,7 @@ def explain(
         session=session,
         code=code,
         cure=CURES.get(code),
-        summary=_limit_text(world, demand, code)
+        summary=limit_text(world, demand, code)
         or summary(code, demand, rejections, plan.deserved.get(session, 0), len(mine)),
         want=demand.want,
         held=len(mine),
@@ -95,40 +99,8 @@ def explain(
         rejections=rejections,
         holders=_holders(world, demand, plan, rejections) if code in _OTHERS_COULD_HELP else (),
         suggestions=suggest(world, policy, demand, code, plan.deserved.get(session, 0)),
+        warnings=tuple(filter(None, [unreachable(world, policy, demand)])),
     )
-
-
-def _limit_text(world: World, demand: Demand, code: Code) -> str:
-    """Return which queue is at which limit, what it needs, and which sessions hold how much; empty for other codes."""
-    if code is not Code.QUEUE_LIMIT:
-        return ""
-    queues = {queue.name: queue for queue in world.queues}
-    of = {each.session: each for each in world.demands}
-    unit = world.fleet.resources(demand.requirement) * demand.batch_size
-    name = demand.queue
-    while name in queues:
-        held: dict[str, Resources] = {}
-        for executor in world.executors:
-            known = of.get(executor.session or "")
-            if known is not None and name in _line(queues, known.queue):
-                more = world.fleet.resources(executor.requirement)
-                held[known.session] = held.get(known.session, Resources()) + more
-        total, limit = sum(held.values(), Resources()), queues[name].limit
-        for field, label in (("cpu_milli", "cpu"), ("memory_bytes", "mem"), ("gpu_milli", "gpu")):
-            most, used, asked = getattr(limit, field), getattr(total, field), getattr(unit, field)
-            if most is not None and used + asked > most:
-                show = format_bytes if field == "memory_bytes" else show_milli
-                by = ", ".join(f"{who} {show(getattr(has, field))}" for who, has in held.items() if getattr(has, field))
-                text = f"{MEANINGS[code]}: {name} may hold {label}={show(most)} and holds {show(used)}"
-                return f"{text} ({by}); it needs {show(asked)} more" if by else f"{text}; it needs {show(asked)}"
-        name = queues[name].parent
-    return ""
-
-
-def _line(queues: dict[str, Queue], name: str) -> Iterator[str]:
-    while name in queues:
-        yield name
-        name = queues[name].parent
 
 
 _OTHERS_COULD_HELP = {code for code, cure in CURES.items() if cure is Cure.CAPACITY} - {Code.BACKOFF}
