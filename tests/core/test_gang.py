@@ -160,9 +160,9 @@ def test_of_late_members_that_are_alike_the_first_that_finds_no_room_speaks_for_
     lab.tick()
     tried: list[str] = []
 
-    def counted(fleet, rules, requests, *more):
+    def counted(fleet, rules, requests, *more, **reserved):
         tried.extend(request.uid for request in requests)
-        return fit_together(fleet, rules, requests, *more)
+        return fit_together(fleet, rules, requests, *more, **reserved)
 
     monkeypatch.setattr("ullage.core.gang.fit_together", counted)
     for uid in ("b", "c", "d", "e", "f"):

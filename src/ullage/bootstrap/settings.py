@@ -366,7 +366,7 @@ _TYPES = {
 
 def _in_words(match: re.Match[str]) -> str:
     """Return the types of an error in plain words: TOML has no null, and users do not write `str`."""
-    verb, _, names = match[0].partition(" ")
+    verb, _, names = match.group().partition(" ")
     types = [_TYPES.get(name, name) for name in names.strip("`").split(" | ") if name != "null"]
     return f"{verb} {' or '.join(types)}"
 

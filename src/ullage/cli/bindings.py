@@ -80,10 +80,12 @@ def parse_choice(text: str) -> dict[str, Any]:
     node, *rest = text.split(":")
     if len(rest) not in (1, 2) or not node or not all(rest):
         raise invalid("--compute-binding", text, "write NODE:CARD or NODE:CARD:MEMORY, such as n1:GPU-1f0c:8")
-    if len(rest) == 1:
-        return {"nodeName": node, "deviceId": rest[0]}
-    memory = f"{rest[1]}Gi" if _BARE.fullmatch(rest[1]) else rest[1]
-    return {"nodeName": node, "deviceId": rest[0], "memory": parse_bytes(memory, "--compute-binding")}
+    card, *memory = rest
+    choice: dict[str, Any] = {"nodeName": node, "deviceId": card}
+    for amount in memory:
+        with_unit = f"{amount}Gi" if _BARE.fullmatch(amount) else amount
+        choice["memory"] = parse_bytes(with_unit, "--compute-binding")
+    return choice
 
 
 def _list(arguments: argparse.Namespace) -> int:

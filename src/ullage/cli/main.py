@@ -170,9 +170,10 @@ def _parse_quickly(argv: list[str]) -> argparse.Namespace:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    verb = argv[0] if argv and argv[0] in VERBS else ""
-    if argv and not verb and argv[0] not in _OPTIONS:
-        _refuse_verb(argv[0])
+    word = next(iter(argv), None)
+    verb = word if word in VERBS else ""
+    if word is not None and not verb and word not in _OPTIONS:
+        _refuse_verb(word)
     try:
         arguments, unread = build_parser(verb).parse_known_args(argv)
     except SystemExit as end:  # argparse has said what is wrong, or has shown the help
@@ -180,7 +181,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
     if unread:
         text = f"{verb} does not take {' '.join(unread)}; `ullage {verb} --help` shows what it takes"
-        raise InvalidRequest(text, field=unread[0])
+        raise InvalidRequest(text, field=next(iter(unread)))
     return arguments
 
 

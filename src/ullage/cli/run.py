@@ -166,9 +166,10 @@ def _submit(arguments: argparse.Namespace) -> int:
 def _begin(arguments: argparse.Namespace) -> tuple[Api, _Cancellation]:
     """Create the session and submit the task, unless no node could ever hold it."""
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
-    if not argv or not argv[0]:
+    word = next(iter(argv), "")
+    if not word:
         raise invalid("program", "", "write it last, as in `ullage run -- python train.py`")
-    _refuse_assignment(argv[0])
+    _refuse_assignment(word)
     resreq = None if arguments.resreq is None else ResourceRequirement.from_string(arguments.resreq)
     environment = program.choose_environment(os.environ, arguments.env, everything=arguments.export_all)
     given = read_input(send=arguments.stdin)

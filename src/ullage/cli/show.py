@@ -70,6 +70,6 @@ _FIND: dict[str, Callable[[Api, str], msgspec.Struct]] = {
 
 
 def _only(kind: str, name: str, found: Sequence[T]) -> T:
-    if not found:
-        raise NotFound(f"{kind} {name!r} does not exist", field=kind)
-    return found[0]
+    for each in found:
+        return each
+    raise NotFound(f"{kind} {name!r} does not exist", field=kind)

@@ -113,14 +113,14 @@ def _picture(overview: Overview) -> Any:
 
 def show_room(room: RoomBody) -> str:
     """`idle: 5.5 cards, 9 % of it no likely task can use; room for 5 x 1, 2 x 2, 1 x 4 cards`."""
-    said = [f"idle: {show_cards(room.idle_milli)}"]
+    idle = f"idle: {show_cards(room.idle_milli)}"
     if room.fragments_milli is None:
         more = counted(room.missing, "more task")
-        said[0] += f" ({more} must arrive before fragments are told)"
+        idle += f" ({more} must arrive before fragments are told)"
     elif room.idle_milli:
-        said[0] += f", {100 * room.fragments_milli / room.idle_milli:.0f} % of it no likely task can use"
+        idle += f", {100 * room.fragments_milli / room.idle_milli:.0f} % of it no likely task can use"
     fits = ", ".join(f"{units} x {cards}" for cards, units in room.fits.items())
-    return "; ".join([*said, f"room for {fits} whole cards"] if fits else said)
+    return f"{idle}; room for {fits} whole cards" if fits else idle
 
 
 def _nodes(overview: Overview) -> Any:

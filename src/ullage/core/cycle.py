@@ -36,16 +36,16 @@ from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import (
     Leaves,
-    application_limits,
     entitlement,
     has_room,
     place_unit,
+    share_tree,
     shortage,
     wanted_units,
 )
 from ullage.core.sharing.plan import Action, Plan, Release, Reuse, Start, Unbind
 from ullage.core.sharing.promise import Promises, Unit, charge_back, places_of
-from ullage.core.sharing.shares import Leaf, ShareTree
+from ullage.core.sharing.shares import Leaf
 from ullage.core.sharing.world import WORKING, Cause, Demand, Eviction, ExecutorView, World
 from ullage.model.allocation import Allocation
 from ullage.model.rejection import Code
@@ -80,9 +80,7 @@ class _Cycle:
         self._leaving = world.leaving()
         self._idle = Idle(world)
         self._leaves = self._leaves_of(world.demands)
-        self._tree = ShareTree(
-            self._empty.fleet.total, world.queues, self._leaves.values(), policy.order, application_limits(world)
-        )
+        self._tree = share_tree(world, policy, self._leaves.values())
         self._reclaim = Reclaim(world, self._tree, self._leaves, deserved)
         self._limits = LimitClaims(world.fleet, self._reclaim, self._tree, self._leaves)
         self._full: dict[tuple[ResourceRequirement, int], Code] = {}
@@ -110,13 +108,13 @@ class _Cycle:
         self._explain_waiting()
         self._wake_when_protection_ends()
         return Plan(
-            tuple(self._actions),
-            self._deserved,
-            self._waiting,
-            self._reserved,
-            dict(self._promises.items()),
-            frozenset(self._yielding),
-            min(self._wake_at, default=None),
+            actions=tuple(self._actions),
+            deserved=self._deserved,
+            waiting=self._waiting,
+            reserved=self._reserved,
+            promised=dict(self._promises.items()),
+            yielding=frozenset(self._yielding),
+            wake_at=min(self._wake_at, default=None),
         )
 
     def _leaves_of(self, demands: Iterable[Demand]) -> dict[str, Leaf]:
@@ -395,9 +393,9 @@ class _Cycle:
             self._gangs += 1
         for rank, executor in enumerate(warm):
             self._idle.take(executor)
-            self._actions.append(Reuse(demand.session, executor.id, gang, rank, won))
+            self._actions.append(Reuse(demand.session, executor.id, gang, rank, won=won))
         for rank, allocation in enumerate(placed, start=len(warm)):
-            self._actions.append(Start(demand.session, allocation, gang, rank, won))
+            self._actions.append(Start(demand.session, allocation, gang, rank, won=won))
         return True
 
     def _place_now(self, demand: Demand, count: int, turn: str | None) -> Unit | None:
@@ -405,7 +403,7 @@ class _Cycle:
         now, outlook = self._now, self._outlook
         closed = set[int]()
         while True:
-            placed = place_unit(now, demand, self._name(demand), count, outlook, closed)
+            placed = place_unit(now, demand, self._name(demand), count, also=outlook, closed=closed)
             if not placed or outlook is None:
                 return placed
             delayed = self._promises.delays(placed, outlook.fleet, turn)

@@ -153,7 +153,7 @@ class Gangs:
             raise Unavailable("the allocator is not ready; gangs wait for it", code="not-ready")
         gangs = sorted(self._gangs.values(), key=lambda gang: (gang.born, gang.key))
         left = {gang.key: _forget(allocator, gang.leaving, now) for gang in gangs}
-        steps = [_Step(gang, allocator, now, self._held(allocator.fleet, gang), commit) for gang in gangs]
+        steps = [_Step(gang, allocator, now, self._held(allocator.fleet, gang), commit=commit) for gang in gangs]
         before = [gang.reported() for gang in gangs]
         # Who gives up gives back before anybody is placed: an older gang may need just that room.
         given_back = [(*left[step.gang.key], *step.give_up()) for step in steps]
@@ -181,7 +181,9 @@ def _advance(step: _Step, before: object, forgotten: tuple[str, ...]) -> GangOut
     """Place one gang; what changed in this tick, which began `before` and in which it gave back `forgotten`."""
     gang = step.gang
     if not gang.members:
-        return GangOutcome(gang.key, GangPhase.FAILED, {}, (), forgotten) if forgotten else None
+        if not forgotten:
+            return None
+        return GangOutcome(gang.key, GangPhase.FAILED, answers={}, placed=(), forgotten=forgotten)
     placed = step.place()
     if step.commit:
         placed |= step.bind()
@@ -189,9 +191,16 @@ def _advance(step: _Step, before: object, forgotten: tuple[str, ...]) -> GangOut
             placed |= step.place() | step.bind()
     if not (forgotten or placed or step.nominated) and gang.reported() == before:
         return None
-    made = tuple(allocation for _, allocation in sorted(placed.items()))
-    given = forgotten, gang.retry_at, tuple(step.evicted), tuple(step.nominated)
-    return GangOutcome(gang.key, gang.phase, dict(gang.answers), made, *given)
+    return GangOutcome(
+        gang.key,
+        gang.phase,
+        answers=dict(gang.answers),
+        placed=tuple(allocation for _, allocation in sorted(placed.items())),
+        forgotten=forgotten,
+        retry_at=gang.retry_at,
+        evicted=tuple(step.evicted),
+        nominated=tuple(step.nominated),
+    )
 
 
 def _forget(allocator: FleetAllocator, uids: Collection[str], now: float) -> tuple[str, ...]:
@@ -319,8 +328,10 @@ class _Step:
         return plan if isinstance(plan, dict) else self._fit_as_kept(waiting, needed) or plan
 
     def _fit(self, requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
-        fleet, beside = self.allocator.fleet, [allocation.node for allocation in self.held.values()]
-        return fit_together(fleet, self.allocator.rules, requests, self.now, self._kept_for_others(), beside)
+        books = self.allocator
+        neighbours = [allocation.node for allocation in self.held.values()]
+        others = self._kept_for_others()
+        return fit_together(books.fleet, books.rules, requests, self.now, nominations=others, neighbours=neighbours)
 
     def _fit_as_kept(self, waiting: list[Request], needed: int) -> dict[str, Choice] | None:
         """Place members where others left for them: put elsewhere, one can take up what only another can use."""
@@ -336,7 +347,7 @@ class _Step:
     def _does_not_fit(self, waiting: list[Request], misfit: Misfit) -> dict[str, Allocation]:
         told = misfit.refusal.rejections[0]
         if told.code in (Code.GANG_ROOM, Code.GANG_DOMAIN):  # of all of them together
-            return self._refuse(waiting, told.code, told.needed, told.had, told.cure)
+            return self._refuse(waiting, told.code, told.needed, told.had, cure=told.cure)
         self._refuse(waiting, Code.GANG_ROOM, len(waiting), misfit.placed)
         self.gang.answers[misfit.uid] = misfit.refusal
         return {}

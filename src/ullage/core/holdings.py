@@ -229,7 +229,7 @@ class Holdings:
         """
         if node not in self.fleet.row_of:
             raise NotFound(f"node {node!r} is not known", code="unknown-node", field="node")
-        found = observe(self.fleet, self._departed, node, use, now)
+        found = observe(self.fleet, self._departed, node, use, now=now)
         for held in found.changed:
             before = self.fleet.ledger.get(held.id)
             self._dirty.update(() if before is None else before.gpus)

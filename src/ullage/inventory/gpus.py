@@ -133,7 +133,7 @@ def _configured(text: str, position: int, cards: tuple[Gpu, ...] | None, node: s
     found = match_cards(text, cards)
     if len(found) > 1:
         raise invalid(_FIELD, text, "several cards begin so; write more of the UUID")
-    return found[0] if found else declare(text, node, position, healthy=False)
+    return next(iter(found), None) or declare(text, node, position, healthy=False)
 
 
 def _visible(value: str, answer: _Answer, node: str) -> Detection:

@@ -138,10 +138,10 @@ def _distances(root: Path, ids: tuple[int, ...], notes: list[str]) -> tuple[tupl
 def _cpus(root: Path, zone_of: Mapping[int, int], notes: list[str]) -> tuple[Cpu, ...]:
     """Return CPUs by id. If one of them does not report its core, no two count as threads of the same core."""
     places = {cpu: _core(root / _CPUS / f"cpu{cpu}/topology") for cpu in sorted(zone_of)}
-    unknown = [cpu for cpu, place in places.items() if place is None]
-    if unknown:
+    unknown = next((cpu for cpu, place in places.items() if place is None), None)
+    if unknown is not None:
         notes.append(
-            f"CPU {unknown[0]} does not say which core it is of: each CPU counts as a core, each zone as a socket"
+            f"CPU {unknown} does not say which core it is of: each CPU counts as a core, each zone as a socket"
         )
         places = {cpu: (zone_of[cpu], cpu) for cpu in places}
     return tuple(Cpu(cpu, zone_of[cpu], *place) for cpu, place in places.items() if place is not None)

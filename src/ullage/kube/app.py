@@ -45,7 +45,7 @@ def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = NOBODY)
     verbs = _Verbs(extender, most)
 
     def route(verb: str, answer: Answer, error_body: ErrorBody) -> Route:
-        return _route(verb, answer, error_body, most, meter)
+        return _route(verb, answer, error_body, most, meter=meter)
 
     return Starlette(
         routes=[

@@ -194,7 +194,7 @@ class DevicePlugins:
         """
         known = {card.uuid: card for card in cards}
         containers = [each.all_of_it() if bound else each for each in ask.containers]
-        devices = devices_of(containers, allocation.gpus, known, ask.vendor, allocation.charges)
+        devices = devices_of(containers, allocation.gpus, known, vendor=ask.vendor, charges=allocation.charges)
         slices = reservations_of(ask.containers, allocation)
         written = to_allocate(allocation.node, devices, self._now())
         return written | ({MIG: encode_reservations(slices)} if slices else {})
@@ -206,7 +206,7 @@ class DevicePlugins:
                 message = (
                     f"the device plugin of {new.spec.node_name} handed out none of its cards ({BIND_PHASE}: failed)"
                 )
-                self._record_event(PodEvent(*new.key, new.metadata.uid, Reason.ALLOCATION_FAILED, message))
+                self._record_event(PodEvent.on(new, Reason.ALLOCATION_FAILED, message))
 
     async def run(self) -> None:
         """Ping plugins that are silent, and check them again when their time to answer has passed."""

@@ -13,11 +13,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from ullage.kube.client.changes import MANAGER, Create
 from ullage.kube.client.kinds import EVENTS
 from ullage.kube.client.lease import Candidate, clock_s
+from ullage.kube.client.objects import Pod
+from ullage.model.claim import Claim
 from ullage.model.error import UllageError
 
 MOST_WAITING = 1000
@@ -76,6 +78,16 @@ class PodEvent:
     message: str
     kind: str = "Pod"
     api_version: str = "v1"
+
+    @classmethod
+    def on(cls, pod: Pod, reason: Reason, message: str) -> Self:
+        """Return an event on a pod."""
+        return cls(*pod.key, pod.metadata.uid, reason, message)
+
+    @classmethod
+    def of(cls, claim: Claim, reason: Reason, message: str) -> Self:
+        """Return an event on the pod of a request."""
+        return cls(claim.namespace, claim.pod, claim.pod_uid, reason, message=message)
 
 
 RecordEvent = Callable[[PodEvent], None]

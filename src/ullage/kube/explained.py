@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ullage.kube.client.lease import clock_s
 from ullage.kube.events import AGAIN_S
 
 _REMEMBERED = 4096
+
+
+class _Sentence(NamedTuple):
+    cause: str
+    made_at: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +27,17 @@ class Explained:
     """
 
     clock: Callable[[], float] = clock_s
-    _last: OrderedDict[str, tuple[str, float, str]] = field(default_factory=OrderedDict)
+    _last: OrderedDict[str, _Sentence] = field(default_factory=OrderedDict)
 
     def of(self, uid: str, cause: str, explain: Callable[[], str]) -> str:
         """Return the sentence for a pod and this cause. `explain` makes it."""
         last = self._last.pop(uid, None)
-        if last is None or last[0] != cause or self.clock() - last[1] >= AGAIN_S:
-            last = cause, self.clock(), explain()
+        if last is None or last.cause != cause or self.clock() - last.made_at >= AGAIN_S:
+            last = _Sentence(cause, self.clock(), explain())
         self._last[uid] = last
         if len(self._last) > _REMEMBERED:
             self._last.popitem(last=False)
-        return last[2]
+        return last.text
 
     def forget(self, uid: str) -> None:
         """Forget a pod that was placed."""

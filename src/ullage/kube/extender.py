@@ -113,7 +113,7 @@ class Extender:
         if comes:
             self._refused.clear()
             self._refused[asked.uid] = why
-            self._note(asked, admitted, found, bool(fits), why, never)
+            self._note(asked, admitted, found, placed=bool(fits), why=why, never=never)
         return args.kept(fits, why, never)
 
     def _lacking(self, asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> dict[str, tuple[Rejection, ...]]:
@@ -130,6 +130,7 @@ class Extender:
         asked: PodRequest,
         admitted: Admitted,
         found: NodeOffers,
+        *,
         placed: bool,
         why: Mapping[str, str],
         never: Mapping[str, str],
@@ -264,7 +265,7 @@ class Extender:
         self._record_bind(args, Reason.BINDING_SUCCEED, f"bound to {args.node}")
 
     def _record_bind(self, args: BindArgs, reason: Reason, message: str) -> None:
-        self._record_event(PodEvent(args.pod_namespace, args.pod_name, args.pod_uid, reason, message))
+        self._record_event(PodEvent(args.pod_namespace, args.pod_name, args.pod_uid, reason=reason, message=message))
 
     async def _bind(self, args: BindArgs) -> None:
         epoch = self._ready()
@@ -274,17 +275,16 @@ class Extender:
             if pod is None:
                 return
             asked = self.read_pod(pod.document)
-            bind = Bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, {}, pod.metadata.resource_version)
             if asked is None:
                 bare = {f"{self._domain}/gpu-ids": ""}  # else words that come later could not be told from those of now
-                await self._write(epoch, replace(bind, annotations=bare), pod, args)
+                await self._write(epoch, args, pod, bare)
                 return
             ask = self._plugins.asked(asked, args.node)
             async with self._plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():
-                await self._bind_with_cards(epoch, bind, pod, asked, ask, args)
+                await self._bind_with_cards(epoch, args, pod, asked, ask=ask)
 
     async def _bind_with_cards(
-        self, epoch: int, bind: Bind, pod: Pod, asked: PodRequest, ask: DeviceAsk | None, args: BindArgs
+        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: DeviceAsk | None
     ) -> None:
         claimed = () if self._claims is None else await self._claims.claimed(pod)
         self._settled()
@@ -308,7 +308,7 @@ class Extender:
                 )
             if self._gate is not None:
                 written |= self._gate.hold(pod, args.node, bindings, allocation.gpus)
-            await self._write(epoch, replace(bind, annotations=written), pod, args)
+            await self._write(epoch, args, pod, written)
         except BaseException as error:
             if is_refusal(error):
                 self._unconfirmed.release(args.pod_uid)
@@ -317,8 +317,16 @@ class Extender:
             raise
         self._unconfirmed.confirmed(pod)
 
-    async def _write(self, epoch: int, bind: Bind, pod: Pod, args: BindArgs) -> None:
+    async def _write(self, epoch: int, args: BindArgs, pod: Pod, annotations: Mapping[str, str]) -> None:
         """Bind. If the pod changed since it was read, bind again if its labels and its request are unchanged."""
+        bind = Bind(
+            args.pod_namespace,
+            args.pod_name,
+            args.pod_uid,
+            args.node,
+            annotations=annotations,
+            version=pod.metadata.resource_version,
+        )
         try:
             await self._candidate.write(epoch, bind)
         except VersionConflict:
@@ -392,14 +400,12 @@ def _unplaced(
 ) -> PodEvent:
     """Return the event that no node fits: a sentence, then the number of nodes for each reason, most frequent first."""
     if short is not None:
-        claim, text = asked.claim, f"requested={short.needed}, bound={short.had}"
-        return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.INSUFFICIENT_GPU, text)
+        return PodEvent.of(asked.claim, Reason.INSUFFICIENT_GPU, f"requested={short.needed}, bound={short.had}")
     counts = Counter(why.values())
     text = "; ".join(f"{count} of {counted(len(why), 'node')}: {text}" for text, count in counts.most_common())
-    claim = asked.claim
     sentence = explain(text) if text else ""
     text = f"{sentence}; {text}" if sentence else text
-    return PodEvent(claim.namespace, claim.pod, claim.pod_uid, Reason.FILTERING_FAILED, text or "no node was offered")
+    return PodEvent.of(asked.claim, Reason.FILTERING_FAILED, text or "no node was offered")
 
 
 def _as_claimed(asked: PodRequest, cards: tuple[str, ...]) -> PodRequest:

@@ -27,12 +27,12 @@ class Followed:
     def of(cls, api: KubeApi, machines: Selection = ALL, *, topologies: bool = False, quotas: bool = False) -> Self:
         """Return the informers of an API server. `machines` selects the nodes that count."""
         return cls(
-            Informer(api, NODES, machines),
-            Informer(api, PODS),
-            Informer(api, NAMESPACES),
-            Informer(api, POD_DISRUPTION_BUDGETS),
-            Informer(api, NUMATOPOLOGIES) if topologies else None,
-            Informer(api, RESOURCE_QUOTAS) if quotas else None,
+            nodes=Informer(api, NODES, machines),
+            pods=Informer(api, PODS),
+            namespaces=Informer(api, NAMESPACES),
+            budgets=Informer(api, POD_DISRUPTION_BUDGETS),
+            topologies=Informer(api, NUMATOPOLOGIES) if topologies else None,
+            quotas=Informer(api, RESOURCE_QUOTAS) if quotas else None,
         )
 
     @property

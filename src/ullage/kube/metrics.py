@@ -187,14 +187,14 @@ class Books:
         """Return a snapshot."""
         compute, vram = fleet.compute_total, fleet.vram_total
         return cls(
-            fleet.cards,
-            [fleet.nodes[row].name for row in fleet.card_row.tolist()],
-            compute.tolist(),
-            (compute - fleet.compute_free).tolist(),
-            vram.tolist(),
-            (vram - fleet.vram_free).tolist(),
-            fleet.card_of,
-            list(fleet.ledger.values()),
+            cards=fleet.cards,
+            nodes=[fleet.nodes[row].name for row in fleet.card_row.tolist()],
+            compute=compute.tolist(),
+            compute_held=(compute - fleet.compute_free).tolist(),
+            vram=vram.tolist(),
+            vram_held=(vram - fleet.vram_free).tolist(),
+            card_of=fleet.card_of,
+            ledger=list(fleet.ledger.values()),
         )
 
 

@@ -79,7 +79,7 @@ def node_of(
     if not known and record is not None and record.cards and all(card.uuid for card in record.cards):
         cards = [_completed(card, labels) for card in _of_vendor(record.cards, amounts)]
         known = {card.vendor for card in cards}
-    gpus = [*cards, *_numbered(node.metadata.name, amounts, labels, known, len(cards), notes)]
+    gpus = [*cards, *_numbered(node.metadata.name, amounts, labels, known=known, first=len(cards), notes=notes)]
     placed = gpus if record is None else _placed(gpus, record)
     return Node(
         name=node.metadata.name,
@@ -153,7 +153,13 @@ def _at(card: Gpu, place: Gpu) -> Gpu:
 
 
 def _numbered(
-    name: str, amounts: dict[str, str], labels: Mapping[str, str], known: set[str | None], first: int, notes: list[str]
+    name: str,
+    amounts: dict[str, str],
+    labels: Mapping[str, str],
+    *,
+    known: set[str | None],
+    first: int,
+    notes: list[str],
 ) -> list[Gpu]:
     """Return cards of which only the number is known, with what feature discovery states about all of them."""
     found: list[Gpu] = []
@@ -163,7 +169,7 @@ def _numbered(
         model, vram = _discovered(labels, vendor)
         at = first + len(found)
         found += [
-            Gpu(f"{name}/{resource}/{number}", at + number, model, vendor, vram)
+            Gpu(f"{name}/{resource}/{number}", at + number, model=model, vendor=vendor, vram_bytes=vram)
             for number in range(_count(amounts[resource], resource, notes))
         ]
     return found

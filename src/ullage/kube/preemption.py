@@ -132,9 +132,10 @@ class Preemptor:
 
     def refused(self, wanted: Wanted) -> None:
         """Note that no node fits a pod, and on which nodes evictions could help."""
-        if not wanted or wanted[0][0].claim.priority <= self._lowest:
+        request = next((request for request, _ in wanted), None)
+        if request is None or request.claim.priority <= self._lowest:
             return
-        now, uid, known = self._clock(), wanted[0][0].uid, self._waiting.get(wanted[0][0].uid)
+        now, uid, known = self._clock(), request.uid, self._waiting.get(request.uid)
         if known is None:
             self._waiting[uid] = _Waiting(self._shared(wanted), now, now + PATIENCE_S)
         else:
@@ -237,7 +238,7 @@ class Preemptor:
             if len(evictions) < len(leaving):
                 return  # the books and the pod informer are out of step
             if await self._may_leave(epoch, evictions):
-                await self._make_room(epoch, entry, request, preemption, evictions)
+                await self._make_room(epoch, entry, request, preemption, evictions=evictions)
                 return
             entry.refused.add(preemption.choice.node)
 
@@ -269,7 +270,7 @@ class Preemptor:
         self._cluster.give_way(request, preemption)
         if evictions:
             names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
-            self._record_event(PodEvent(*pod, claim.pod_uid, Reason.MAKES_ROOM, f"{names} give way to it on {node}"))
+            self._record_event(PodEvent.of(claim, Reason.MAKES_ROOM, f"{names} give way to it on {node}"))
         for each in evictions:
             await self._evict(epoch, each, f"by pod {claim.namespace}/{claim.pod} on node {node}")
         kept.until = self._clock() + RESERVED_S
@@ -285,12 +286,15 @@ class Preemptor:
             await self._candidate.write(epoch, eviction)
             self.evicted += 1
             self._cluster.leaving(eviction.uid)
-            self._record_event(PodEvent(eviction.namespace, eviction.name, eviction.uid, Reason.PREEMPTED, message))
+            self._record_event(
+                PodEvent(eviction.namespace, eviction.name, eviction.uid, Reason.PREEMPTED, message=message)
+            )
 
     async def _annotate(self, epoch: int, pod: tuple[str, str], uid: str, node: str | None) -> None:
         """Write on a pod where room is reserved for it, or remove that annotation."""
         body = {"metadata": {"uid": uid, "annotations": {self._key: node}}}
-        await self._candidate.write(epoch, Patch(PODS, pod[1], body, pod[0], PatchType.MERGE))
+        namespace, name = pod
+        await self._candidate.write(epoch, Patch(PODS, name, body, namespace=namespace, type=PatchType.MERGE))
 
     async def _cheapest(self, entry: _Waiting) -> tuple[Request, Preemption] | None:
         """Return a node that fits once leaving pods are gone, else the cheapest victims on one node.

@@ -73,5 +73,4 @@ class Sweep:
                 yield PodCards(pod.metadata.uid, pod.spec.node_name, listed(cards))
 
     def _record(self, pod: Pod, message: str) -> None:
-        namespace, name = pod.key
-        self._record_event(PodEvent(namespace, name, pod.metadata.uid, Reason.CARD_MISSING, message))
+        self._record_event(PodEvent.on(pod, Reason.CARD_MISSING, message))

@@ -106,7 +106,7 @@ class Catalog:
             record.id for record in self._state.sessions.values() if record.open and record.session.spec.queue == name
         ]
         if name == DEFAULT_QUEUE or children or users:
-            blocker = children[0] if children else users[0] if users else "the default of every session"
+            blocker = next(iter([*children, *users]), "the default of every session")
             raise Conflict(f"queue {name} is in use ({blocker})", code="queue-in-use")
         del self._state.queues[name]
         self._follow(self._state.queues.values())

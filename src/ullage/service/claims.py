@@ -109,8 +109,9 @@ class Unplaced:
 
     def __str__(self) -> str:
         total = sum(self.reasons.values())
-        told = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
-        return "; ".join(f"{count} of {counted(total, 'node')}: {why}" for why, count in told) or "there is no node"
+        in_order = sorted(self.reasons, key=lambda why: (-self.reasons[why], why))
+        texts = (f"{self.reasons[why]} of {counted(total, 'node')}: {why}" for why in in_order)
+        return "; ".join(texts) or "there is no node"
 
 
 class _Refusals:
@@ -234,7 +235,8 @@ class Claims:
             return ClaimPlacement("", (), ())
         choosy = any(len(request.alternatives) > 1 for claim in waiting for request in claim.requests)
         steps, reasons = Steps(_MOST_STEPS), Counter[str]()
-        best: tuple[tuple[int, ...], ClaimPlacement] | None = None
+        best: ClaimPlacement | None = None
+        least: tuple[int, ...] = ()
         refusals = self._refusals_of(pod)
         for node in self._ordered(pod, waiting, reasons):
             if refusals.fleet is not self._cluster.allocator.fleet:
@@ -252,12 +254,12 @@ class Claims:
             if not choosy:
                 return placement
             alternatives = rank(waiting, found)
-            if best is None or alternatives < best[0]:
-                best = alternatives, placement
-            if not any(best[0]):
+            if best is None or alternatives < least:
+                best, least = placement, alternatives
+            if not any(least):
                 break
             yield
-        return Unplaced(reasons) if best is None else best[1]
+        return Unplaced(reasons) if best is None else best
 
     def _refusals_of(self, pod: ClaimingPod) -> _Refusals:
         """Return the refusals of the equivalence class of a pod. A pod that has devices already is in no class."""

@@ -194,14 +194,14 @@ class Devices:
     def cards_on(self, node: str) -> tuple[Gpu, ...] | None:
         """Return the cards that drivers offer on a node; None if they offer none."""
         devices = [
-            (index_of(device), device, driver)
+            (device, driver)
             for key in self._pools_on.get(node, ())
             for device in self._pools[key].devices
             for driver in self._drivers
             if device.node == node and driver.is_card(device)
         ]
-        devices.sort(key=lambda each: each[0])
-        found = {device.uuid or driver.gpu(device, 0).uuid: (device, driver) for _, device, driver in devices}
+        devices.sort(key=_position)
+        found = {device.uuid or driver.gpu(device, 0).uuid: (device, driver) for device, driver in devices}
         return tuple(driver.gpu(device, at) for at, (device, driver) in enumerate(found.values())) or None
 
     def cards_of(self, claim: DeviceClaim) -> tuple[str, ...]:
@@ -393,8 +393,9 @@ class Devices:
             return
         if held is not None and held.gpus == there and held.state is not AllocationState.ASSUMED:
             return
-        node = fleet.nodes[int(fleet.card_row[fleet.card_of[there[0]]])].name
-        others = sorted({*fleet.card_holders([fleet.card_of[uuid] for uuid in there])} - {id_})
+        first, *_ = at = [fleet.card_of[uuid] for uuid in there]
+        node = fleet.nodes[fleet.card_row.item(first)].name
+        others = sorted({*fleet.card_holders(at)} - {id_})
         if others:
             message = f"{', '.join(there)} of {node}: {', '.join(others)} has it too, by the books"
             self.report("ResourceClaim", self._name(uids), Conflict(message, code="card-held-twice"))
@@ -410,7 +411,7 @@ class Devices:
             self.report("ResourceClaim", self._name(uids), error)
 
     def _name(self, uids: Sequence[str]) -> str:
-        claim = self._claims.get(uids[0]) if uids else None
+        claim = next(map(self._claims.get, uids), None)
         return "" if claim is None else f"{claim.namespace}/{claim.name}"
 
     def report(self, kind: str, name: str, error: UllageError) -> None:
@@ -421,6 +422,11 @@ class Devices:
                 self._said.clear()
             self._said.add(key)
             self._on_error(kind, name, error)
+
+
+def _position(offered: tuple[SliceDevice, CardDriver]) -> tuple[int, str, str]:
+    device, _ = offered
+    return index_of(device)
 
 
 def _with(device: SliceDevice, rules: Sequence[TaintRule]) -> SliceDevice:

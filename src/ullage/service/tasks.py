@@ -320,7 +320,7 @@ class Tasks:
 
     def _told(self, record: SessionRecord, results: list[TaskResult]) -> None:
         record.recent.extend(results)
-        record.durable = results[-1].sequence
+        record.durable = next(reversed(results)).sequence
         self._news.publish(record.id)
         if not record.tasks:
             self._changed(False)  # it may be time to close

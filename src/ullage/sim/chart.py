@@ -7,7 +7,7 @@ from html import escape
 from itertools import cycle
 from math import floor, log10
 
-from ullage.sim.summary import Chart
+from ullage.sim.summary import Chart, Series
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a", "#4d4d4d", "#a6761d")
 """Told apart by colour-blind readers too (after Okabe and Ito); curves beyond these begin again."""
@@ -41,12 +41,17 @@ def draw(chart: Chart) -> str:
     for series, colour in coloured:
         line = _points(xs, ys, list(zip(series.x, series.mean, strict=True)))
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
-    for place, (series, colour) in enumerate(sorted(coloured, key=lambda each: -each[0].mean[-1])):
+    for place, (series, colour) in enumerate(sorted(coloured, key=_last_value, reverse=True)):
         y = _TOP + 12 + 20 * place
         x = _WIDTH - _RIGHT + 14
         parts.append(f'<path d="M{x} {y - 4}h18" stroke="{colour}" stroke-width="3"/>')
         parts.append(_text(x + 24, y, series.name, ""))
     return f"{''.join(parts)}</svg>"
+
+
+def _last_value(curve: tuple[Series, str]) -> float:
+    series, _ = curve
+    return series.mean[-1]
 
 
 class _Axis:

@@ -96,9 +96,11 @@ def _by_percent(arrived: npt.NDArray[np.float64], values: npt.NDArray[np.float64
     """Return per percent, the mean over the arrivals that come nearest to it; where none does, the value before."""
     nearest = np.rint(arrived).astype(np.int64)
     found: list[float] = []
+    mean = 0.0
     for percent in range(UNTIL_PERCENT + 1):
         here = values[nearest == percent]
-        found.append(float(here.mean()) if len(here) else found[-1] if found else 0.0)
+        mean = float(here.mean()) if len(here) else mean
+        found.append(mean)
     return found
 
 

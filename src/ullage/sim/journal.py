@@ -112,14 +112,14 @@ class _Reader:
         """Return all that began, in the order in which it was placed."""
         for name in tuple(self._open):
             self._end(name)
-        known = [each for each in self._done if each[1].node in self._nodes and not _partitioned(each[0])]
+        known = [(task, placed) for task, placed in self._done if placed.node in self._nodes and not _partitioned(task)]
         if not known:
             raise InvalidRequest(
                 f"{self._path}: its events tell of nothing that was placed on a node they describe; "
                 "servers before this version did not record enough",
                 code=CODE,
             )
-        known.sort(key=lambda each: (each[1].start_s, each[0].name))
+        known.sort(key=_placed_first)
         trace = Trace(self._path.stem, tuple(self._nodes.values()), tuple(task for task, _ in known))
         return History(trace, tuple(placed for _, placed in known))
 
@@ -156,6 +156,11 @@ class _Reader:
         if begun is not None:
             task, placed = begun
             self._done.append((replace(task, duration_s=self._now - placed.start_s), placed))
+
+
+def _placed_first(known: tuple[TraceTask, Placed]) -> tuple[float, str]:
+    task, placed = known
+    return placed.start_s, task.name
 
 
 def _partitioned(task: TraceTask) -> bool:

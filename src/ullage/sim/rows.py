@@ -65,7 +65,7 @@ class Row:
         value = self.cells.get(column, "")
         if not value:
             return default
-        digits = value[1:] if value[0] == "-" else value
+        digits = value.removeprefix("-")
         if not (digits.isascii() and digits.isdecimal()) or abs(int(digits)) > MAX_INT64:
             raise self.bad(column, "write a whole number such as 0, 10 or -1")
         return int(value)
@@ -166,13 +166,14 @@ def _json_rows(path: Path, lines: Iterator[str]) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path, reader: Iterator[list[str]], columns: tuple[str, ...]) -> Iterator[Row]:
+    *_, last = columns
     next(reader)
     for cells in reader:
         line: int = reader.line_num  # type: ignore[attr-defined]  # a csv reader has it
         if not cells:
             continue
         if len(cells) != len(columns):
-            raise invalid_trace(path, line, columns[-1], ",".join(cells), fix=f"{len(columns)} columns are needed")
+            raise invalid_trace(path, line, last, ",".join(cells), fix=f"{len(columns)} columns are needed")
         yield Row(path, line, dict(zip(columns, (cell.strip() for cell in cells), strict=True)))
 
 

@@ -98,12 +98,12 @@ class Waiting:
         def grant(leaf: Leaf) -> Code | None:
             group = self._groups[leaf]
             numbers = self._numbers[group]
-            if not place(numbers[0]):
+            if not place(next(iter(numbers))):
                 self._tree.note_full(self._full.note(group.fits), Code.GPU)
                 return Code.GPU
             numbers.popleft()
             if numbers:
-                leaf.number = numbers[0]
+                leaf.number = next(iter(numbers))
             self._backlog[group.queue] -= 1
             self._hold(group.queue, leaf.unit, 1)
             return None

@@ -142,9 +142,10 @@ def _refuse_newer(path: Path) -> None:
     """Refuse a file of a newer version, whose witness may be another; one that cannot be read is judged later."""
     with closing(open_to_read(path)) as connection, suppress(sqlite3.Error):
         row = connection.execute(f"SELECT version_num FROM {REVISION_TABLE}").fetchone()  # noqa: S608 - a constant
-        if row is not None and row[0] not in known_revisions():
+        (revision,) = row or (None,)
+        if revision is not None and revision not in known_revisions():
             raise Unavailable(
-                f"{path} was written by a newer version of Ullage (schema revision {row[0]}); nothing was changed: "
+                f"{path} was written by a newer version of Ullage (schema revision {revision}); nothing was changed: "
                 "install that version or a newer one, or choose another file",
                 code="storage-newer",
             )

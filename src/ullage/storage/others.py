@@ -34,10 +34,10 @@ def fault(connection: sqlite3.Connection) -> str:
         (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if finding != "ok":
             return str(finding)
-        broken = connection.execute("PRAGMA foreign_key_check").fetchone()
+        table, *_ = connection.execute("PRAGMA foreign_key_check").fetchone() or ("",)
     except sqlite3.DatabaseError as error:
         return str(error)
-    return "" if broken is None else f"a row of {broken[0]} refers to one that is missing"
+    return f"a row of {table} refers to one that is missing" if table else ""
 
 
 def is_sound(path: Path, testimony: Testimony, log: WriteAheadLog, bad: list[int]) -> bool:

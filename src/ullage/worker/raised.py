@@ -142,4 +142,5 @@ def _assemble(links: tuple[_Link, ...]) -> BaseException:
         error.__cause__ = None if link.cause is None else errors[link.cause]
         error.__context__ = None if link.context is None else errors[link.context]
         error.__suppress_context__ = link.suppresses_context  # setting a cause sets it
-    return errors[0]
+    first, *_ = errors
+    return first

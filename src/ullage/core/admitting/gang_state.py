@@ -114,7 +114,9 @@ class GangState:
     @property
     def standing(self) -> GangStanding:
         """Return what has to be stored."""
-        return GangStanding(self.phase, self.since, self.retry_at, self.backoff_s, self.quorate)
+        return GangStanding(
+            phase=self.phase, since=self.since, retry_at=self.retry_at, backoff_s=self.backoff_s, quorate=self.quorate
+        )
 
     def resume(self, standing: GangStanding) -> None:
         """Continue from what was stored."""

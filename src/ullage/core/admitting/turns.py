@@ -113,14 +113,14 @@ def next_turns(
         stack.enter_context(reserving(fleet, board.nominations.waiting(fleet)))
         promised = [each for _, each in board.promised]
         enter(fleet, [each.request for each in promised], map(_choice_of, promised), now)
-        return _Round(board, units, now, reserve_after_s, most, stack).run()
+        return _Round(board, units, now, stack, reserve_after_s=reserve_after_s, most=most).run()
 
 
 def in_order(board: AdmissionBoard, units: Iterable[Unit], now: float) -> list[Unit]:
     """Return units in the order of admission, as if all found room; units that a limit stops come last, by age."""
     waiting = list(units)
     with ExitStack() as stack:
-        turns = _Order(board, waiting, now, 0.0, None, stack).run()
+        turns = _Order(board, waiting, now, stack).run()
     position = {unit.key: number for number, (unit, _) in enumerate(turns.granted)}
     return sorted(waiting, key=lambda unit: (position.get(unit.key, len(position)), -unit.priority, *_age(unit)))
 
@@ -142,9 +142,10 @@ class _Round:
         board: AdmissionBoard,
         units: Iterable[Unit],
         now: float,
-        reserve_after_s: float,
-        most: int | None,
         stack: ExitStack,
+        *,
+        reserve_after_s: float = 0.0,
+        most: int | None = None,
     ) -> None:
         self._board, self._fleet, self._now, self._stack = board, board.fleet, now, stack
         self._reserve_after_s, self._left = reserve_after_s, most

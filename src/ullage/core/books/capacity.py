@@ -77,12 +77,12 @@ def room_of(fleet: Fleet, card: int) -> CardRoom:
     free = Amounts(max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card])))
     share = min(left / total if total else 0.0 for left, total in zip(free, (gpu.compute, gpu.vram), strict=True))
     return CardRoom(
-        fleet.nodes[row].name,
-        None if gpu.compute_gflops is None else free.compute,
-        None if gpu.vram_bytes is None else free.vram,
-        share,
-        len(fleet.holders[card]),
-        gpu.usable and fleet.nodes[row].schedulable,
+        node=fleet.nodes[row].name,
+        compute_gflops=None if gpu.compute_gflops is None else free.compute,
+        vram_bytes=None if gpu.vram_bytes is None else free.vram,
+        share=share,
+        users=len(fleet.holders[card]),
+        open=gpu.usable and fleet.nodes[row].schedulable,
     )
 
 
@@ -107,19 +107,21 @@ def node_capacity(
     virtual = _virtual(fleet, row, sections, disks)
     promised = limits_on(fleet, row)
     return NodeCapacity(
-        node,
-        Part(*total),
-        Part(*Amounts.sum_of(_known(fleet, card).above(_held(fleet, card, assumed=False)) for card in managed)),
-        Part(*Amounts.sum_of(_known(fleet, card).above(_held(fleet, card)) for card in managed)),
-        Part(*virtual),
-        Part(*virtual.above(promised)),
-        Part(*Amounts.sum_of(_held(fleet, card).above(_known(fleet, card)) for card in managed)),
-        Part(*promised.above(virtual)),
-        len(cards),
-        len(managed),
-        tuple(sorted({gpu.model for card in managed if (gpu := fleet.cards[card]).model is not None})),
-        {fleet.cards[card].uuid: len(fleet.holders[card]) for card in cards},
-        len({holder for card in cards for holder in fleet.holders[card]}),
+        node=node,
+        total=Part(*total),
+        available=Part(
+            *Amounts.sum_of(_known(fleet, card).above(_held(fleet, card, assumed=False)) for card in managed)
+        ),
+        effective=Part(*Amounts.sum_of(_known(fleet, card).above(_held(fleet, card)) for card in managed)),
+        virtual=Part(*virtual),
+        virtual_available=Part(*virtual.above(promised)),
+        deficit=Part(*Amounts.sum_of(_held(fleet, card).above(_known(fleet, card)) for card in managed)),
+        virtual_deficit=Part(*promised.above(virtual)),
+        cards=len(cards),
+        managed=len(managed),
+        models=tuple(sorted({gpu.model for card in managed if (gpu := fleet.cards[card]).model is not None})),
+        workers_per_card={fleet.cards[card].uuid: len(fleet.holders[card]) for card in cards},
+        workers=len({holder for card in cards for holder in fleet.holders[card]}),
     )
 
 
@@ -151,7 +153,7 @@ def refuses_limit(
     for most, before, old, new in zip(virtual, promised, held, limit, strict=True):
         if new > old and before - old + new > most:
             cure = Cure.CAPACITY if new <= most else Cure.NODE_CHANGE
-            return Rejection(Code.OVERSUBSCRIPTION, cure, new, max(0, most - before + old), fleet.nodes[row].name)
+            return Rejection(Code.OVERSUBSCRIPTION, cure, new, max(0, most - before + old), node=fleet.nodes[row].name)
     return None
 
 

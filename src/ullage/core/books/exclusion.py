@@ -62,9 +62,9 @@ class Exclusion:
         if expression.operator in (Operator.IN, Operator.NOT_IN):
             values, others = values & set(expression.values), expression.operator is Operator.NOT_IN
         holds = np.full(len(column.number_of) + 1, others)
+        holds[-1] = expression.holds("", {})
         for value in values:
             holds[column.number_of[value]] = expression.holds(value, {expression.key: value})
-        holds[-1] = expression.holds("", {})
         return holds[column.numbers]
 
     def _unpacked(self, bits: Bits) -> npt.NDArray[np.bool_]:

@@ -84,7 +84,14 @@ def observe(fleet: Fleet, departed: Departed, node: str, use: Use, now: float) -
     changed += [] if foreign in (None, fleet.ledger.get(foreign_id(node))) else [foreign]
     named = tuple(sorted(owner for owner, containers in strangers.items() if any(map(_holds, containers))))
     unknown = sorted(set(card_ids(chain.from_iterable(pod.containers for pod in use.pods))) - _cards_of(fleet, row))
-    return Observation(node, tuple(changed), tuple(mismatches), foreign, named, tuple(unknown))
+    return Observation(
+        node=node,
+        changed=tuple(changed),
+        mismatches=tuple(mismatches),
+        foreign=foreign,
+        owners=named,
+        unknown=tuple(unknown),
+    )
 
 
 def foreign_id(node: str) -> str:
@@ -190,12 +197,12 @@ def _sum(fleet: Fleet, row: int, containers: Iterable[Holding]) -> _Shown:
                 key = zone, block.kind
                 memory[key] = min(memory.get(key, 0) + each + (number < rest), MAX_ZONE_BYTES)
     return _Shown(
-        tuple(sorted(cards, key=fleet.card_of.__getitem__)),
-        tuple(sorted({cpu for container in all_ for cpu in container.cpus})),
-        {resource: tuple(sorted(ids)) for resource, ids in sorted(devices.items())},
-        {key: amount for key, amount in sorted(memory.items()) if amount},
-        sum(block.amount_bytes for container in all_ for block in container.memory if block.kind == MEMORY),
-        _unnamed(all_, named),
+        cards=tuple(sorted(cards, key=fleet.card_of.__getitem__)),
+        cpus=tuple(sorted({cpu for container in all_ for cpu in container.cpus})),
+        devices={resource: tuple(sorted(ids)) for resource, ids in sorted(devices.items())},
+        memory={key: amount for key, amount in sorted(memory.items()) if amount},
+        bytes=sum(block.amount_bytes for container in all_ for block in container.memory if block.kind == MEMORY),
+        unnamed=_unnamed(all_, named),
     )
 
 
@@ -220,12 +227,11 @@ def _parts(shown: Sequence[_Id], each: Sequence[Sequence[_Id]]) -> list[tuple[_I
     """Share what is shown among its allocations: each keeps its own and its number; the last gets the rest."""
     free = [id_ for id_ in shown if not any(id_ in own for own in each)]
     parts: list[list[_Id]] = []
-    for own in each:
+    for number, own in enumerate(each, start=1):
         kept = [id_ for id_ in shown if id_ in own]
-        more = len(own) - len(kept)
+        more = len(free) if number == len(each) else len(own) - len(kept)
         parts.append(kept + free[:more])
         free = free[more:]
-    parts[-1] += free
     return [tuple(part) for part in parts]
 
 
@@ -262,7 +268,7 @@ def _healed(
     had = {CARD: held.gpus, CPU: tuple(map(str, known.cpus)), **devices}
     has = {CARD: gpus, CPU: tuple(map(str, placement.cpus)), **after}
     differ = [
-        Mismatch(held.id, held.node, resource, ids, has.get(resource, ()))
+        Mismatch(held.id, held.node, resource, bound=ids, shown=has.get(resource, ()))
         for resource, ids in had.items()
         if ids and set(ids) != set(has.get(resource, ()))
     ]
@@ -282,15 +288,21 @@ def _foreign(fleet: Fleet, row: int, shown: _Shown, changed: Iterable[Allocation
         return None
     memory, pages = _by_kind(shown.memory)
     devices = dict(shown.devices) | ({CARD: shown.cards} if shown.cards else {})
-    placement = ZonePlacement((), shown.cpus, tuple(sorted(devices.items())), memory, Rank.OBSERVED, amounts=pages)
+    placement = ZonePlacement(
+        cpus=shown.cpus,
+        devices=tuple(sorted(devices.items())),
+        memory=memory,
+        rank=Rank.OBSERVED,
+        amounts=pages,
+    )
     cpu, bytes_ = len(shown.cpus) * MILLI, min(shown.bytes, MAX_INT64)
     nothing = not (cpu or bytes_ or shown.cards)  # but a device, or huge pages; a requirement asks for something
     return Allocation(
         foreign_id(fleet.nodes[row].name),
         fleet.nodes[row].name,
         ResourceRequirement(cpu + nothing, bytes_, len(shown.cards)),
-        shown.cards,
-        AllocationState.FOREIGN,
+        gpus=shown.cards,
+        state=AllocationState.FOREIGN,
         placement=_in_zones(fleet, row, placement),
     )
 

@@ -47,7 +47,7 @@ def preempt_together(context: EvictionContext, requests: Sequence[Request]) -> d
             rest = run[len(placed) :]
             evicted = _evict(context, rest) if rest else {}
             if isinstance(evicted, Refusal):
-                return Misfit(rest[0].uid, evicted, len(found))
+                return Misfit(run[len(placed)].uid, evicted, len(found))
             found.update(evicted)
             waiting -= len(run)
             if waiting:
@@ -69,7 +69,7 @@ def _enter(context: EvictionContext, requests: Sequence[Request], found: dict[st
 
 def _evict(context: EvictionContext, run: Sequence[Request]) -> Answer:
     """Return the places and victims of equal requests, none of which fits without victims."""
-    request, fleet, rules = run[0], context.fleet, context.rules
+    request, fleet, rules = next(iter(run)), context.fleet, context.rules
     ahead = context.nominations.before(fleet, request)
     if summable(rules, request) and quota_allows(fleet, rules, request, len(run), ahead=ahead):
         with context.reserving(request):
@@ -86,7 +86,7 @@ def _evict(context: EvictionContext, run: Sequence[Request]) -> Answer:
 
 
 def _at_once(context: EvictionContext, run: Sequence[Request]) -> Answer:
-    request, units, fleet, rules = run[0], len(run), context.fleet, context.rules
+    request, units, fleet, rules = next(iter(run)), len(run), context.fleet, context.rules
     placed = VictimSearch(context, request).units(units)
     if len(placed) < units:
         return Refusal((Rejection(Code.NO_VICTIMS, Cure.CAPACITY, units, len(placed)),))

@@ -302,8 +302,9 @@ class MoveSearch:
             choice = None if self._look.table(request).best() is None else choose(fleet, rules, request)
             if choice is None:
                 break
-            found.append(Move(allocation, choice))
-            self._look.charge_moved(found[-1])
+            move = Move(allocation, choice)
+            self._look.charge_moved(move)
+            found.append(move)
         return found
 
 

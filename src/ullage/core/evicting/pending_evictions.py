@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ullage.core.books.fleet import Fleet
@@ -35,7 +35,7 @@ class PendingEvictions:
             for_share = [each is not None and each.winner == winner and each.cause is Cause.SHARE for each in evictions]
             if len(for_share) == len(gang) and all(for_share):
                 sizes = tuple((ledger[each.id].node, each.requirement) for each in gang)
-                found.setdefault((gang[0].session, sizes), gang)
+                found.setdefault((_session_of(gang), sizes), gang)
         return list(found.values())
 
     def stay(self, gang: Gang) -> list[Action]:
@@ -49,7 +49,7 @@ class PendingEvictions:
         """Yield who stays since its room is free in the outlook; the tasks of the others end after the grace."""
         for gang in self._gangs:
             evictions = {member.id: member.eviction for member in gang if member.eviction is not None}
-            winner = self._winner_of(evictions, gang[0].session)
+            winner = self._winner_of(evictions, _session_of(gang))
             if self._may_stay(evictions, winner, outlook):
                 yield from map(Keep, evictions)
             elif winner is not None:
@@ -60,7 +60,7 @@ class PendingEvictions:
         """Yield executors that do as well as one that goes, if their task ends first; protected ones are spared."""
         ledger, held = self._world.fleet.ledger, self._world.held()
         for gang in self._going:
-            one = gang[0]
+            one, *_ = gang
             if one.gang is None and one.may_stay and one.eviction is not None and one.eviction.cause is Cause.SHARE:
                 node = ledger[one.id].node
                 for other in held.get(one.session or "", ()):
@@ -112,7 +112,12 @@ class PendingEvictions:
         return next((winner for winner in winners if winner in self._promises), next(others, None))
 
 
-def _first_to_join(gang: Iterable[ExecutorView]) -> tuple[float, str]:
-    """Return these in the order in which they stay: the first to join its session comes first."""
-    members = list(gang)
-    return min(member.bound_at for member in members), members[0].id
+def _session_of(gang: Gang) -> str | None:
+    first, *_ = gang
+    return first.session
+
+
+def _first_to_join(gang: Gang) -> tuple[float, str]:
+    """Sort key of gangs in the order in which they stay: the first to join its session comes first."""
+    first, *_ = gang
+    return min(member.bound_at for member in gang), first.id

@@ -130,7 +130,8 @@ class Ways:
         queue = [turn for each in sessions if (turn := losses.turn(*each)) is not None]
         heapify(queue)
         while queue:
-            *_, victim, following = queue[0]
+            cheapest, *_ = queue
+            *_, victim, following = cheapest
             if victim.protected_until <= now and losses.pay(victim):
                 yield victim
             turn = losses.turn(victim.session or "", following)

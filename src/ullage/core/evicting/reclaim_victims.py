@@ -69,7 +69,8 @@ def victims_of(session: str, executors: Iterable[ExecutorView]) -> list[Executor
         working = any(member.phase in _AT_WORK for member in members)
         until = max(member.protected_until for member in members) if working else -inf
         newest = -max(member.bound_at for member in members)
-        turns.append((busy, newest, members[0].id, ExecutorVictim(tuple(members), session, busy, until)))
+        first, *_ = members
+        turns.append((busy, newest, first.id, ExecutorVictim(tuple(members), session, busy, until)))
     turns.sort()
     return [victim for *_, victim in turns]
 

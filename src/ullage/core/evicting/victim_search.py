@@ -200,7 +200,7 @@ class VictimSearch:
         touched = [card for card in able if fleet.cards[card].uuid in own]
         stages = self._find([*looked_at, *touched]).stages
         kept_cards = frozenset(next(stage.kept for stage in reversed(stages) if stage.filter not in _BY_COUNT))
-        if self._same_on_all_cards and others and fleet.cards[others[0]].uuid not in kept_cards:
+        if self._same_on_all_cards and any(fleet.cards[card].uuid not in kept_cards for card in looked_at):
             return []
         unseen = frozenset(others[len(looked_at) :])
         return [card for card in able if card in unseen or fleet.cards[card].uuid in kept_cards]

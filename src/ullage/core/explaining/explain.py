@@ -90,7 +90,7 @@ def explain(
         code=code,
         cure=CURES.get(code),
         summary=limit_text(world, demand, code)
-        or summary(code, demand, rejections, plan.deserved.get(session, 0), len(mine)),
+        or summary(code, demand, rejections, deserved=plan.deserved.get(session, 0), held=len(mine)),
         want=demand.want,
         held=len(mine),
         deserved=plan.deserved.get(session, 0),
@@ -98,7 +98,7 @@ def explain(
         position=_position(world, policy, plan, session),
         rejections=rejections,
         holders=_holders(world, demand, plan, rejections) if code in _OTHERS_COULD_HELP else (),
-        suggestions=suggest(world, policy, demand, code, plan.deserved.get(session, 0)),
+        suggestions=suggest(world, policy, demand, code, deserved=plan.deserved.get(session, 0)),
         warnings=tuple(filter(None, [unreachable(world, policy, demand)])),
     )
 
@@ -141,7 +141,7 @@ def _cards_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejectio
     if len(short) + free < asked.gpu_count or (asked.whole and free + len(curable) >= asked.gpu_count):
         possible = len(short) + free
         cure = Cure.CAPACITY if asked.gpu_count <= possible else Cure.NODE_CHANGE
-        return Rejection(Code.GPU, cure, asked.gpu_count, free if cure is Cure.CAPACITY else possible, node)
+        return Rejection(Code.GPU, cure, asked.gpu_count, free if cure is Cure.CAPACITY else possible, node=node)
     short = curable or [of_empty_card(fleet, refusal) for refusal in short]
     nearest = min(short, key=lambda r: ((r.needed - r.had) / r.needed if r.needed else 1.0, r.gpu or ""))
     return of_all(nearest, short)
@@ -257,7 +257,13 @@ def suggest(world: World, policy: Policy, demand: Demand, code: Code, deserved: 
 def smaller_requests(books: Fleet, asked: ResourceRequirement, rows: Iterable[int]) -> list[ResourceRequirement]:
     """Return the request cut to what each of these nodes has free, the least cut first."""
     grain = _TENTH if asked.cpu_milli % MILLI else MILLI
-    cuts: list[tuple[float, ResourceRequirement]] = []
+    found: list[ResourceRequirement] = []
+    whole = books.resources(asked)
+
+    def cut(smaller: ResourceRequirement) -> float:
+        kept = (a / b for a, b in zip(books.resources(smaller), whole, strict=True) if b)
+        return sum(1 - part for part in kept)
+
     for row in rows:
         node = books.nodes[row]
         if not node.schedulable or books.slots_free[row] < 1:
@@ -270,12 +276,9 @@ def smaller_requests(books: Fleet, asked: ResourceRequirement, rows: Iterable[in
         if (asked.memory_bytes and not memory) or (asked.gpu_count and not cards.gpu_count):
             continue
         smaller = replace(cards, cpu_milli=cpu, memory_bytes=memory)
-        if smaller == asked:
-            continue
-        whole = books.resources(asked)
-        kept = [a / b for a, b in zip(books.resources(smaller), whole, strict=True) if b]
-        cuts.append((sum(1 - part for part in kept), smaller))
-    return [cut for _, cut in sorted(cuts, key=lambda pair: pair[0])]
+        if smaller != asked:
+            found.append(smaller)
+    return sorted(found, key=cut)
 
 
 def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> ResourceRequirement:
@@ -287,7 +290,9 @@ def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> Resour
         none = None if asked.whole else asked.part
         cards = replace(asked.cards, indices=()) if free else ANY_CARD
         alignment = replace(asked.alignment, containers=())
-        return ResourceRequirement(1, 0, len(free), none if free else None, cards, asked.nodes, alignment)
+        return ResourceRequirement(
+            1, 0, len(free), part=none if free else None, cards=cards, nodes=asked.nodes, alignment=alignment
+        )
     parts = [
         part
         for card in books.cards_on(row)

@@ -99,7 +99,7 @@ def nowhere(
             rows_of.setdefault(key, []).extend(rows)
             counts[key] += len(names) * (1 if key[0] in OF_NODES else count)
     causes = [
-        RefusalCause(_closest(fleet, rules, request, key, rows_of[key]), count)
+        RefusalCause(_closest(fleet, rules, request, key=key, rows=rows_of[key]), count)
         for key, count in counts.items()
         if key[0] is not Code.NOT_ENOUGH_CARDS or len(counts) == 1
     ]
@@ -108,21 +108,22 @@ def nowhere(
     could = max((later for _, later in open_now), default=0)
     every = [row for _, rows in known for row in rows]
     of_zones = any(cause.rejection.of_zones for cause in causes)
-    smaller, room = _smaller(fleet, rules, request, every, nominations, of_zones=of_zones)
+    smaller, room = _smaller(fleet, rules, request, every, nominations=nominations, of_zones=of_zones)
     causes.sort(key=_order)
     never = _more_than_any_node(fleet, asked, every)
     causes = never + [each for each in causes if each.rejection.code not in {one.rejection.code for one in never}]
+    first = next((cause.rejection.code for cause in causes), None)
     return Nowhere(
-        asked,
-        nodes,
-        sum(size * len(rows) for _, rows, size in sizes),
-        tuple(causes),
-        best,
-        could,
-        max((size for _, _, size in sizes), default=0),
-        smaller,
-        room,
-        _kinds(fleet, asked.cards, every, causes[0].rejection.code if causes else None),
+        asked=asked,
+        nodes=nodes,
+        cards=sum(size * len(rows) for _, rows, size in sizes),
+        causes=tuple(causes),
+        best=best,
+        could=could,
+        most=max((size for _, _, size in sizes), default=0),
+        smaller=smaller,
+        room=room,
+        kinds=_kinds(fleet, asked.cards, every, first),
     )
 
 
@@ -205,20 +206,19 @@ def _order(cause: RefusalCause) -> tuple[int, int, str]:
     return near, -cause.count, rejection.code
 
 
-def _closest(fleet: Fleet, rules: Rules, request: Request, key: tuple[Code, Cure], rows: list[int]) -> Rejection:
+def _closest(fleet: Fleet, rules: Rules, request: Request, *, key: tuple[Code, Cure], rows: list[int]) -> Rejection:
     """Return the rejection with this code of the node or card that comes closest, with its numbers."""
     code, cure = key
     plain = Rejection(code, cure)
     if not rows:
         return plain
-    at = np.array(rows)
     if code in _QUANTITIES:
-        found = _closest_card(fleet, request.requirement, key, at)
+        found = _closest_card(fleet, request.requirement, key, np.array(rows))
         if found is not None:
             return found
-    row = {Code.CPU: fleet.cpu_free, Code.MEMORY: fleet.memory_free}.get(code)
-    where = int(at[0] if row is None else at[np.argmax(row[at])])
-    stages = find(fleet, rules, request, fleet.cards_on(where)).stages
+    free = {Code.CPU: fleet.cpu_free, Code.MEMORY: fleet.memory_free}.get(code)
+    nearest = next(iter(rows)) if free is None else max(rows, key=free.item)
+    stages = find(fleet, rules, request, fleet.cards_on(nearest)).stages
     there = [each for stage in stages for each in stage.removed if each.code is code and each.cure is cure]
     there = there or [each for stage in stages for each in stage.removed if each.code is code]
     best = min(there, key=_short_by, default=plain)
@@ -248,7 +248,7 @@ def _short_by(rejection: Rejection) -> float:
 
 
 def _smaller(
-    fleet: Fleet, rules: Rules, request: Request, rows: list[int], nominations: Nominations, *, of_zones: bool
+    fleet: Fleet, rules: Rules, request: Request, rows: list[int], *, nominations: Nominations, of_zones: bool
 ) -> tuple[ResourceRequirement | None, int]:
     """Return the request nearest to this one that fits now, and on how many of these nodes."""
     if not rows:
@@ -256,7 +256,7 @@ def _smaller(
     at, asked = np.array(rows), request.requirement
     changed = islice(nearest_changes(fleet, asked), _MOST_TRIALS) if of_zones else ()
     for smaller in (*changed, *_candidates(fleet, asked, at)):
-        found = offers(fleet, rules, replace(request, requirement=smaller), at, nominations)
+        found = offers(fleet, rules, replace(request, requirement=smaller), at, nominations=nominations)
         if room := int((found.refused[at] < 0).sum()):
             return smaller, room
     return None, 0

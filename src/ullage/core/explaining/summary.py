@@ -30,11 +30,11 @@ def summary(
     excluded = _excluded(rejections) if code is Code.TOO_LARGE else None
     if excluded is not None:
         return f"no node can take it: {first_text([each for each in rejections if each.code is excluded])}"
-    numbers = "" if demand is None else _numbers(code, demand, rejections, deserved, held)
+    numbers = "" if demand is None else _numbers(code, demand, rejections, deserved=deserved, held=held)
     return f"{MEANINGS[code]}: {numbers}" if numbers else MEANINGS[code]
 
 
-def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], deserved: int, held: int) -> str:
+def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], *, deserved: int, held: int) -> str:
     if code is Code.TOO_LARGE:
         best = _best([rejection for rejection in rejections if rejection.cure is Cure.NODE_CHANGE])
         return _shortfall(best) if best else f"a gang of {demand.batch_size} does not fit all of them together"

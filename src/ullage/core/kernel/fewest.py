@@ -147,8 +147,8 @@ def fewest(
     The books are as before.
     """
     first, tried = leaving.first, known
-    before = np.empty(len(leaving.charges), np.int64), np.empty(len(leaving.charges), np.int64)
-    released = HolderRows(nodes, cards, asked.supplies, leaving.entries, leaving.charges, before[0])
+    at_release, at_return = np.empty(len(leaving.charges), np.int64), np.empty(len(leaving.charges), np.int64)
+    released = HolderRows(nodes, cards, asked.supplies, leaving.entries, leaving.charges, at_release)
     fit = _room_without(released, asked, room, leaving, known)
     while fit < units and tried < len(go):
         _release(released, leaving, first[tried], first[tried + 1])
@@ -156,7 +156,7 @@ def fewest(
         tried += 1
     go[:tried] = True
     if fit >= units:
-        returned = HolderRows(nodes, cards, asked.supplies, leaving.entries, leaving.charges, before[1])
+        returned = HolderRows(nodes, cards, asked.supplies, leaving.entries, leaving.charges, at_return)
         _put_back(returned, asked, room, first, tried, fit - units, go)
     _restore(released, first, tried, go)
     return fit >= units

@@ -39,6 +39,9 @@ from ullage.core.kernel.occupants import PRIORITY, BookRows, charge, hold, put_i
 from ullage.core.kernel.room import enough, look_at_cards, room_on
 from ullage.core.kernel.zones import SPEND, TAKE, decide
 
+_TOP = 0
+"""Position in the heap of the node whose victims cost least."""
+
 
 class OccupantColumns(NamedTuple):
     """What one decision says of each entry; those of a node follow each other.
@@ -412,7 +415,7 @@ def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
         most = len(found.at_row)
         size = line_up(books, occupants, costs, kept, may_take, heap)
         while placed < most and size:
-            row = heap[0]
+            row = heap[_TOP]
             copy_row(cost, row, cost, known)
             fitting = look(books, occupants, costs, kept, row)
             if fitting and not costs_more(cost, row, known):  # else others used up a budget meanwhile
@@ -435,8 +438,8 @@ def evictions_over(pick: Callable[..., Any]) -> Callable[..., int]:
             put_back(books, occupants, kept, row)
             if not fitting:
                 size -= 1
-                heap[0] = heap[size]
-            sift(heap, size, 0, costs)
+                heap[_TOP] = heap[size]
+            sift(heap, size, _TOP, costs)
         return placed
 
     return evict

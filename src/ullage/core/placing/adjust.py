@@ -86,7 +86,7 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: AmountsChang
         node, gpu = fleet.nodes[int(fleet.card_row[unknown[0]])].name, fleet.cards[unknown[0]].uuid
         return Refusal((Rejection(Code.CAPACITY_UNKNOWN, Cure.NODE_CHANGE, node=node, gpu=gpu),))
     known = _known(fleet, cards)
-    rooms = [_room(fleet, held, after, position, card) for position, card in enumerate(cards)]
+    rooms = [_room(fleet, held, after, position=position, card=card) for position, card in enumerate(cards)]
     exceeded = _exceeded(fleet, cards, rooms, known)
     if exceeded is not None:
         return exceeded
@@ -99,7 +99,9 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: AmountsChang
     (old, old_limit), (new, new_limit) = _asked(fleet, held, first), _asked(fleet, after, first)
     more = _in_units(fleet, first, new.minus(old), known)
     more_limit = _in_units(fleet, first, new_limit.minus(old_limit), known)
-    return Adjustment(Amounts.least_of(remains), more, more_limit, known, after)
+    return Adjustment(
+        remain=Amounts.least_of(remains), delta_request=more, delta_limit=more_limit, known=known, allocation=after
+    )
 
 
 def adjusted(fleet: Fleet, held: Allocation, change: AmountsChange) -> Allocation:
@@ -173,18 +175,15 @@ class _Room:
     remain: Amounts
 
 
-def _room(fleet: Fleet, held: Allocation, after: Allocation, position: int, card: int) -> _Room:
+def _room(fleet: Fleet, held: Allocation, after: Allocation, *, position: int, card: int) -> _Room:
     free = Amounts(max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card])))
     (old, _), (new, _), total = _asked(fleet, held, card), _asked(fleet, after, card), _total(fleet, card)
-    if not held.charges:
-        most = old.most(total)
-        return _Room(new, most, most, free, free)
-    charge = held.charges[position]
-    if held.requirement.cards.isolation is Isolation.PARTITIONED:
-        most = Amounts(charge.compute, charge.vram)
-        return _Room(new, most, most, free, free)
-    most = Amounts(charge.compute + free.compute, charge.vram + free.vram)
-    return _Room(new, most, total, free, most.minus(new))
+    charge = held.charges[position] if held.charges else None
+    own = old.most(total) if charge is None else Amounts(charge.compute, charge.vram)
+    if charge is None or held.requirement.cards.isolation is Isolation.PARTITIONED:
+        return _Room(new=new, most=own, ever=own, free=free, remain=free)
+    most = Amounts.sum_of((own, free))
+    return _Room(new=new, most=most, ever=total, free=free, remain=most.minus(new))
 
 
 def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: KnownAmounts) -> ScalingRefusal | None:
@@ -196,8 +195,8 @@ def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: KnownAm
             if need > most_now:
                 cure, had = (Cure.CAPACITY, most_now) if need <= ever else (Cure.NODE_CHANGE, ever)
                 node, gpu = fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid
-                told = Rejection(Code.SCALING_EXCEEDED, cure, need, had, node, gpu)
-                why = Rejection(code, cure, need, had, node, gpu, own=own if cure is Cure.CAPACITY else 0)
+                told = Rejection(Code.SCALING_EXCEEDED, cure, need, had, node=node, gpu=gpu)
+                why = replace(told, code=code, own=own if cure is Cure.CAPACITY else 0)
                 pairs = list(zip(cards, rooms, strict=True))
                 free = Amounts.least_of(_in_units(fleet, on, room.free, known) for on, room in pairs)
                 most = Amounts.least_of(_in_units(fleet, on, room.most, known) for on, room in pairs)

@@ -56,7 +56,8 @@ def check_limits(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[i
         return None
     charges = ((card, Amounts(*amounts_on(fleet, card, request)[0])) for card in cards)
     total = Amounts.sum_of(limit_on(fleet, card, request.claim.limit, charge) for card, charge in charges)
-    return refuses_limit(fleet, int(fleet.card_row[cards[0]]), rules.oversubscription, rules.disks, total)
+    row = fleet.card_row.item(next(iter(cards)))
+    return refuses_limit(fleet, row, rules.oversubscription, rules.disks, limit=total)
 
 
 def same_on_all_cards(request: Request) -> bool:
@@ -85,19 +86,19 @@ def _refusals_on(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[i
     quota = check_quota(fleet, rules, request, cards)
     if quota:
         return quota
-    asked, row = request.requirement, fleet.card_row.item(cards[0])
+    first, *_ = cards
+    asked, row = request.requirement, fleet.card_row.item(first)
     against = tuple(why for card in cards if (why := refusal_of(fleet, card, asked)) is not None)
     if against:
         return against
-    uuid = fleet.cards[cards[0]].uuid
     others = (
         node_refuses(fleet, row, asked),
         check_limits(fleet, rules, request, cards),
         _cap_refuses(fleet, rules, row, asked),
         refusal_on(fleet, asked, row, cards),
     )
-    first = next((found for found in others if found is not None), None)
-    return () if first is None else (replace(first, gpu=uuid),)
+    found = next((found for found in others if found is not None), None)
+    return () if found is None else (replace(found, gpu=fleet.cards[first].uuid),)
 
 
 def find(
@@ -113,11 +114,11 @@ def find(
 
     `used` is what namespaces have, if it is not what the books say.
     """
-    free = judge(fleet, rules, request, cards, used).candidates()
+    free = judge(fleet, rules, request, cards, used=used).candidates()
     if not ahead or not free.by_node:
         return free
     with reserving(fleet, ahead):
-        found = judge(fleet, rules, request, cards, used).candidates()
+        found = judge(fleet, rules, request, cards, used=used).candidates()
     stages = tuple(_with_reserved(stage, alone) for stage, alone in zip(found.stages, free.stages, strict=True))
     return replace(found, stages=stages, curable=True, with_reserved=True)
 
@@ -204,7 +205,7 @@ class Judgement:
             card = self.cards.item(k)
             key = amounts_on(fleet, card, request), cores_on(fleet, card, request)
             if key not in answers:
-                answers[key] = check_quota(fleet, rules, request, [card] * self._asked.gpu_count, used)
+                answers[key] = check_quota(fleet, rules, request, [card] * self._asked.gpu_count, used=used)
             return answers[key]
 
         of_kind = self._asked.cards.isolation is not Isolation.PARTITIONED
@@ -302,7 +303,7 @@ class Judgement:
             node, gpu = nodes[rows.item(k)].name, gpus[cards.item(k)].uuid
             return tuple(replace(each, node=node, gpu=gpu) for each in why(k))
 
-        self._remove(name, kind, RemovedCards(gone, classes[gone], named), ~goes, lost)
+        self._remove(name, kind, RemovedCards(gone, classes[gone], named), ~goes, lost=lost)
 
     def _remove(self, name: str, kind: StageKind, removed: RemovedCards, stays: Flags, lost: Column) -> None:
         before, reached = len(self.left), bool(len(self.left)) or not self._stages
@@ -316,11 +317,24 @@ class Judgement:
         why = self._rejections(removed, slice(None))
         by_cure = why if possible.all() else self._rejections(removed, np.argsort(~possible, kind="stable"))
         after = len(self.left)
-        self._stages.append(Stage(name, kind, reached, before, after, why, kept, int(possible.sum()), by_cure))
+        self._stages.append(
+            Stage(
+                filter=name,
+                kind=kind,
+                reached=reached,
+                before=before,
+                after=after,
+                removed=why,
+                kept=kept,
+                possible=int(possible.sum()),
+                by_cure=by_cure,
+            )
+        )
 
     def _rejections(self, removed: RemovedCards, order: slice | Column) -> Rejections:
         gone = removed.cards[order]
-        return Rejections(removed.why, gone, removed.classes[order], self.rows[gone], self._fleet.nodes)
+        rows, nodes = self.rows[gone], self._fleet.nodes
+        return Rejections(removed.why, gone, removed.classes[order], rows, nodes=nodes)
 
 
 def _where(positions: Column, classes: Column, holds: Callable[[int], bool]) -> Flags:
@@ -359,7 +373,7 @@ def _cap_refuses(fleet: Fleet, rules: Rules, row: int, asked: ResourceRequiremen
     if workers is None:
         return None
     used, most = workers
-    return Rejection(Code.WORKER_CAP, Cure.CAPACITY, used + 1, max(0, most), fleet.nodes[row].name)
+    return Rejection(Code.WORKER_CAP, Cure.CAPACITY, used + 1, max(0, most), node=fleet.nodes[row].name)
 
 
 def _could(why: Why) -> bool:

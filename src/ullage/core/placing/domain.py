@@ -32,9 +32,9 @@ class WantedUnits:
     at: Sequence[int]
 
     @classmethod
-    def of(cls, fleet: Fleet, units: Sequence[int], rooms: Sequence[Column], beside: Iterable[str]) -> WantedUnits:
+    def of(cls, fleet: Fleet, units: Sequence[int], rooms: Sequence[Column], nodes: Iterable[str]) -> WantedUnits:
         """Return the same for nodes given by name. Unknown nodes are left out."""
-        return cls(units, rooms, [fleet.row_of[name] for name in beside if name in fleet.row_of])
+        return cls(units, rooms, [fleet.row_of[name] for name in nodes if name in fleet.row_of])
 
     def inside(self, nodes: Mask) -> WantedUnits:
         """With the room of these nodes only."""
@@ -75,16 +75,18 @@ def _by_level(columns: Sequence[Column], limits: Column, wanted: WantedUnits) ->
     """In one domain, of the deepest level first, and there in few of the deepest; then in few of the outermost."""
     if len(np.unique(limits[list(wanted.at)])) > 1:
         return
+    kinds = columns or [limits]
+    outermost, deepest = next(iter(kinds)), next(reversed(kinds))
     for of in reversed(columns):
         for domain in _alone(of, wanted):
             for inside in _alone(limits, wanted.inside(domain)):
                 here = domain & inside
-                if of is columns[-1]:
+                if of is deepest:
                     yield here
                 else:
-                    yield from (mask & here for mask in _few(columns[-1], wanted.inside(here)))
+                    yield from (mask & here for mask in _few(deepest, wanted.inside(here)))
     for inside in _alone(limits, wanted):
-        yield from (mask & inside for mask in _few(columns[0] if columns else limits, wanted.inside(inside)))
+        yield from (mask & inside for mask in _few(outermost, wanted.inside(inside)))
 
 
 def _alone(of: Column, wanted: WantedUnits) -> Iterator[Mask]:
@@ -103,7 +105,8 @@ def _few(of: Column, wanted: WantedUnits) -> Iterator[Mask]:
     rooms, units = _rooms_of(of, wanted), wanted.units
     chosen = ~np.any([room > 0 for room in rooms], axis=0)
     chosen[of[list(wanted.at)]] = True
-    roomiest = np.argsort(-rooms[0], kind="stable").tolist()
+    first_kind, *_ = rooms
+    roomiest = np.argsort(-first_kind, kind="stable").tolist()
     while True:
         if _enough(rooms, units, chosen):
             yield chosen[of]
@@ -133,5 +136,6 @@ def _tight(rooms: Sequence[Column], units: Sequence[int], chosen: Mask) -> list[
     for room, count in zip(rooms, units, strict=True):
         enough &= room >= count - int(room[chosen].sum())
     found = np.nonzero(enough)[0]
-    order: list[int] = found[np.argsort(rooms[0][found], kind="stable")].tolist()
+    first_kind, *_ = rooms
+    order: list[int] = found[np.argsort(first_kind[found], kind="stable")].tolist()
     return order

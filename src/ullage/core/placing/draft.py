@@ -24,7 +24,7 @@ from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import cards_on, choose, decided_by_sums, place, placement_of, reserved_place
 from ullage.model.allocation import Allocation, AllocationState
-from ullage.model.claim import Request
+from ullage.model.claim import GangClaim, Request
 from ullage.model.rejection import Code, Cure, Rejection
 
 _TIGHTEST = "compact-first"
@@ -41,9 +41,12 @@ class Misfit:
 
 def by_size(fleet: Fleet, requests: Iterable[Request]) -> list[Request]:
     """Return the requests, the largest first: by cards in sum, then by number of cards; equal ones in their order."""
-    sized = [(fleet.resources(run[0].requirement).gpu_milli, run) for run in runs(requests)]
-    sized.sort(key=lambda pair: (-pair[0], -pair[1][0].requirement.gpu_count))
-    return [request for _, run in sized for request in run]
+
+    def size(run: list[Request]) -> tuple[int, int]:
+        asked = next(iter(run)).requirement
+        return fleet.resources(asked).gpu_milli, asked.gpu_count
+
+    return [request for run in sorted(runs(requests), key=size, reverse=True) for request in run]
 
 
 def fit_together(
@@ -69,7 +72,7 @@ def fit_together(
     first: Misfit | None = None
     for rows in _nearest(fleet, rules, groups, neighbours):
         for each in _ways(rules, groups):
-            found = _draft(fleet, rules, each, now, nominations, rows)
+            found = _Draft(fleet, rules, now, nominations, rows=rows).place(each)
             if isinstance(found, dict):
                 return found
             first = first or found
@@ -105,11 +108,16 @@ def _nearest(
     fleet: Fleet, rules: Rules, groups: list[list[Request]], neighbours: Collection[str]
 ) -> Iterator[Mask | None]:
     """Yield the nodes to try: those near each other first if the gang has a domain, then all if it allows that."""
-    gang = groups[0][0].claim.gang if groups else None
+    gang = _gang_of(groups)
     if gang is not None and gang.nearest is not None:
         yield from nearest(fleet, gang.levels, _wanted(fleet, rules, groups, neighbours), gang.within)
     if gang is None or gang.within is None:
         yield None
+
+
+def _gang_of(groups: list[list[Request]]) -> GangClaim | None:
+    """Return the gang of requests that are placed together."""
+    return next((request.claim.gang for run in groups for request in run), None)
 
 
 def _wanted(fleet: Fleet, rules: Rules, groups: list[list[Request]], neighbours: Collection[str]) -> WantedUnits:
@@ -120,7 +128,7 @@ def _wanted(fleet: Fleet, rules: Rules, groups: list[list[Request]], neighbours:
 
 def _too_small(fleet: Fleet, rules: Rules, groups: list[list[Request]], neighbours: Collection[str]) -> Misfit:
     """Return the refusal of a gang for which no domain of the required level has room."""
-    gang = groups[0][0].claim.gang
+    gang = _gang_of(groups)
     assert gang is not None, "all nodes together are tried at last where it may be anywhere"
     assert gang.within is not None, "as above"
     units = sum(map(len, groups))
@@ -139,76 +147,89 @@ def _ways(rules: Rules, groups: list[list[Request]]) -> Iterator[list[list[Reque
         yield [[replace(request, strategy=_TIGHTEST) for request in run] for run in groups]
 
 
-def _draft(
-    fleet: Fleet, rules: Rules, groups: list[list[Request]], now: float, nominations: Nominations, rows: Mask | None
-) -> dict[str, Choice] | Misfit:
-    choices: dict[str, Choice] = {}
-    with trial(fleet):
-        for run in groups:
-            found, refusal = place_run(fleet, rules, run, now, nominations, rows)
-            choices.update(zip((request.uid for request in run), found, strict=False))
-            if refusal is not None:
-                return Misfit(run[len(found)].uid, refusal, len(choices))
-            if run is not groups[-1]:
-                enter(fleet, run, found, now)
-    return choices
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A trial of places on the books at a time, on some nodes (`rows`) or on all."""
+
+    fleet: Fleet
+    rules: Rules
+    now: float
+    nominations: Nominations
+    rows: Mask | None = None
+
+    def place(self, groups: list[list[Request]]) -> dict[str, Choice] | Misfit:
+        """Return the places of all runs, or the first request without room."""
+        choices: dict[str, Choice] = {}
+        with trial(self.fleet):
+            for run in groups:
+                found, refusal = self.place_run(run)
+                choices.update(zip((request.uid for request in run), found, strict=False))
+                if refusal is not None:
+                    return Misfit(run[len(found)].uid, refusal, len(choices))
+                enter(self.fleet, run, found, self.now)
+        return choices
+
+    def place_run(self, run: Sequence[Request]) -> tuple[list[Choice], Refusal | None]:
+        """Return the places of equal requests, in order, and why the first without room has none."""
+        fleet, rules, request = self.fleet, self.rules, next(iter(run))
+        board = fleet.board
+        ahead = self.nominations.before(fleet, request)
+        alone = board.decides(request.requirement) or board.rules.relative  # zones decide, or scores are relative
+        together = countable(rules, request) and not alone
+        if len(run) == 1 or not together or not quota_allows(fleet, rules, request, len(run), ahead=ahead):
+            return self._one_by_one(run)
+        with reserving(fleet, ahead):
+            table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
+            names, uuids = fleet.nodes, fleet.uuids
+            found = [
+                Choice(names[row].name, uuids(cards), table.charges(cards), score)
+                for row, cards, score in zip(*table.several(len(run), self.rows), strict=True)
+            ]
+        if len(found) == len(run):
+            return found, None
+        return found, Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, len(run), len(found)),))
+
+    def _one_by_one(self, run: Sequence[Request]) -> tuple[list[Choice], Refusal | None]:
+        choices: list[Choice] = []
+        with trial(self.fleet):
+            for request in run:
+                found = self._place(request)
+                if isinstance(found, Refusal):
+                    return choices, found
+                choices.append(found)
+                enter(self.fleet, [request], [found], self.now)
+        return choices, None
+
+    def _place(self, request: Request) -> Choice | Refusal:
+        """Return the place of one request, or why there is none; of some nodes only that they have no room."""
+        fleet, rules = self.fleet, self.rules
+        ahead = self.nominations.before(fleet, request)
+        if self.rows is None:
+            return place(fleet, rules, request, ahead=ahead)
+        among = np.flatnonzero(self.rows)
+        with reserving(fleet, ahead):
+            chosen = choose(fleet, rules, request, among)
+            if chosen is not None:
+                return chosen
+            if decided_by_sums(fleet, rules, request):
+                return Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, 1, 0),))
+            return find(fleet, rules, request, cards_on(fleet, among)).refusal
 
 
 def place_run(
-    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Mask | None = None
+    fleet: Fleet,
+    rules: Rules,
+    run: Sequence[Request],
+    now: float,
+    *,
+    nominations: Nominations,
+    rows: Mask | None = None,
 ) -> tuple[list[Choice], Refusal | None]:
     """Return the places of equal requests, in order, and why the first without room has none; None if all have.
 
     With `rows`, only these nodes are used.
     """
-    request = run[0]
-    board = fleet.board
-    ahead = nominations.before(fleet, request)
-    alone = board.decides(request.requirement) or board.rules.relative  # zones decide, or scores are relative
-    together = countable(rules, request) and not alone
-    if len(run) == 1 or not together or not quota_allows(fleet, rules, request, len(run), ahead):
-        return _one_by_one(fleet, rules, run, now, nominations, rows)
-    with reserving(fleet, ahead):
-        table = table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap)
-        names, uuids = fleet.nodes, fleet.uuids
-        found = [
-            Choice(names[row].name, uuids(cards), table.charges(cards), score)
-            for row, cards, score in zip(*table.several(len(run), rows), strict=True)
-        ]
-    if len(found) == len(run):
-        return found, None
-    return found, Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, len(run), len(found)),))
-
-
-def _one_by_one(
-    fleet: Fleet, rules: Rules, run: Sequence[Request], now: float, nominations: Nominations, rows: Mask | None
-) -> tuple[list[Choice], Refusal | None]:
-    choices: list[Choice] = []
-    with trial(fleet):
-        for request in run:
-            found = _place(fleet, rules, request, nominations, rows)
-            if isinstance(found, Refusal):
-                return choices, found
-            choices.append(found)
-            enter(fleet, [request], [found], now)
-    return choices, None
-
-
-def _place(
-    fleet: Fleet, rules: Rules, request: Request, nominations: Nominations, rows: Mask | None
-) -> Choice | Refusal:
-    """Return the place of one request, or why there is none; of some nodes only that they have no room."""
-    ahead = nominations.before(fleet, request)
-    if rows is None:
-        return place(fleet, rules, request, ahead=ahead)
-    among = np.flatnonzero(rows)
-    with reserving(fleet, ahead):
-        chosen = choose(fleet, rules, request, among)
-        if chosen is not None:
-            return chosen
-        if decided_by_sums(fleet, rules, request):
-            return Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY, 1, 0),))
-        return find(fleet, rules, request, cards_on(fleet, among)).refusal
+    return _Draft(fleet, rules, now, nominations, rows=rows).place_run(run)
 
 
 def enter(fleet: Fleet, requests: Iterable[Request], choices: Iterable[Choice], now: float) -> None:
@@ -220,10 +241,10 @@ def enter(fleet: Fleet, requests: Iterable[Request], choices: Iterable[Choice], 
             choice.node,
             asked,
             choice.gpus,
-            state,
-            choice.charges,
-            request.claim,
-            now,
+            state=state,
+            charges=choice.charges,
+            claim=request.claim,
+            assumed_at=now,
             placement=placement_of(fleet, asked, choice),
         )
         fleet.charge(charged, force=True)

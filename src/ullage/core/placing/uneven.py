@@ -32,7 +32,7 @@ def lacking(fleet: Fleet, vram: Mapping[str, int], held: Allocation | None = Non
         had = max(0, int(fleet.vram_free[card])) + own.get(uuid, 0)
         if need > had:
             node = fleet.nodes[int(fleet.card_row[card])].name
-            short.append(Rejection(Code.GPU_VRAM, Cure.CAPACITY, need, had, node, uuid))
+            short.append(Rejection(Code.GPU_VRAM, Cure.CAPACITY, need, had, node=node, gpu=uuid))
     return tuple(short)
 
 

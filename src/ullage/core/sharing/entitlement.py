@@ -35,7 +35,7 @@ def entitlement(world: World, policy: Policy) -> dict[str, int]:
     leaves = Leaves(world.fleet)
     found = [leaves.of(demand, target=units_of_work(demand)) for demand in world.demands]
     demands = {demand.session: demand for demand in world.demands}
-    tree = ShareTree(empty.fleet.total, world.queues, found, policy.order, application_limits(world))
+    tree = share_tree(world, policy, found)
 
     def grant(leaf: Leaf) -> Code | None:
         demand = demands[leaf.session]
@@ -138,6 +138,12 @@ def vector(demand: Demand, fleet: Fleet) -> Vector:
     """Return the amounts of one unit, an executor or a whole batch, limited to the range of the tree."""
     unit = fleet.resources(demand.requirement) * demand.batch_size
     return (min(unit.cpu_milli, MOST), min(unit.memory_bytes, MOST), min(unit.gpu_milli, MOST))
+
+
+def share_tree(world: World, policy: Policy, leaves: Iterable[Leaf]) -> ShareTree:
+    """Return the queues of a world over these leaves, with nothing granted yet."""
+    total = world.fleet.total
+    return ShareTree(total, world.queues, leaves, policy.order, application_limits=application_limits(world))
 
 
 def application_limits(world: World) -> Mapping[str, int]:

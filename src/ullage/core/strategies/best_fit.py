@@ -17,9 +17,9 @@ _CLOSENESS = FULL / 100
 
 def best_fit() -> Strategy:
     """Prefer nodes in use, then the tightest."""
-    return Strategy("best-fit", node, card, pick, (0,), closeness=_CLOSENESS, near=True)
+    return Strategy("best-fit", node, card, pick, state=(0,), closeness=_CLOSENESS, near=True)
 
 
 def spread() -> Strategy:
     """Empty nodes and the loosest fit first."""
-    return Strategy("spread", node, card, pick, (1,), closeness=_CLOSENESS, near=True)
+    return Strategy("spread", node, card, pick, state=(1,), closeness=_CLOSENESS, near=True)

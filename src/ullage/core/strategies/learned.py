@@ -12,7 +12,7 @@ class Learned(Strategy):
     """Best fit, and `leftover` on books that it was made for (`core/learning/learned.py`)."""
 
     def __init__(self) -> None:
-        super().__init__(NAME, node, card, pick, (0,))
+        super().__init__(NAME, node, card, pick, state=(0,))
 
     def on(self, fleet: Fleet) -> Strategy:
         """Return the strategy made for these books; until then itself, and the books record that it is in use."""

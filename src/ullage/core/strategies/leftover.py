@@ -89,7 +89,16 @@ def leftover(
         lost=np.zeros(len(without.sizes), np.int64),
     )
     return Strategy(
-        NAME, node, equal_cards, pick, tuple(state), select=select, follow=follow, notes=NOTES, terms=terms, near=True
+        NAME,
+        node,
+        equal_cards,
+        pick,
+        state=tuple(state),
+        select=select,
+        follow=follow,
+        notes=NOTES,
+        terms=terms,
+        near=True,
     )
 
 

@@ -34,7 +34,7 @@ DEFAULT = Weights()
 
 def _strategy(name: str, weights: Weights, aggregate: str, *, full_nodes: bool, full_cards: bool) -> Strategy:
     numbers = np.array([*weights, full_nodes, full_cards, aggregate == "mean"], dtype=np.float64)
-    return Strategy(name, node, card, pick, (numbers,), closeness=_CLOSENESS, near=True)
+    return Strategy(name, node, card, pick, state=(numbers,), closeness=_CLOSENESS, near=True)
 
 
 def compact_first(weights: Weights = DEFAULT, aggregate: str = "mean") -> Strategy:

@@ -45,9 +45,10 @@ def published(name: str, mix: Mix, seed: int) -> Strategy | None:
     if name in _OF_NODE:
         return Strategy(name, _OF_NODE[name], equal_cards, pick_best_fit)
     if name == "fgd":
-        return Strategy(name, by_fgd, equal_cards, pick_fgd, tuple(mix))
+        return Strategy(name, by_fgd, equal_cards, pick_fgd, state=tuple(mix))
     if name == "fgd-published":
-        return Strategy(name, by_fgd_published, equal_cards, pick_fgd_published, tuple(mix))
+        return Strategy(name, by_fgd_published, equal_cards, pick_fgd_published, state=tuple(mix))
     if name == "random":
-        return Strategy(name, equal, equal_cards, pick_any, (np.array([1 + seed % 2147483646]),), select=select_any)
+        state = (np.array([1 + seed % 2147483646]),)
+        return Strategy(name, equal, equal_cards, pick_any, state=state, select=select_any)
     return None

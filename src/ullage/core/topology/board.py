@@ -56,8 +56,9 @@ class Board:
                 continue
             first, far = sum(map(len, supplies)), sum(map(len, distances))
             rows, names = supplies_of(node, topology, self._resources)
+            last = first + len(rows)
             counted = any(code == at.CARDS for code, _ in names)
-            machines.append(machine_row(topology, rules, first, first + len(rows), far, counted))
+            machines.append(machine_row(topology, rules, first=first, last=last, far=far, counted=counted))
             supplies.append(rows)
             distances.append(distances_of(topology))
             self.topologies.append(topology)
@@ -70,15 +71,15 @@ class Board:
         widest = min(max((len(topology.zones) for topology in self.topologies), default=0), MOST_ZONES)
         self.store, self.rows = at.packed(
             at.BoardRows(
-                np.array(machines, np.int64).reshape(-1, at.MACHINE_COLUMNS),
-                np.concatenate(supplies),
-                np.concatenate(distances),
-                np.zeros((most, at.TAKEN_COLUMNS), np.int64),
-                np.zeros(at.VERDICT_COLUMNS, np.int64),
-                np.zeros(_MOST_NEEDS << widest, np.int64),
-                np.zeros((2, max((len(node.gpus) for node in nodes), default=0)), np.int64),
-                np.zeros(at.FIRST_LISTED + at.LISTED_COLUMNS * most, np.int64),
-                links_over(nodes if self.topologies else ()),  # without zones nothing uses links
+                machines=np.array(machines, np.int64).reshape(-1, at.MACHINE_COLUMNS),
+                supplies=np.concatenate(supplies),
+                distances=np.concatenate(distances),
+                taken=np.zeros((most, at.TAKEN_COLUMNS), np.int64),
+                verdict=np.zeros(at.VERDICT_COLUMNS, np.int64),
+                counts=np.zeros(_MOST_NEEDS << widest, np.int64),
+                scratch=np.zeros((2, max((len(node.gpus) for node in nodes), default=0)), np.int64),
+                listed=np.zeros(at.FIRST_LISTED + at.LISTED_COLUMNS * most, np.int64),
+                links=links_over(nodes if self.topologies else ()),  # without zones nothing uses links
             )
         )
         """The arena, which compiled functions take, and its parts."""
@@ -246,7 +247,15 @@ class Board:
             return None
         held = tuple(sorted(devices.items()))
         zones, rule = self._zones_in(machine, mask), self.width_rules[machine]
-        return ZonePlacement(zones, cpus, held, tuple(memory), Rank.BOUND, rule, tuple(amounts))
+        return ZonePlacement(
+            zones=zones,
+            cpus=cpus,
+            devices=held,
+            memory=tuple(memory),
+            rank=Rank.BOUND,
+            rule=rule,
+            amounts=tuple(amounts),
+        )
 
     def zones_of(self, row: int, placement: ZonePlacement, masks: Iterable[int]) -> tuple[int, ...]:
         """Return the zones that a placement on a node touches; `masks` are those of its cards."""

@@ -104,14 +104,14 @@ def links_over(nodes: Sequence[Node]) -> Links:
         weights[number, :cards, :cards] = layout.weights
         places[number, :, :cards] = layout.places
     return Links(
-        np.array(numbers, np.int64),
-        np.array(by_index, np.int64),
-        weights,
-        places,
-        np.array([layout.uniform for layout in layouts.values()], np.int64),
-        empty_keys(_slots_for(len(layouts)), MEMO_COLUMNS),
-        np.zeros(KEY_COLUMNS, np.int64),
-        np.zeros(1, np.int64),
+        layout_of=np.array(numbers, np.int64),
+        by_index=np.array(by_index, np.int64),
+        weights=weights,
+        places=places,
+        uniform=np.array([layout.uniform for layout in layouts.values()], np.int64),
+        memo=empty_keys(_slots_for(len(layouts)), MEMO_COLUMNS),
+        key=np.zeros(KEY_COLUMNS, np.int64),
+        used=np.zeros(1, np.int64),
     )
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from typing import NamedTuple
 
 from ullage.core.verdict.device_use import Consumed, DeviceUse, consumption
 from ullage.model.device_claim import MAX_RESULTS, Constraint, DeviceClaim, Wanted
-from ullage.model.slice_device import DeviceId, SliceDevice
+from ullage.model.slice_device import DeviceId, SliceDevice, ValueKind
 from ullage.model.taint import tolerated
+
+_Mark = tuple[ValueKind, int | bool | str]
 
 MAX_STEPS = 20_000
 """Devices that are tried on one node before it is given up: some tenths of a second."""
@@ -134,6 +136,19 @@ class _Held:
         return replace(self, marks=common) if common else None
 
 
+class _Turn(NamedTuple):
+    """One alternative of a request at its position in the order, and the devices that suit it."""
+
+    at: int
+    claim: int
+    wanted: Wanted
+    found: Sequence[tuple[SliceDevice, Consumed]]
+
+    def pick(self, device: SliceDevice, consumed: Consumed, *, every: bool = False) -> DevicePick:
+        wanted = self.wanted
+        return DevicePick(self.claim, wanted.name, device, consumed, admin=wanted.admin, every=every)
+
+
 class _Search:
     def __init__(
         self, claims: Sequence[DeviceClaim], offer: Offer, steps: Steps, allows: Callable[[SliceDevice], bool]
@@ -174,10 +189,11 @@ class _Search:
             found = self._suitable[claim, wanted.name]
             if found is None:
                 continue
+            turn = _Turn(at, claim, wanted, found)
             if wanted.count is None:
-                if found and self._take_all(at, claim, wanted, found):
+                if found and self._take_all(turn):
                     return True
-            elif self._has(found, wanted.count) and self._choose(at, claim, wanted, found, 0, wanted.count):
+            elif self._has(found, wanted.count) and self._choose(turn, start=0, left=wanted.count):
                 return True
         return False
 
@@ -185,46 +201,39 @@ class _Search:
     def _has(found: Sequence[tuple[SliceDevice, Consumed]], count: int) -> bool:
         return len(found) >= count or any(device.shareable for device, _ in found)
 
-    def _choose(
-        self,
-        at: int,
-        claim: int,
-        wanted: Wanted,
-        found: Sequence[tuple[SliceDevice, Consumed]],
-        start: int,
-        left: int,
-    ) -> bool:
-        """Choose that many from there on; one that may be shared can be chosen again."""
+    def _choose(self, turn: _Turn, *, start: int, left: int) -> bool:
+        """Choose `left` devices from `start` on; one that may be shared can be chosen again."""
         if left == 0:
-            return self._serve(at + 1)
-        for position in range(start, len(found)):
-            device, consumed = found[position]
-            with_it = self._take(claim, DevicePick(claim, wanted.name, device, consumed, wanted.admin))
-            if with_it is None:
+            return self._serve(turn.at + 1)
+        for position in range(start, len(turn.found)):
+            device, consumed = turn.found[position]
+            before = self._take(turn.pick(device, consumed))
+            if before is None:
                 continue
-            again = position if device.shareable and not wanted.admin else position + 1
-            if self._choose(at, claim, wanted, found, again, left - 1):
+            again = position if device.shareable and not turn.wanted.admin else position + 1
+            if self._choose(turn, start=again, left=left - 1):
                 return True
-            self._give(claim, with_it)
+            self._give(turn.claim, before)
         return False
 
-    def _take_all(self, at: int, claim: int, wanted: Wanted, found: Sequence[tuple[SliceDevice, Consumed]]) -> bool:
-        before = []
-        for device, consumed in found:
-            with_it = self._take(claim, DevicePick(claim, wanted.name, device, consumed, wanted.admin, every=True))
-            if with_it is None:
+    def _take_all(self, turn: _Turn) -> bool:
+        taken = []
+        for device, consumed in turn.found:
+            before = self._take(turn.pick(device, consumed, every=True))
+            if before is None:
                 break
-            before.append(with_it)
+            taken.append(before)
         else:
-            if self._serve(at + 1):
+            if self._serve(turn.at + 1):
                 return True
-        for held in reversed(before):
-            self._give(claim, held)
+        for before in reversed(taken):
+            self._give(turn.claim, before)
         return False
 
-    def _take(self, claim: int, pick: DevicePick) -> tuple[_Held, ...] | None:
-        """Add a pick; what the constraints were before it, or None if it cannot be added."""
+    def _take(self, pick: DevicePick) -> tuple[_Held, ...] | None:
+        """Add a pick; return the constraints of its claim before it, or None if it cannot be added."""
         self._steps.step()
+        claim = pick.claim
         if self._counts[claim] == MAX_RESULTS or not (pick.admin or self._offer.use.fits(pick.device, pick.consumed)):
             return None
         before = self._held[claim]
@@ -262,7 +271,7 @@ def rank(claims: Sequence[DeviceClaim], picks: Sequence[DevicePick]) -> tuple[in
 def groups(
     claims: Sequence[DeviceClaim], picks: Sequence[DevicePick], devices: Sequence[SliceDevice]
 ) -> Iterator[frozenset[DeviceId]]:
-    """Sets of devices, each alike in what a constraint wants to match for a claim that was served with these picks."""
+    """Yield sets of devices that have one value of what a constraint matches, for claims served with these picks."""
     attributes = dict.fromkeys(
         constraint.attribute
         for number, claim in enumerate(claims)
@@ -270,12 +279,15 @@ def groups(
         if not constraint.distinct and any(p.claim == number and constraint.is_about(p.request) for p in picks)
     )
     for attribute in attributes:
-        marked = [
-            (mark, device.id)
-            for device in devices
-            if (value := device.attributes.get(attribute)) is not None
-            for mark in value.marks
-        ]
-        marked.sort(key=lambda each: (each[0][0], str(each[0][1]), each[1]))
-        for _, alike in groupby(marked, key=lambda each: each[0]):
-            yield frozenset(id_ for _, id_ in alike)
+        sharing: dict[_Mark, set[DeviceId]] = {}
+        for device in devices:
+            value = device.attributes.get(attribute)
+            for mark in value.marks if value is not None else ():
+                sharing.setdefault(mark, set()).add(device.id)
+        for mark in sorted(sharing, key=_by_value):
+            yield frozenset(sharing[mark])
+
+
+def _by_value(mark: _Mark) -> tuple[ValueKind, str]:
+    kind, value = mark
+    return kind, str(value)

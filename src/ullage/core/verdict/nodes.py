@@ -53,7 +53,7 @@ def shortfalls(fleet: Fleet, row: int, asked: ResourceRequirement) -> list[Rejec
             total = fleet.node_rows.item(row, total_at)
             never = needed > total
             cure = Cure.NODE_CHANGE if never else Cure.CAPACITY
-            found.append(Rejection(code, cure, needed, total if never else max(0, free), node))
+            found.append(Rejection(code, cure, needed, total if never else max(0, free), node=node))
     return found
 
 
@@ -64,7 +64,7 @@ def slots_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejection
         return None
     _, most = workers
     free = max(0, fleet.slots_free.item(row))
-    return Rejection(Code.SLOTS, Cure.CAPACITY if most else Cure.NODE_CHANGE, 1, free, fleet.nodes[row].name)
+    return Rejection(Code.SLOTS, Cure.CAPACITY if most else Cure.NODE_CHANGE, 1, free, node=fleet.nodes[row].name)
 
 
 def workers_at_cap(fleet: Fleet, row: int, asked: ResourceRequirement, cap: int = BY_NODE) -> tuple[int, int] | None:

@@ -44,7 +44,7 @@ def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Cha
     if isinstance(answer, Charge):
         return answer
     code, needed, had, resource = answer
-    return Rejection(code, Cure.CAPACITY, needed, max(0, had), node, gpu.uuid, resource=resource)
+    return Rejection(code, Cure.CAPACITY, needed, max(0, had), node=node, gpu=gpu.uuid, resource=resource)
 
 
 def fitting(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:

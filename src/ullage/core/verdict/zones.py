@@ -52,9 +52,11 @@ def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequen
         zones, had = (), fleet.board.on_whole_cores(row)
     cure = Cure.CAPACITY if fits_when_empty(fleet, asked, row) else Cure.NODE_CHANGE
     rule = fleet.board.width_rules[fleet.board.machine_of[row]] if code is Code.NOT_ALIGNED else ""
-    needed = needs[0].amount if needs else 0
+    needed = next((need.amount for need in needs), 0)
     node = fleet.nodes[row].name
-    return Rejection(code, cure, needed, had, node, zones=zones, needs=needs, container=refused.container, rule=rule)
+    return Rejection(
+        code, cure, needed, had, node=node, zones=zones, needs=needs, container=refused.container, rule=rule
+    )
 
 
 def refusal_when_empty(fleet: Fleet, asked: ResourceRequirement, row: int) -> Rejection | None:
@@ -113,7 +115,7 @@ class _Refused(NamedTuple):
         )
         near = {pair.resource for pair in asked.alignment.pairs if pair.level is Level.REQUIRED}
         resources = dict.fromkeys((*(need.resource for need in wanted), *sorted(near)))
-        rooms = _rooms(fleet, asked, row, cards, resources)
+        rooms = _rooms(fleet, asked, row, cards, names=resources)
         short = [
             need for need in wanted if need.amount > max((r.free for r in rooms.get(need.resource, ())), default=0)
         ]
@@ -144,7 +146,7 @@ def _rooms(
     masks = {zone: 1 << bit for bit, zone in enumerate(fleet.board.topologies[machine].zone_ids)}
     found: dict[str, list[ZoneRoom]] = {}
     for name, (rows, left) in fleet.board.left_of(machine, names).items():
-        one_by_one = _cards_in(fleet, asked, row, cards, masks.values()) if name == CARD else {}
+        one_by_one = _cards_in(fleet, asked, row, cards, masks=masks.values()) if name == CARD else {}
         found[name] = []
         for zone, mask in masks.items():
             inside = rows[:, at.ZONES] & mask != 0

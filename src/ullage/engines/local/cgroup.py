@@ -119,13 +119,14 @@ class Legacy:
         """Make the executor's cgroups and write their limits."""
         name = _file_name(executor)
         directories = tuple(root / name for root in self.roots)
-        cell = Cell(directories=directories, counter=directories[0] / "memory.oom_control")
+        memory, *_ = directories
+        cell = Cell(directories=directories, counter=memory / "memory.oom_control")
         try:
             for directory in directories:
                 directory.mkdir(parents=True)
             if requirement.memory_bytes:
-                _write(directories[0] / "memory.limit_in_bytes", requirement.memory_bytes)
-                swap = directories[0] / "memory.memsw.limit_in_bytes"  # absent without swap accounting
+                _write(memory / "memory.limit_in_bytes", requirement.memory_bytes)
+                swap = memory / "memory.memsw.limit_in_bytes"  # absent without swap accounting
                 if swap.exists():
                     _write(swap, requirement.memory_bytes)
             if requirement.cpu_milli and self._cpu is not None:

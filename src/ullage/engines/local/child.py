@@ -65,11 +65,12 @@ def become(
         _stay_on(cpus, shared, required=order.get("cpus_required", False))
         _stay_near(order.get("zones") or [])
         argv = order["argv"]
+        program, *_ = argv
         try:
-            os.execvpe(argv[0], argv, order["env"])  # noqa: S606  # no shell is the point
+            os.execvpe(program, argv, order["env"])  # noqa: S606  # no shell is the point
         except OSError as error:
-            where = "" if "/" in argv[0] else f" (PATH is {order['env'].get('PATH', '')})"
-            os.write(report_fd, f"{error.strerror}: {argv[0]}{where}".encode()[:4096])
+            where = "" if "/" in program else f" (PATH is {order['env'].get('PATH', '')})"
+            os.write(report_fd, f"{error.strerror}: {program}{where}".encode()[:4096])
     except OSError as error:
         os.write(report_fd, f"{error.strerror}: {error.filename}".encode()[:4096])
     except BaseException as error:  # noqa: BLE001  # nothing may return from here into the loop of the supervisor

@@ -33,6 +33,10 @@ def process_table() -> dict[int, Process]:
     return table
 
 
+_STATE, _PARENT, _GROUP, _SESSION, _THREADS, _START, _RSS = 0, 1, 2, 3, 17, 19, 21
+"""Positions of the fields after the command name in `/proc/PID/stat`; see proc(5)."""
+
+
 def _read_stat(name: str) -> Process | None:
     try:
         with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123  # this runs for every process there is
@@ -40,11 +44,15 @@ def _read_stat(name: str) -> Process | None:
     except OSError:
         return None
     fields = text[text.rindex(b")") + 2 :].split()  # a command name may hold blanks and parentheses
-    state, threads = fields[0], int(fields[17])
-    if state in b"XZ" and threads <= 1:  # a zombie leader with threads still runs
+    if fields[_STATE] in b"XZ" and int(fields[_THREADS]) <= 1:  # a zombie leader with threads still runs
         return None
     return Process(
-        int(name), int(fields[1]), int(fields[2]), int(fields[3]), start=int(fields[19]), rss_pages=int(fields[21])
+        pid=int(name),
+        parent=int(fields[_PARENT]),
+        group=int(fields[_GROUP]),
+        session=int(fields[_SESSION]),
+        start=int(fields[_START]),
+        rss_pages=int(fields[_RSS]),
     )
 
 

@@ -125,11 +125,11 @@ class HamiCore:
 
     def limits(self, gpus: Sequence[Gpu], grants: Sequence[Grant], cache: Path) -> ExecutorLimits:
         """Return those of one card; the library is not loaded for several, whose memory it would count as one's."""
-        if len(grants) != 1 or not self.holds(gpus[0]):
+        if len(grants) != 1 or not all(map(self.holds, gpus)):
             return ExecutorLimits({}, Enforced.NONE)
         HAMI_LOCKS.mkdir(exist_ok=True)
         environment = {"LD_PRELOAD": str(self.library), "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(cache)}
-        grant = grants[0]
+        (grant,) = grants
         if grant.vram_bytes:
             environment["CUDA_DEVICE_MEMORY_LIMIT_0"] = f"{max(1, grant.vram_bytes // _MIB)}m"
         if grant.compute_percent:

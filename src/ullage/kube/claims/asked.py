@@ -24,14 +24,14 @@ def claiming_pod(pod: Pod, document: Document, domain: str, request: Request | N
     """Return what a waiting pod requests apart from its claims, which are looked up later."""
     spec, keys = mapping(document.get("spec"), "spec"), Keys(document, domain)
     return ClaimingPod(
-        pod.metadata.uid,
-        (),
-        plain_claim(keys, spec) if request is None else request.claim,
-        pod_amount(spec, "cpu", MILLI),
-        pod_amount(spec, "memory", 1),
-        node_affinity(spec),
-        tolerations_of(spec),
-        keys.choice("numa-policy", ZonePolicy),
+        uid=pod.metadata.uid,
+        claims=(),
+        claim=plain_claim(keys, spec) if request is None else request.claim,
+        cpu_milli=pod_amount(spec, "cpu", MILLI),
+        memory_bytes=pod_amount(spec, "memory", 1),
+        nodes=node_affinity(spec),
+        tolerations=tolerations_of(spec),
+        policy=keys.choice("numa-policy", ZonePolicy),
         request=request,
     )
 

@@ -349,7 +349,8 @@ class Claiming:
                 states.append(await self._writes.reserve(epoch, pod, found))
                 continue
             picks = [(p.request, p.device, p.admin, p.consumed) for p in placement.picks_of(numbers[claim.uid])]
-            states.append(await self._writes.allocate(epoch, pod, found, classes, picks, placement.node))
+            node = placement.node
+            states.append(await self._writes.allocate(epoch, pod, found, classes=classes, picks=picks, node=node))
             self._claims.devices.written(claim.uid)
         return states
 
@@ -361,7 +362,7 @@ class Claiming:
             {"op": "test", "path": "/spec/schedulingGates/0/name", "value": self._gate},
             {"op": "remove", "path": "/spec/schedulingGates/0"},
         ]
-        await self._candidate.write(epoch, Patch(PODS, name, steps, namespace, PatchType.JSON))
+        await self._candidate.write(epoch, Patch(PODS, name, steps, namespace=namespace, type=PatchType.JSON))
         self._forget(pod)
 
     # --- freeing ---
@@ -415,8 +416,7 @@ class Claiming:
                         self._left[f"{uid} {found.metadata.uid}"] = gone
 
     def _record_wait(self, pod: Pod, why: str) -> None:
-        namespace, name = pod.key
-        self._record_event(PodEvent(namespace, name, pod.metadata.uid, Reason.CLAIMS_WAIT, why))
+        self._record_event(PodEvent.on(pod, Reason.CLAIMS_WAIT, why))
 
 
 async def _paced(looking: Generator[None, None, T]) -> T:

@@ -144,7 +144,7 @@ class DeviceMirror:
             self._on_error("ResourceSlice", name, InvalidRequest(sentence))
         if not slices:
             del self._slices_of[key]
-        for node in sorted(self._claims.devices.set_pool(key, pools[0] if pools else None)):
+        for node in sorted(self._claims.devices.set_pool(key, next(iter(pools), None))):
             self._describe(node)
         self.changed.set()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ullage.kube.client.objects import Object
 from ullage.kube.events import PodEvent, Reason, RecordEvent
 from ullage.model.error import InvalidRequest
@@ -23,10 +25,11 @@ class UnreadClaims:
         unread, (namespace, name) = unread_devices(found.document), found.key
         self._devices.withhold(found.metadata.uid, unread)
         what = f"no device of {unread} takes new work while claim {name} cannot be read: {error.message}; {_REMEDY}"
-        of_pods = [PodEvent(namespace, pod, uid, Reason.CARDS_UNKNOWN, what) for pod, uid in users_of(found.document)]
-        own = PodEvent(namespace, name, found.metadata.uid, Reason.CARDS_UNKNOWN, what, "ResourceClaim", _VERSION)
-        self._events[found.metadata.uid] = [own, *of_pods]
-        self._report(found.metadata.uid)
+        uid = found.metadata.uid
+        own = PodEvent(namespace, name, uid, Reason.CARDS_UNKNOWN, message=what)
+        of_pods = [replace(own, pod=pod, uid=pod_uid) for pod, pod_uid in users_of(found.document)]
+        self._events[uid] = [replace(own, kind="ResourceClaim", api_version=_VERSION), *of_pods]
+        self._report(uid)
 
     def forget(self, uid: str) -> None:
         """Forget a claim that can be parsed by now, or is deleted."""

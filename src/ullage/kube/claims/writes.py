@@ -127,7 +127,7 @@ class ClaimWrites:
 
     async def _patch(self, epoch: int, found: Object, body: dict[str, Any], subresource: str = "") -> Object:
         namespace, name = found.key
-        change = Patch(RESOURCE_CLAIMS, name, body, namespace, PatchType.MERGE, subresource)
+        change = Patch(RESOURCE_CLAIMS, name, body, namespace=namespace, type=PatchType.MERGE, subresource=subresource)
         return RESOURCE_CLAIMS.read(await self.candidate.write(epoch, change))
 
 

@@ -136,7 +136,7 @@ def call_of(change: Change) -> Call:
             if how is PatchType.APPLY:
                 written = {**written, "force": "true"}
                 body = _whole(kind, body) if isinstance(body, Mapping) else body
-            return Call("PATCH", kind.path(namespace, name, subresource), written, _encode(body), how.value)
+            return Call("PATCH", kind.path(namespace, name, subresource), written, _encode(body), media=how.value)
         case Delete(kind, name, namespace, uid, version, grace_s):
             options = _delete_options(uid, version, grace_s)
             return Call("DELETE", kind.path(namespace, name), {}, _encode(options))

@@ -186,7 +186,13 @@ class Candidate:
         try:
             found = await self._api.get(LEASES, self._name, self._namespace)
             if found.spec.holder_identity == self.identity:
-                await self._write(found, LeaseSpec(None, 1, found.spec.acquire_time, self._time(), epoch))
+                given_up = LeaseSpec(
+                    lease_duration_seconds=1,
+                    acquire_time=found.spec.acquire_time,
+                    renew_time=self._time(),
+                    lease_transitions=epoch,
+                )
+                await self._write(found, given_up)
         except UllageError as error:
             self.last_error = error  # the lease runs out by itself
 
@@ -231,7 +237,14 @@ class Candidate:
     async def _take(self, found: Lease | None) -> None:
         """Start a term with an epoch above all observed ones, also if the record was deleted meanwhile."""
         began, epoch, time = self._clock(), self._highest + 1, self._time()
-        await self._write(found, LeaseSpec(self.identity, self._terms.lease_s, time, time, epoch))
+        taken = LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=self._terms.lease_s,
+            acquire_time=time,
+            renew_time=time,
+            lease_transitions=epoch,
+        )
+        await self._write(found, taken)
         self._epoch, self._highest, self._until = epoch, epoch, began + self._terms.give_up_s
         self.holder, self.handed_over = self.identity, found is not None and not found.spec.holder_identity
         self._elected.set()

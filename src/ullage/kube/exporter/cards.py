@@ -69,10 +69,10 @@ class NodeCards:
         try:
             return self._nvml.cards()
         except CardsUnreadable:
-            found = sorted(read_driver(self._root).items(), key=lambda pair: pair[1].address)
+            found = read_driver(self._root)
             return tuple(
-                Gpu(uuid, index, model=card.model, vendor=VENDOR, bus_id=card.address)
-                for index, (uuid, card) in enumerate(found)
+                Gpu(uuid, index, model=found[uuid].model, vendor=VENDOR, bus_id=found[uuid].address)
+                for index, uuid in enumerate(sorted(found, key=lambda uuid: found[uuid].address))
             )
 
     def _on_bus(self) -> PciCards:

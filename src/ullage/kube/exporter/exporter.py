@@ -104,7 +104,7 @@ class Exporter:
         settings = self._kubelet.settings(sum(zone.memory.total for zone in zones if zone.memory))
         if looked and self._kubelet.fresh:
             self._read_at = self._steady()
-        record = record_of(node, settings, cards.resource, self._settings.names, use)
+        record = record_of(node, settings, card_resource=cards.resource, names=self._settings.names, use=use)
         for id_ in unknown_cards(record.cards, record.use):
             self._on_error("cards", f"{id_} of {cards.resource} is held and is no card here; one more counts as held")
         return record

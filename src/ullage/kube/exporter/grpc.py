@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from struct import Struct
 
 import httpx2
 
@@ -19,8 +20,8 @@ MOST_BYTES = 16 << 20
 """Maximum bytes of a response: the same as in the kubelet's own clients."""
 
 _HEADERS = {"content-type": "application/grpc", "te": "trailers"}
-_PREFIX = 5
-"""Bytes before a message: a compression flag, and the length in four bytes."""
+_PREFIX = Struct(">BI")
+"""The bytes before a message: a compression flag, and the length in four bytes."""
 
 
 async def call(socket: Path, method: str, message: bytes = b"") -> bytes:
@@ -40,7 +41,7 @@ async def call(socket: Path, method: str, message: bytes = b"") -> bytes:
 async def _ask(socket: Path, method: str, message: bytes) -> bytes:
     transport = httpx2.AsyncHTTPTransport(uds=str(socket), http1=False, http2=True)
     wait = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
-    body = b"\0" + len(message).to_bytes(4, "big") + message
+    body = _prefix_of(message) + message
     kept = bytearray()
     async with (
         httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=wait) as client,
@@ -48,11 +49,17 @@ async def _ask(socket: Path, method: str, message: bytes) -> bytes:
     ):
         async for piece in answer.aiter_raw():
             kept += piece
-            if len(kept) > MOST_BYTES + _PREFIX:
+            if len(kept) > MOST_BYTES + _PREFIX.size:
                 raise Unreachable(f"{socket}: {method}: the answer has more than {MOST_BYTES} bytes")
         status, reason = answer.headers.get("grpc-status", "0"), answer.headers.get("grpc-message", "")
     if not answer.is_success or status != "0":
         raise Unreachable(f"{socket}: {method}: refused with status {status} {reason}, HTTP {answer.status_code}")
-    if len(kept) < _PREFIX or kept[0] or int.from_bytes(kept[1:_PREFIX], "big") != len(kept) - _PREFIX:
+    prefix, message = kept[: _PREFIX.size], bytes(kept[_PREFIX.size :])
+    if prefix != _prefix_of(message):
         raise Unreachable(f"{socket}: {method}: there is no whole message in the answer")
-    return bytes(kept[_PREFIX:])
+    return message
+
+
+def _prefix_of(message: bytes) -> bytes:
+    uncompressed = 0
+    return _PREFIX.pack(uncompressed, len(message))

@@ -338,7 +338,7 @@ class AdmissionController:
     def _record(self, uid: str, reason: Reason, message: str) -> None:
         pod = self._pods.get(uid)
         if pod is not None:
-            self._record_event(PodEvent(pod.metadata.namespace, pod.metadata.name, uid, reason, message))
+            self._record_event(PodEvent.on(pod, reason, message))
 
 
 def _reason_text(standing: Standing, refusal: Refusal) -> str:
@@ -350,4 +350,5 @@ def _reason_text(standing: Standing, refusal: Refusal) -> str:
 
 
 def _patch(pod: Pod, changes: list[PatchOperation]) -> Patch:
-    return Patch(PODS, pod.metadata.name, msgspec.to_builtins(changes), pod.metadata.namespace, PatchType.JSON)
+    namespace, name = pod.key
+    return Patch(PODS, name, msgspec.to_builtins(changes), namespace=namespace, type=PatchType.JSON)

@@ -36,8 +36,9 @@ def ask_for_bound(patch: JsonPatch, pod: Document, asked: PodRequest, counts: Se
         fix = f"its application has {given} cards bound on a node and takes all: ask for as many, or label the pod"
         raise invalid(f"spec.containers.{word}", count, f"{fix} {CONSUME_LABEL}=single")
     path = "spec", "containers", at - before, "resources"
-    patch.put(*path, "limits", word, value=str(counts[0]))
+    (bound,) = counts
+    patch.put(*path, "limits", word, value=str(bound))
     resources = mapping(mapping(pod["spec"]["containers"][at - before], "container").get("resources"), "resources")
     if word in mapping(resources.get("requests"), "requests"):
-        patch.put(*path, "requests", word, value=str(counts[0]))
+        patch.put(*path, "requests", word, value=str(bound))
     return True

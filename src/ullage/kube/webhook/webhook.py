@@ -330,7 +330,8 @@ def _complete_containers(patch: JsonPatch, pod: Document, devices: DeviceAsk) ->
             ask, resources = next(asks), mapping(container.get("resources"), f"{path}.resources")
             said = (resources.get(amounts) or {} for amounts in ("limits", "requests"))
             if ask.count and not any(amounts.get(words.count) is not None for amounts in said):
-                patch.put("spec", kind, position, "resources", "limits", words.count, value=str(ask.count))
+                limits = "spec", kind, position, "resources", "limits"
+                patch.put(*limits, words.count, value=str(ask.count))
             if ask.count and ask.task_priority is not None and not _has_variable(container, TASK_PRIORITY):
                 variable = {"name": TASK_PRIORITY, "value": str(ask.task_priority)}
                 patch.append("spec", kind, position, "env", value=variable)
