@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ullage.core.placing.rules import Rules
@@ -14,13 +14,14 @@ from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.api import ALL, KubeApi, Selection
 from ullage.kube.client.lease import Candidate, clock_s
-from ullage.kube.context import KubeContext, OnError
+from ullage.kube.context import KubeContext
+from ullage.kube.controller import OnError
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
 from ullage.kube.disruption import report_unreadable
 from ullage.kube.events import EventRecorder
 from ullage.kube.extender import Extender
 from ullage.kube.followed import Followed
-from ullage.kube.front import Front, FrontClaims
+from ullage.kube.front import Front, FrontClaims, Running
 from ullage.kube.leader_label import LeaderLabel
 from ullage.kube.mirror import Mirror
 from ullage.kube.nodes import CardReader, CardSources
@@ -101,24 +102,13 @@ def make_front(
     its books.
     """
     events = EventRecorder(candidate)
-    context = KubeContext(
-        api=api,
-        candidate=candidate,
-        cluster=Cluster(rules, clock, now),
-        followed=Followed.of(api, settings.machines, topologies=settings.topologies, quotas=settings.resource_quotas),
-        read_pod=PodReader(settings.pods),
-        record_event=events.record,
-        on_error=on_error,
-        clock=clock,
-        now=now,
-    )
+    context = _context(api, candidate, rules, settings, events=events, clock=clock, now=now, on_error=on_error)
+    followed = context.followed
     quotas = _quotas(context)
-    report_unreadable(context.followed.budgets, on_error)
+    report_unreadable(followed.budgets, on_error)
     devices = Devices(context.cluster, settings.card_drivers, clock=clock, on_error=on_error)
     hypernodes = HyperNodes(context)
-    readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
-    cards = CardSources(readers, settings.figures, CardPools(context.domain, settings.pools))
-    mirror = Mirror(context, cards, devices=devices, domains=hypernodes.labels_of)
+    mirror = Mirror(context, _cards(context, settings, devices), devices=devices, domains=hypernodes.labels_of)
     term = ReadyTerm(candidate, mirror)
     bindings = _bindings(context, settings, mirror, devices, term=term)
     gate = None if bindings is None else bindings.gate
@@ -129,12 +119,18 @@ def make_front(
     device_mirror = None if claims is None else claims.mirror
     unconfirmed = UnconfirmedBinds(context, mirror, gate)
     plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
-    preemptor = Preemptor(context, mirror) if settings.preemption else None
-    begin = _beginning(admission, preemptor, bindings, mirror, claims=device_mirror)
+    preemptor = Preemptor(context, mirror, term) if settings.preemption else None
+    label = LeaderLabel(context, term)
+    sweep = _sweep(context, settings, mirror, term)
+    begun = [admission.begin, label.begin, mirror.report_again, *_begun(preemptor, bindings, device_mirror)]
+    takeover = Takeover(context, mirror, unconfirmed, device_mirror, begun)
+    parts: list[Running] = [*followed.all, candidate, takeover, unconfirmed, plugins]
+    parts += [events, admission, groups, hypernodes, label.controller, *_parts(claims, bindings, preemptor, sweep)]
     return Front(
         context=context,
+        parts=parts,
         mirror=mirror,
-        takeover=Takeover(context, mirror, unconfirmed, device_mirror, begun=begin),
+        takeover=takeover,
         unconfirmed=unconfirmed,
         plugins=plugins,
         extender=Extender(
@@ -142,15 +138,40 @@ def make_front(
         ),
         events=events,
         admission=admission,
-        groups=groups,
-        hypernodes=hypernodes,
-        leader_label=LeaderLabel(context, mirror),
         quotas=quotas,
         claims=claims,
         bindings=bindings,
         preemptor=preemptor,
-        sweep=_sweep(context, settings, mirror),
     )
+
+
+def _context(
+    api: KubeApi,
+    candidate: Candidate,
+    rules: Rules,
+    settings: FrontSettings,
+    *,
+    events: EventRecorder,
+    clock: Callable[[], float],
+    now: Callable[[], float],
+    on_error: OnError,
+) -> KubeContext:
+    return KubeContext(
+        api=api,
+        candidate=candidate,
+        cluster=Cluster(rules, clock, now),
+        followed=Followed.of(api, settings.machines, topologies=settings.topologies, quotas=settings.resource_quotas),
+        read_pod=PodReader(settings.pods),
+        record_event=events.record,
+        on_error=on_error,
+        clock=clock,
+        now=now,
+    )
+
+
+def _cards(context: KubeContext, settings: FrontSettings, devices: Devices) -> CardSources:
+    readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
+    return CardSources(readers, settings.figures, CardPools(context.domain, settings.pools))
 
 
 def _quotas(context: KubeContext) -> ResourceQuotas | None:
@@ -198,9 +219,9 @@ def _claims(
     return FrontClaims(there, claiming)
 
 
-def _sweep(context: KubeContext, settings: FrontSettings, mirror: Mirror) -> Sweep | None:
+def _sweep(context: KubeContext, settings: FrontSettings, mirror: Mirror, term: ReadyTerm) -> Sweep | None:
     delay_s = settings.cleanup_delay_s
-    return None if delay_s is None else Sweep(context, mirror, VanishedCards(delay_s))
+    return None if delay_s is None else Sweep(context, mirror, term, VanishedCards(delay_s))
 
 
 def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], None]:
@@ -214,24 +235,29 @@ def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], No
     return moved
 
 
-def _beginning(
-    admission: AdmissionController,
-    preemptor: Preemptor | None,
-    bindings: FrontBindings | None,
-    mirror: Mirror,
-    *,
-    claims: DeviceMirror | None,
-) -> Callable[[], None]:
-    """Return the handler for the start of a term."""
+def _begun(
+    preemptor: Preemptor | None, bindings: FrontBindings | None, claims: DeviceMirror | None
+) -> Iterator[Callable[[], None]]:
+    """Yield what optional parts do at the start of a term."""
+    if preemptor is not None:
+        yield preemptor.begin
+    if bindings is not None:
+        yield bindings.store.wake
+    if claims is not None:
+        yield claims.report_again
 
-    def begun() -> None:
-        admission.begin()
-        if preemptor is not None:
-            preemptor.begin()
-        if bindings is not None:
-            bindings.store.wake()
-        mirror.report_again()
-        if claims is not None:
-            claims.report_again()
 
-    return begun
+def _parts(
+    claims: FrontClaims | None, bindings: FrontBindings | None, preemptor: Preemptor | None, sweep: Sweep | None
+) -> Iterator[Running]:
+    """Yield what optional parts run."""
+    if claims is not None:
+        yield claims.mirror
+        yield claims.claiming
+    if bindings is not None:
+        yield from bindings.store.informers
+        yield bindings.upkeep
+    if preemptor is not None:
+        yield preemptor.controller
+    if sweep is not None:
+        yield sweep.controller

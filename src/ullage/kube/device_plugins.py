@@ -206,7 +206,7 @@ class DevicePlugins:
                 message = (
                     f"the device plugin of {new.spec.node_name} handed out none of its cards ({BIND_PHASE}: failed)"
                 )
-                self._record_event(PodEvent(*new.key, new.metadata.uid, Reason.ALLOCATION_FAILED, message))
+                self._record_event(PodEvent.of(new, Reason.ALLOCATION_FAILED, message))
 
     async def run(self) -> None:
         """Ping plugins that are silent, and check them again when their time to answer has passed."""

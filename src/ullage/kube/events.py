@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from ullage.kube.client.changes import MANAGER, Create
 from ullage.kube.client.kinds import EVENTS
 from ullage.kube.client.lease import Candidate, clock_s
+from ullage.kube.client.objects import Pod
 from ullage.model.error import UllageError
 
 MOST_WAITING = 1000
@@ -76,6 +77,11 @@ class PodEvent:
     message: str
     kind: str = "Pod"
     api_version: str = "v1"
+
+    @classmethod
+    def of(cls, pod: Pod, reason: Reason, message: str) -> Self:
+        """Return an event on a pod."""
+        return cls(*pod.key, pod.metadata.uid, reason, message=message)
 
 
 RecordEvent = Callable[[PodEvent], None]

@@ -438,11 +438,11 @@ class Mirror:
             self._record_change(pod, message)
 
     def _record_change(self, pod: Pod, message: str) -> None:
-        self._record_event(PodEvent(*pod.key, pod.metadata.uid, Reason.REQUEST_CHANGED, message))
+        self._record_event(PodEvent.of(pod, Reason.REQUEST_CHANGED, message))
 
     def _record_unknown(self, pod: Pod, why: str) -> None:
         message = f"no card of {pod.spec.node_name} takes new work while it is not known which it has: {why}"
-        self._record_event(PodEvent(*pod.key, pod.metadata.uid, Reason.CARDS_UNKNOWN, message))
+        self._record_event(PodEvent.of(pod, Reason.CARDS_UNKNOWN, message))
 
 
 def _same(held: Allocation, found: Allocation | UllageError | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.objects import Pod
@@ -28,12 +28,12 @@ class Takeover:
         mirror: Mirror,
         unconfirmed: UnconfirmedBinds,
         claims: DeviceMirror | None = None,
-        begun: Callable[[], None] = lambda: None,
+        begun: Iterable[Callable[[], None]] = (),
     ) -> None:
-        """`begun` is called at the start of each term, before any request is answered in it."""
+        """`begun` are called at the start of each term, before any request is answered in it."""
         self._candidate, self._followed = context.candidate, context.followed
         self._mirror, self._unconfirmed, self._claims = mirror, unconfirmed, claims
-        self._read_pod, self._begun, self._pause = context.read_pod, begun, context.pause
+        self._read_pod, self._begun, self._pause = context.read_pod, tuple(begun), context.pause
         self.last_error: UllageError | None = None
         """Why the last term could not start."""
 
@@ -71,7 +71,8 @@ class Takeover:
             self.last_error = error
             return False
         self.last_error = None
-        self._begun()
+        for begun in self._begun:
+            begun()
         self._mirror.term = epoch
         return True
 

@@ -64,9 +64,7 @@ class Intruders:
             if (others := bindings.others_on(self._who(pod), card))
         )
         for each in self.now:
-            self._record_event(
-                PodEvent(*each.pod.key, each.pod.metadata.uid, Reason.BOUND_ELSEWHERE, message=each.message)
-            )
+            self._record_event(PodEvent.of(each.pod, Reason.BOUND_ELSEWHERE, each.message))
 
     def _who(self, pod: Pod) -> Tenant:
         try:

@@ -415,8 +415,7 @@ class Claiming:
                         self._left[f"{uid} {found.metadata.uid}"] = gone
 
     def _record_wait(self, pod: Pod, why: str) -> None:
-        namespace, name = pod.key
-        self._record_event(PodEvent(namespace, name, pod.metadata.uid, Reason.CLAIMS_WAIT, why))
+        self._record_event(PodEvent.of(pod, Reason.CLAIMS_WAIT, why))
 
 
 async def _paced(looking: Generator[None, None, T]) -> T:

@@ -9,7 +9,7 @@ from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import DEVICE_TAINT_RULES, Kind
 from ullage.kube.client.objects import Object
 from ullage.kube.client.served import is_served
-from ullage.kube.context import OnError
+from ullage.kube.controller import OnError
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.service.devices import Devices
 from ullage.wire.dra.taint_rule import read_taint_rule

@@ -338,7 +338,7 @@ class AdmissionController:
     def _record(self, uid: str, reason: Reason, message: str) -> None:
         pod = self._pods.get(uid)
         if pod is not None:
-            self._record_event(PodEvent(pod.metadata.namespace, pod.metadata.name, uid, reason, message))
+            self._record_event(PodEvent.of(pod, reason, message))
 
 
 def _reason_text(standing: Standing, refusal: Refusal) -> str:
