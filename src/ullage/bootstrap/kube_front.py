@@ -117,15 +117,22 @@ def make_front(
     admission = _admission(context, settings, mirror, groups, gate=gate)
     claims = _claims(context, settings, mirror, devices, admission=admission, bindings=bindings)
     device_mirror = None if claims is None else claims.mirror
-    unconfirmed = UnconfirmedBinds(context, mirror, gate)
+    unconfirmed = UnconfirmedBinds(context, mirror, term, gate)
     plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
     preemptor = Preemptor(context, mirror, term) if settings.preemption else None
     label = LeaderLabel(context, term)
     sweep = _sweep(context, settings, mirror, term)
     begun = [admission.begin, label.begin, mirror.report_again, *_begun(preemptor, bindings, device_mirror)]
     takeover = Takeover(context, mirror, unconfirmed, device_mirror, begun)
-    parts: list[Running] = [*followed.all, candidate, takeover, unconfirmed, plugins]
-    parts += [events, admission, groups, hypernodes, label.controller, *_parts(claims, bindings, preemptor, sweep)]
+    parts: list[Running] = [*followed.all, candidate, takeover, unconfirmed.controller, plugins.controller]
+    parts += [
+        events.controller,
+        admission,
+        groups,
+        hypernodes,
+        label.controller,
+        *_parts(claims, bindings, preemptor, sweep),
+    ]
     return Front(
         context=context,
         parts=parts,
@@ -256,7 +263,7 @@ def _parts(
         yield claims.claiming
     if bindings is not None:
         yield from bindings.store.informers
-        yield bindings.upkeep
+        yield bindings.upkeep.controller
     if preemptor is not None:
         yield preemptor.controller
     if sweep is not None:
