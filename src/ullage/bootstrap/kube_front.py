@@ -114,25 +114,19 @@ def make_front(
     gate = None if bindings is None else bindings.gate
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
     hypernodes.subscribe(_moving(mirror, groups))
-    admission = _admission(context, settings, mirror, groups, gate=gate)
-    claims = _claims(context, settings, mirror, devices, admission=admission, bindings=bindings)
+    admission = _admission(context, settings, mirror, term, groups=groups, gate=gate)
+    claims = _claims(context, settings, mirror, term, devices=devices, gates=admission.gates, gate=gate)
     device_mirror = None if claims is None else claims.mirror
     unconfirmed = UnconfirmedBinds(context, mirror, term, gate)
     plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
     preemptor = Preemptor(context, mirror, term) if settings.preemption else None
     label = LeaderLabel(context, term)
     sweep = _sweep(context, settings, mirror, term)
-    begun = [admission.begin, label.begin, mirror.report_again, *_begun(preemptor, bindings, device_mirror)]
+    begun = [admission.begin, label.begin, mirror.report_again, *_begun(preemptor, bindings, claims)]
     takeover = Takeover(context, mirror, unconfirmed, device_mirror, begun)
-    parts: list[Running] = [*followed.all, candidate, takeover, unconfirmed.controller, plugins.controller]
-    parts += [
-        events.controller,
-        admission,
-        groups,
-        hypernodes,
-        label.controller,
-        *_parts(claims, bindings, preemptor, sweep),
-    ]
+    parts: list[Running] = [*followed.all, candidate, takeover, groups, hypernodes, *admission.controllers]
+    parts += [each.controller for each in (unconfirmed, plugins, events, label)]
+    parts += _parts(claims, bindings, preemptor, sweep)
     return Front(
         context=context,
         parts=parts,
@@ -197,7 +191,13 @@ def _bindings(
 
 
 def _admission(
-    context: KubeContext, settings: FrontSettings, mirror: Mirror, groups: PodGroups, *, gate: Gate | None
+    context: KubeContext,
+    settings: FrontSettings,
+    mirror: Mirror,
+    term: ReadyTerm,
+    *,
+    groups: PodGroups,
+    gate: Gate | None,
 ) -> AdmissionController:
     queue_of = labelled(gate_of(context.domain), named_queue(context.followed.namespaces, context.domain))
     gates = Gates(context.cluster, queue_of, context.clock, settings.queues, reserve_after_s=settings.reserve_after_s)
@@ -205,24 +205,26 @@ def _admission(
     def at_once(namespace: str) -> bool:
         return gate is not None and gate.covers(namespace)
 
-    return AdmissionController(context, mirror, gates, queue_of, groups=groups, at_once=at_once)
+    return AdmissionController(context, mirror, term, gates, queue_of=queue_of, groups=groups, at_once=at_once)
 
 
 def _claims(
     context: KubeContext,
     settings: FrontSettings,
     mirror: Mirror,
-    devices: Devices,
+    term: ReadyTerm,
     *,
-    admission: AdmissionController,
-    bindings: FrontBindings | None,
+    devices: Devices,
+    gates: Gates,
+    gate: Gate | None,
 ) -> FrontClaims | None:
     if not settings.claims:
         return None
     decided = Claims(context.cluster, devices, selects)
     there = DeviceMirror(context, decided, mirror.describe_again)
-    gate = None if bindings is None else bindings.gate
-    claiming = Claiming(context, mirror, there, decided, gates=admission.gates, scheduler=settings.scheduler, gate=gate)
+    claiming = Claiming(
+        context, mirror, term, there, claims=decided, gates=gates, scheduler=settings.scheduler, gate=gate
+    )
     return FrontClaims(there, claiming)
 
 
@@ -243,7 +245,7 @@ def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], No
 
 
 def _begun(
-    preemptor: Preemptor | None, bindings: FrontBindings | None, claims: DeviceMirror | None
+    preemptor: Preemptor | None, bindings: FrontBindings | None, claims: FrontClaims | None
 ) -> Iterator[Callable[[], None]]:
     """Yield what optional parts do at the start of a term."""
     if preemptor is not None:
@@ -251,7 +253,8 @@ def _begun(
     if bindings is not None:
         yield bindings.store.wake
     if claims is not None:
-        yield claims.report_again
+        yield claims.mirror.report_again
+        yield claims.claiming.wake
 
 
 def _parts(
@@ -260,7 +263,7 @@ def _parts(
     """Yield what optional parts run."""
     if claims is not None:
         yield claims.mirror
-        yield claims.claiming
+        yield claims.claiming.controller
     if bindings is not None:
         yield from bindings.store.informers
         yield bindings.upkeep.controller

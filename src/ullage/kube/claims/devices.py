@@ -35,7 +35,7 @@ KINDS = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS)
 
 
 class DeviceMirror:
-    """`run` watches the kinds once they exist. `changed` is set by every change that may help a waiting pod.
+    """`run` watches the kinds once they exist.
 
     `describe` is called for a machine whose reported cards have changed.
     """
@@ -46,8 +46,8 @@ class DeviceMirror:
         self._unread = UnreadClaims(claims.devices, context.record_event)
         self._api, self._claims, self._describe, self._on_error = context.api, claims, describe, context.on_error
         self.slices, self.classes, self.claims = (Informer(context.api, kind) for kind in KINDS)
-        self.changed = asyncio.Event()
-        self._taint_rules = TaintRules(context.api, claims.devices, self.changed, context.on_error)
+        self._subscribers: list[Callable[[], None]] = []
+        self._taint_rules = TaintRules(context.api, claims.devices, self._notify, context.on_error)
         self._slices_of: dict[PoolKey, dict[str, Document]] = {}
         self._looked = asyncio.Event()
         self.served = False
@@ -84,6 +84,14 @@ class DeviceMirror:
         """
         if self.served:
             await self.claims.catch_up()
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after every change that may help a waiting pod."""
+        self._subscribers.append(changed)
+
+    def _notify(self) -> None:
+        for changed in self._subscribers:
+            changed()
 
     def report_again(self) -> None:
         """Record again the events from before this process led."""
@@ -146,7 +154,7 @@ class DeviceMirror:
             del self._slices_of[key]
         for node in sorted(self._claims.devices.set_pool(key, pools[0] if pools else None)):
             self._describe(node)
-        self.changed.set()
+        self._notify()
 
     def _on_class(self, news: News[Object]) -> None:
         match news:
@@ -158,7 +166,7 @@ class DeviceMirror:
                     self._on_error("DeviceClass", new.metadata.name, error)
             case Removed(last):
                 self._claims.set_class(last.metadata.name, None)
-        self.changed.set()
+        self._notify()
 
     def _on_claim(self, news: News[Object]) -> None:
         match news:
@@ -168,7 +176,7 @@ class DeviceMirror:
                 self.unreadable.pop(last.metadata.uid, None)
                 self._unread.forget(last.metadata.uid)
                 self._claims.devices.remove_claim(last.metadata.uid)
-        self.changed.set()
+        self._notify()
 
     def _take_claim(self, found: Object) -> None:
         document, uid, devices = found.document, found.metadata.uid, self._claims.devices
@@ -196,4 +204,4 @@ class DeviceMirror:
                 self._claims.set_taints(new.metadata.name, taints)
             case Removed(last):
                 self._claims.set_taints(last.metadata.name, ())
-        self.changed.set()
+        self._notify()

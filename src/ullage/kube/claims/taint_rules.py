@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
@@ -23,8 +24,8 @@ _SOON_S = 1.0
 class TaintRules:
     """`run` watches them, in the newest served version, until it is cancelled."""
 
-    def __init__(self, api: KubeApi, devices: Devices, changed: asyncio.Event, on_error: OnError) -> None:
-        """`changed` is set if a rule may help a waiting pod."""
+    def __init__(self, api: KubeApi, devices: Devices, changed: Callable[[], None], on_error: OnError) -> None:
+        """`changed` is called if a rule may help a waiting pod."""
         self._api, self._devices, self._changed, self._on_error = api, devices, changed, on_error
         self._known = asyncio.Event()
 
@@ -65,4 +66,4 @@ class TaintRules:
                     self._on_error("DeviceTaintRule", name, error)
             case Removed(last):
                 self._devices.set_taint_rule(last.metadata.name, None)
-        self._changed.set()
+        self._changed()
