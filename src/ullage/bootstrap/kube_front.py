@@ -124,8 +124,8 @@ def make_front(
     sweep = _sweep(context, settings, mirror, term)
     begun = [admission.begin, label.begin, mirror.report_again, *_begun(preemptor, bindings, claims)]
     takeover = Takeover(context, mirror, unconfirmed, device_mirror, begun)
-    parts: list[Running] = [*followed.all, candidate, takeover, groups, hypernodes, *admission.controllers]
-    parts += [each.controller for each in (unconfirmed, plugins, events, label)]
+    parts: list[Running] = [*followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
+    parts += [*admission.controllers, *(each.controller for each in (unconfirmed, plugins, events, label, hypernodes))]
     parts += _parts(claims, bindings, preemptor, sweep)
     return Front(
         context=context,

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from ullage.kube.claims.taint_rules import TaintRules
 from ullage.kube.claims.unread import UnreadClaims
-from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from ullage.kube.client.objects import KubeNode, Object, Pod
+from ullage.kube.client.served import wait_served
 from ullage.kube.context import KubeContext
-from ullage.model.error import InvalidRequest, NotFound, UllageError
+from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.taint import Taint
 from ullage.service.claims import Claims
 from ullage.service.devices import PoolKey
@@ -28,8 +28,6 @@ from ullage.wire.topology.resourceslice import pool_of, read_resource_slices
 
 LOOK_S = 60.0
 """Seconds between checks whether a cluster without claims has these kinds by now."""
-
-_SOON_S = 1.0
 
 KINDS = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS)
 
@@ -60,12 +58,17 @@ class DeviceMirror:
 
     async def run(self) -> None:
         """Watch the kinds until cancelled."""
-        while not await self._look():  # noqa: ASYNC110 - no event announces an upgrade of the API server
-            await asyncio.sleep(LOOK_S if self._looked.is_set() else _SOON_S)
+
+        def report(error: UllageError) -> None:
+            self._on_error("ResourceClaim", "", error)
+
+        kinds = ([kind] for kind in KINDS)
+        await wait_served(self._api, *kinds, missing=self._looked.set, on_error=report, again_s=LOOK_S)
+        self.served = True
+        self._looked.set()
         async with asyncio.TaskGroup() as tasks:
-            for informer in (self.slices, self.classes, self.claims):
+            for informer in (self.slices, self.classes, self.claims, self._taint_rules.informer):
                 tasks.create_task(informer.run())
-            tasks.create_task(self._taint_rules.run())
 
     async def wait_synced(self) -> None:
         """Return when all objects have been entered, or the kinds are known to be missing."""
@@ -73,7 +76,7 @@ class DeviceMirror:
         if self.served:
             for informer in (self.slices, self.classes, self.claims):
                 await informer.wait_synced()
-            await self._taint_rules.wait_known()
+            await self._taint_rules.informer.wait_ready()
 
     async def catch_up(self) -> None:
         """Enter the current state, however far behind the watches are.
@@ -109,24 +112,6 @@ class DeviceMirror:
             return ()
         found = await self._api.get(RESOURCE_CLAIMS, name, pod.metadata.namespace)
         return self._claims.devices.cards_of(read_claim(found.document))
-
-    async def _look(self) -> bool:
-        """Return whether the API has all of the kinds."""
-        try:
-            for kind in KINDS:
-                pages = self._api.pages(kind, limit=1)
-                await anext(pages)
-                await pages.aclose()
-            self.served = True
-        except NotFound:
-            pass
-        except ApiForbidden as error:
-            self._on_error("ResourceClaim", "", error)
-        except UllageError as error:
-            self._on_error("ResourceClaim", "", error)
-            return False  # unknown
-        self._looked.set()
-        return self.served
 
     def _on_slice(self, news: News[Object]) -> None:
         match news:

@@ -106,7 +106,7 @@ class AdmissionController:
         self._openings = make(self._open, guard=term.begun, pace=Pace(AGAIN_S, at_once=_AT_ONCE))
         self._reasons = make(self._write_reason, guard=term.begun)
         self.controllers = (self._decisions, self._openings, self._reasons)
-        groups.on_change(self._read_again)
+        groups.subscribe(self._read_again)
         context.followed.pods.subscribe(self._on_pod)
         context.followed.nodes.subscribe(self._on_node)
         self._namespaces.subscribe(lambda _news: self._read_again())
