@@ -100,8 +100,9 @@ def front(nodes: int) -> tuple[Extender, Cluster]:
             if rng.random() < 0.7:
                 cluster.adopt_bound(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
     gc.freeze()  # as `Front` does
-    unconfirmed, plugins = UnconfirmedBinds(context, mirror), cast("DevicePlugins", None)
-    return Extender(context, mirror, ReadyTerm(context.candidate, mirror), unconfirmed, plugins=plugins), cluster
+    term, plugins = ReadyTerm(context.candidate, mirror), cast("DevicePlugins", None)
+    unconfirmed = UnconfirmedBinds(context, mirror, term)
+    return Extender(context, mirror, term, unconfirmed, plugins=plugins), cluster
 
 
 def _request(uid: str, cards: int) -> Request:

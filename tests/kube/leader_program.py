@@ -25,7 +25,10 @@ async def lead(kubeconfig: Path, name: str) -> None:
         candidate = Candidate(api, "leader", "default", LeaseTerms(5, 0.2, 4.0))
         trying = asyncio.create_task(candidate.run())
         while not trying.done():
-            epoch = await candidate.elected()
+            epoch = candidate.epoch
+            if epoch is None:
+                await asyncio.sleep(0.05)
+                continue
             say(f"leads {epoch}")
             labels = {"writer": name, "epoch": str(epoch)}
             try:

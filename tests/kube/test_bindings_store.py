@@ -31,7 +31,7 @@ from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
 from ullage.kube.bindings.hosted_apps import REQUIREMENTS
 from ullage.kube.bindings.terms import BindingTerms
-from ullage.kube.bindings.upkeep import Upkeep
+from ullage.kube.bindings.upkeep import PROJECT, Upkeep
 from ullage.kube.client.changes import Delete, Patch, Replace
 from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.http import HttpKubeApi
@@ -39,7 +39,7 @@ from ullage.kube.client.kinds import CONFIG_MAPS, GPU_BINDINGS
 from ullage.kube.client.lease import Candidate, NotLeading
 from ullage.model.card_figures import Figure, Figures
 from ullage.model.compute import OwnerQuota
-from ullage.model.error import Unavailable
+from ullage.model.error import UllageError, Unavailable
 from ullage.model.gpu import Gpu
 from ullage.service.bindings_snapshot import Caller, NamedApp
 from ullage.wire.extender import ExtenderArgs
@@ -192,11 +192,11 @@ async def test_a_running_app_that_is_bound_to_another_card_restarts_there(server
         bulk = {"appName": "comfyui", "assign": [{"id": "g2"}], "unassign": [{"id": "g1"}]}
         assert (await up.status("PUT", path, bulk))[0] == 503
         assert await bound(up) == ["g2"]
-        up.front.bindings.upkeep._wake()  # as it does now and then: nobody asks again
+        up.front.bindings.upkeep.wake()  # as it does now and then: nobody asks again
         await until(lambda: why() != first, "its pods are made again")
         second = why()
         for _ in range(3):
-            await up.front.bindings.upkeep.look()
+            await up.front.bindings.upkeep.reconcile(PROJECT)
         assert why() == second
         delete(server, "pods", "p", gracePeriodSeconds=0)
         await shown(up, ("alice", "g2"))
@@ -306,7 +306,7 @@ async def test_29_who_does_not_lead_answers_nothing_and_writes_nothing(server: A
         writes = len([method for method, path in server.asked if method != "GET" and "/leases/" not in path])
         follower = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(bindings=BindingTerms()))
         async with at_work(follower, lambda it: it.bindings.store.synced and it.mirror.ready):
-            await follower.bindings.upkeep.look()
+            await follower.bindings.upkeep.controller.drain()
             for use in (
                 follower.bindings.use.look(),
                 follower.bindings.use.suspend(Caller("alice"), NamedApp("comfyui")),
@@ -337,7 +337,7 @@ async def test_the_ledger_is_not_rebuilt_before_all_projections_are_synced(serve
     front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(bindings=BindingTerms()))
     leading = asyncio.create_task(front.candidate.run())
     try:
-        await front.candidate.elected()
+        await until(lambda: front.candidate.epoch is not None, "it leads")
         for use in (front.bindings.use.look(), front.bindings.use.suspend(Caller("alice"), NamedApp("comfyui"))):
             with pytest.raises(Unavailable, match="not been read"):
                 await use
@@ -366,7 +366,8 @@ async def test_a_ledger_that_cannot_be_read_is_not_overwritten(server: ApiServer
     put(server, "configmaps", {"metadata": place, "binaryData": {"ledger": "bm8gbGVkZ2Vy"}})
     front = make_front(api, Candidate(api, "ullage", "default"), Rules(), FrontSettings(bindings=BindingTerms()))
     async with at_work(front, lambda it: it.mirror.term is not None and it.bindings.store.synced):
-        await front.bindings.upkeep.look()
+        with pytest.raises(UllageError, match="it cannot be read"):
+            await front.bindings.upkeep.reconcile(PROJECT)
         assert "it cannot be read" in front.extender.unready
         found = server.do(lambda: server.rules.get(("configmaps", "default", "ullage-bindings")))
         assert found["binaryData"] == {"ledger": "bm8gbGVkZ2Vy"}
@@ -451,7 +452,7 @@ async def test_rows_that_app_service_kept_count_and_become_rows(server: ApiServe
         assert await up.place(pod, ["a"]) == "!a"
         assert (await up.call("GET", RESOURCES))["data"][0]["devices"][0]["available"] == 8000 * MIB
         await up.call("POST", f"{ROOT}/apps/comfyui/compute-resources/bindings/validate", choose("g2"))
-        await up.front.bindings.upkeep.look()
+        await up.front.bindings.upkeep.reconcile(PROJECT)
         assert json.loads(server.do(kept)["allocations.json"]) == rows  # nothing of theirs is lost
         done = (await up.call("POST", f"{RESOURCES}/migrate", {"dryRun": False}, user="root"))["data"]
         assert len(done["kept"]) == 1
@@ -465,21 +466,21 @@ async def test_rows_that_app_service_kept_count_and_become_rows(server: ApiServe
 async def test_one_thing_that_cannot_be_written_holds_up_no_other(
     server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
 ):
-    looks, look = 0, Upkeep.look
+    looks, look = 0, Upkeep.reconcile
 
-    async def counted(upkeep: Upkeep) -> None:
+    async def counted(upkeep: Upkeep, key: str) -> float:
         nonlocal looks
         looks += 1
-        await look(upkeep)
+        return await look(upkeep, key)
 
-    monkeypatch.setattr(Upkeep, "look", counted)
+    monkeypatch.setattr(Upkeep, "reconcile", counted)
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
     put(server, "deployments", a_deployment())
     async with hosting(server, api, BindingTerms(allocations="no-such/place")) as up:
         await up.call("POST", f"{COMFY}/resume", CHOICE)
         await shown(up, ("alice", "g1"))
         for _ in range(3):
-            await up.front.bindings.upkeep.look()
+            await up.front.bindings.upkeep.reconcile(PROJECT)
         tries = [path for method, path in server.asked if "no-such" in path and method == "POST"]
         assert 0 < len(tries) <= looks, "once at each look, whoever looks"
 
@@ -582,7 +583,7 @@ async def test_rows_that_cannot_be_read_are_not_taken_for_stale(server: ApiServe
         (problem,) = (await up.call("GET", f"{RESOURCES}/problems"))["data"]
         assert problem["item"] == "os-framework/app-gpu-allocations"
         assert (await up.call("POST", f"{RESOURCES}/clean", {"dryRun": False}, user="root"))["data"] == []
-        await up.front.bindings.upkeep.look()
+        await up.front.bindings.upkeep.reconcile(PROJECT)
         kept = server.do(lambda: server.store.get(("configmaps", "os-framework", "app-gpu-allocations")))
         assert kept["data"] == {"allocations.json": "[{"}
 

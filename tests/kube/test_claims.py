@@ -472,7 +472,7 @@ def test_a_rule_that_cannot_be_read_any_more_taints_what_it_tainted() -> None:
     errors: list[Any] = []
     devices: Any = SimpleNamespace(set_taint_rule=lambda *told: set_rules.append(told))
     api: Any = None
-    rules = TaintRules(api, devices, asyncio.Event(), lambda *told: errors.append(told))
+    rules = TaintRules(api, devices, lambda: None, lambda *told: errors.append(told))
     selectors = ({"pool": "a", "device": "gpu-0"}, {"deviceClassName": "gpu"})
     first, then = (DEVICE_TAINT_RULES[0].read(json.dumps(a_taint_rule("zero", **each)).encode()) for each in selectors)
     rules._on_rule(Added(first))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -56,12 +55,7 @@ async def test_only_the_leader_records_events_and_a_limited_number(
 ) -> None:
     monkeypatch.setattr(events, "MOST_WAITING", 2)
     clock, candidate = Clock(), Candidate(api, "ullage", "default")
-    paused: list[float] = []
-
-    async def pause(seconds: float) -> None:
-        paused.append(seconds)
-
-    recorder = EventRecorder(candidate, clock=clock, pause=pause)
+    recorder = EventRecorder(candidate, clock=clock)
 
     def event(**other: Any) -> PodEvent:
         return PodEvent(**{"namespace": "default", "pod": "p", "uid": "u", "reason": Reason.FILTERING_FAILED} | other)
@@ -71,16 +65,16 @@ async def test_only_the_leader_records_events_and_a_limited_number(
     for message in ("one", "one", "two", "three"):
         recorder.record(event(message=message))
     assert recorder.left_out == 1
-    writing = asyncio.create_task(recorder.run())
-    await until(lambda: len(paused) == 2, "both are written")
+    await recorder.controller.drain()
     clock.now += AGAIN_S
     recorder.record(event(message="one"))
     server.canned.append(Canned("POST", "/events", 403, times=1))
-    await until(lambda: recorder.left_out == 2, "one more is refused")
+    await recorder.controller.drain()
+    assert recorder.left_out == 2, "one more is refused"
+    recorder.record(event(message="too late"))
     await candidate.release()
     recorder.record(event(message="after the term"))
-    writing.cancel()
-    await asyncio.gather(writing, return_exceptions=True)
+    await recorder.controller.drain()
     assert sorted(message for _, _, message in recorded(server)) == ["one", "two"]
 
 
@@ -96,11 +90,9 @@ async def test_an_event_that_was_dropped_is_written_when_it_is_recorded_again(
     recorder.record(one)
     recorder.record(two)
     assert recorder.left_out == 1
-    writing = asyncio.create_task(recorder.run())
-    await until(lambda: recorder.left_out == 2, "the first is refused, the second had no room")
-    for number, event in enumerate((one, two), 1):
+    await recorder.controller.drain()
+    assert recorder.left_out == 2, "the first is refused, the second had no room"
+    for event in (one, two):
         recorder.record(event)
-        await until(lambda number=number: len(recorded(server)) == number, "it is written this time")
-    writing.cancel()
-    await asyncio.gather(writing, return_exceptions=True)
+        await recorder.controller.drain()
     assert [message for _, _, message in recorded(server)] == ["one", "two"]

@@ -16,6 +16,7 @@ from ullage.kube.client.lease import Candidate
 from ullage.kube.context import KubeContext
 from ullage.kube.followed import Followed
 from ullage.kube.leader_label import LEADER, LeaderLabel
+from ullage.kube.ready_term import ReadyTerm
 from ullage.service.cluster import Cluster
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +28,7 @@ async def labels(api: HttpKubeApi, *names: str) -> list[str | None]:
 
 async def leading(api: HttpKubeApi, name: str = "here") -> tuple[LeaderLabel, Candidate, Any]:
     """One whose term is to begin, in the pod of that name."""
-    candidate, mirror = Candidate(api, "ullage", "default"), SimpleNamespace(term=None)
+    candidate, mirror = Candidate(api, "ullage", "default"), SimpleNamespace(term=None, ready=True)
     context = KubeContext(
         api=api, candidate=candidate, cluster=Cluster(Rules(), lambda: 0.0), followed=Followed.of(api)
     )
@@ -35,7 +36,7 @@ async def leading(api: HttpKubeApi, name: str = "here") -> tuple[LeaderLabel, Ca
     place = {"namespace": "default", "pod": name, "uid": found.metadata.uid}
     candidate.place = msgspec.structs.replace(candidate.place, **place)
     await context.followed.pods.catch_up()
-    return LeaderLabel(context, cast("Any", mirror)), candidate, mirror
+    return LeaderLabel(context, ReadyTerm(candidate, cast("Any", mirror))), candidate, mirror
 
 
 async def test_it_is_written_when_the_term_has_begun_and_taken_from_who_led_before(api: HttpKubeApi) -> None:
@@ -43,12 +44,13 @@ async def test_it_is_written_when_the_term_has_begun_and_taken_from_who_led_befo
         await api.write(Create(PODS, bodies.pod(name, labels={LEADER: "true"}), "default"))
     await api.write(Delete(PODS, "elsewhere", "default", grace_s=0))
     label, candidate, mirror = await leading(api)
-    await label.look()
+    label.begin()
+    await label.controller.drain()
     await candidate.attempt()
-    await label.look()
+    await label.controller.drain()
     assert await labels(api, "here", "before") == [None, "true"], "nobody is answered before the term has begun"
     mirror.term = candidate.epoch
-    assert await label.look()
+    await label.controller.drain()
     assert await labels(api, "here", "before") == ["true", None]
 
 
@@ -56,13 +58,13 @@ async def test_a_write_that_fails_is_tried_again_and_one_term_writes_once(server
     label, candidate, mirror = await leading(api)
     await candidate.attempt()
     mirror.term = candidate.epoch
+    label.begin()
     server.canned.append(Canned("PATCH", "/pods/here", 500))
-    assert not await label.look()
-    assert await label.look()
-    before = len(server.asked)
-    assert await label.look()
-    assert len(server.asked) == before
+    await label.controller.drain()
+    assert await labels(api, "here") == [None]
+    await label.controller.drain()
     assert await labels(api, "here") == ["true"]
+    assert not len(label.controller), "nothing is left to be written in this term"
 
 
 async def test_a_process_in_no_pod_writes_nothing(server: ApiServer, api: HttpKubeApi) -> None:
@@ -71,5 +73,6 @@ async def test_a_process_in_no_pod_writes_nothing(server: ApiServer, api: HttpKu
     await candidate.attempt()
     mirror.term = candidate.epoch
     before = len(server.asked)
-    assert await label.look()
+    label.begin()
+    await label.controller.drain()
     assert len(server.asked) == before

@@ -86,7 +86,7 @@ class Pressed:
     async def look(self, seconds: float) -> set[str]:
         """Move the clock and make a round. Return the pods evicted by then."""
         self.clock[0] += seconds
-        await self.preemptor.look()
+        await self.preemptor.controller.drain()
         return self.leaving
 
     @property
@@ -132,10 +132,10 @@ async def pressed(
             heard = cast("Informer[PodDisruptionBudget]", SimpleNamespace(objects=SimpleNamespace(values=budgets)))
             followed = replace(followed, budgets=heard)
         context = replace(front.context, followed=followed, clock=lambda: clock[0])
-        preemptor = Preemptor(context, front.mirror, **terms)
         term = ReadyTerm(front.candidate, front.mirror)
+        preemptor = Preemptor(context, front.mirror, term, **terms)
         asked = Extender(context, front.mirror, term, front.unconfirmed, plugins=front.plugins, preemptor=preemptor)
-        await preemptor.look()
+        await preemptor.controller.drain()
         yield Pressed(up, preemptor, asked, clock)
 
 
@@ -145,7 +145,7 @@ async def test_who_has_lower_priority_leaves_when_the_scheduler_had_time_to_offe
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", priority=5), a_part("two", priority=7))
         it.create(a_part("urgent", 50, URGENT))
-        await it.preemptor.look()
+        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S - 0.1) == set()
         assert await it.look(0.2) == {"one"}, "the one with the lowest priority, and no more than are needed"
@@ -162,7 +162,7 @@ async def test_nobody_leaves_for_an_equal_nor_for_one_that_must_not_preempt(serv
     async with pressed(server, api) as it:
         await it.place("a", a_part("one"), a_part("two"))
         it.create(a_part("equal"), a_part("modest", 50, URGENT, preemptionPolicy="Never"))
-        await it.preemptor.look()
+        await it.preemptor.controller.drain()
         for name in ("equal", "modest"):
             assert await it.ask(name, "a") == []
         assert await it.look(PATIENCE_S) == set()
@@ -173,7 +173,7 @@ async def test_only_nodes_that_the_scheduler_asked_about_are_looked_at(server: A
         await it.place("a", a_part("cheap", 60, 1))
         await it.place("b", a_part("dear", 60, 9))
         it.create(a_part("urgent", 50, URGENT))
-        await it.preemptor.look()
+        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "b") == []
         assert await it.look(PATIENCE_S) == {"dear"}
 
@@ -184,7 +184,7 @@ async def test_a_budget_is_never_broken_and_all_leave_or_nobody(server: ApiServe
         a_budget(server, "b", "two")
         await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is observed")
         it.create(a_part("urgent", 80, URGENT))
-        await it.preemptor.look()
+        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == set()
         key = "poddisruptionbudgets", "default", "b"
@@ -204,7 +204,7 @@ async def test_of_many_nodes_some_are_looked_at_in_each_try(server: ApiServer, a
             a_budget(server, name, name)
         await until(lambda: len(it.up.front.followed.budgets.objects) == 2, "the budgets are observed")
         it.create(a_part("urgent", 100, URGENT))
-        await it.preemptor.look()
+        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a", "b", "c") == []
         assert await it.look(PATIENCE_S) == set()
         assert await it.look(AGAIN_S) == set()
@@ -217,7 +217,7 @@ async def test_a_budget_that_was_used_up_meanwhile_keeps_all_of_them(server: Api
         await it.place("a", a_part("one"), a_part("two"))
         a_budget(server, "b", "two")
         it.create(a_part("urgent", 80, URGENT))
-        await it.preemptor.look()
+        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == set()
         assert "ullage.io/room-on" not in it.now("urgent")["metadata"]["annotations"]
@@ -227,7 +227,7 @@ async def test_a_scheduler_that_offers_victims_sees_to_it_itself(server: ApiServ
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT))
-        await it.preemptor.look()
+        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         offered = await it.extender.preempt(PreemptionArgs(it.pods["urgent"], {"a": Victims([])}))
         assert offered.node_name_to_meta_victims.keys() == {"a"}
@@ -326,7 +326,7 @@ async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(serve
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("old", 100, URGENT))
-        await it.preemptor.look()
+        await it.preemptor.controller.drain()
         nodes = {"items": [a_node("a", 1)]}
         assert not (it.extender.filter(ExtenderArgs(it.pods["urgent"], nodes=nodes)).nodes or {})["items"]
         assert await it.look(PATIENCE_S) == set()
@@ -338,7 +338,7 @@ async def test_room_is_kept_until_it_is_taken_or_nobody_comes(server: ApiServer,
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("low", 100, 1))
-        await it.preemptor.look()
+        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == {"one"}
         await it.heard_to_leave("one")
@@ -356,7 +356,7 @@ async def test_room_is_kept_over_a_change_of_leaders(server: ApiServer, api: Htt
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("low", 100, 1))
-        await it.preemptor.look()
+        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == {"one"}
         await until(lambda: _room(it, "urgent") == "a", "it is heard")

@@ -429,6 +429,6 @@ async def test_a_place_that_nobody_took_is_given_on_in_time_though_nothing_is_he
         assert up.front.extender.filter(ExtenderArgs(pod=pod, node_names=("a",))).node_names == ["a"]
         put(server, "pods", waiting("q"))
         await up.reported("q", "insufficient-gpu: ")
-        await until(lambda: up.heard("q") and not up.front.admission._wake.is_set(), "nothing is left to hear of")
+        await until(lambda: up.heard("q") and not up.front.admission._changed, "nothing is left to hear of")
         up.clock.now += EXPECTED_S
         await until(lambda: up.bound == {"q"}, "the next one is placed")

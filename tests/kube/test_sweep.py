@@ -15,6 +15,7 @@ from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.mirror import Mirror
 from ullage.kube.nodes import CardSources
+from ullage.kube.ready_term import ReadyTerm
 from ullage.kube.sweep import Sweep
 from ullage.model.gpu import Gpu
 from ullage.service.cluster import Cluster
@@ -33,7 +34,12 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
             assert await up.place(pod, [node]) == f"!{node}"
         await _heard(up, "gone", "stays", "silent")
         vanished = VanishedCards(0, grace_s=60)
-        sweep = Sweep(replace(front.context, clock=lambda: now[0]), front.mirror, vanished)
+        sweep = Sweep(
+            replace(front.context, clock=lambda: now[0]),
+            front.mirror,
+            ReadyTerm(front.candidate, front.mirror),
+            vanished,
+        )
         (lost,) = cards_of(server, "gone")
         left = a_machine("a", {card: TURNS for card in ("g1", "g2") if card != lost})
         _replace(server, left)
@@ -43,7 +49,7 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
         await until(lambda: not front.nodes.objects["", "b"].ready, "it is heard")
         for moment, there in ((0.0, True), (59.0, True), (60.0, False)):
             now[0] = moment
-            await sweep.look()
+            await sweep.controller.drain()
             assert _alive(server, "gone") is there
         assert _alive(server, "stays")
         assert _alive(server, "silent")
@@ -63,11 +69,16 @@ async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(se
         await _heard(up, "guarded", "free")
         await until(lambda: _phases(server) == {"Running"}, "both run")
         now, vanished = [0.0], VanishedCards(0, grace_s=0, most=1)
-        sweep = Sweep(replace(front.context, clock=lambda: now[0]), front.mirror, vanished)
+        sweep = Sweep(
+            replace(front.context, clock=lambda: now[0]),
+            front.mirror,
+            ReadyTerm(front.candidate, front.mirror),
+            vanished,
+        )
         _replace(server, a_machine("a", {"g3": TURNS}))
         await until(lambda: [gpu.uuid for gpu in front.mirror.machines["a"].gpus] == ["g3"], "it is heard")
         for _ in range(2):  # one event in each round, in the order of uids
-            await sweep.look()
+            await sweep.controller.drain()
         assert _alive(server, "guarded")
         assert not _alive(server, "free")
         await until(lambda: _recorded(server).keys() == {"guarded", "free"}, "both were reported")
@@ -78,7 +89,7 @@ async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(se
         key = ("poddisruptionbudgets", "default", budget["metadata"]["name"])
         server.do(lambda: server.rules.delete(key, {}))
         await until(lambda: not front.followed.budgets.objects, "its budget is gone")
-        await sweep.look()
+        await sweep.controller.drain()
         assert not _alive(server, "guarded")
 
 
@@ -98,12 +109,14 @@ async def test_a_card_that_a_driver_reports_again_is_back_though_its_node_is_as_
         mirror = Mirror(replace(front.context, cluster=books), CardSources([lambda _: there]))
         mirror.recover()
         vanished = VanishedCards(0, grace_s=60)
-        sweep = Sweep(replace(front.context, clock=lambda: now[0]), mirror, vanished)
-        await sweep.look()
+        sweep = Sweep(
+            replace(front.context, clock=lambda: now[0]), mirror, ReadyTerm(front.candidate, front.mirror), vanished
+        )
+        await sweep.controller.drain()
         await until(lambda: "p" in _recorded(server), "it is missed")
         now[0], there[:] = 60.0, [Gpu(card, 0)]
         mirror.describe_again("a")
-        await sweep.look()
+        await sweep.controller.drain()
         assert _alive(server, "p")
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 
-from tests.kube.conftest import until
 from tests.kube.faults import FaultyApi, Server
 from tests.kube.test_front import a_node, a_pod
 from ullage.bootstrap.kube_front import make_front
@@ -19,7 +17,6 @@ from ullage.kube.client.changes import Bind, Change, Patch
 from ullage.kube.client.errors import ApiForbidden, Unreachable
 from ullage.kube.client.kinds import LEASES
 from ullage.kube.client.lease import Candidate
-from ullage.kube.takeover import Takeover
 from ullage.kube.unconfirmed import GIVE_UP_S
 from ullage.model.allocation import AllocationState
 from ullage.model.error import Conflict, Unavailable
@@ -65,7 +62,7 @@ class Process:
             self.world.now += 16
             await self.candidate.attempt()
         assert self.candidate.epoch is not None
-        await self.takeover.begin(self.candidate.epoch)
+        await self.takeover.controller.drain()
 
     async def bind(self, pod: dict[str, Any], node: str, *faults: str) -> None:
         self.api.faults = list(faults)
@@ -120,7 +117,7 @@ async def test_what_was_not_carried_out_is_kept_until_that_is_certain_and_free_t
     assert up.state(first) is AllocationState.ASSUMED
     with pytest.raises(Conflict, match="no room"):
         await up.bind(second, "a")
-    await up.unconfirmed.look()
+    await up.unconfirmed.controller.drain()
     assert up.state(first) is None
     await up.bind(second, "a")
     assert world.node_of("second") == "a"
@@ -132,7 +129,7 @@ async def test_what_was_carried_out_is_found(fault: str):
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unavailable):
         await up.bind(pod, "a", fault)
-    await up.unconfirmed.look()
+    await up.unconfirmed.controller.drain()
     assert up.state(pod) is AllocationState.BOUND
     assert up.unconfirmed.count == 0
 
@@ -151,7 +148,7 @@ async def test_a_bind_that_comes_late_is_refused_once_its_cards_are_free():
     up, first, second = await world.leader(), world.pod("first"), world.pod("second")
     with pytest.raises(Unreachable):
         await up.bind(first, "a", "late")
-    await up.unconfirmed.look()
+    await up.unconfirmed.controller.drain()
     await up.bind(second, "a")
     world.server.deliver(0)
     assert (world.node_of("first"), world.node_of("second")) == ("", "a")
@@ -206,32 +203,24 @@ async def test_nothing_is_decided_in_a_term_that_has_not_begun():
     with pytest.raises(Unavailable) as caught:
         await up.bind(pod, "a")
     assert caught.value.code == "not-ready"
-    await up.takeover.begin(1)
+    await up.takeover.controller.drain()
     await up.bind(pod, "a")
 
 
-async def test_a_term_that_cannot_begin_is_tried_again_ever_later_until_it_does():
+async def test_a_term_that_cannot_begin_is_tried_again_until_it_does():
     world = World(a=1)
-    up, pauses, list_pods = Process(world), list[float](), AsyncMock(side_effect=[Unreachable("lost")] * 7 + [None] * 9)
+    up = Process(world)
     await up.sync()
+    up.mirror.recover()
     await up.candidate.attempt()
-    up.pods.catch_up = list_pods  # type: ignore[method-assign]
-
-    async def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        assert why() == ("lost" if up.mirror.term is None else "")
-        if up.mirror.term is not None:
-            await asyncio.Event().wait()
-
-    def why() -> str:
-        return "" if takeover.last_error is None else takeover.last_error.message
-
-    takeover = Takeover(replace(up.context, pause=pause), up.mirror, up.unconfirmed)
-    work = asyncio.create_task(takeover.run())
-    await until(lambda: up.mirror.term is not None, "the term begins")
-    work.cancel()
-    assert pauses[:7] == pytest.approx([0.4, 0.8, 1.6, 3.2, 6.4, 10, 10])
-    assert list_pods.await_count == 8
+    up.pods.catch_up = AsyncMock(side_effect=[Unreachable("lost"), Unreachable("lost"), None])  # type: ignore[method-assign]
+    for _ in range(2):
+        await up.takeover.controller.drain()
+        assert up.mirror.term is None
+        assert str(up.takeover.last_error) == "lost"
+    assert up.errors == ["all: kube-unreachable"], "it is reported once"
+    await up.takeover.controller.drain()
+    assert (up.mirror.term, up.takeover.last_error) == (up.candidate.epoch, None)
 
 
 async def test_a_term_that_was_handed_over_begins_without_a_write_and_any_other_sees_to_all_that_wait():
@@ -256,7 +245,7 @@ async def test_the_lease_is_kept_while_an_outcome_is_unknown_and_in_a_term_that_
         await up.bind(pod, "a", "there")
     await up.let_go()
     assert world.holder == up.candidate.identity
-    await up.unconfirmed.look()
+    await up.unconfirmed.controller.drain()
     await up.let_go()
     assert world.holder is None
     other = Process(world)
@@ -285,12 +274,13 @@ async def test_where_pods_cannot_be_patched_time_decides_and_it_is_reported(monk
     assert world.now - began >= GIVE_UP_S
     with pytest.raises(Unreachable):
         await up.bind(pod, "a", "there")
-    await up.unconfirmed.look()
+    await up.unconfirmed.controller.drain()
     assert up.state(pod) is AllocationState.ASSUMED
+    assert len(up.errors) == 2, "the first attempt is reported"
     world.now += GIVE_UP_S
-    await up.unconfirmed.look()
+    await up.unconfirmed.controller.drain()
     assert up.state(pod) is None
-    assert len(up.errors) == 2
+    assert len(up.errors) == 3, "the last one too"
 
 
 async def test_a_pod_that_was_deleted_before_the_watch_reported_it_holds_nothing():
@@ -301,7 +291,7 @@ async def test_a_pod_that_was_deleted_before_the_watch_reported_it_holds_nothing
     await up.sync()
     for _ in range(9):
         await up.candidate.attempt()
-        await up.unconfirmed.look()
+        await up.unconfirmed.controller.drain()
         world.now += 8
     assert up.state(pod) is None
 
@@ -349,7 +339,7 @@ async def test_a_bind_that_is_cancelled_has_an_unknown_outcome(slow: None):
     with pytest.raises(asyncio.CancelledError):
         await asked
     assert (up.state(pod), up.unconfirmed.count) == (AllocationState.ASSUMED, 1)
-    await up.unconfirmed.look()
+    await up.unconfirmed.controller.drain()
     assert up.state(pod) is None
 
 

@@ -66,8 +66,7 @@ class Histories(RuleBasedStateMachine):
     def lead(self, who: int) -> None:
         front = self.fronts[who]
         run(front.candidate.attempt())
-        if (epoch := front.candidate.epoch) is not None:
-            run(front.takeover.begin(epoch))
+        run(front.takeover.controller.drain())
 
     # --- what happens ---
 
@@ -128,8 +127,7 @@ class Histories(RuleBasedStateMachine):
         self.now += 16
         run(front.candidate.attempt())
         self.api(who).faults = list(lost)
-        if (epoch := front.candidate.epoch) is not None:
-            run(front.takeover.begin(epoch))
+        run(front.takeover.controller.drain())
         self.api(who).faults = []
 
     @rule(who=WHO)
@@ -139,7 +137,7 @@ class Histories(RuleBasedStateMachine):
     @rule(who=WHO, lost=faults)
     def one_resolves_its_unconfirmed_binds(self, who: int, lost: list[str]) -> None:
         self.api(who).faults = list(lost)
-        run(self.fronts[who].unconfirmed.look())
+        run(self.fronts[who].unconfirmed.controller.drain())
         self.api(who).faults = []
 
     @rule(who=WHO, tidy=st.booleans())
@@ -189,14 +187,14 @@ class Histories(RuleBasedStateMachine):
         while front.candidate.epoch is None:
             run(front.candidate.attempt())
             self.now += 2
-        while (epoch := front.candidate.epoch) != front.mirror.term:
+        while front.candidate.epoch != front.mirror.term:
             run(front.candidate.attempt())
-            run(front.takeover.begin(epoch))
+            run(front.takeover.controller.drain())
         self.now += 5
         run(self.read(front))
         for _ in range(9):
             run(front.candidate.attempt())
-            run(front.unconfirmed.look())
+            run(front.unconfirmed.controller.drain())
             self.now += 9
         self.check_books(front)
         while self.server.limbo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ullage.core.placing.rules import Rules
@@ -14,13 +14,14 @@ from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.api import ALL, KubeApi, Selection
 from ullage.kube.client.lease import Candidate, clock_s
-from ullage.kube.context import KubeContext, OnError
+from ullage.kube.context import KubeContext
+from ullage.kube.controller import OnError
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
 from ullage.kube.disruption import report_unreadable
 from ullage.kube.events import EventRecorder
 from ullage.kube.extender import Extender
 from ullage.kube.followed import Followed
-from ullage.kube.front import Front, FrontClaims
+from ullage.kube.front import Front, FrontClaims, Running
 from ullage.kube.leader_label import LeaderLabel
 from ullage.kube.mirror import Mirror
 from ullage.kube.nodes import CardReader, CardSources
@@ -101,7 +102,62 @@ def make_front(
     its books.
     """
     events = EventRecorder(candidate)
-    context = KubeContext(
+    context = _context(api, candidate, rules, settings, events=events, clock=clock, now=now, on_error=on_error)
+    followed = context.followed
+    quotas = _quotas(context)
+    report_unreadable(followed.budgets, on_error)
+    devices = Devices(context.cluster, settings.card_drivers, clock=clock, on_error=on_error)
+    hypernodes = HyperNodes(context)
+    mirror = Mirror(context, _cards(context, settings, devices), devices=devices, domains=hypernodes.labels_of)
+    term = ReadyTerm(candidate, mirror)
+    bindings = _bindings(context, settings, mirror, devices, term=term)
+    gate = None if bindings is None else bindings.gate
+    groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
+    hypernodes.subscribe(_moving(mirror, groups))
+    admission = _admission(context, settings, mirror, term, groups=groups, gate=gate)
+    claims = _claims(context, settings, mirror, term, devices=devices, gates=admission.gates, gate=gate)
+    device_mirror = None if claims is None else claims.mirror
+    unconfirmed = UnconfirmedBinds(context, mirror, term, gate)
+    plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
+    preemptor = Preemptor(context, mirror, term) if settings.preemption else None
+    label = LeaderLabel(context, term)
+    sweep = _sweep(context, settings, mirror, term)
+    begun = [admission.begin, label.begin, mirror.report_again, *_begun(preemptor, bindings, claims)]
+    takeover = Takeover(context, mirror, unconfirmed, device_mirror, begun)
+    parts: list[Running] = [*followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
+    parts += [*admission.controllers, *(each.controller for each in (unconfirmed, plugins, events, label, hypernodes))]
+    parts += _parts(claims, bindings, preemptor, sweep)
+    return Front(
+        context=context,
+        parts=parts,
+        mirror=mirror,
+        takeover=takeover,
+        unconfirmed=unconfirmed,
+        plugins=plugins,
+        extender=Extender(
+            context, mirror, term, unconfirmed, plugins=plugins, gate=gate, claims=device_mirror, preemptor=preemptor
+        ),
+        events=events,
+        admission=admission,
+        quotas=quotas,
+        claims=claims,
+        bindings=bindings,
+        preemptor=preemptor,
+    )
+
+
+def _context(
+    api: KubeApi,
+    candidate: Candidate,
+    rules: Rules,
+    settings: FrontSettings,
+    *,
+    events: EventRecorder,
+    clock: Callable[[], float],
+    now: Callable[[], float],
+    on_error: OnError,
+) -> KubeContext:
+    return KubeContext(
         api=api,
         candidate=candidate,
         cluster=Cluster(rules, clock, now),
@@ -112,45 +168,11 @@ def make_front(
         clock=clock,
         now=now,
     )
-    quotas = _quotas(context)
-    report_unreadable(context.followed.budgets, on_error)
-    devices = Devices(context.cluster, settings.card_drivers, clock=clock, on_error=on_error)
-    hypernodes = HyperNodes(context)
+
+
+def _cards(context: KubeContext, settings: FrontSettings, devices: Devices) -> CardSources:
     readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
-    cards = CardSources(readers, settings.figures, CardPools(context.domain, settings.pools))
-    mirror = Mirror(context, cards, devices=devices, domains=hypernodes.labels_of)
-    term = ReadyTerm(candidate, mirror)
-    bindings = _bindings(context, settings, mirror, devices, term=term)
-    gate = None if bindings is None else bindings.gate
-    groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
-    hypernodes.subscribe(_moving(mirror, groups))
-    admission = _admission(context, settings, mirror, groups, gate=gate)
-    claims = _claims(context, settings, mirror, devices, admission=admission, bindings=bindings)
-    device_mirror = None if claims is None else claims.mirror
-    unconfirmed = UnconfirmedBinds(context, mirror, gate)
-    plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
-    preemptor = Preemptor(context, mirror) if settings.preemption else None
-    begin = _beginning(admission, preemptor, bindings, mirror, claims=device_mirror)
-    return Front(
-        context=context,
-        mirror=mirror,
-        takeover=Takeover(context, mirror, unconfirmed, device_mirror, begun=begin),
-        unconfirmed=unconfirmed,
-        plugins=plugins,
-        extender=Extender(
-            context, mirror, term, unconfirmed, plugins=plugins, gate=gate, claims=device_mirror, preemptor=preemptor
-        ),
-        events=events,
-        admission=admission,
-        groups=groups,
-        hypernodes=hypernodes,
-        leader_label=LeaderLabel(context, mirror),
-        quotas=quotas,
-        claims=claims,
-        bindings=bindings,
-        preemptor=preemptor,
-        sweep=_sweep(context, settings, mirror),
-    )
+    return CardSources(readers, settings.figures, CardPools(context.domain, settings.pools))
 
 
 def _quotas(context: KubeContext) -> ResourceQuotas | None:
@@ -169,7 +191,13 @@ def _bindings(
 
 
 def _admission(
-    context: KubeContext, settings: FrontSettings, mirror: Mirror, groups: PodGroups, *, gate: Gate | None
+    context: KubeContext,
+    settings: FrontSettings,
+    mirror: Mirror,
+    term: ReadyTerm,
+    *,
+    groups: PodGroups,
+    gate: Gate | None,
 ) -> AdmissionController:
     queue_of = labelled(gate_of(context.domain), named_queue(context.followed.namespaces, context.domain))
     gates = Gates(context.cluster, queue_of, context.clock, settings.queues, reserve_after_s=settings.reserve_after_s)
@@ -177,30 +205,32 @@ def _admission(
     def at_once(namespace: str) -> bool:
         return gate is not None and gate.covers(namespace)
 
-    return AdmissionController(context, mirror, gates, queue_of, groups=groups, at_once=at_once)
+    return AdmissionController(context, mirror, term, gates, queue_of=queue_of, groups=groups, at_once=at_once)
 
 
 def _claims(
     context: KubeContext,
     settings: FrontSettings,
     mirror: Mirror,
-    devices: Devices,
+    term: ReadyTerm,
     *,
-    admission: AdmissionController,
-    bindings: FrontBindings | None,
+    devices: Devices,
+    gates: Gates,
+    gate: Gate | None,
 ) -> FrontClaims | None:
     if not settings.claims:
         return None
     decided = Claims(context.cluster, devices, selects)
     there = DeviceMirror(context, decided, mirror.describe_again)
-    gate = None if bindings is None else bindings.gate
-    claiming = Claiming(context, mirror, there, decided, gates=admission.gates, scheduler=settings.scheduler, gate=gate)
+    claiming = Claiming(
+        context, mirror, term, there, claims=decided, gates=gates, scheduler=settings.scheduler, gate=gate
+    )
     return FrontClaims(there, claiming)
 
 
-def _sweep(context: KubeContext, settings: FrontSettings, mirror: Mirror) -> Sweep | None:
+def _sweep(context: KubeContext, settings: FrontSettings, mirror: Mirror, term: ReadyTerm) -> Sweep | None:
     delay_s = settings.cleanup_delay_s
-    return None if delay_s is None else Sweep(context, mirror, VanishedCards(delay_s))
+    return None if delay_s is None else Sweep(context, mirror, term, VanishedCards(delay_s))
 
 
 def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], None]:
@@ -214,24 +244,30 @@ def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], No
     return moved
 
 
-def _beginning(
-    admission: AdmissionController,
-    preemptor: Preemptor | None,
-    bindings: FrontBindings | None,
-    mirror: Mirror,
-    *,
-    claims: DeviceMirror | None,
-) -> Callable[[], None]:
-    """Return the handler for the start of a term."""
+def _begun(
+    preemptor: Preemptor | None, bindings: FrontBindings | None, claims: FrontClaims | None
+) -> Iterator[Callable[[], None]]:
+    """Yield what optional parts do at the start of a term."""
+    if preemptor is not None:
+        yield preemptor.begin
+    if bindings is not None:
+        yield bindings.store.wake
+    if claims is not None:
+        yield claims.mirror.report_again
+        yield claims.claiming.wake
 
-    def begun() -> None:
-        admission.begin()
-        if preemptor is not None:
-            preemptor.begin()
-        if bindings is not None:
-            bindings.store.wake()
-        mirror.report_again()
-        if claims is not None:
-            claims.report_again()
 
-    return begun
+def _parts(
+    claims: FrontClaims | None, bindings: FrontBindings | None, preemptor: Preemptor | None, sweep: Sweep | None
+) -> Iterator[Running]:
+    """Yield what optional parts run."""
+    if claims is not None:
+        yield claims.mirror
+        yield claims.claiming.controller
+    if bindings is not None:
+        yield from bindings.store.informers
+        yield bindings.upkeep.controller
+    if preemptor is not None:
+        yield preemptor.controller
+    if sweep is not None:
+        yield sweep.controller

@@ -9,14 +9,11 @@ from dataclasses import dataclass
 
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.lease import Candidate, clock_s
+from ullage.kube.controller import OnError
 from ullage.kube.events import RecordEvent
 from ullage.kube.followed import Followed
-from ullage.model.error import UllageError
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import PodReader, read_pod
-
-OnError = Callable[[str, str, UllageError], None]
-"""Called with an object that cannot be used: its kind, its namespace and name, and the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,12 @@ from typing import Any
 
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.errors import VersionConflict, is_refusal
-from ullage.kube.client.informer import Changed, News
+from ullage.kube.client.informer import Changed, News, Removed
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.client.lease import TERMS
 from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
+from ullage.kube.controller import Controller
 from ullage.kube.events import PodEvent, Reason
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, NotFound, UllageError
@@ -55,7 +56,7 @@ PLAIN_TERMS = PluginTerms()
 
 
 class DevicePlugins:
-    """Lock nodes for binds, and watch how device plugins answer. `run` pings plugins that are silent."""
+    """Lock nodes for binds, and watch how device plugins answer. Plugins that are silent are pinged."""
 
     def __init__(
         self,
@@ -72,7 +73,9 @@ class DevicePlugins:
         self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.waiting: set[tuple[str, str]] = set()
         """Pods, by namespace and name, that wait for a node lock or are being bound under one."""
+        self.controller = Controller("Node", self.reconcile, on_error=context.on_error)
         self._pods.subscribe(self._on_pod)
+        self._nodes.subscribe(self._on_node)
 
     # --- node locks ---
 
@@ -208,13 +211,17 @@ class DevicePlugins:
                 )
                 self._record_event(PodEvent.on(new, Reason.ALLOCATION_FAILED, message))
 
-    async def run(self) -> None:
-        """Ping plugins that are silent, and check them again when their time to answer has passed."""
-        while True:
-            await self._pause(self._terms.look_s)
-            for node in list(self._nodes.objects.values()):
-                if self._is_silent(node):
-                    await self._ask(node)
+    def _on_node(self, news: News[KubeNode]) -> None:
+        if not isinstance(news, Removed) and self._is_silent(news.new):
+            self.controller.add(news.new.metadata.name, self._terms.look_s)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Ping the plugin of a node while it is silent, and check it again when its time to answer has passed."""
+        node = self._nodes.objects.get(("", name))
+        if node is None or not self._is_silent(node):
+            return None
+        await self._ask(node)
+        return self._terms.look_s
 
     def _is_silent(self, node: KubeNode) -> bool:
         """Return whether the node has registered cards of which the kubelet offers none."""
@@ -232,8 +239,7 @@ class DevicePlugins:
         epoch = self._candidate.epoch
         if epoch is not None:
             asking = {"annotations": {HANDSHAKE: Handshake.ask(self._now()).encode()}}
-            with suppress(UllageError):  # the next check pings it again
-                await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": asking}))
+            await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": asking}))
 
 
 def _lock_on(node: KubeNode) -> NodeLock | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ullage.core.evicting.victims import Budgets
 from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.objects import PodDisruptionBudget
-from ullage.kube.context import OnError
+from ullage.kube.controller import OnError
 from ullage.model.affinity import Term
 from ullage.model.allocation import Allocation
 from ullage.model.error import InvalidRequest

@@ -6,10 +6,9 @@ that does not fit into the queue, or cannot be written, is counted and dropped.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,6 +18,7 @@ from ullage.kube.client.changes import MANAGER, Create
 from ullage.kube.client.kinds import EVENTS
 from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.client.objects import Pod
+from ullage.kube.controller import Controller, Pace
 from ullage.model.claim import Claim
 from ullage.model.error import UllageError
 
@@ -94,7 +94,7 @@ RecordEvent = Callable[[PodEvent], None]
 
 
 class EventRecorder:
-    """`record` queues an event and returns at once. `run` writes the queue until it is cancelled."""
+    """`record` queues an event and returns at once."""
 
     def __init__(
         self,
@@ -102,10 +102,9 @@ class EventRecorder:
         *,
         clock: Callable[[], float] = clock_s,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._candidate, self._clock, self._now, self._pause = candidate, clock, now, pause
-        self._waiting: asyncio.Queue[PodEvent] = asyncio.Queue(MOST_WAITING)
+        self._candidate, self._clock, self._now = candidate, clock, now
+        self.controller = Controller("Event", self.reconcile, pace=Pace(gap_s=GAP_S))
         self._recorded: OrderedDict[PodEvent, float] = OrderedDict()
         self.left_out = 0
         """Events that were not written because the queue was full or the write failed."""
@@ -114,23 +113,19 @@ class EventRecorder:
         """Queue an event if this process leads and has not recorded the same event recently."""
         if self._candidate.epoch is None or not event.uid or self._is_old(event):
             return
-        try:
-            self._waiting.put_nowait(event)
-        except asyncio.QueueFull:
+        if len(self.controller) < MOST_WAITING:
+            self.controller.add(event)
+        else:
             self._leave_out(event)
 
-    async def run(self) -> None:
-        """Write the queued events."""
-        while True:
-            event = await self._waiting.get()
-            epoch = self._candidate.epoch
-            if epoch is None:
-                continue
+    async def reconcile(self, event: PodEvent) -> None:
+        """Write an event."""
+        epoch = self._candidate.epoch
+        if epoch is not None:
             try:
                 await self._candidate.write(epoch, Create(EVENTS, self._body(event), event.namespace))
             except UllageError:
                 self._leave_out(event)
-            await self._pause(GAP_S)
 
     def _leave_out(self, event: PodEvent) -> None:
         """Count a dropped event, and forget it so that it can be recorded again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,14 +18,10 @@ from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.events import EventRecorder
 from ullage.kube.extender import Extender
 from ullage.kube.followed import Followed
-from ullage.kube.leader_label import LeaderLabel
 from ullage.kube.mirror import Mirror
 from ullage.kube.preemption import Preemptor
 from ullage.kube.queues.admission import AdmissionController
-from ullage.kube.queues.hypernodes import HyperNodes
-from ullage.kube.queues.pod_groups import PodGroups
 from ullage.kube.resource_quotas import ResourceQuotas
-from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
 from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.service.cluster import Cluster
@@ -48,12 +45,13 @@ class FrontClaims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """The parts of one process. `run` runs them until cancelled; `extender` answers once it is ready.
+    """One process. `run` runs all its `parts` until cancelled; `extender` answers once it is ready.
 
-    Every process watches the cluster, and only the leader decides. A part that is not configured is None.
+    Every process watches the cluster, and only the leader decides. What is not configured is None.
     """
 
     context: KubeContext
+    parts: Sequence[Running]
     mirror: Mirror
     takeover: Takeover
     unconfirmed: UnconfirmedBinds
@@ -61,14 +59,10 @@ class Front:
     extender: Extender
     events: EventRecorder
     admission: AdmissionController
-    groups: PodGroups
-    hypernodes: HyperNodes
-    leader_label: LeaderLabel
     quotas: ResourceQuotas | None = None
     claims: FrontClaims | None = None
     bindings: FrontBindings | None = None
     preemptor: Preemptor | None = None
-    sweep: Sweep | None = None
 
     @property
     def candidate(self) -> Candidate:
@@ -124,17 +118,8 @@ class Front:
     async def run(self) -> None:
         """Watch the cluster and try to become the leader. Any failure ends all parts."""
         async with asyncio.TaskGroup() as tasks:
-            for part in self._parts():
+            for part in self.parts:
                 tasks.create_task(part.run())
-
-    def _parts(self) -> list[Running]:
-        parts: list[Running] = [*self.followed.all, self.candidate, self.takeover, self.unconfirmed, self.plugins]
-        parts += [self.events, self.admission, self.groups, self.hypernodes, self.leader_label]
-        if self.claims is not None:
-            parts += [self.claims.mirror, self.claims.claiming]
-        if self.bindings is not None:
-            parts += [*self.bindings.store.informers, self.bindings.upkeep]
-        return parts + [part for part in (self.preemptor, self.sweep) if part is not None]
 
     async def let_go(self) -> None:
         """Release the lease at once. No request or write may follow.

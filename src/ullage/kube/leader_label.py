@@ -10,49 +10,36 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from ullage.kube.client.changes import Patch
+from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.kinds import PODS
 from ullage.kube.context import KubeContext
-from ullage.kube.mirror import Mirror
-from ullage.model.error import Conflict, NotFound, UllageError
+from ullage.kube.controller import Controller
+from ullage.kube.ready_term import ReadyTerm
+from ullage.model.error import NotFound
 
 LEADER = "ullage.io/leader"
 """The label. Its value is `true`."""
 
-_LOOK_S = 0.2
-"""Seconds between checks for a new term."""
-
-_AGAIN_S = 1.0
-"""Seconds to wait after a failed write."""
-
 
 class LeaderLabel:
-    """`run` keeps the label on the pod of this process while it leads. Outside of a pod nothing is written."""
+    """Writes the label on the pod of this process once in each term. Outside of a pod nothing is written."""
 
-    def __init__(self, context: KubeContext, mirror: Mirror) -> None:
-        self._candidate, self._mirror, self._pods = context.candidate, mirror, context.followed.pods
-        self._on_error, self._pause = context.on_error, context.pause
-        self._written: int | None = None
+    def __init__(self, context: KubeContext, term: ReadyTerm) -> None:
+        self._candidate, self._term, self._pods = context.candidate, term, context.followed.pods
+        self.controller = Controller("Pod", self.reconcile, on_error=context.on_error, guard=term.begun)
 
-    async def run(self) -> None:
-        """Write the label whenever a term of this process has begun."""
-        while True:
-            await self._pause(_LOOK_S if await self.look() else _AGAIN_S)
+    def begin(self) -> None:
+        """Write the label as soon as the term has begun."""
+        place = self._candidate.place
+        if place.pod and place.uid:
+            self.controller.add(f"{place.namespace}/{place.pod}")
 
-    async def look(self) -> bool:
-        """Write the label where it is missing or outdated. Return whether all writes succeeded."""
-        epoch, place = self._candidate.epoch, self._candidate.place
-        if not (place.pod and place.uid) or epoch in (None, self._written) or self._mirror.term != epoch:
-            return True
-        assert epoch is not None
-        try:
-            for change in self._changes():
-                with suppress(NotFound, Conflict):  # the pod is deleted or replaced
-                    await self._candidate.write(epoch, change)
-        except UllageError as error:
-            self._on_error("Pod", f"{place.namespace}/{place.pod}", error)
-            return False
-        self._written = epoch
-        return True
+    async def reconcile(self, _pod: str) -> None:
+        """Write the label where it is missing or outdated."""
+        epoch = self._term.check()
+        for change in self._changes():
+            with suppress(NotFound, VersionConflict):  # the pod is deleted or replaced
+                await self._candidate.write(epoch, change)
 
     def _changes(self) -> Iterator[Patch]:
         """Yield the patches. The label of this pod comes first, so that this pod is reachable from then on."""

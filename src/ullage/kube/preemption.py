@@ -23,9 +23,11 @@ from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
+from ullage.kube.controller import ALL, Controller
 from ullage.kube.disruption import budgets_of
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
+from ullage.kube.ready_term import ReadyTerm
 from ullage.model.claim import Claim, Request
 from ullage.model.error import NotFound, UllageError
 from ullage.wire.pod.gate import ROOM
@@ -107,14 +109,14 @@ class _Reserved:
 
 
 class Preemptor:
-    """`refused` and `answered` take the answers to kube-scheduler. `run` preempts for pods that still wait."""
+    """Preempts for pods that still wait, every `ROUND_S`. `refused` and `answered` take answers to kube-scheduler."""
 
-    def __init__(self, context: KubeContext, mirror: Mirror, most_nodes: int = MOST_NODES) -> None:
+    def __init__(self, context: KubeContext, mirror: Mirror, term: ReadyTerm, most_nodes: int = MOST_NODES) -> None:
         self._cluster, self._mirror, self._candidate = context.cluster, mirror, context.candidate
         self._pods, self._budgets = context.followed.pods, context.followed.budgets
         self._read_pod, self._key = context.read_pod, context.key(ROOM)
         self._record_event, self._on_error = context.record_event, context.on_error
-        self._most_nodes = most_nodes
+        self._term, self._most_nodes = term, most_nodes
         self._clock, self._pause = context.clock, context.pause
         self._waiting: dict[str, _Waiting] = {}
         self._reserved: dict[str, _Reserved] = {}
@@ -127,6 +129,8 @@ class Preemptor:
         """When each node last changed its taints or labels. An earlier verdict of a scheduler on it is outdated."""
         self._pods.subscribe(self._on_pod)
         context.followed.nodes.subscribe(self._on_node)
+        self.controller = Controller("Pod", self.reconcile, on_error=context.on_error, guard=term.begun)
+        self.controller.add(ALL)
 
     # --- answers to kube-scheduler ---
 
@@ -185,17 +189,9 @@ class Preemptor:
             self._cluster.keep_room(asked.request, node)
             self._reserved[asked.uid] = _Reserved(pod.key, node, self._clock() + RESERVED_S, by_scheduler)
 
-    async def run(self) -> None:
-        """Check every `ROUND_S`."""
-        while True:
-            await self.look()
-            await self._pause(ROUND_S)
-
-    async def look(self) -> None:
-        """Preempt for pending pods in order of priority. Evict nothing while another process leads."""
-        epoch = self._candidate.epoch
-        if epoch is None or self._mirror.term != epoch:
-            return
+    async def reconcile(self, _key: str) -> float:
+        """Preempt for pending pods in order of priority."""
+        epoch = self._term.check()
         self._in_vain.clear()
         self._lowest = self._cluster.holders.lowest_priority
         await self._expire_reservations(epoch)
@@ -210,6 +206,7 @@ class Preemptor:
                 await self._preempt_for(epoch, entry)
             except UllageError as error:
                 self._on_error("Pod", f"{entry.claim.namespace}/{entry.claim.pod}", error)
+        return ROUND_S
 
     def _waits(self, claim: Claim) -> bool:
         """Return whether a pod is still pending and other pods may be evicted for it.

@@ -30,6 +30,10 @@ class ReadyTerm:
             raise Unavailable("what was bound before this process led has not been read yet", code="not-ready")
         return epoch
 
+    def begun(self) -> bool:
+        """Return whether decisions may be made now: the guard of controllers."""
+        return not self.unready
+
     @property
     def unready(self) -> str:
         """The reason why nothing can be decided now; "" if it can."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ullage.core.books.usage import Usage
 from ullage.kube.client.informer import Informer, News, Removed
 from ullage.kube.client.objects import ResourceQuota
-from ullage.kube.context import OnError
+from ullage.kube.controller import OnError
 from ullage.service.cluster import Cluster
 from ullage.wire.hami.resource_quota import NamespaceFigures, figures_of, quota_of, readable
 from ullage.wire.hami.vendor import HamiVendor

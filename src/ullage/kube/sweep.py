@@ -8,8 +8,10 @@ from ullage.kube.client.changes import Evict
 from ullage.kube.client.errors import BudgetExhausted
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
+from ullage.kube.controller import ALL, Controller
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
+from ullage.kube.ready_term import ReadyTerm
 from ullage.model.error import NotFound, UllageError
 from ullage.model.node import NodeState
 from ullage.service.vanished_cards import PodCards, VanishedCards
@@ -20,25 +22,18 @@ ROUND_S = 30.0
 
 
 class Sweep:
-    """`run` checks repeatedly while this process leads. `look` checks once."""
+    """Checks all pods every `ROUND_S` while this process leads."""
 
-    def __init__(self, context: KubeContext, mirror: Mirror, vanished: VanishedCards) -> None:
+    def __init__(self, context: KubeContext, mirror: Mirror, term: ReadyTerm, vanished: VanishedCards) -> None:
         self._candidate, self._mirror, self._pods = context.candidate, mirror, context.followed.pods
-        self._vanished, self._key = vanished, context.key("gpu-ids")
-        self._record_event, self._on_error = context.record_event, context.on_error
-        self._clock, self._pause = context.clock, context.pause
+        self._term, self._vanished, self._key = term, vanished, context.key("gpu-ids")
+        self._record_event, self._on_error, self._clock = context.record_event, context.on_error, context.clock
+        self.controller = Controller("Pod", self.reconcile, on_error=context.on_error, guard=term.begun)
+        self.controller.add(ALL)
 
-    async def run(self) -> None:
-        """Check every `ROUND_S`."""
-        while True:
-            await self.look()
-            await self._pause(ROUND_S)
-
-    async def look(self) -> None:
+    async def reconcile(self, _key: str) -> float:
         """Record events on pods whose cards are missing. Evict those whose cards have been missing for too long."""
-        epoch = self._candidate.epoch
-        if epoch is None or not self._mirror.ready:
-            return
+        epoch = self._term.check()
         pods = {pod.metadata.uid: pod for pod in self._pods.objects.values()}
         known = [
             each for each in self._mirror.machines.values() if not each.topology_note
@@ -50,6 +45,7 @@ class Sweep:
             self._record(pods[uid], f"{', '.join(missing)}: on no node; waiting for it")
         for uid in found.leaving:
             await self._evict(epoch, pods[uid])
+        return ROUND_S
 
     async def _evict(self, epoch: int, pod: Pod) -> None:
         """Evict a pod as far as its budgets allow. A failure is retried in a later round."""

@@ -21,14 +21,16 @@ from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
+from ullage.kube.controller import Controller, Pace
 from ullage.kube.mirror import Mirror
+from ullage.kube.ready_term import ReadyTerm
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 
 FENCE = "fence"
 """The name of the annotation, under the domain of the other annotations."""
 
 AGAIN_S = 1.0
-"""Seconds between attempts to determine the outcome of a bind."""
+"""Seconds before the second attempt to determine the outcome of a bind."""
 
 GIVE_UP_S = 90.0
 """Seconds after which a pod that cannot be patched counts as settled. API servers end a request after 60 seconds."""
@@ -41,16 +43,23 @@ _AT_ONCE = 16
 
 
 class UnconfirmedBinds:
-    """Pods with a reservation whose bind has an unknown outcome. `run` resolves them."""
+    """Pods with a reservation whose bind has an unknown outcome. They are resolved while this process leads."""
 
-    def __init__(self, context: KubeContext, mirror: Mirror, gate: Gate | None = None) -> None:
+    def __init__(self, context: KubeContext, mirror: Mirror, term: ReadyTerm, gate: Gate | None = None) -> None:
         self._api, self._candidate, self._cluster = context.api, context.candidate, context.cluster
-        self._mirror, self._gate, self._key = mirror, gate, context.key(FENCE)
+        self._mirror, self._term, self._gate, self._key = mirror, term, gate, context.key(FENCE)
         self._on_error, self._clock, self._pause = context.on_error, context.clock, context.pause
         self._open: dict[str, tuple[Pod, float]] = {}
         self._unobserved: dict[str, tuple[Pod, float]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._any = asyncio.Event()
+        self.controller = Controller(
+            "Pod",
+            self.reconcile,
+            on_error=context.on_error,
+            guard=term.begun,
+            pace=Pace(AGAIN_S, at_once=_AT_ONCE),
+            name_of=self._name_of,
+        )
         self._pods = context.followed.pods
         self._pods.subscribe(self._on_pod)
 
@@ -78,7 +87,7 @@ class UnconfirmedBinds:
     def add(self, pod: Pod) -> None:
         """Add a bind without a response. `pod` is the version that the bind was decided on."""
         self._open[pod.metadata.uid] = pod, self._clock()
-        self._any.set()
+        self.controller.add(pod.metadata.uid)
 
     def release(self, uid: str) -> None:
         """Release the reservation of a bind that did not and cannot take effect."""
@@ -105,7 +114,7 @@ class UnconfirmedBinds:
         """Expect the watch to report that the pod has its node, if it has not done so."""
         if not self._is_observed(pod):
             self._unobserved[pod.metadata.uid] = pod, self._clock()
-            self._any.set()
+            self.controller.add(pod.metadata.uid, OBSERVED_S)
 
     def _is_observed(self, pod: Pod) -> bool:
         """Return whether the watch has reported that a pod has its node, or that it is deleted."""
@@ -142,32 +151,28 @@ class UnconfirmedBinds:
             self.release(uid)
         self._open.pop(uid, None)
 
-    async def run(self) -> None:
-        """Resolve unknown outcomes while this process leads."""
-        while True:
-            await self._any.wait()
-            await self.look()
-            if self._open or self._unobserved:
-                await self._pause(AGAIN_S)
-            else:
-                self._any.clear()
+    async def reconcile(self, uid: str) -> float | None:
+        """Resolve the bind of a pod, and read a bound pod that the watch has not reported for `OBSERVED_S`."""
+        epoch = self._term.check()
+        async with self.exclusive(uid):
+            await self.resolve(epoch, uid)
+            if uid not in self._unobserved:
+                return None
+            pod, since = self._unobserved[uid]
+            left_s = since + OBSERVED_S - self._clock()
+            if left_s > 0:
+                return left_s
+            del self._unobserved[uid]
+            try:
+                await self._look_at(pod)
+            except UllageError:
+                self._unobserved.setdefault(uid, (pod, since))
+                raise
+            return None
 
-    async def look(self) -> None:
-        """Try once to resolve each unknown outcome, and read pods that the watch has not reported."""
-        epoch, now = self._candidate.epoch, self._clock()
-        if epoch is None:
-            return
-        late = {uid: pod for uid, (pod, since) in self._unobserved.items() if now - since >= OBSERVED_S}
-        for uid in [*self._open, *late]:
-            async with self.exclusive(uid):
-                try:
-                    await self.resolve(epoch, uid)
-                    if uid in self._unobserved and uid in late:
-                        del self._unobserved[uid]
-                        await self._look_at(late[uid])
-                except UllageError:
-                    if uid in late:
-                        self._unobserved.setdefault(uid, (late[uid], now))
+    def _name_of(self, uid: str) -> str:
+        found = self._open.get(uid) or self._unobserved.get(uid)
+        return uid if found is None else "/".join(found[0].key)
 
     async def begin(self, epoch: int, pods: Iterable[Pod]) -> None:
         """Make sure that no bind of an earlier term can still take effect on these pods, which have no node.

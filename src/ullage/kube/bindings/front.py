@@ -39,5 +39,5 @@ class FrontBindings:
         intruders = Intruders(context, claimed)
         store = KubeBindings(context, terms, mirror, term=term, intruders=intruders)
         gate = Gate(context, store, terms.scope)
-        upkeep = Upkeep(context, store, gate, intruders)
+        upkeep = Upkeep(context, store, term, gate, intruders=intruders)
         return cls(store, gate, upkeep, use=Bindings(store), intruders=intruders)

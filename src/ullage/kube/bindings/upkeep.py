@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 from ullage.kube.bindings.gate import Gate
@@ -13,72 +12,66 @@ from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.context import KubeContext
+from ullage.kube.controller import Controller, Pace
+from ullage.kube.ready_term import ReadyTerm
 from ullage.model.error import Conflict, UllageError
 from ullage.service.bindings import Bindings
 
 LOOK_AGAIN_S = 10.0
 """Maximum seconds between two passes without an event."""
 
+SETTLE, PROJECT = "settle", "project"
+"""The keys."""
+
 GAP_S = 0.05
 """Seconds between two passes: events in this time are handled together."""
 
 
 class Upkeep:
-    """`run` makes a pass after every change while this process leads. `look` makes one pass."""
+    """Settles bindings that are being released, and writes projections, after every change and regularly."""
 
-    def __init__(self, context: KubeContext, bindings: KubeBindings, gate: Gate, intruders: Intruders) -> None:
+    def __init__(
+        self, context: KubeContext, bindings: KubeBindings, term: ReadyTerm, gate: Gate, intruders: Intruders
+    ) -> None:
         self._candidate, self._bindings, self._nodes = context.candidate, bindings, context.followed.nodes
-        self._gate, self._intruders = gate, intruders
+        self._term, self._gate, self._intruders = term, gate, intruders
         self._use, self._on_error = Bindings(bindings), context.on_error
-        self._woken = asyncio.Event()
-        self._stale = True
         self._late: dict[str, str] = {}
         """Bindings that were created after the pods of their application, with their explanation."""
-        bindings.subscribe(self._wake, self._pod_ended)
+        self.controller = Controller(
+            "Bindings",
+            self.reconcile,
+            on_error=context.on_error,
+            guard=lambda: term.begun() and bindings.synced,
+            pace=Pace(gap_s=GAP_S),
+        )
+        bindings.subscribe(self.wake, self._pod_ended)
+        self.wake()
 
-    async def run(self) -> None:
-        """Make a pass after every change, and regularly."""
-        while True:
-            try:
-                async with asyncio.timeout(LOOK_AGAIN_S):
-                    await self._woken.wait()
-            except TimeoutError:
-                self._stale = True
-            self._woken.clear()
-            await self.look()
-            await asyncio.sleep(GAP_S)
+    async def reconcile(self, key: str) -> float:
+        """Settle bindings that are being released (`SETTLE`), or write what differs from the ledger (`PROJECT`)."""
+        epoch = self._term.check()
+        ledger = await self._bindings.ledger()
+        if key == PROJECT:
+            self._intruders.look(self._bindings.claims)
+            async for change in self._changes():
+                await self._write(epoch, change)
+        elif any(row.draining for row in ledger.rows):
+            await self._use.settle()
+        return LOOK_AGAIN_S
 
-    async def look(self) -> None:
-        """Make one pass. Failures are reported, and retried in the next pass."""
-        epoch = self._candidate.epoch
-        if epoch is None or not self._bindings.synced:
-            return
-        try:
-            ledger = await self._bindings.ledger()
-            if self._bindings.unready:
-                return
-            if any(row.draining for row in ledger.rows):
-                await self._use.settle()
-            if self._stale:
-                self._stale = False
-                self._intruders.look(self._bindings.claims)
-                async for change in self._changes():
-                    await self._write(epoch, change)
-        except UllageError as error:
-            self._stale = True
-            self._on_error("Bindings", "", error)
-
-    def _wake(self) -> None:
-        self._stale = True
-        self._woken.set()
+    def wake(self) -> None:
+        """Reconcile both soon."""
+        self.controller.add(SETTLE)
+        self.controller.add(PROJECT)
 
     def _pod_ended(self) -> None:
         """Ignore ended pods unless something waits for pods to end."""
         ledger = self._bindings.store.now
         if self._late:
-            self._wake()
+            self.wake()
         elif ledger is not None and any(row.draining for row in ledger.rows):
-            self._woken.set()
+            self.controller.add(SETTLE)
 
     async def _changes(self) -> AsyncIterator[Change]:
         ledger, shown = await self._bindings.ledger(), self._bindings.objects.objects
@@ -102,8 +95,7 @@ class Upkeep:
             await self._candidate.write(epoch, change)
         except NotLeading:
             raise
-        except UllageError as error:
-            self._stale = True  # the other writes go on, and this one is retried
+        except UllageError as error:  # the other writes go on, and this one is retried in the next pass
             if not isinstance(error, Conflict):  # else the cache is behind, and an event follows soon
                 self._on_error(*_what(change), error)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -27,8 +26,10 @@ from ullage.kube.client.kinds import PODS, RESOURCE_CLAIMS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Object, Pod
 from ullage.kube.context import KubeContext
+from ullage.kube.controller import ALL, Controller
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
+from ullage.kube.ready_term import ReadyTerm
 from ullage.model.claim import Request
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
 from ullage.model.error import InvalidRequest, NotFound, UllageError
@@ -61,7 +62,7 @@ _NODES_AT_ONCE = 32
 """Nodes that are examined before other tasks run: some milliseconds."""
 
 _BACKOFF_S = 1.0
-"""Seconds without API calls after a failed call."""
+"""Seconds before claims that could not be freed are tried again."""
 
 
 def claims_gate(domain: str) -> str:
@@ -70,12 +71,13 @@ def claims_gate(domain: str) -> str:
 
 
 class Claiming:
-    """`run` serves waiting pods while this process leads. Pods of other schedulers are ignored."""
+    """Serves waiting pods while this process leads. Pods of other schedulers are ignored."""
 
     def __init__(
         self,
         context: KubeContext,
         mirror: Mirror,
+        term: ReadyTerm,
         devices: DeviceMirror,
         claims: Claims,
         gates: Gates,
@@ -85,7 +87,8 @@ class Claiming:
     ) -> None:
         """Claims of pods of `scheduler` are allocated in the order of `gates`, on cards that `gate` allows."""
         self._api, self._candidate, self._pods = context.api, context.candidate, context.followed.pods
-        self._mirror, self._devices, self._claims, self._gates = mirror, devices, claims, gates
+        self._mirror, self._term, self._devices, self._claims = mirror, term, devices, claims
+        self._gates = gates
         self._reader, self._bindings = context.read_pod, gate
         self._record_event, self._on_error = context.record_event, context.on_error
         self._domain, self._scheduler, self._gate = context.domain, scheduler, claims_gate(context.domain)
@@ -102,37 +105,58 @@ class Claiming:
         """The parsed requests of waiting pods, by uid."""
         self._left: dict[str, Pod] = {}
         """Pods that were deleted before they had a node, and whose claims are still to be freed."""
-        self._term: int | None = None
+        self._served: int | None = None
+        """The last term with a complete look at all claims."""
         self._refused: dict[str, str] = {}
         """Reasons for equivalence classes refused in this pass: room only shrinks during a pass."""
+        self.controller = Controller(
+            "ResourceClaim",
+            self.reconcile,
+            on_error=context.on_error,
+            guard=lambda: term.begun() and devices.served,
+        )
+        devices.subscribe(self.wake)
         self._pods.subscribe(self._on_pod)
+        self.wake()
 
     @property
     def waiting(self) -> int:
         """The number of pods that wait for their claims."""
         return len(self._waiting)
 
-    async def run(self) -> None:
-        """Serve waiting pods until cancelled."""
-        changed = self._devices.changed
-        while True:
-            await asyncio.sleep(_PAUSE_S)
-            epoch = self._candidate.epoch
-            if epoch is None or self._mirror.term != epoch or not self._devices.served:
-                continue
-            if self._term == epoch:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(AGAIN_S):
-                        await changed.wait()
-            changed.clear()
+    def wake(self) -> None:
+        """Serve waiting pods soon: something has changed."""
+        self.controller.add(ALL, _PAUSE_S)
+
+    async def reconcile(self, _key: str) -> float:
+        """Serve all waiting pods once."""
+        epoch, devices = self._term.check(), self._claims.devices
+        if self._served != epoch:
+            await self._release_abandoned(epoch)
+        for claim in devices.being_written() if self._served != epoch else devices.overdue():
             try:
-                await self._pass(epoch)
-            except NotLeading:
+                await self._read(claim)
+            except InvalidRequest as error:  # the devices stay held until the claim can be parsed again
+                devices.written(claim.uid)
+                self._on_error("ResourceClaim", f"{claim.namespace}/{claim.name}", error)
+        self._served = epoch
+        self._refused.clear()
+        for uid, pod in list(self._left.items()):
+            if await self._release(epoch, pod):
+                self._left.pop(uid, None)
+            else:
+                self.controller.add(ALL, _BACKOFF_S)
+        for pod, asked in self._ordered():
+            if self._waiting.get(pod.key) is not pod:
                 continue
-            except UllageError as error:  # the next pass finds the work in the API again
-                self._on_error("ResourceClaim", "", error)
-                changed.set()
-                await asyncio.sleep(_BACKOFF_S)
+            try:
+                await self._serve(epoch, pod, asked)
+            except NotLeading:
+                raise
+            except UllageError as error:
+                self._record_wait(pod, f"{error.code}: {error.message}")
+            await asyncio.sleep(0)
+        return AGAIN_S
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._time(), UTC)
@@ -162,7 +186,7 @@ class Claiming:
                     and pod_claims(last.document)
                 ):
                     self._left[last.metadata.uid] = last
-        self._devices.changed.set()
+        self.wake()
 
     def _forget(self, pod: Pod) -> None:
         self._waiting.pop(pod.key, None)
@@ -172,35 +196,6 @@ class Claiming:
         """Return whether a pod waits for its claims only. A pod that also waits in a queue holds nothing meanwhile."""
         gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
         return gates == [self._gate] and pod.spec.scheduler_name == self._scheduler and not pod.terminating
-
-    async def _pass(self, epoch: int) -> None:
-        """Serve all waiting pods once."""
-        devices = self._claims.devices
-        if self._term != epoch:
-            await self._release_abandoned(epoch)
-        for claim in devices.being_written() if self._term != epoch else devices.overdue():
-            try:
-                await self._read(claim)
-            except InvalidRequest as error:  # the devices stay held until the claim can be parsed again
-                devices.written(claim.uid)
-                self._on_error("ResourceClaim", f"{claim.namespace}/{claim.name}", error)
-        self._term = epoch
-        self._refused.clear()
-        for uid, pod in list(self._left.items()):
-            if await self._release(epoch, pod):
-                self._left.pop(uid, None)
-            else:
-                asyncio.get_running_loop().call_later(_BACKOFF_S, self._devices.changed.set)
-        for pod, asked in self._ordered():
-            if self._waiting.get(pod.key) is not pod:
-                continue
-            try:
-                await self._serve(epoch, pod, asked)
-            except NotLeading:
-                raise
-            except UllageError as error:
-                self._record_wait(pod, f"{error.code}: {error.message}")
-            await asyncio.sleep(0)
 
     def _ordered(self) -> list[tuple[Pod, _Asked]]:
         """Return waiting pods in the order in which they are served. Record an event on those that cannot be parsed."""

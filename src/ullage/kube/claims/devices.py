@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from ullage.kube.claims.taint_rules import TaintRules
 from ullage.kube.claims.unread import UnreadClaims
-from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from ullage.kube.client.objects import KubeNode, Object, Pod
+from ullage.kube.client.served import wait_served
 from ullage.kube.context import KubeContext
-from ullage.model.error import InvalidRequest, NotFound, UllageError
+from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.taint import Taint
 from ullage.service.claims import Claims
 from ullage.service.devices import PoolKey
@@ -29,13 +29,11 @@ from ullage.wire.topology.resourceslice import pool_of, read_resource_slices
 LOOK_S = 60.0
 """Seconds between checks whether a cluster without claims has these kinds by now."""
 
-_SOON_S = 1.0
-
 KINDS = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS)
 
 
 class DeviceMirror:
-    """`run` watches the kinds once they exist. `changed` is set by every change that may help a waiting pod.
+    """`run` watches the kinds once they exist.
 
     `describe` is called for a machine whose reported cards have changed.
     """
@@ -46,8 +44,8 @@ class DeviceMirror:
         self._unread = UnreadClaims(claims.devices, context.record_event)
         self._api, self._claims, self._describe, self._on_error = context.api, claims, describe, context.on_error
         self.slices, self.classes, self.claims = (Informer(context.api, kind) for kind in KINDS)
-        self.changed = asyncio.Event()
-        self._taint_rules = TaintRules(context.api, claims.devices, self.changed, context.on_error)
+        self._subscribers: list[Callable[[], None]] = []
+        self._taint_rules = TaintRules(context.api, claims.devices, self._notify, context.on_error)
         self._slices_of: dict[PoolKey, dict[str, Document]] = {}
         self._looked = asyncio.Event()
         self.served = False
@@ -60,12 +58,17 @@ class DeviceMirror:
 
     async def run(self) -> None:
         """Watch the kinds until cancelled."""
-        while not await self._look():  # noqa: ASYNC110 - no event announces an upgrade of the API server
-            await asyncio.sleep(LOOK_S if self._looked.is_set() else _SOON_S)
+
+        def report(error: UllageError) -> None:
+            self._on_error("ResourceClaim", "", error)
+
+        kinds = ([kind] for kind in KINDS)
+        await wait_served(self._api, *kinds, missing=self._looked.set, on_error=report, again_s=LOOK_S)
+        self.served = True
+        self._looked.set()
         async with asyncio.TaskGroup() as tasks:
-            for informer in (self.slices, self.classes, self.claims):
+            for informer in (self.slices, self.classes, self.claims, self._taint_rules.informer):
                 tasks.create_task(informer.run())
-            tasks.create_task(self._taint_rules.run())
 
     async def wait_synced(self) -> None:
         """Return when all objects have been entered, or the kinds are known to be missing."""
@@ -73,7 +76,7 @@ class DeviceMirror:
         if self.served:
             for informer in (self.slices, self.classes, self.claims):
                 await informer.wait_synced()
-            await self._taint_rules.wait_known()
+            await self._taint_rules.informer.wait_ready()
 
     async def catch_up(self) -> None:
         """Enter the current state, however far behind the watches are.
@@ -84,6 +87,14 @@ class DeviceMirror:
         """
         if self.served:
             await self.claims.catch_up()
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after every change that may help a waiting pod."""
+        self._subscribers.append(changed)
+
+    def _notify(self) -> None:
+        for changed in self._subscribers:
+            changed()
 
     def report_again(self) -> None:
         """Record again the events from before this process led."""
@@ -101,24 +112,6 @@ class DeviceMirror:
             return ()
         found = await self._api.get(RESOURCE_CLAIMS, name, pod.metadata.namespace)
         return self._claims.devices.cards_of(read_claim(found.document))
-
-    async def _look(self) -> bool:
-        """Return whether the API has all of the kinds."""
-        try:
-            for kind in KINDS:
-                pages = self._api.pages(kind, limit=1)
-                await anext(pages)
-                await pages.aclose()
-            self.served = True
-        except NotFound:
-            pass
-        except ApiForbidden as error:
-            self._on_error("ResourceClaim", "", error)
-        except UllageError as error:
-            self._on_error("ResourceClaim", "", error)
-            return False  # unknown
-        self._looked.set()
-        return self.served
 
     def _on_slice(self, news: News[Object]) -> None:
         match news:
@@ -146,7 +139,7 @@ class DeviceMirror:
             del self._slices_of[key]
         for node in sorted(self._claims.devices.set_pool(key, next(iter(pools), None))):
             self._describe(node)
-        self.changed.set()
+        self._notify()
 
     def _on_class(self, news: News[Object]) -> None:
         match news:
@@ -158,7 +151,7 @@ class DeviceMirror:
                     self._on_error("DeviceClass", new.metadata.name, error)
             case Removed(last):
                 self._claims.set_class(last.metadata.name, None)
-        self.changed.set()
+        self._notify()
 
     def _on_claim(self, news: News[Object]) -> None:
         match news:
@@ -168,7 +161,7 @@ class DeviceMirror:
                 self.unreadable.pop(last.metadata.uid, None)
                 self._unread.forget(last.metadata.uid)
                 self._claims.devices.remove_claim(last.metadata.uid)
-        self.changed.set()
+        self._notify()
 
     def _take_claim(self, found: Object) -> None:
         document, uid, devices = found.document, found.metadata.uid, self._claims.devices
@@ -196,4 +189,4 @@ class DeviceMirror:
                 self._claims.set_taints(new.metadata.name, taints)
             case Removed(last):
                 self._claims.set_taints(last.metadata.name, ())
-        self.changed.set()
+        self._notify()

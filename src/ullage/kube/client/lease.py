@@ -103,7 +103,6 @@ class Candidate:
         self._highest = 0
         self._seen: LeaseSpec | None = None
         self._changed_at = 0.0
-        self._elected = asyncio.Event()
 
     @property
     def lease_s(self) -> int:
@@ -148,14 +147,6 @@ class Candidate:
                 return await self._api.write(change)
         except TimeoutError:
             raise Unreachable(f"a write of term {epoch} had no answer before its end", code="kube-timeout") from None
-
-    async def elected(self) -> int:
-        """Return the epoch as soon as this process leads."""
-        while True:
-            await self._elected.wait()
-            if (epoch := self.epoch) is not None:
-                return epoch
-            self._elected.clear()
 
     async def run(self) -> None:
         """Acquire the lease when it is free, and renew it."""
@@ -247,7 +238,6 @@ class Candidate:
         await self._write(found, taken)
         self._epoch, self._highest, self._until = epoch, epoch, began + self._terms.give_up_s
         self.holder, self.handed_over = self.identity, found is not None and not found.spec.holder_identity
-        self._elected.set()
 
     async def _write(self, found: Lease | None, spec: LeaseSpec) -> None:
         """Create the record, or replace exactly the version that was read."""

@@ -1,27 +1,88 @@
-"""Whether an API server has a kind: custom resource definitions are added and removed."""
+"""Kinds that an API server may lack, or get later: definitions are added, and API servers are upgraded."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Generic
 
-from ullage.kube.client.api import KubeApi
+from ullage.kube.client.api import KubeApi, T
 from ullage.kube.client.errors import ApiForbidden
+from ullage.kube.client.informer import Handler, Informer
 from ullage.kube.client.kinds import Kind
-from ullage.model.error import NotFound
+from ullage.model.error import NotFound, UllageError
+
+LOOK_AGAIN_S = 300.0
+"""Seconds between checks for kinds that did not exist. No event announces them."""
+
+_SOON_S = 1.0
+"""Seconds before the next check if the server does not answer."""
 
 
-async def is_served(api: KubeApi, kind: Kind[Any]) -> bool:
-    """Return whether the server has objects of a kind that may be read.
+async def wait_served(
+    api: KubeApi,
+    *wanted: Sequence[Kind[T]],
+    missing: Callable[[], None] = lambda: None,
+    on_error: Callable[[UllageError], None] = lambda _error: None,
+    again_s: float = LOOK_AGAIN_S,
+) -> list[Kind[T]]:
+    """Return the first served version of each wanted kind as soon as the server has all these kinds.
 
-    Raises:
-        Unavailable: it is unknown now.
-
+    `missing` is called each time when it is known that it has not. A kind that may not be read counts as missing.
     """
-    try:
-        async with aclosing(api.pages(kind, limit=1)) as pages:
-            async for _ in pages:
-                return True
-    except (NotFound, ApiForbidden):
-        return False
-    return False
+    while True:
+        pause_s = again_s
+        try:
+            return [await _first_served(api, versions) for versions in wanted]
+        except NotFound:
+            missing()
+        except ApiForbidden as error:
+            on_error(error)
+            missing()
+        except UllageError as error:
+            on_error(error)
+            pause_s = _SOON_S
+        await asyncio.sleep(pause_s)
+
+
+async def _first_served(api: KubeApi, versions: Sequence[Kind[T]]) -> Kind[T]:
+    last: UllageError = NotFound("no version is known")
+    for kind in versions:
+        try:
+            async with aclosing(api.pages(kind, limit=1)) as pages:
+                await anext(pages, None)
+        except (NotFound, ApiForbidden) as error:
+            last = error
+        else:
+            return kind
+    raise last
+
+
+class LateInformer(Generic[T]):
+    """The informer of a kind that may be missing, in the first of its versions that is served."""
+
+    def __init__(self, api: KubeApi, versions: Sequence[Kind[T]], handler: Handler[T]) -> None:
+        self._api, self._versions, self._handler = api, versions, handler
+        self._looked = asyncio.Event()
+        self.informer: Informer[T] | None = None
+        """None while the kind is missing."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether all objects are known, or it is known that there are none."""
+        return self._looked.is_set() and (self.informer is None or self.informer.synced)
+
+    async def wait_ready(self) -> None:
+        """Return as soon as `ready`."""
+        await self._looked.wait()
+        if self.informer is not None:
+            await self.informer.wait_synced()
+
+    async def run(self) -> None:
+        """Watch the kind as soon as it exists."""
+        for kind in await wait_served(self._api, self._versions, missing=self._looked.set):
+            self.informer = Informer(self._api, kind)
+            self.informer.subscribe(self._handler)
+            self._looked.set()
+            await self.informer.run()

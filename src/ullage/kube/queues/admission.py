@@ -8,10 +8,9 @@ write is retried until it succeeds or is no longer needed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -23,9 +22,11 @@ from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
+from ullage.kube.controller import ALL, Controller, Pace
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
 from ullage.kube.queues.pod_groups import PodGroups
+from ullage.kube.ready_term import ReadyTerm
 from ullage.model.claim import Request
 from ullage.model.error import UllageError
 from ullage.service.gated import Standing
@@ -63,12 +64,13 @@ class _Reported:
 
 
 class AdmissionController:
-    """`run` opens gates while this process leads, until it is cancelled. `begin` is a step of the takeover."""
+    """Opens gates while this process leads: decides, opens gates, writes reasons. `begin` is a step of the takeover."""
 
     def __init__(
         self,
         context: KubeContext,
         mirror: Mirror,
+        term: ReadyTerm,
         gates: Gates,
         queue_of: QueueOf,
         groups: PodGroups,
@@ -76,12 +78,8 @@ class AdmissionController:
     ) -> None:
         """`at_once` returns whether the pods of a namespace skip the queue because bindings decide on their cards."""
         self.gates, self._queue_of = gates, queue_of
-        self._mirror, self._candidate, self._read_pod, self._groups = (
-            mirror,
-            context.candidate,
-            context.read_pod,
-            groups,
-        )
+        self._mirror, self._term, self._groups = mirror, term, groups
+        self._candidate, self._read_pod = context.candidate, context.read_pod
         self._namespaces, self._domain = context.followed.namespaces, context.domain
         self._record_event, self._clock, self._pause = context.record_event, context.clock, context.pause
         self._pods: dict[str, Pod] = {}
@@ -97,11 +95,18 @@ class AdmissionController:
         self._written: dict[str, str] = {}
         """The resourceVersion of each pod that was patched. It is not patched again before it has a new version."""
         self._to_report: dict[str, tuple[str, str]] = {}
+        self._to_open: dict[str, str] = {}
+        """The nodes of admitted pods, as of the last decision; "" for a pod that may go to any."""
         self._stale = self._grouped = False
-        self._wake = asyncio.Event()
+        self._changed = True
         self.failed = 0
         """Failed writes, which were or will be retried."""
-        groups.on_change(self._read_again)
+        make = partial(Controller[str], "Pod", on_error=context.on_error, name_of=self._name_of)
+        self._decisions = make(self._decide, guard=self._may_decide)
+        self._openings = make(self._open, guard=term.begun, pace=Pace(AGAIN_S, at_once=_AT_ONCE))
+        self._reasons = make(self._write_reason, guard=term.begun)
+        self.controllers = (self._decisions, self._openings, self._reasons)
+        groups.subscribe(self._read_again)
         context.followed.pods.subscribe(self._on_pod)
         context.followed.nodes.subscribe(self._on_node)
         self._namespaces.subscribe(lambda _news: self._read_again())
@@ -109,27 +114,33 @@ class AdmissionController:
     def _on_node(self, news: News[KubeNode]) -> None:
         if not isinstance(news, Changed):
             self._read_again()  # the nodes decide whether a pod has to share cards
-        self._wake.set()
+        self._wake()
 
     def begin(self) -> None:
         """Reserve the places of admitted pods before any request is answered."""
         self._written.clear()
         self._enter_again()
         self.gates.begin()
-        self._wake.set()
+        self._wake()
 
-    async def run(self) -> None:
-        """Decide after every change, and when a deadline passes."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._open())
-            tasks.create_task(self._write_reasons())
+    def _may_decide(self) -> bool:
+        return self._term.begun() and self._groups.ready and self._namespaces.synced
+
+    def _wake(self) -> None:
+        """Decide soon: something has changed."""
+        self._changed = True
+        self._decisions.add(ALL, GATHER_S)
+
+    def _name_of(self, uid: str) -> str:
+        pod = self._pods.get(uid)
+        return uid if pod is None else "/".join(pod.key)
 
     # --- events from the API ---
 
     def _read_again(self) -> None:
         """Read pods again: groups, or the queues of namespaces, have changed."""
         self._stale = True
-        self._wake.set()
+        self._wake()
 
     def _enter_again(self) -> None:
         self._stale = False
@@ -143,7 +154,7 @@ class AdmissionController:
                 self._forget(last.metadata.uid)
             case Added(new) | Changed(_, new):
                 self._enter(new)
-        self._wake.set()
+        self._wake()
 
     def _forget(self, uid: str) -> None:
         self.gates.drop(uid)
@@ -214,17 +225,13 @@ class AdmissionController:
 
     # --- decisions ---
 
-    async def _open(self) -> None:
-        took = 0.0
-        while True:
-            await self._something()
-            await self._pause(max(GATHER_S, REST * took))
-            epoch = self._candidate.epoch
-            if epoch is None or self._mirror.term != epoch or not self._groups.ready or not self._namespaces.synced:
-                await self._pause(AGAIN_S)
-                self._wake.set()
-                continue
-            self._wake.clear()
+    async def _decide(self, _key: str) -> float:
+        """Decide if something has changed, also without an event: claims, quotas and expired places change the books.
+
+        Return the seconds until a deadline passes, or changes are checked again.
+        """
+        if self._changed or self.gates.has_news or self.gates.wake_in_s() == 0.0:
+            self._changed = False
             self._mirror.settle()
             if self._stale or not self._grouped:  # pods were parsed before their groups were known
                 self._grouped = True
@@ -235,47 +242,34 @@ class AdmissionController:
             for uid, node in lapsed:
                 self._record(uid, Reason.NOT_PLACED, f"no scheduler placed it on {node} in time; other places follow")
             self._compare()
-            await self._write(epoch)
+            self._to_open = self.gates.places() | dict.fromkeys(sorted(self._free), "")
+            for uid in self._to_open:
+                self._openings.add(uid)
+            await self._pause(REST * took)
+        left_s = self.gates.wake_in_s()
+        return AGAIN_S if left_s is None else max(GATHER_S, min(left_s, AGAIN_S))
 
-    async def _something(self) -> None:
-        """Return after any change. Claims, quotas and expired places change the books without a pod event."""
-        while not (self._wake.is_set() or self.gates.has_news):
-            left_s = self.gates.wake_in_s()
-            if left_s == 0.0:
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN_S if left_s is None else min(left_s, AGAIN_S)):
-                    await self._wake.wait()
-
-    async def _write(self, epoch: int) -> None:
-        """Open the gates of admitted pods, and write their nodes on them."""
-        work = [(uid, node) for uid, node in self.gates.places().items() if uid in self._pods]
-        work += [(uid, "") for uid in sorted(self._free) if uid in self._pods]
-        for start in range(0, len(work), _AT_ONCE):
-            done = await asyncio.gather(
-                *(self._let_go(epoch, uid, node) for uid, node in work[start : start + _AT_ONCE])
-            )
-            if not all(done):
-                asyncio.get_running_loop().call_later(AGAIN_S, self._wake.set)
-
-    async def _let_go(self, epoch: int, uid: str, node: str) -> bool:
-        """Admit a pod. Return whether nothing is left to write on this version of it."""
-        pod = self._pods.get(uid)
-        if pod is None or self._written.get(uid) == pod.metadata.resource_version:
-            return True
+    async def _open(self, uid: str) -> None:
+        """Open the gate of an admitted pod, and write its node on it, unless this version of it has that."""
+        pod, node = self._pods.get(uid), self._to_open.get(uid)
+        if pod is None or node is None or self._written.get(uid) == pod.metadata.resource_version:
+            return
         changes = open_gate(pod.document, node, self._domain)
         if not changes:
-            return True
-        try:
-            await self._candidate.write(epoch, _patch(pod, changes))
-        except UllageError:
-            self.failed += 1
-            return False
+            return
+        await self._write(pod, changes)
         if uid in self._pods:
             self._written[uid] = pod.metadata.resource_version
         if node:
             self._record(uid, Reason.LET_GO, f"it is its turn; {node} has room for it")
-        return True
+
+    async def _write(self, pod: Pod, changes: list[PatchOperation]) -> None:
+        patch = Patch(PODS, pod.metadata.name, msgspec.to_builtins(changes), pod.metadata.namespace, PatchType.JSON)
+        try:
+            await self._candidate.write(self._term.check(), patch)
+        except UllageError:
+            self.failed += 1
+            raise
 
     # --- reasons why a pod waits ---
 
@@ -302,6 +296,7 @@ class AdmissionController:
     def _note(self, uid: str, code: str, text: str) -> None:
         if self._reported[uid].text != text:
             self._to_report[uid] = (code, text)
+            self._reasons.add(uid)
 
     def _last_reported(self, pod: Pod) -> _Reported:
         """Return what an earlier leader wrote on a pod."""
@@ -309,31 +304,25 @@ class AdmissionController:
         found = self._reported[pod.metadata.uid] = _Reported(text.partition(":")[0], text, self._clock())
         return found
 
-    async def _write_reasons(self) -> None:
-        """Write reasons, a few each second."""
-        while True:
-            epoch = self._candidate.epoch
-            if epoch is None or not self._to_report:
-                await self._pause(AGAIN_S)
-                continue
-            uid = next(iter(self._to_report))
-            code, text = self._to_report.pop(uid)
-            known = self._reported.get(uid)
-            if known is None:
-                continue  # the last write was lost: compare first
-            if known.code != code:
-                self._record(uid, Reason.WAITING, text.partition("; ")[0])
-            self._reported[uid] = _Reported(code, text, self._clock())
-            pod = self._pods[uid]
-            changes = set_reason(pod.document, text, self._domain)
-            if changes and self._written.get(uid) != pod.metadata.resource_version:
-                try:
-                    await self._candidate.write(epoch, _patch(pod, changes))
-                except UllageError:
-                    self.failed += 1
-                    self._reported.pop(uid, None)  # compare with the object again, and retry
-                    self._wake.set()
-            await self._pause(GAP_S)
+    async def _write_reason(self, uid: str) -> None:
+        """Write the reason that is due for a pod, a few each second."""
+        due, known = self._to_report.pop(uid, None), self._reported.get(uid)
+        if due is None or known is None:
+            return  # nothing is due, or the last write was lost: compare first
+        code, text = due
+        if known.code != code:
+            self._record(uid, Reason.WAITING, text.partition("; ")[0])
+        self._reported[uid] = _Reported(code, text, self._clock())
+        pod = self._pods[uid]
+        changes = set_reason(pod.document, text, self._domain)
+        if changes and self._written.get(uid) != pod.metadata.resource_version:
+            try:
+                await self._write(pod, changes)
+            except UllageError:
+                self._reported.pop(uid, None)  # compare with the object again, and retry
+                self._wake()
+                raise
+        await self._pause(GAP_S)
 
     def _record(self, uid: str, reason: Reason, message: str) -> None:
         pod = self._pods.get(uid)
@@ -347,8 +336,3 @@ def _reason_text(standing: Standing, refusal: Refusal) -> str:
     kept = f"; room is kept for it on {', '.join(standing.reserved)}" if standing.reserved else ""
     place = f"{standing.position} of {standing.waiting} in queue {standing.queue}"
     return f"{refusal.code.value}: {why}; {place}{kept}"
-
-
-def _patch(pod: Pod, changes: list[PatchOperation]) -> Patch:
-    namespace, name = pod.key
-    return Patch(PODS, name, msgspec.to_builtins(changes), namespace=namespace, type=PatchType.JSON)

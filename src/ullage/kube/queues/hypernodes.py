@@ -5,32 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
-from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.kinds import HYPERNODES
 from ullage.kube.client.objects import KubeNode, Object
-from ullage.kube.client.served import is_served
+from ullage.kube.client.served import LateInformer
 from ullage.kube.context import KubeContext
-from ullage.model.error import InvalidRequest, UllageError
+from ullage.kube.controller import ALL, Controller
+from ullage.model.error import InvalidRequest
 from ullage.wire.re2 import matches
 from ullage.wire.topology.hypernode import HyperNode, read_hypernode, tiers_of
 
-LOOK_AGAIN_S = 300.0
-"""Seconds between checks whether the cluster has the kind by now."""
-
-_SOON_S = 2.0
 _GATHER_S = 0.1
 """Seconds for which changes are gathered before the domains are computed again."""
 
 
 class HyperNodes:
-    """`run` watches HyperNodes until it is cancelled."""
+    """Follows HyperNodes and computes the domains of nodes."""
 
     def __init__(self, context: KubeContext) -> None:
-        self._api, self._nodes, self._on_error = context.api, context.followed.nodes, context.on_error
+        self._nodes, self._on_error = context.followed.nodes, context.on_error
         self._subscribers: list[Callable[[Collection[str]], None]] = []
         self._known: dict[str, HyperNode] = {}
         self._labels: dict[str, dict[str, str]] = {}
-        self._changed = asyncio.Event()
+        self.informer = LateInformer(context.api, (HYPERNODES,), self._on_hypernode)
+        self.controller = Controller("HyperNode", self.reconcile, on_error=context.on_error)
         self._said: frozenset[str] = frozenset()
         self._nodes.subscribe(self._on_node)
 
@@ -47,33 +45,13 @@ class HyperNodes:
         """The tiers that exist, ascending."""
         return sorted({each.tier for each in self._known.values()})
 
-    async def run(self) -> None:
-        """Watch HyperNodes as soon as the cluster has the kind."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow())
-            tasks.create_task(self._work_out())
-
-    async def _follow(self) -> None:
-        while not await self._served():  # noqa: ASYNC110 - no event announces a new definition
-            await asyncio.sleep(LOOK_AGAIN_S)
-        informer = Informer(self._api, HYPERNODES)
-        informer.subscribe(self._on_hypernode)
-        await informer.run()
-
-    async def _served(self) -> bool:
-        while True:
-            try:
-                return await is_served(self._api, HYPERNODES)
-            except UllageError:
-                await asyncio.sleep(_SOON_S)
-
     def _on_hypernode(self, news: News[Object]) -> None:
         match news:
             case Removed(last):
                 self._known.pop(last.metadata.name, None)
             case Added(new) | Changed(_, new):
                 self._take(new)
-        self._changed.set()
+        self.controller.add(ALL, _GATHER_S)
 
     def _take(self, found: Object) -> None:
         name = found.metadata.name
@@ -91,21 +69,18 @@ class HyperNodes:
             case Changed(last, new) if last.metadata.labels == new.metadata.labels:
                 return
         if self._known:
-            self._changed.set()
+            self.controller.add(ALL, _GATHER_S)
 
-    async def _work_out(self) -> None:
-        while True:
-            await self._changed.wait()
-            await asyncio.sleep(_GATHER_S)
-            self._changed.clear()
-            nodes = {node.metadata.name: node.metadata.labels or {} for node in self._nodes.objects.values()}
-            last = self._labels
-            # Patterns are matched with every name, which may take seconds, so a thread does it.
-            self._labels, wrong = await asyncio.to_thread(tiers_of, list(self._known.values()), nodes, matches)
-            for sentence in wrong:
-                if sentence not in self._said:
-                    self._on_error("HyperNode", "", InvalidRequest(sentence))
-            self._said = frozenset(wrong)
-            moved = [name for name in last.keys() | self._labels.keys() if last.get(name) != self._labels.get(name)]
-            for subscriber in self._subscribers:
-                subscriber(moved)
+    async def reconcile(self, _key: str) -> None:
+        """Compute the domains of all nodes again."""
+        nodes = {node.metadata.name: node.metadata.labels or {} for node in self._nodes.objects.values()}
+        last = self._labels
+        # Patterns are matched with every name, which may take seconds, so a thread does it.
+        self._labels, wrong = await asyncio.to_thread(tiers_of, list(self._known.values()), nodes, matches)
+        for sentence in wrong:
+            if sentence not in self._said:
+                self._on_error("HyperNode", "", InvalidRequest(sentence))
+        self._said = frozenset(wrong)
+        moved = [name for name in last.keys() | self._labels.keys() if last.get(name) != self._labels.get(name)]
+        for subscriber in self._subscribers:
+            subscriber(moved)

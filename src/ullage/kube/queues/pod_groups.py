@@ -1,29 +1,20 @@
-"""Pods that start together: the PodGroups of three projects, where a cluster has these kinds.
-
-The kinds that exist are found by asking for them. The question is repeated: a definition may be added later.
-"""
+"""Pods that start together: the PodGroups of three projects, where a cluster has these kinds."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ullage.kube.client.api import KubeApi
-from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NATIVE_POD_GROUPS, POD_GROUPS, VOLCANO_POD_GROUPS, Kind
 from ullage.kube.client.objects import Object, Pod
-from ullage.kube.client.served import is_served
+from ullage.kube.client.served import LateInformer
 from ullage.model.claim import GangClaim
-from ullage.model.error import NotFound, UllageError
+from ullage.model.error import NotFound
 from ullage.wire.document import mapping, mappings, text, whole
 from ullage.wire.topology.hypernode import MAX_TIER, TIER_LABEL
 
-LOOK_AGAIN_S = 300.0
-"""Seconds between checks for a kind that did not exist."""
-
-_SOON_S = 2.0
 _LEAST = 2
 
 
@@ -100,33 +91,31 @@ MAKERS = (
 
 
 class PodGroups:
-    """`run` watches the kinds that exist until it is cancelled."""
+    """Follows the kinds that exist: `informers`."""
 
-    def __init__(
-        self,
-        api: KubeApi,
-        *,
-        tiers: Callable[[], Sequence[int]] = tuple,
-        look_again_s: float = LOOK_AGAIN_S,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._api, self._look_again_s, self._pause = api, look_again_s, pause
+    def __init__(self, api: KubeApi, *, tiers: Callable[[], Sequence[int]] = tuple) -> None:
         self._tiers = tiers
-        self._changed: Callable[[], None] = lambda: None
-        self._known: dict[Maker, Informer[Object] | None] = {}
+        self._subscribers: list[Callable[[], None]] = []
+        self._of = {maker: LateInformer(api, maker.kinds, lambda _news: self.look_again()) for maker in MAKERS}
+
+    @property
+    def informers(self) -> Iterable[LateInformer[Object]]:
+        """The informers of all kinds."""
+        return self._of.values()
 
     @property
     def ready(self) -> bool:
         """Whether it is known which kinds exist, and all their groups have been listed."""
-        return len(self._known) == len(MAKERS) and all(found is None or found.synced for found in self._known.values())
+        return all(each.ready for each in self.informers)
 
-    def on_change(self, changed: Callable[[], None]) -> None:
-        """Register a callback for every change of a group."""
-        self._changed = changed
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after every change of a group."""
+        self._subscribers.append(changed)
 
     def look_again(self) -> None:
         """Evaluate the groups again: their requirements may have another meaning by now."""
-        self._changed()
+        for changed in self._subscribers:
+            changed()
 
     def gang_of(self, pod: Pod) -> GangClaim | None:
         """Return the group of a pod; None if it has no group, or one whose members need not start together.
@@ -135,8 +124,8 @@ class PodGroups:
             NotFound: it names a group that does not exist. InvalidRequest: the group cannot be parsed.
 
         """
-        for maker in MAKERS:
-            informer, name = self._known.get(maker), maker.named_by(pod)
+        for maker, late in self._of.items():
+            informer, name = late.informer, maker.named_by(pod)
             if informer is None or not name:
                 continue
             namespace = pod.metadata.namespace
@@ -155,32 +144,3 @@ class PodGroups:
     def named_by(pod: Pod) -> bool:
         """Return whether a pod names a group, of any kind."""
         return any(maker.named_by(pod) for maker in MAKERS)
-
-    async def run(self) -> None:
-        """Watch the kinds that exist."""
-        async with asyncio.TaskGroup() as tasks:
-            for maker in MAKERS:
-                tasks.create_task(self._follow(maker))
-
-    async def _follow(self, maker: Maker) -> None:
-        while True:
-            try:
-                kind = await self._kind_of(maker)
-            except UllageError:
-                await self._pause(_SOON_S)
-                continue
-            if kind is not None:
-                informer = Informer(self._api, kind)
-                informer.subscribe(lambda _news: self._changed())
-                self._known[maker] = informer
-                await informer.run()
-            self._known[maker] = None
-            self._changed()
-            await self._pause(self._look_again_s)
-
-    async def _kind_of(self, maker: Maker) -> Kind[Object] | None:
-        """Return the newest served version. A kind that may not be read counts as missing."""
-        for kind in maker.kinds:
-            if await is_served(self._api, kind):
-                return kind
-        return None
