@@ -1,4 +1,4 @@
-"""The wiring of a Kubernetes front: which part follows and calls which."""
+"""The construction of a Kubernetes front from its parts."""
 
 from __future__ import annotations
 
@@ -192,10 +192,12 @@ def _claims(
     if not settings.claims:
         return None
     decided = Claims(context.cluster, devices, selects)
-    there = DeviceMirror(context, decided, mirror.describe_again)
+    devices_seen = DeviceMirror(context, decided, mirror.describe_again)
     gate = None if bindings is None else bindings.gate
-    claiming = Claiming(context, mirror, there, decided, gates=admission.gates, scheduler=settings.scheduler, gate=gate)
-    return FrontClaims(there, claiming)
+    claiming = Claiming(
+        context, mirror, devices_seen, decided, gates=admission.gates, scheduler=settings.scheduler, gate=gate
+    )
+    return FrontClaims(devices_seen, claiming)
 
 
 def _sweep(context: KubeContext, settings: FrontSettings, mirror: Mirror) -> Sweep | None:
