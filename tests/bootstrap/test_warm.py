@@ -128,14 +128,14 @@ def test_what_an_image_has_compiled_is_copied_where_the_cache_lacks_it(monkeypat
             (folder / name).write_text(text)
     monkeypatch.setenv(warm.COMPILED, str(image))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache))
-    warm.take_along()
+    warm.copy_image_cache()
     assert {path.name: path.read_text() for path in cache.rglob("*") if path.is_file()} == {"a": "1", "b": "2"}
 
 
 def test_an_image_that_brings_nothing_is_named(monkeypatch, logs, tmp_path):
     monkeypatch.setenv(warm.COMPILED, str(tmp_path / "none"))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
-    warm.take_along()
+    warm.copy_image_cache()
     assert [entry["event"] for entry in logs] == ["placement.cache-not-copied"]
     assert str(tmp_path / "none") in logs[0]["source"]
 

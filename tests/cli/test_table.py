@@ -2,8 +2,8 @@
 
 import pytest
 
-from ullage.cli.moment import show_span, show_time
 from ullage.cli.table import format_table
+from ullage.cli.times import show_span, show_time
 
 
 def test_columns_are_aligned_and_numbers_are_to_the_right():

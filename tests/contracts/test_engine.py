@@ -1,4 +1,4 @@
-"""What every engine does, whatever it runs work on."""
+"""The contract of every engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SMALL = ResourceRequirement.of(cpu=1, memory="512m")
 
 
 class Log:
-    """Every event, in order. Tasks of `hand_out` that are returned, as any may be, are handed out again."""
+    """Records every event in order. Hands returned tasks out again: an engine may return any task."""
 
     def __init__(self) -> None:
         self.events: list[EngineEvent] = []
@@ -133,7 +133,7 @@ async def launched(engine: Engine, log: Log, name: str = "e", cpus: tuple[int, .
 
 
 def on_cpus(name: str, cpus: tuple[int, ...], policy: ZonePolicy = ZonePolicy.RESTRICTED) -> LaunchOrder:
-    """A launch on CPUs of its own, if there are any."""
+    """Return a launch on CPUs of its own, if there are any."""
     if not cpus:
         return LaunchOrder(name, "here", FUNCTION, Setup(), SMALL)
     asked = replace(SMALL, alignment=Alignment(policy))
@@ -167,7 +167,7 @@ def test_an_executor_registers_and_is_gone_once_after_a_stop(play: Play) -> None
     play(scenario)
 
 
-def test_a_name_in_use_is_refused_and_its_holder_unharmed(play: Play) -> None:
+def test_a_name_in_use_is_refused_and_its_executor_unaffected(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         await launched(engine, log)
         with pytest.raises(AlreadyExists):
@@ -183,7 +183,7 @@ two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="CPUs are kept apart where t
 
 
 async def runs_on(engine: Engine, log: Log, name: str, task: int) -> list[tuple[int, ...]]:
-    """The CPUs of each thread of a worker, of a program that it starts, and of one that runs already; each set once."""
+    """Return the CPU sets of the threads of a worker, of a program that it starts, and of one that runs already."""
 
     def look() -> list[tuple[int, ...]]:
         import subprocess  # noqa: PLC0415  # this runs in a worker
@@ -209,7 +209,7 @@ async def runs_on(engine: Engine, log: Log, name: str, task: int) -> list[tuple[
 
 
 @two_cpus
-def test_all_that_an_executor_runs_stays_on_the_cpus_it_has_alone(play: Play) -> None:
+def test_all_threads_of_an_executor_stay_on_its_own_cpus(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         await bound(engine, log, "e", CPUS[1:])
         assert await runs_on(engine, log, "e", 1) == [CPUS[1:]]
@@ -219,7 +219,7 @@ def test_all_that_an_executor_runs_stays_on_the_cpus_it_has_alone(play: Play) ->
 
 
 @two_cpus
-def test_executors_that_share_cpus_keep_off_those_of_another_until_it_is_gone(play: Play) -> None:
+def test_executors_that_share_cpus_avoid_those_of_another_until_it_is_gone(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         await bound(engine, log, "shares")
         assert await runs_on(engine, log, "shares", 1) == [CPUS]
@@ -240,7 +240,7 @@ NO_CPU = 2**15
 """The id of a CPU that no machine has."""
 
 
-def test_who_must_have_its_cpus_alone_does_not_start_without_them(play: Play) -> None:
+def test_an_executor_that_requires_its_cpus_does_not_start_without_them(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         engine.launch(on_cpus("e", (NO_CPU,)))
         gone = await log.first(ExecutorGone)
@@ -253,23 +253,23 @@ def test_who_must_have_its_cpus_alone_does_not_start_without_them(play: Play) ->
     play(scenario)
 
 
-def test_who_may_run_without_its_cpus_does_and_that_is_told(play: Play) -> None:
+def test_an_executor_may_run_without_its_preferred_cpus_and_reports_it(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         engine.launch(on_cpus("e", (NO_CPU,), ZonePolicy.BEST_EFFORT))
         note = (await log.first(Registered)).note
-        assert note.startswith(f"it was placed on CPUs {NO_CPU} alone, and runs on ")
+        assert note.startswith(f"it was placed on CPUs {NO_CPU} alone, but may run on ")
 
     play(scenario)
 
 
 @two_cpus
-def test_who_runs_without_its_cpus_keeps_off_those_of_others(play: Play) -> None:
+def test_an_executor_without_its_cpus_avoids_those_of_others(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         await bound(engine, log, "alone", CPUS[:1])
         engine.launch(on_cpus("e", (NO_CPU,), ZonePolicy.BEST_EFFORT))
         await log.first(Registered, 2)
         note = log.of(Registered)[1].note
-        assert note == f"it was placed on CPUs {NO_CPU} alone, and runs on {format_ids(CPUS[1:])}"
+        assert note == f"it was placed on CPUs {NO_CPU} alone, but may run on {format_ids(CPUS[1:])}"
 
     play(scenario)
 
@@ -375,7 +375,7 @@ def test_tasks_behind_a_long_one_are_returned_and_can_run_elsewhere(play: Play, 
     play(scenario)
 
 
-def test_a_finished_task_is_told_while_the_next_one_runs(play: Play, tmp_path: Path) -> None:
+def test_a_finished_task_is_reported_while_the_next_one_runs(play: Play, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
     def wait(path: str) -> None:
@@ -426,7 +426,7 @@ def test_orders_for_an_unknown_executor_are_answered_with_gone(play: Play) -> No
     play(scenario)
 
 
-def test_a_program_that_is_not_there_is_gone_with_its_name(play: Play) -> None:
+def test_a_missing_program_is_gone_with_its_name_in_the_reason(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         missing = Application("missing", command="/nowhere/worker")
         engine.launch(LaunchOrder("e", "here", missing, Setup(), SMALL))
@@ -438,7 +438,7 @@ def test_a_program_that_is_not_there_is_gone_with_its_name(play: Play) -> None:
     play(scenario)
 
 
-def test_a_worker_that_dies_in_a_task_is_gone_after_what_it_had_done(play: Play) -> None:
+def test_a_worker_that_dies_in_a_task_is_gone_after_its_finished_tasks(play: Play) -> None:
     async def scenario(engine: Engine, log: Log) -> None:
         await bound(engine, log)
         log.hand_out(engine, call(1, abs, -1), call(2, time.sleep, 0.05), call(3, abs, -1))

@@ -1,4 +1,4 @@
-"""What every store promises, on each adapter."""
+"""The contract of every store, on each adapter."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -85,7 +85,7 @@ def store(request: pytest.FixtureRequest, url: str, opened: Opener) -> Store:
 
 @pytest.fixture
 def durable(url: str, opened: Opener) -> Store:
-    """Only a store that survives its process can be opened again."""
+    """Return a function that reopens a store, for stores that outlive their process."""
     return opened(url)
 
 
@@ -188,7 +188,7 @@ def test_parts_of_cards_come_back_as_they_were_written(store: Store, text: str) 
     assert (found, str(found)) == (asked, str(asked))
 
 
-def test_where_an_allocation_lies_comes_back_as_it_was_written(store: Store) -> None:
+def test_the_placement_of_an_allocation_comes_back_as_it_was_written(store: Store) -> None:
     alignment = Alignment(
         ZonePolicy.SINGLE_ZONE, (ContainerNeeds("c", AlignmentStage.INIT, 2, 5, (("gpu", 1),), ((2**21, 7),)),)
     )
@@ -207,7 +207,7 @@ def test_where_an_allocation_lies_comes_back_as_it_was_written(store: Store) -> 
     assert store.load().allocations == (held, plain)
 
 
-def test_kept_room_comes_back_with_its_victims_and_can_be_dropped(store: Store) -> None:
+def test_a_nomination_comes_back_with_its_victims_and_can_be_dropped(store: Store) -> None:
     reason = Rejection(Code.GPU_COMPUTE, Cure.CAPACITY, 80, 20, "n", "GPU-1")
     victim = Victim("low", "team", "web", 3, (Gives("GPU-1", 50, 2**40),), reason)
     request = Request("high", HUGE, Claim("team", priority=10))
@@ -296,7 +296,7 @@ def test_a_task_ends_once(store: Store) -> None:
     assert [ending.sequence for ending in store.results("s", Page())] == [1]
 
 
-def test_a_write_is_kept_whole_or_not_at_all(store: Store) -> None:
+def test_a_write_is_atomic(store: Store) -> None:
     store.write(PutSession(session()), add_tasks()).result()
     wrong = store.write(add_tasks(4, 2, 2, "new"), PutApplication(Application("a")), add_results(result(99, 1)))
     assert refused(wrong) == "storage-failed"
@@ -307,14 +307,14 @@ def test_a_record_of_an_unknown_session_is_refused(store: Store) -> None:
     assert refused(store.write(add_tasks())) == "storage-failed"
 
 
-def test_after_a_failure_every_write_is_refused_and_what_was_acknowledged_stays(store: Store) -> None:
+def test_after_a_failure_writes_are_refused_and_acknowledged_ones_stay(store: Store) -> None:
     store.write(PutSession(session()), add_tasks()).result()
     assert refused(store.write(add_results(result(99, 1)))) == "storage-failed"
     assert refused(store.write(add_results(result(1, 1)))) == "storage-failed"
     assert len(store.tasks("s", Page())) == 3
 
 
-def test_a_session_may_not_take_the_id_of_another(store: Store) -> None:
+def test_two_sessions_cannot_have_the_same_id(store: Store) -> None:
     store.write(PutSession(session()), add_tasks()).result()
     assert refused(store.write(PutSession(session(number=2)))) == "storage-failed"
 
@@ -332,18 +332,18 @@ def test_a_dropped_session_leaves_nothing_and_others_stay(store: Store) -> None:
     assert (len(store.tasks("t", Page())), len(store.results("t", Page())), len(store.events(Page()))) == (3, 1, 1)
 
 
-def test_a_dropped_session_may_be_made_again_in_the_same_write(store: Store) -> None:
+def test_a_dropped_session_may_be_created_again_in_the_same_write(store: Store) -> None:
     store.write(PutSession(session()), add_tasks()).result()
     store.write(add_results(result(1, 1)), DropSession("s"), PutSession(session(number=2)), add_tasks(count=1)).result()
     assert [task.task for task in only_session(store).tasks] == [1]
 
 
-def test_dropping_what_is_not_there_does_nothing(store: Store) -> None:
+def test_dropping_a_missing_record_does_nothing(store: Store) -> None:
     store.write(DropSession("s"), DropApplication("a"), DropExecutor("e")).result()
     assert store.load().sessions == ()
 
 
-def test_event_numbers_are_not_given_out_again_when_their_session_is_dropped(store: Store) -> None:
+def test_event_numbers_of_a_dropped_session_are_not_reused(store: Store) -> None:
     store.write(PutSession(session()), AddEvent(Event(8, 1.0, "session.created", "s"))).result()
     store.write(DropSession("s")).result()
     assert store.load().last_event == 8
@@ -372,7 +372,7 @@ def test_evictions_of_a_session_come_newest_first(store: Store) -> None:
     assert store.events(Page(), "none", evictions=True) == []
 
 
-def test_what_sessions_wait_for_comes_back_and_goes_with_them(store: Store) -> None:
+def test_waits_of_sessions_come_back_and_are_dropped_with_them(store: Store) -> None:
     place = Allocation("promised/0", "n", HUGE, ("g",), charges=(Charge(80, 2**41),), placement=ZonePlacement((0,)))
     full = PutWait("s", 1.5, 2.5, (place,), True, (WonPlace(place, 3.5), WonPlace(place)))
     others = [PutWait(name, 1.0) for name in ("t", "u")]
@@ -411,18 +411,18 @@ def test_tasks_show_their_latest_hand_out_their_losses_and_their_ending_without_
 
 
 @pytest.mark.parametrize("page", [Page(after=-1), Page(limit=0), Page(limit=2**63), Page(after=True)])
-def test_a_page_that_means_nothing_is_refused(store: Store, page: Page) -> None:
+def test_an_invalid_page_is_refused(store: Store, page: Page) -> None:
     for read in (lambda: store.results("s", page), lambda: store.tasks("s", page), lambda: store.events(page)):
         with pytest.raises(InvalidRequest):
             read()
 
 
-def test_a_session_name_that_cannot_be_is_refused(store: Store) -> None:
+def test_an_invalid_session_name_is_refused(store: Store) -> None:
     with pytest.raises(InvalidRequest, match="session"):
         store.events(Page(), "../x")
 
 
-def test_a_message_that_is_not_valid_text_is_stored_readably(store: Store) -> None:
+def test_a_message_with_invalid_text_is_stored_readably(store: Store) -> None:
     store.write(PutSession(session()), add_tasks(), add_results(result(1, 1, message="bad \udcff é"))).result()
     assert store.results("s", Page())[0].message == "bad ? é"
 
@@ -451,7 +451,7 @@ def test_an_acknowledged_write_is_seen_by_the_next_read(store: Store) -> None:
         assert len(store.results("s", Page())) == task
 
 
-def test_closing_writes_what_is_queued_and_refuses_what_comes_later(store: Store) -> None:
+def test_closing_flushes_queued_writes_and_refuses_later_ones(store: Store) -> None:
     queued = store.write(PutSession(session()))
     store.close()
     store.close()

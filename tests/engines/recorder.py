@@ -1,4 +1,4 @@
-"""A listener that keeps what it hears, and a local engine to listen to."""
+"""A local engine and a listener that records its events."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DEADLINE_S = 60.0
 
 
 class Recorder:
-    """One engine and all it reports."""
+    """One engine and all its events."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self.engine = engine
@@ -98,7 +98,7 @@ class Recorder:
         return found()[0]
 
     async def run(self, task: int, function: Callable[..., object], *arguments: object, name: str = "e") -> Any:
-        """What the function returned in the worker."""
+        """Run the function in the worker and return its result."""
         self.give(task, function, *arguments, name=name)
         outcome = await self.outcome(task)
         assert outcome.code == 0, outcome.message
@@ -106,7 +106,7 @@ class Recorder:
 
 
 def pickled(function: Callable[..., object], arguments: tuple[object, ...]) -> bytes:
-    """Input of a function task; functions of test modules travel by value: workers cannot import them."""
+    """Return the input of a function task. Functions of test modules are pickled by value: workers lack the modules."""
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is not None and module.__name__.startswith("tests."):
         cloudpickle.register_pickle_by_value(module)
@@ -118,7 +118,7 @@ def pickled(function: Callable[..., object], arguments: tuple[object, ...]) -> b
 async def opened(
     directory: Path, *, hello_s: float = DEADLINE_S, confinement: Confinement | None = None
 ) -> AsyncIterator[Recorder]:
-    """An open engine."""
+    """Open an engine and close it at the end."""
     engine = LocalEngine(directory, NODE, "server", hello_s=hello_s, confinement=confinement)
     recorder = Recorder(engine)
     await engine.open(recorder)
@@ -129,7 +129,7 @@ async def opened(
 
 
 def marked(marker: str) -> list[int]:
-    """Living processes whose environment has `marker`."""
+    """Return the living processes whose environment has `marker`."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -144,7 +144,7 @@ def marked(marker: str) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -152,7 +152,7 @@ def alive(pid: int) -> bool:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait for something that nothing reports."""
+    """Wait for a condition that no event reports."""
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110  # a foreign process sets no event when it ends
             await asyncio.sleep(0.01)

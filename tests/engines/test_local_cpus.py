@@ -1,4 +1,4 @@
-"""Which CPUs a process that shares them has after others came or went."""
+"""The CPUs of processes that share them, as executors with their own CPUs start and end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pid() -> Iterator[int]:
     ],
     ids=["cut", "back", "keeps-its-choice", "not-widened", "its-choice-is-taken"],
 )
-def test_every_thread_gets_what_is_left_for_it(
+def test_threads_move_to_the_cpus_that_remain(
     pid: int, own: set[int], before: set[int], after: set[int], then: set[int]
 ) -> None:
     for thread in thread_ids(pid):
@@ -52,7 +52,7 @@ def test_every_thread_gets_what_is_left_for_it(
     assert [os.sched_getaffinity(thread) for thread in thread_ids(pid)] == [then] * 4
 
 
-def test_a_process_that_has_ended_is_no_matter() -> None:
+def test_moving_an_ended_process_does_nothing() -> None:
     assert not move_threads(2**22 + 1, frozenset(CPUS), frozenset(CPUS[:1]))
 
 
@@ -60,7 +60,7 @@ def runs_on() -> set[int]:
     return os.sched_getaffinity(0)
 
 
-def test_who_shares_cpus_has_those_that_the_supervisor_may_use_now(tmp_path: Path) -> None:
+def test_shared_cpus_follow_the_affinity_of_the_supervisor(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "data") as recorder:
             assert recorder.engine.supervisor_pid is not None

@@ -1,4 +1,4 @@
-"""Nothing of an executor is left when it is gone, whatever ended it."""
+"""No process of an executor survives it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ullage.service.engine_port import Completed, ExecutorGone, Registered
 
 
 def scatter(directory: str) -> None:
-    """Leave descendants that are hard to find, note their pids, and go on for ever.
+    """Start descendants that are hard to find, write down their pids, and sleep.
 
     One in a session of its own, one double-forked in a session of its own, and one of those with
     an empty environment; all ignore SIGTERM.
@@ -57,7 +57,7 @@ def notes(tmp_path: Path) -> Path:
 
 
 async def scatter_in(recorder: Recorder, notes: Path) -> list[int]:
-    """Pids of the worker and all its hidden descendants."""
+    """Return the pids of the worker and all its hidden descendants."""
     await recorder.enter()
     recorder.give(1, scatter, str(notes))
     await eventually((notes / "ready").exists)
@@ -133,7 +133,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("with_supervisor", [False, True], ids=["server", "server-and-supervisor"])
-def test_nothing_is_left_of_a_killed_server(tmp_path: Path, notes: Path, *, with_supervisor: bool) -> None:
+def test_no_process_of_a_killed_server_survives(tmp_path: Path, notes: Path, *, with_supervisor: bool) -> None:
     data = tmp_path / "data"
     text = SERVER.format(path=[str(Path(__file__).parents[2])], data=str(data), notes=str(notes))
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as server:
@@ -165,7 +165,7 @@ def test_nothing_is_left_of_a_killed_server(tmp_path: Path, notes: Path, *, with
 
 
 def found_by_sweep(pids: list[int]) -> list[int]:
-    """Without a cgroup, a process that emptied its environment is the one thing a sweep cannot know."""
+    """Return the pids that a sweep finds: without a cgroup, it misses a process that emptied its environment."""
     legacy = any("memory" in line.split(":")[1] for line in Path("/proc/self/cgroup").read_text().splitlines())
     return pids if legacy else pids[:-1]
 
@@ -178,7 +178,7 @@ def test_a_killed_supervisor_is_replaced_and_its_executors_are_gone(tmp_path: Pa
             assert first is not None
             os.kill(first, signal.SIGKILL)
             gone = await recorder.first(ExecutorGone)
-            assert "supervisor process was killed" in gone.reason
+            assert "the supervisor was killed" in gone.reason
             assert not any(map(alive, found_by_sweep(pids)))
             recorder.launch("next")
             await recorder.first(Registered, 2)
@@ -227,7 +227,7 @@ def test_a_supervisor_that_cannot_be_started_is_tried_again(tmp_path: Path, monk
     assert not left
 
 
-def test_what_is_handed_to_a_worker_that_was_just_killed_is_dropped(tmp_path: Path) -> None:
+def test_tasks_for_a_killed_worker_are_dropped(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "data") as recorder:
             await recorder.enter()
@@ -241,7 +241,7 @@ def test_what_is_handed_to_a_worker_that_was_just_killed_is_dropped(tmp_path: Pa
     uvloop.run(main())  # as the server: a closed transport of uvloop takes no write, asyncio's own does
 
 
-def test_orders_for_a_supervisor_that_was_just_killed_are_dropped(tmp_path: Path) -> None:
+def test_orders_for_a_killed_supervisor_are_dropped(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "data") as recorder:
             await recorder.enter()

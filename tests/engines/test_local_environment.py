@@ -1,4 +1,4 @@
-"""What a worker is started with."""
+"""The environment and the command line of a worker."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_expansion_is_not_repeated() -> None:
     assert expand("$A-${B}-$$A-${}", {"A": "$B", "B": "b"}) == "$B-b-$$B-${}"
 
 
-def test_another_interpreter_gets_this_package_and_nothing_else_of_ours(tmp_path: Path) -> None:
+def test_another_interpreter_gets_only_this_package(tmp_path: Path) -> None:
     other = tmp_path / "bin/python"
     other.parent.mkdir()
     other.symlink_to(sys.executable)  # the base interpreter by another name: it has no site-packages of ours
@@ -154,7 +154,7 @@ def test_a_worker_inherits_nothing_that_is_open(
     run(main())
 
 
-def test_the_working_directory_is_private_and_goes_with_the_executor(tmp_path: Path) -> None:
+def test_the_working_directory_is_private_and_removed_with_the_executor(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "data") as recorder:
             await recorder.enter()
@@ -170,7 +170,7 @@ def test_the_working_directory_is_private_and_goes_with_the_executor(tmp_path: P
     asyncio.run(main())
 
 
-def test_the_session_directory_wins_over_that_of_the_application(tmp_path: Path) -> None:
+def test_the_directory_of_the_session_overrides_that_of_the_application(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for directory in (ours, theirs):
         directory.mkdir()
@@ -187,7 +187,7 @@ def test_the_session_directory_wins_over_that_of_the_application(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_a_worker_of_ones_own_is_served_by_the_same_loop(tmp_path: Path) -> None:
+def test_a_custom_worker_is_served_by_the_same_loop(tmp_path: Path) -> None:
     program = tmp_path / "echo worker.py"
     program.write_text(
         "import sys\n"

@@ -1,4 +1,4 @@
-"""Files that user code can let grow, remove or replace by something else."""
+"""Files that user code can grow, remove or replace."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def replace_the_own_cache_by_a_directory() -> None:
 
 
 @pytest.mark.parametrize(
-    "prank",
+    "damage",
     [
         remove_the_working_directory,
         replace_the_working_directory_by_a_link,
@@ -58,13 +58,13 @@ def replace_the_own_cache_by_a_directory() -> None:
         replace_the_own_log_by_a_fifo,
         replace_the_own_cache_by_a_directory,
     ],
-    ids=lambda prank: prank.__name__,
+    ids=lambda damage: damage.__name__,
 )
-def test_an_executor_ends_whatever_its_task_did_to_its_files(tmp_path: Path, prank: Callable[[], None]) -> None:
+def test_an_executor_ends_after_its_task_damaged_its_files(tmp_path: Path, damage: Callable[[], None]) -> None:
     async def main() -> None:
         async with opened(tmp_path / "data") as recorder:
             await recorder.enter()
-            recorder.give(1, prank)
+            recorder.give(1, damage)
             await recorder.outcome(1)
             recorder.give(2, os._exit, 3)
             assert "exit code 3" in (await recorder.first(ExecutorGone)).reason
@@ -89,7 +89,7 @@ def make_link(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [make_fifo, make_link, Path.mkdir], ids=["fifo", "link", "directory"])
 @pytest.mark.parametrize("name", ["logs/supervisor.err", "run/cgroups", "run/executors.sock", "run/python/ullage"])
-def test_an_engine_starts_whatever_is_in_place_of_its_own_files(
+def test_an_engine_replaces_foreign_files_at_its_own_paths(
     tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:
     place = tmp_path / "data" / name
@@ -104,8 +104,8 @@ def test_an_engine_starts_whatever_is_in_place_of_its_own_files(
     assert Path("/dev/full").is_char_device()
 
 
-def test_a_worker_prints_into_pipes_and_its_last_words_are_whole(tmp_path: Path) -> None:
-    def say_much_and_end() -> None:
+def test_a_worker_prints_into_pipes_and_its_last_output_is_complete(tmp_path: Path) -> None:
+    def print_much_and_end() -> None:
         assert all(Path(f"/proc/self/fd/{number}").resolve().name.startswith("pipe:") for number in (1, 2))
         os.write(2, b"x" * 60_000 + b"\nlast words\n")
         os._exit(1)
@@ -113,14 +113,14 @@ def test_a_worker_prints_into_pipes_and_its_last_words_are_whole(tmp_path: Path)
     async def main() -> None:
         async with opened(tmp_path / "data") as recorder:
             await recorder.enter()
-            recorder.give(1, say_much_and_end)
-            assert (await recorder.first(ExecutorGone)).reason.endswith("its last words:\nlast words")
+            recorder.give(1, print_much_and_end)
+            assert (await recorder.first(ExecutorGone)).reason.endswith("the end of its standard error:\nlast words")
 
     asyncio.run(main())
     assert (tmp_path / "data/logs/executors/e.err").stat().st_size == 60_012
 
 
-def test_an_executor_that_always_prints_hinders_no_other(tmp_path: Path) -> None:
+def test_an_executor_that_prints_without_end_blocks_no_other(tmp_path: Path) -> None:
     def print_for_ever() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:
@@ -139,7 +139,7 @@ def test_an_executor_that_always_prints_hinders_no_other(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_logs_of_sessions_that_are_gone_are_removed_and_others_stay(tmp_path: Path) -> None:
+def test_logs_of_deleted_sessions_are_removed_and_others_stay(tmp_path: Path) -> None:
     logs = tmp_path / "data/logs/tasks"
     for name in ("a@1", "b@2", "c@3"):
         (logs / name).mkdir(parents=True)
@@ -163,7 +163,7 @@ def test_logs_of_sessions_that_are_gone_are_removed_and_others_stay(tmp_path: Pa
     assert not list((tmp_path / "data/work").iterdir())
 
 
-def test_the_oldest_logs_of_ended_executors_go_first(tmp_path: Path) -> None:
+def test_the_oldest_logs_of_ended_executors_are_removed_first(tmp_path: Path) -> None:
     def printed(name: str, size: int) -> None:
         (tmp_path / f"{name}.out").write_bytes(b"x" * size)
         (tmp_path / f"{name}.err").touch()
@@ -175,7 +175,7 @@ def test_the_oldest_logs_of_ended_executors_go_first(tmp_path: Path) -> None:
         surplus += ended.add(name)
     assert [path.name for path in surplus] == ["a.out", "a.err", "b.out", "b.err"]
     assert not list(tmp_path.glob("*.err")), "empty logs are removed at once"
-    ended.take("c")
+    ended.reopen("c")
     printed("f", 95)
     assert [path.name for path in ended.add("f")] == ["d.out", "d.err", "e.out", "e.err"]
 

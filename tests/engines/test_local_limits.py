@@ -26,7 +26,7 @@ def swallow(amount: int) -> int:
 
 
 def machine() -> Confinement:
-    """What this machine offers, with its directories removed again."""
+    """Return the strongest layer of this machine, with its directories removed."""
     found = detect(f"ullage-probe-{os.getpid()}")
     for root in found.roots:
         root.rmdir()
@@ -61,8 +61,8 @@ def swallow_and_hold(amount: int) -> None:
 
 
 @pytest.mark.skipif(isinstance(machine(), Watching), reason="this machine has no writable cgroup")
-class TestTheKernelsLimits:
-    def test_a_program_above_its_memory_fails_alone_with_the_reason(self, tmp_path: Path) -> None:
+class TestKernelLimits:
+    def test_only_the_program_above_its_memory_fails_with_the_reason(self, tmp_path: Path) -> None:
         text = f"x = bytearray(b'x') * {SPACE}"
         data = msgspec.msgpack.encode({"argv": [sys.executable, "-c", text]})
 
@@ -77,7 +77,7 @@ class TestTheKernelsLimits:
 
         asyncio.run(main())
 
-    def test_descendants_count(self, tmp_path: Path) -> None:
+    def test_memory_of_descendants_counts(self, tmp_path: Path) -> None:
         def swallow_elsewhere(text: str) -> int:
             return subprocess.run([sys.executable, "-c", text], check=False, start_new_session=True).returncode
 
@@ -88,7 +88,7 @@ class TestTheKernelsLimits:
 
         asyncio.run(main())
 
-    def test_the_directories_go_with_the_executor_and_the_engine(self, tmp_path: Path) -> None:
+    def test_the_directories_are_removed_with_the_executor_and_the_engine(self, tmp_path: Path) -> None:
         async def main() -> None:
             async with opened(tmp_path / "data") as recorder:
                 await recorder.enter(requirement=LIMIT)
@@ -104,7 +104,7 @@ class TestTheKernelsLimits:
 
         asyncio.run(main())
 
-    def test_what_an_earlier_run_left_is_swept(self, tmp_path: Path) -> None:
+    def test_cgroups_of_an_earlier_run_are_swept(self, tmp_path: Path) -> None:
         async def main() -> None:
             async with opened(tmp_path / "data") as recorder:
                 confinement = recorder.engine._confinement
@@ -130,7 +130,7 @@ def test_without_a_memory_request_there_is_no_limit(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_the_layer_in_force_is_told(tmp_path: Path) -> None:
+def test_the_engine_names_its_layer(tmp_path: Path) -> None:
     async def main() -> str:
         async with opened(tmp_path / "data") as recorder:
             return recorder.engine.layer
@@ -164,7 +164,7 @@ def unified(tmp_path: Path, members: str, controllers: str = "cpuset cpu io memo
     return own, fake(tmp_path, "0::/ullage.service\n", "30 23 0:26 / @/fs rw,nosuid - cgroup2 cgroup2 rw\n")
 
 
-def test_a_delegated_cgroup_is_used_and_the_server_moves_aside(tmp_path: Path) -> None:
+def test_a_delegated_cgroup_is_used_and_the_server_moves_to_a_child(tmp_path: Path) -> None:
     own, proc = unified(tmp_path, f"{os.getpid()}\n")
     found = detect("ullage-1", proc)
     assert isinstance(found, Unified)
@@ -188,7 +188,7 @@ def test_a_cgroup_shared_with_others_is_not_touched(tmp_path: Path) -> None:
     assert (own / "cgroup.subtree_control").read_text() == ""
 
 
-def test_a_cgroup_without_the_memory_controller_is_of_no_use(tmp_path: Path) -> None:
+def test_a_cgroup_without_the_memory_controller_is_not_used(tmp_path: Path) -> None:
     _, proc = unified(tmp_path, f"{os.getpid()}\n", controllers="cpu pids")
     assert isinstance(detect("ullage-1", proc), Watching)
 

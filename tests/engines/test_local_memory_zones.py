@@ -1,4 +1,4 @@
-"""Which zones the memory of a process comes from: as the kernel shows it of a worker and of what it starts."""
+"""The zones of the memory of a worker and of its children, as the kernel shows them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GONE = 1000  # a zone that no machine has
 
 
 def policy() -> set[str]:
-    """As numa(7) shows it: the policy and the zones of each part of memory, here of a child."""
+    """Return the policy and zones of each part of a child's memory: numa(7)."""
     shown = subprocess.run(["cat", POLICIES], capture_output=True, text=True, check=True)
     return {line.replace(" (many)", "").split()[1] for line in shown.stdout.splitlines()} - {"default"}
 

@@ -1,4 +1,4 @@
-"""What goes through the engine comes out unchanged, large or odd."""
+"""Large and unusual payloads pass through the engine unchanged."""
 
 from __future__ import annotations
 

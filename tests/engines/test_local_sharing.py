@@ -1,4 +1,4 @@
-"""What holds a worker to its parts of cards, and what it is told of them."""
+"""Enforcement of parts of cards, and the variables that describe them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.engines.recorder import opened
 from ullage.engines.local import sharing
-from ullage.engines.local.environment import granted, worker_environment
+from ullage.engines.local.environment import grant_variables, worker_environment
 from ullage.engines.local.home import Home
 from ullage.engines.local.sharing import Enforced, HamiCore, Mps, Sharing, Unenforced, preload
 from ullage.model.allocation import Charge
@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def mps(tmp_path: Path) -> Mps:
-    """With a control daemon that runs: this process."""
+    """MPS whose control daemon is this process."""
     pipe = tmp_path / "mps"
     pipe.mkdir()
     (pipe / "nvidia-cuda-mps-control.pid").write_text(f"{os.getpid()}\n")
@@ -68,8 +68,8 @@ def only(found: dict[str, str], *prefixes: str) -> dict[str, str]:
 # --- what is said ---------------------------------------------------------------------------------
 
 
-def test_a_worker_is_told_what_it_holds_of_each_card():
-    assert granted(order((CARD, HALF), (OTHER, Charge(0, 4 * GIB))), Enforced.NONE) == {
+def test_variables_name_the_grant_of_each_card():
+    assert grant_variables(order((CARD, HALF), (OTHER, Charge(0, 4 * GIB))), Enforced.NONE) == {
         "ULLAGE_GPU_FRACTION": "0.5,0.25",
         "ULLAGE_GPU_VRAM_BYTES": f"{20 * GIB},{4 * GIB}",
         "ULLAGE_GPU_GFLOPS": "9750,0",
@@ -77,19 +77,19 @@ def test_a_worker_is_told_what_it_holds_of_each_card():
     }
 
 
-def test_amounts_that_nobody_knows_are_empty_and_the_fraction_is_exact():
-    found = granted(order((UNKNOWN, Charge(333_300, 333_300))), Enforced.NONE)
+def test_unknown_amounts_are_empty_and_the_fraction_is_exact():
+    found = grant_variables(order((UNKNOWN, Charge(333_300, 333_300))), Enforced.NONE)
     assert found["ULLAGE_GPU_FRACTION"] == "0.3333"
     assert (found["ULLAGE_GPU_VRAM_BYTES"], found["ULLAGE_GPU_GFLOPS"]) == ("", "")
 
 
-def test_without_cards_nothing_is_said_of_cards():
-    assert granted(order(), Enforced.NONE) == {}
+def test_without_cards_no_variable_names_cards():
+    assert grant_variables(order(), Enforced.NONE) == {}
 
 
 def test_a_fraction_survives_the_rounding_of_its_amounts():
     third = Charge(333_300 * 19_500 // PPM, 333_300 * 40 * GIB // PPM)
-    assert granted(order((CARD, third)), Enforced.NONE)["ULLAGE_GPU_FRACTION"] == "0.3333"
+    assert grant_variables(order((CARD, third)), Enforced.NONE)["ULLAGE_GPU_FRACTION"] == "0.3333"
 
 
 # --- nobody ---------------------------------------------------------------------------------------
@@ -100,10 +100,10 @@ def test_a_part_without_a_limiter_is_visible_and_not_limited(home: Home):
     assert found["CUDA_VISIBLE_DEVICES"] == "GPU-a"
     assert found["ULLAGE_GPU_ENFORCED"] == "none"
     assert only(found, "CUDA_MPS_", "CUDA_DEVICE_MEMORY", "CUDA_DEVICE_SM", "LD_PRELOAD") == {}
-    assert not Unenforced().holds(CARD)
+    assert not Unenforced().can_enforce(CARD)
 
 
-def test_hard_isolation_without_a_limiter_is_not_pretended(home: Home):
+def test_hard_isolation_without_a_limiter_is_refused(home: Home):
     hard = Charge(9_750, 20 * GIB, Isolation.HARD)
     with pytest.raises(ValueError, match="isolation=hard"):
         environment(home, Unenforced(), order((CARD, hard)))
@@ -139,19 +139,19 @@ def test_a_whole_card_is_used_through_mps_without_limits(home: Home, mps: Mps):
     assert (found["ULLAGE_GPU_FRACTION"], found["ULLAGE_GPU_ENFORCED"]) == ("1", "none")
 
 
-def test_mps_without_its_daemon_holds_nobody(home: Home, mps: Mps):
-    assert mps.holds(CARD)
+def test_mps_without_its_daemon_limits_nothing(home: Home, mps: Mps):
+    assert mps.can_enforce(CARD)
     pid = mps.pipe / "nvidia-cuda-mps-control.pid"
     for text in ("4194305", "no number", ""):  # the first is above the largest process id
         pid.write_text(text)
-        assert not mps.holds(CARD)
+        assert not mps.can_enforce(CARD)
     found = environment(home, mps, order((CARD, HALF)))
     assert (only(found, "CUDA_MPS_"), found["ULLAGE_GPU_ENFORCED"]) == ({}, "none")
 
 
-def test_memory_that_nobody_knows_cannot_be_limited(home: Home, mps: Mps, hami: HamiCore):
+def test_unknown_memory_cannot_be_limited(home: Home, mps: Mps, hami: HamiCore):
     for how in (mps, hami):
-        assert not how.holds(UNKNOWN)
+        assert not how.can_enforce(UNKNOWN)
         found = environment(home, how, order((UNKNOWN, Charge(PPM // 2, PPM // 2))))
         assert found["ULLAGE_GPU_ENFORCED"] == "none"
         assert only(found, "CUDA_MPS_PINNED", "CUDA_MPS_ACTIVE", "CUDA_DEVICE_MEMORY", "LD_PRELOAD") == {}
@@ -176,24 +176,24 @@ def test_hami_limits_one_card(home: Home, hami: HamiCore):
     assert sharing.HAMI_LOCKS.is_dir()
 
 
-def test_hami_goes_before_libraries_of_the_application(home: Home, hami: HamiCore):
+def test_hami_precedes_preloaded_libraries_of_the_application(home: Home, hami: HamiCore):
     application = Application("function", environment={"LD_PRELOAD": "/opt/own.so"})
     found = environment(home, hami, order((CARD, HALF), application=application))
     assert found["LD_PRELOAD"] == f"{hami.library}:/opt/own.so"
     assert preload("/a.so", None, "") == "/a.so"
 
 
-def test_hami_does_not_pretend_to_limit_several_cards_or_cards_named_by_index(home: Home, hami: HamiCore):
+def test_hami_does_not_limit_several_cards_or_cards_named_by_index(home: Home, hami: HamiCore):
     by_index = Gpu("declared-n-3", 3, vram_bytes=40 * GIB, compute_gflops=19_500)
-    assert not hami.holds(by_index)
+    assert not hami.can_enforce(by_index)
     for launched in (order((CARD, HALF), (OTHER, Charge(1, GIB))), order((by_index, HALF))):
         found = environment(home, hami, launched)
         assert (found["ULLAGE_GPU_ENFORCED"], only(found, "LD_PRELOAD", "CUDA_DEVICE_MEMORY")) == ("none", {})
     hami.library.unlink()
-    assert not hami.holds(CARD)
+    assert not hami.can_enforce(CARD)
 
 
-def test_a_counting_file_of_an_earlier_worker_is_not_read_again(home: Home, hami: HamiCore):
+def test_the_usage_file_of_an_earlier_worker_is_not_reused(home: Home, hami: HamiCore):
     home.open()
     cache = Path(environment(home, hami, order((CARD, HALF)))["CUDA_DEVICE_MEMORY_SHARED_CACHE"])
     cache.write_text("limits of another")
@@ -208,11 +208,11 @@ def test_a_counting_file_of_an_earlier_worker_is_not_read_again(home: Home, hami
 # --- the engine -----------------------------------------------------------------------------------
 
 
-def test_a_worker_that_was_to_be_isolated_and_cannot_be_does_not_start(tmp_path: Path) -> None:
+def test_a_worker_whose_isolation_cannot_be_enforced_does_not_start(tmp_path: Path) -> None:
     async def main() -> str:
         async with opened(tmp_path / "data") as recorder:
             hard = Charge(9_750, 20 * GIB, Isolation.HARD)
             recorder.engine.launch(order((CARD, hard)))
             return (await recorder.first(ExecutorGone)).reason
 
-    assert "isolation=hard was asked" in asyncio.run(main())
+    assert "isolation=hard was requested" in asyncio.run(main())

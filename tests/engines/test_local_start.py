@@ -1,4 +1,4 @@
-"""How a worker comes to life, or does not."""
+"""Starts of workers, and failed starts."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def test_a_program_that_may_not_be_run(tmp_path: Path) -> None:
     assert reason == f"the worker could not be started: Permission denied: {tmp_path}/plain"
 
 
-def test_a_worker_that_ends_before_it_reports_shows_its_last_words(tmp_path: Path) -> None:
+def test_a_worker_that_ends_before_it_registers_shows_its_last_output(tmp_path: Path) -> None:
     reason = asyncio.run(gone_reason(tmp_path, script("import surely_not_installed")))
-    assert reason.startswith("the worker ended with exit code 1 before it reported; its last words:\n")
+    assert reason.startswith("the worker ended with exit code 1 before it registered; the end of its standard error:\n")
     assert reason.endswith("ModuleNotFoundError: No module named 'surely_not_installed'")
 
 
@@ -57,13 +57,13 @@ def test_a_built_in_worker_that_does_not_exist(tmp_path: Path) -> None:
     assert "function|command" in asyncio.run(gone_reason(tmp_path, Application("neither")))
 
 
-def test_a_worker_that_never_reports_is_given_up(tmp_path: Path) -> None:
+def test_a_worker_that_never_registers_is_ended(tmp_path: Path) -> None:
     text = "import sys, time; print('thinking', file=sys.stderr, flush=True); time.sleep(3600)"
     reason = asyncio.run(gone_reason(tmp_path, script(text), hello_s=0.5))
-    assert reason == "the worker did not report within 0.5 s; its last words:\nthinking"
+    assert reason == "the worker did not register within 0.5 s; the end of its standard error:\nthinking"
 
 
-def test_what_a_worker_prints_is_kept(tmp_path: Path) -> None:
+def test_the_output_of_a_worker_is_logged(tmp_path: Path) -> None:
     def speak() -> None:
         print("grüße \udcff")  # noqa: T201  # printing is what is tested
         print("leise", file=sys.stderr)  # noqa: T201  # as above
@@ -119,11 +119,11 @@ def test_a_data_directory_has_one_engine(tmp_path: Path) -> None:
     ],
     ids=["wrong-secret", "unknown-executor", "no-hello"],
 )
-def test_a_stranger_is_shown_the_door(tmp_path: Path, hello: frames.FromWorker) -> None:
+def test_an_unauthenticated_connection_is_closed(tmp_path: Path, hello: frames.FromWorker) -> None:
     async def main() -> None:
         async with opened(tmp_path) as recorder:
             await recorder.enter()
-            assert await knock(tmp_path / "run/executors.sock", bytes(frames.encode(hello))) == b""
+            assert await connect_and_send(tmp_path / "run/executors.sock", bytes(frames.encode(hello))) == b""
             assert await recorder.run(1, abs, -1) == 1
 
     asyncio.run(main())
@@ -132,12 +132,12 @@ def test_a_stranger_is_shown_the_door(tmp_path: Path, hello: frames.FromWorker) 
 def test_a_large_frame_before_the_hello_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path):
-            assert await knock(tmp_path / "run/executors.sock", (5000).to_bytes(4, "big")) == b""
+            assert await connect_and_send(tmp_path / "run/executors.sock", (5000).to_bytes(4, "big")) == b""
 
     asyncio.run(main())
 
 
-def test_a_secret_opens_once(tmp_path: Path) -> None:
+def test_a_secret_authenticates_once(tmp_path: Path) -> None:
     def own_secret() -> str:
         entries = Path("/proc/self/environ").read_text().split("\0")
         assert "ULLAGE_WORKER_SECRET" not in os.environ
@@ -148,13 +148,13 @@ def test_a_secret_opens_once(tmp_path: Path) -> None:
             await recorder.enter()
             secret = await recorder.run(1, own_secret)
             hello = frames.Hello(frames.PROTOCOL, "e", secret, 1)
-            assert await knock(tmp_path / "run/executors.sock", bytes(frames.encode(hello))) == b""
+            assert await connect_and_send(tmp_path / "run/executors.sock", bytes(frames.encode(hello))) == b""
             assert await recorder.run(2, abs, -1) == 1
 
     asyncio.run(main())
 
 
-def test_a_worker_of_another_protocol_is_told_so(tmp_path: Path) -> None:
+def test_a_worker_of_another_protocol_is_ended_with_the_reason(tmp_path: Path) -> None:
     text = (
         "import os, socket, time\n"
         "from ullage.wire import frames\n"
@@ -164,7 +164,7 @@ def test_a_worker_of_another_protocol_is_told_so(tmp_path: Path) -> None:
         "time.sleep(3600)\n"
     )
     reason = asyncio.run(gone_reason(tmp_path, script(text)))
-    assert reason.startswith("the worker speaks protocol 99, not 1")
+    assert reason.startswith("the worker uses protocol 99, not 1")
 
 
 def test_a_worker_that_closes_its_connection_is_ended(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_worker_that_closes_its_connection_is_ended(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-async def knock(path: Path, data: bytes) -> bytes:
+async def connect_and_send(path: Path, data: bytes) -> bytes:
     reader, writer = await asyncio.open_unix_connection(str(path))
     writer.write(data)
     try:

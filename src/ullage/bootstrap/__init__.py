@@ -1,1 +1,1 @@
-"""The only place that wires the parts together: from settings to a running server."""
+"""Construction of servers from settings: the only package that connects all parts."""

@@ -1,4 +1,4 @@
-"""How clients on this machine find the server of a home: a file with its address, and a socket that proves its user."""
+"""The files of a home by which clients find its server: its address, and a socket that proves its user."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def announce(home: Path, url: str, options: dict[str, str], warnings: list[str])
 
 
 def withdraw(home: Path) -> None:
-    """Remove the files that announce this server; a home that was removed may belong to another server now."""
+    """Remove the files that announce this server. The home may belong to another server now."""
     try:
         announced = msgspec.json.decode((home / SERVER_FILE).read_bytes(), type=ServerFile)
     except (OSError, msgspec.MsgspecError):

@@ -52,7 +52,7 @@ from ullage.service.catalog import check_tree
 from ullage.service.gates import RESERVE_AFTER_S
 from ullage.wire import admission, compute_questions
 
-LOOK_AGAIN_S = 5.0
+RENEW_S = 5.0
 """Seconds between two checks of the certificates."""
 
 REPORT_S = 0.5
@@ -65,7 +65,7 @@ API servers send a bookmark about each minute.
 """
 
 REVIEWS_AT_ONCE = 4
-"""Reviews of the webhook that are decided between two turns of other work."""
+"""Reviews of the webhook that are decided at once."""
 
 CALLS_AT_ONCE = 64
 """Requests from unknown callers that another server handles at once; these mostly wait."""
@@ -110,10 +110,10 @@ class KubeProcess:
         queues: PodQueues = PodQueues(),
         terms: LeaseTerms = TERMS,
         *,
-        look_again_s: float = LOOK_AGAIN_S,
+        renew_s: float = RENEW_S,
     ) -> None:
         self._section, self._rules, self._queues = section, rules, queues
-        self._terms, self._look_again_s = terms, look_again_s
+        self._terms, self._renew_s = terms, renew_s
         self._end = asyncio.Event()
 
     async def run(self) -> int:
@@ -208,7 +208,7 @@ class KubeProcess:
     async def _renew(self, serving: dict[str, KubeServer]) -> None:
         """Load changed certificates."""
         while True:
-            await asyncio.sleep(self._look_again_s)
+            await asyncio.sleep(self._renew_s)
             for name, server in serving.items():
                 try:
                     if await server.renew():
@@ -239,15 +239,15 @@ def _metrics_app(metrics: FrontMetrics, front: Front) -> Starlette:
 async def _report(front: Front) -> None:
     """Log the term of leadership, whether requests are answered, why not, and which kinds are behind."""
     term: int | None = None
-    said: tuple[str, tuple[str, ...]] | None = None
+    logged: tuple[str, tuple[str, ...]] | None = None
     while True:
         if front.candidate.epoch != term:
             term = front.candidate.epoch
             log.info("kube.leading" if term else "kube.following", identity=front.candidate.identity, epoch=term)
         unready = front.extender.unready
         errors = front.errors(0.0 if unready else BEHIND_S)
-        if (now := (unready, tuple(errors))) != said:
-            said = now
+        if (now := (unready, tuple(errors))) != logged:
+            logged = now
             if unready:
                 log.warning("kube.not-ready", why=unready, errors=errors)
             elif errors:
@@ -262,8 +262,7 @@ def _log_error(kind: str, name: str, error: UllageError) -> None:
 
 
 def _with(section: KubeSection, given: Mapping[str, object]) -> KubeSection:
-    kept = {name: getattr(section, name) for name in section.__struct_fields__}
-    return KubeSection(**{**kept, **given})
+    return KubeSection(**{**{name: getattr(section, name) for name in section.__struct_fields__}, **given})
 
 
 def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
@@ -288,28 +287,28 @@ def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
 
 
 def _binding_terms(section: KubeSection) -> BindingTerms | None:
-    said = section.bindings
-    if said.scope == "off":
+    bindings = section.bindings
+    if bindings.scope == "off":
         return None
     return BindingTerms(
-        BindingScope(said.scope),
-        strict=said.strict,
-        name=said.ledger,
+        BindingScope(bindings.scope),
+        strict=bindings.strict,
+        name=bindings.ledger,
         namespace=section.namespace,
-        allocations=said.allocations,
-        quotas=said.owner_quotas,
+        allocations=bindings.allocations,
+        quotas=bindings.owner_quotas,
     )
 
 
-def _callers(said: BindingsSection, api: HttpKubeApi) -> Tokens | ProxyHeaders:
-    admins = Admins(said.admins, said.admin_groups)
-    return Tokens(api, admins, prefix=said.user_prefix) if said.proxy_ca_file is None else ProxyHeaders(admins)
+def _callers(section: BindingsSection, api: HttpKubeApi) -> Tokens | ProxyHeaders:
+    admins = Admins(section.admins, section.admin_groups)
+    return Tokens(api, admins, prefix=section.user_prefix) if section.proxy_ca_file is None else ProxyHeaders(admins)
 
 
 def _rules(settings: Settings, section: KubeSection) -> Rules:
     rules = settings.requests()
     if rules.workers_per_node in (0, WORKERS_PER_NODE):
-        rules = replace(rules, workers_per_node=None)  # nodes say how many pods they take
+        rules = replace(rules, workers_per_node=None)  # nodes report their number of pods
     return rules if section.strategy is None else replace(rules, strategy=section.strategy)
 
 

@@ -1,4 +1,4 @@
-"""The wiring of a Kubernetes front: which part follows and calls which."""
+"""The construction of a Kubernetes front from its parts."""
 
 from __future__ import annotations
 
@@ -221,11 +221,11 @@ def _claims(
     if not settings.claims:
         return None
     decided = Claims(context.cluster, devices, selects)
-    there = DeviceMirror(context, decided, mirror.describe_again)
+    devices_seen = DeviceMirror(context, decided, mirror.describe_again)
     claiming = Claiming(
-        context, mirror, term, there, claims=decided, gates=gates, scheduler=settings.scheduler, gate=gate
+        context, mirror, term, devices_seen, claims=decided, gates=gates, scheduler=settings.scheduler, gate=gate
     )
-    return FrontClaims(there, claiming)
+    return FrontClaims(devices_seen, claiming)
 
 
 def _sweep(context: KubeContext, settings: FrontSettings, mirror: Mirror, term: ReadyTerm) -> Sweep | None:

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class KubeServer(BoundedServer):
-    """One application on its own address, on the loop of its maker or its own. The process handles signals."""
+    """One application on its own address, on the current loop or its own. The process handles signals."""
 
     def __init__(self, app: ASGIApp, bind: str, tls: TlsFiles | None, apart: LoopApart | None = None) -> None:
         super().__init__(app, cluster_bounds(), tls, drain_s=DRAIN_S)
@@ -40,16 +40,16 @@ class KubeServer(BoundedServer):
 
     def start(self) -> None:
         """Start to serve; `done` completes when it has ended."""
-        self.done = self._there(self.serve(sockets=[self.listener]))
+        self.done = self._start(self.serve(sockets=[self.listener]))
 
     async def renew(self) -> bool:
         """Load changed certificates; return whether there were any. No handshake is in progress meanwhile."""
-        return await self._there(self._renew())
+        return await self._start(self._renew())
 
     async def _renew(self) -> bool:
         return self.tls is not None and self.tls.renew()
 
-    def _there(self, work: Coroutine[Any, Any, _T]) -> asyncio.Future[_T]:
+    def _start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Future[_T]:
         """Run a coroutine on the loop of this server."""
         return asyncio.ensure_future(work) if self._apart is None else self._apart.start(work)
 

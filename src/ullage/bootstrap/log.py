@@ -1,9 +1,8 @@
-"""What a process says of itself: lines of keys and values on stderr.
+"""The log of a process: lines of keys and values on stderr.
 
     timestamp='2026-01-31T12:00:00.000000Z' level='info' event='server.ready' url='http://127.0.0.1:7480'
 
-A line that cannot be written, as on a full disk, is dropped: no log ends a server. A server in the background keeps its
-log bounded.
+A line that cannot be written, as on a full disk, is dropped. A server in the background bounds its log.
 """
 
 from __future__ import annotations

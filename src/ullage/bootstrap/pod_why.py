@@ -43,7 +43,8 @@ def pod_why(namespace: str, name: str, kubeconfig: Path | None = None, context: 
 
     Raises:
         InvalidRequest: (`kube-config`) the kubeconfig cannot be used.
-        NotFound: there is no such pod. UllageError: the API server does not answer, or refuses to.
+        NotFound: no such pod exists.
+        UllageError: the API server does not answer, or refuses to.
 
     """
     return asyncio.run(_read(namespace, name, kubeconfig, context))
@@ -84,10 +85,12 @@ def _summary(pod: Pod, events: list[PodEventBody]) -> str:
     if ours is not None:
         return f"{ours.reason}: {ours.message}"
     conditions = (pod.document.get("status") or {}).get("conditions") or []
-    said = next((_said(each) for each in conditions if each.get("type") == "PodScheduled" and each.get("message")), "")
+    scheduled = [each for each in conditions if each.get("type") == "PodScheduled" and each.get("message")]
     scheduler = (pod.document.get("spec") or {}).get("schedulerName") or "default-scheduler"
-    return said or f"nothing was said about it yet; its scheduler is {scheduler}"
+    return (
+        _text(scheduled[0]) if scheduled else f"no event or condition gives a reason yet; its scheduler is {scheduler}"
+    )
 
 
-def _said(condition: Mapping[str, Any]) -> str:
+def _text(condition: Mapping[str, Any]) -> str:
     return f"{condition.get('reason') or 'PodScheduled'}: {condition['message']}"

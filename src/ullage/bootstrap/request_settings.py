@@ -80,7 +80,7 @@ class RequestsSection(_Section, frozen=True, kw_only=True):
         if self.workers_per_node < 0:
             raise invalid("requests.workers_per_node", self.workers_per_node, "0 (any number) or more is needed")
         if "" in self.pools:
-            raise invalid("requests.pools", "", "give the pool a name; what holds for all others stands in [requests]")
+            raise invalid("requests.pools", "", "give the pool a name; [requests] itself is for all other pools")
         own = {name: (f"requests.pools.{name}", pool) for name, pool in self.pools.items()}
         pools: dict[str, tuple[str, PoolSection | RequestsSection]] = {"": ("requests", self), **own}
         for path, pool in pools.values():
@@ -126,10 +126,10 @@ def _budgets(sections: Iterable[BudgetSection]) -> dict[tuple[str, str], int]:
         check_name("requests.budget.namespace", section.namespace)
         key = section.namespace, section.workload
         if not section.workload:
-            raise invalid("requests.budget.workload", "", "name the workload whose workers are to stay")
+            raise invalid("requests.budget.workload", "", "name the workload whose workers the budget protects")
         if section.min_available < 0:
             raise invalid("requests.budget.min_available", section.min_available, "0 or more workers are needed")
         if key in budgets:
-            raise invalid("requests.budget.workload", section.workload, "it has a budget already; keep one")
+            raise invalid("requests.budget.workload", section.workload, "it has a budget already; remove one")
         budgets[key] = section.min_available
     return budgets

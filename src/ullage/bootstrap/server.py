@@ -1,7 +1,7 @@
 """A server on this machine: state, engine, loop and HTTP server, from start to end.
 
-The process is crash-only: it can be killed at any moment, and every acknowledged change is there after the next start.
-A failed write ends it on purpose, because memory is then ahead of the disk.
+The process is crash-only: it can be killed at any moment, and the next start restores every acknowledged change.
+A failed write ends the process, because memory is then ahead of the disk.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     usual = home / SETTINGS_FILE
     file = usual if config is None and usual.exists() else config
     settings = _override(read_settings(file), host, port, gpus)
-    settings.service()  # what is wrong in it is said before anything is made
+    settings.service()  # reports errors before any file is created
     make_home(home)
     log.keep_bounded(home / LOG_FILE)
     tiers.start_plain()
@@ -160,7 +160,7 @@ class _Server:
         return 1 if self._failure is not None else 0
 
     def _discover(self) -> Machine:
-        """Return the machine as it is now; what its topology lacks is logged once."""
+        """Return the machine as it is now. Log once what its topology lacks."""
         machine = discover(self._machine, os.environ, self._cards, topology=self._topology)
         note = machine.node.topology_note
         if note and note != self._topology_note:
@@ -198,12 +198,12 @@ class _Server:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._end.set)
         running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home)]))
-        heartbeat = asyncio.create_task(self._look_again(service))
+        heartbeat = asyncio.create_task(self._rediscover(service))
         warnings = unsatisfiable(self._settings, self._machine, machine.node)
         for text in warnings:
             log.warning("settings.unsatisfiable", text=text)
         announce(self._home, url, self._options, warnings)
-        gc.freeze()  # a garbage collection over all that was restored would hold every request up
+        gc.freeze()  # a garbage collection over the restored state would delay every request
         log.info("server.ready", url=url, isolation=engine.layer)
         try:
             await asyncio.wait([running, asyncio.create_task(self._end.wait())], return_when=asyncio.FIRST_COMPLETED)
@@ -213,8 +213,8 @@ class _Server:
             front.should_exit = True
             await running
 
-    async def _look_again(self, service: UllageService) -> None:
-        """Facts of a machine change: cards fail, cgroup limits move."""
+    async def _rediscover(self, service: UllageService) -> None:
+        """Report changes of the machine, such as failed cards and new cgroup limits."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             try:
@@ -250,7 +250,7 @@ class _InThread:
 
 
 class _Reports:
-    """Passes the engine's reports on; an error in one may leave memory half changed, so it ends the process."""
+    """Passes the engine's reports on. An error may leave memory half changed, so it ends the process."""
 
     def __init__(self, service: UllageService, fail: Callable[[BaseException], None]) -> None:
         self._service = service
@@ -264,7 +264,7 @@ class _Reports:
 
 
 class _Ticker:
-    """Runs the turns of the service: at once after a relevant change, else when it is due."""
+    """Runs `tick` of the service: at once after an urgent change, else when it is due."""
 
     def __init__(
         self, service: UllageService, clock: Callable[[], float], fail: Callable[[BaseException], None]

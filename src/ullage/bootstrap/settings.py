@@ -51,8 +51,8 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class ServerSection(_Section, frozen=True, kw_only=True):
     """The address of the server, its store (a path, `sqlite:///path` or `memory://`), and its engine.
 
-    Without a port it takes 7480, or any other if that one is in use; 0 is any free one. `engine` is `local`, or the
-    name of an engine in an installed package.
+    Without a port it takes 7480, or a free one if that is in use; 0 is any free one. `engine` is `local`, or the name
+    of an engine in an installed package.
     """
 
     host: str = "127.0.0.1"
@@ -65,7 +65,7 @@ class CardSection(_Section, frozen=True, kw_only=True):
     """Facts about cards: those named by `ids` (indexes or uuids), or all. A later section overrides earlier ones.
 
     `vram` is a size such as "40g", `tflops` the compute by which parts are measured; `pool` is a name that requests
-    may use. An omitted fact is that of the driver, or unknown.
+    may use. An omitted fact comes from the driver, or is unknown.
     """
 
     ids: list[str] = []
@@ -91,7 +91,7 @@ class NodeSection(_Section, frozen=True, kw_only=True):
     """The resources of this machine; every omitted setting is discovered.
 
     `gpus` is a count or a list of ids and overrides detection; `card` is a list of sections about cards
-    (`[[node.card]]`); `reserved` is reserved from work. `sharing` says what limits workers to parts of cards: nothing,
+    (`[[node.card]]`); `reserved` is not available to work. `sharing` is what limits workers to parts of cards: nothing,
     CUDA MPS (its directories are `mps_pipe` and `mps_log`), or HAMi-core (the library is `hami_library`). `disk` is
     the size of the disk to which vram may spill, if limits may exceed the capacity of the cards
     (`[requests.oversubscription]`).
@@ -148,12 +148,12 @@ class QueueSection(_Section, frozen=True, kw_only=True):
 
 
 class ProviderSection(_Section, frozen=True, kw_only=True):
-    """Whether a resource is aligned, by the name that requests and nodes have for it.
+    """Whether a resource is aligned, by its name in requests and nodes.
 
     `resource` is `cpu`, `memory`, `hugepages-2Mi` or a device such as `nvidia.com/gpu` (`gpu`: cards of any vendor); a
     `*` at the end matches any rest. `kind` (device, cpu, memory, hugepages) follows from the name; for `*` alone the
-    default is device. A resource that is not aligned does not affect the place of a request: its CPUs and memory are
-    not exclusive, and devices are handed out from any zone.
+    default is device. A resource that is not aligned does not affect the zones of a request: its CPUs and memory are
+    not exclusive, and its devices come from any zone.
     """
 
     resource: str
@@ -164,13 +164,13 @@ class ProviderSection(_Section, frozen=True, kw_only=True):
 class TopologySection(_Section, frozen=True, kw_only=True):
     """How zones are used.
 
-    `width_rule` decides how few zones are few enough for a request that must be aligned: `kubelet` by the capacity of
-    the machine, `current-best` by what is free there now. With `auto` it follows the placing party: a kubelet its own
-    rule, Ullage what is free. `provider` is a list of sections (`[[topology.provider]]`) that say what is aligned. The
-    first that matches a resource counts; a resource that none of them matches is aligned if its zones are known. A
+    `width_rule` decides how many zones an aligned request may span: `kubelet` by the capacity of the machine,
+    `current-best` by the free amounts now. `auto` follows the placing party: a kubelet uses its own rule, Ullage the
+    free amounts. `provider` is a list of sections (`[[topology.provider]]`) on the alignment of resources. The first
+    that matches a resource counts; a resource that none of them matches is aligned if its zones are known. A
     label of a node overrides them: `ullage.io/numa-align-NAME`, `true` or `false`, where NAME is `cpu`, `memory`,
-    `hugepages`, `gpu` or a device with `_` for `/`. `score` is the score of a node for the zones that a request needs
-    there: `absolute`, 100 over their number, or `relative`, 100 less their part of the most that any candidate needs.
+    `hugepages`, `gpu` or a device with `_` for `/`. `score` is the score of a node by the number of zones that a
+    request needs there: `absolute`, 100 divided by it, or `relative`, 100 less its percentage of the highest number.
     `weight` is the factor of that score relative to the strategy's, 0 to 1000. If the request asks for alignment, it
     comes before all other scores.
     """
@@ -182,10 +182,10 @@ class TopologySection(_Section, frozen=True, kw_only=True):
 
 
 class Settings(_Section, frozen=True, kw_only=True):
-    """The whole file. `resreq` is the requirement of a session that states none.
+    """The whole file. `resreq` is the requirement of a session without one.
 
-    `numa` is the default of how strictly CPUs and cards are kept in the same zones: none, best-effort, restricted or
-    single-numa-node. Without it the default is `none`. `profiles` are files with the partitions of card models; a
+    `numa` is the default alignment of CPUs and cards to zones: none (its own default), best-effort, restricted or
+    single-numa-node. `profiles` are files with the partitions of card models; a
     relative path is relative to this file.
     """
 
@@ -214,7 +214,7 @@ class Settings(_Section, frozen=True, kw_only=True):
             max_executors=node.max_executors,
             labels=node.labels,
             facts=tuple(card.facts() for card in node.card),
-            holds=sharing.holds,
+            holds=sharing.can_enforce,
         )
 
     def sharing(self) -> Sharing:
@@ -329,10 +329,10 @@ class Settings(_Section, frozen=True, kw_only=True):
 
 
 def read_settings(path: Path | None) -> Settings:
-    """Return the settings in a file; the defaults if there is none.
+    """Return the settings in a file; the defaults if the path is None.
 
     Raises:
-        InvalidRequest: the file cannot be read, or a key or value is not known.
+        InvalidRequest: the file cannot be read, or a key or value is unknown.
 
     """
     if path is None:
@@ -365,7 +365,7 @@ _TYPES = {
 
 
 def _in_words(match: re.Match[str]) -> str:
-    """Return the types of an error in plain words: TOML has no null, and users do not write `str`."""
+    """Return the types of an error in plain words."""
     verb, _, names = match.group().partition(" ")
     types = [_TYPES.get(name, name) for name in names.strip("`").split(" | ") if name != "null"]
     return f"{verb} {' or '.join(types)}"
@@ -376,6 +376,6 @@ def _providers(sections: Iterable[ProviderSection]) -> Iterator[Provider]:
     for section in sections:
         entry = read_provider(section.resource, section.kind, section.align, "topology.provider")
         if (entry.resource, entry.kind) in seen:
-            raise invalid("topology.provider.resource", section.resource, "it has an entry already; keep one")
+            raise invalid("topology.provider.resource", section.resource, "it has an entry already; remove one")
         seen.add((entry.resource, entry.kind))
         yield entry

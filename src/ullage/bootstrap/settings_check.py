@@ -1,4 +1,4 @@
-"""What the settings say that this machine cannot do, for the one who starts the server."""
+"""Warnings of settings that this machine cannot satisfy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ullage.model.resources import DIMENSIONS, Resources, show_milli
 def unsatisfiable(settings: Settings, machine: MachineSettings, node: Node) -> list[str]:
     """Return one sentence for each setting that this machine cannot satisfy.
 
-    They are no errors: a card that failed, or a smaller limit of a container, must not keep a server from starting.
+    They are no errors: a server must start in spite of a failed card or a smaller container.
     """
     return list(_sentences(settings, machine, node))
 
@@ -29,7 +29,7 @@ def _sentences(settings: Settings, machine: MachineSettings, node: Node) -> Iter
         for name, asked, there in _above(requirement.resources, node.allocatable):
             yield f"resreq: {name} {asked} is more than this machine has for work ({there}): sessions need their own"
     for card in absent(node.gpus, machine.facts):
-        yield f"node.card: no card here is {card}, of which facts are given"
+        yield f"node.card: the settings describe {card}, but this machine has no such card"
 
 
 def _above(asked: Resources, there: Resources) -> Iterator[tuple[str, str, str]]:

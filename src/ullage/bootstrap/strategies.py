@@ -1,7 +1,7 @@
 """Installed strategies: entry points of the group `ullage.strategies`, registered at the start.
 
 The name of an entry point is that of its strategy. It refers to a `Strategy`, or to a function without arguments that
-makes one. A broken strategy stops the start, as work would else be placed by another one.
+returns one. A broken strategy stops the start; otherwise another strategy would place its work.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _load(entry: EntryPoint) -> Strategy:
         reason = error.message if isinstance(error, UllageError) else f"{type(error).__name__}: {error}"
         where = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
         raise InvalidRequest(
-            f"strategy {entry.name} of {where} ({entry.value}) cannot be used: {reason}; mend or uninstall it",
+            f"strategy {entry.name} of {where} ({entry.value}) cannot be used: {reason}; fix or uninstall it",
             code="strategy-broken",
             field="strategy",
         ) from error
@@ -62,7 +62,7 @@ def _strategy(entry: EntryPoint) -> Strategy:
         if not isinstance(strategy, Strategy):
             raise TypeError(f"it is {strategy!r}, and no ullage.core.strategies.strategy.Strategy")
         if strategy.name != entry.name:
-            raise ValueError(f"it is named {strategy.name}; name the entry point so, too")
+            raise ValueError(f"it is named {strategy.name}; give the entry point the same name")
         _MADE[entry.value] = strategy
     return _MADE[entry.value]
 
@@ -78,7 +78,7 @@ def _try(strategy: Strategy) -> None:
     from ullage.core.verdict.shape import shape_of  # noqa: PLC0415 - as above
     from ullage.model.request import ResourceRequirement  # noqa: PLC0415 - as above
 
-    with tiers.ahead():  # a server may be in the plain tier: what cannot be compiled must be seen all the same
+    with tiers.ahead():  # also compiles in a server of the plain tier, so that errors show now
         warm_strategy(strategy.on)
     fleet = small_fleet()
     for text, offered in (("gpu=0.5", [1]), ("gpu=1", [0]), ("gpu=2", [0, 1])):
@@ -87,4 +87,4 @@ def _try(strategy: Strategy) -> None:
         if not math.isfinite(score):
             raise ValueError(f"it scores a node with {score}")
         if sorted(picked) != offered:
-            raise ValueError(f"it picks the cards at {picked} where it is offered those at {offered}")
+            raise ValueError(f"it picks the cards at {picked}, but is offered those at {offered}")

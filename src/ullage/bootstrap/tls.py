@@ -28,7 +28,7 @@ class TlsFiles:
         self.context = self._fresh()
 
     def renew(self) -> bool:
-        """Load the present files; return whether they had changed.
+        """Load the current files. Return whether they had changed.
 
         Raises:
             InvalidRequest: they cannot be used, such as while they are being written; the earlier files stay in use.
@@ -37,7 +37,7 @@ class TlsFiles:
         now = self._stamp()
         if now == self._seen:
             return False
-        self._fresh()  # a context with only one of two files that do not match could not serve
+        self._fresh()  # raises if the files do not match, before the context in use changes
         self._load(self.context)
         self._seen = now
         return True
@@ -58,7 +58,7 @@ class TlsFiles:
             raise invalid("tls", str(self._cert), f"certificate, key and client CA cannot be used: {error}") from None
 
     def _stamp(self) -> Stamp:
-        """Return what distinguishes a file from a later one under its name."""
+        """Return inode, time and size of each file."""
         found = []
         for path in filter(None, (self._cert, self._key, self._client_ca)):
             try:

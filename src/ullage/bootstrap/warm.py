@@ -35,7 +35,7 @@ _COMMAND = (sys.executable, "-m", "ullage.bootstrap.warm", _CHILD)
 async def warm() -> None:
     """Compile the code, or load it, in a thread. If that takes a while, as on the first start, log each step."""
     next_log_at = time.monotonic() + PATIENCE_S
-    await asyncio.to_thread(take_along)
+    await asyncio.to_thread(copy_image_cache)
     steps = warming.steps()
     for done, step in enumerate(steps):
         work = asyncio.create_task(asyncio.to_thread(step))
@@ -44,7 +44,7 @@ async def warm() -> None:
         await work
 
 
-def take_along() -> None:
+def copy_image_cache() -> None:
     """Copy the compiled code of an image (`ULLAGE_COMPILED`) into the compiler's cache, which must be writable."""
     image, cache = os.environ.get(COMPILED), os.environ.get("NUMBA_CACHE_DIR")
     if not image or not cache:
@@ -68,7 +68,7 @@ async def change_over() -> None:
     if not tiers.awaits_change_over():
         return
     try:
-        fault = await _make_ready()
+        fault = await _load_or_compile()
     except Exception as error:  # noqa: BLE001 - the server continues after any error of the compiler or the disk
         fault = f"{type(error).__name__}: {error}"
     if fault:
@@ -77,25 +77,25 @@ async def change_over() -> None:
         tiers.change_over()
 
 
-async def _make_ready() -> str:
-    """Load the compiled code, or have it compiled first. Return the error, or ""."""
-    if await _read():
+async def _load_or_compile() -> str:
+    """Load the compiled code, if necessary after a child process compiled it. Return the error, or ""."""
+    if await _load():
         return ""
     began = time.monotonic()
-    log.info("placement.compiling", note="once on this machine; decisions are uncompiled and the same meanwhile")
-    fault, words = await _compile_in_child()
-    if fault or not await _read():
-        fault = fault or "what was compiled cannot be read back"
-        return f"{fault}: {words or 'is the cache writable?'}"
+    log.info("placement.compiling", note="once on this machine; until then the same decisions run uncompiled")
+    fault, output = await _compile_in_child()
+    if fault or not await _load():
+        fault = fault or "the compiled code cannot be loaded"
+        return f"{fault}: {output or 'is the cache writable?'}"
     log.info("placement.compiled", seconds=round(time.monotonic() - began, 1))
     return ""
 
 
-async def _read() -> bool:
+async def _load() -> bool:
     """Load the compiled code in a thread. Return whether it is complete."""
     stopped = threading.Event()
 
-    def read() -> bool:
+    def load() -> bool:
         try:
             with tiers.ahead(compile_too=False):
                 for step in warming.steps():
@@ -107,7 +107,7 @@ async def _read() -> bool:
         return True
 
     try:
-        return await asyncio.to_thread(read)
+        return await asyncio.to_thread(load)
     except asyncio.CancelledError:
         stopped.set()
         raise
@@ -146,7 +146,7 @@ def _main() -> None:
     steps = warming.steps()
     for done, step in enumerate(steps):
         if sys.stderr.isatty():
-            sys.stderr.write(f"\rCompiling what decides: step {done + 1} of {len(steps)} ")
+            sys.stderr.write(f"\rCompiling placement: step {done + 1} of {len(steps)} ")
             sys.stderr.flush()
         step()
     if sys.stderr.isatty():

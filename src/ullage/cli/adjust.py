@@ -1,4 +1,4 @@
-"""`ullage adjust`: a request takes more or less of its cards."""
+"""`ullage adjust`: change the amounts of a request on its cards."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ _ADJUSTMENTS = (
 
 
 def configure_adjust(parser: argparse.ArgumentParser) -> None:
-    """`ullage adjust`."""
     parser.add_argument("uid", metavar="UID", help="a bound request")
     parser.add_argument(
         "-r",
         "--request",
         metavar="LIST",
         required=True,
-        help="its new amounts of each card, such as tflops=90,vram=20g; one that is left out becomes 0",
+        help="its new amounts of each card, such as tflops=90,vram=20g; an amount left out becomes 0",
     )
     add_limit(parser, "the larger of the old one and the new request")
     parser.add_argument(
-        "--dry-run", action="store_true", help="change nothing: would it pass, and what is the most there is room for"
+        "--dry-run", action="store_true", help="change nothing: show whether it fits, and the largest that does"
     )
     add_output(parser)
     parser.epilog = f"{parser.epilog}. Exit codes with --dry-run: 0 it would be done, 1 it would not"
@@ -46,17 +45,17 @@ def configure_adjust(parser: argparse.ArgumentParser) -> None:
 def _adjust(arguments: argparse.Namespace) -> int:
     dry = arguments.dry_run
     try:
-        adjusted = _ask(arguments)
+        adjusted = _adjusted(arguments)
     except RefusedAnswer as refused:
         code = report_refusal(refused.refusal, arguments.output)
         return NO if dry else code
     if dry and arguments.output != "json":
-        print("this would be done; nothing has changed\n")
+        print("this fits; nothing has changed\n")
     print_row(adjusted, _ADJUSTMENTS, arguments.output)
     return 0
 
 
-def _ask(arguments: argparse.Namespace) -> AdjustmentBody:
+def _adjusted(arguments: argparse.Namespace) -> AdjustmentBody:
     change = AdjustAllocation(
         request=parse_part("--request", arguments.request),
         limit=None if arguments.limit is None else parse_part("--limit", arguments.limit),
@@ -68,7 +67,7 @@ def _ask(arguments: argparse.Namespace) -> AdjustmentBody:
 
 
 def _amounts(body: AmountsBody, *, signed: bool = False) -> str:
-    """`30 TFLOPS, 5Gi vram`, or `30 % compute` of a card that does not say what it has; a difference has its signs."""
+    """Return text such as `30 TFLOPS, 5Gi vram`, or `30 % compute` of a card of unknown size."""
     compute = _amount(body.compute_gflops, show_milli, body.compute_percent, signed=signed)
     vram = _amount(body.vram_bytes, show_size, body.vram_percent, signed=signed)
     return f"{compute} {'TFLOPS' if body.compute_percent is None else 'compute'}, {vram} vram"

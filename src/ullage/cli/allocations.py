@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ullage.cli.exits import TRY_AGAIN, caution
-from ullage.cli.moment import parse_duration, show_time
 from ullage.cli.output import Column, add_output, print_list, print_row
 from ullage.cli.parts import show_part
 from ullage.cli.places import PLACE
 from ullage.cli.preemption import print_leaving
 from ullage.cli.refusal import report_refusal
-from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
+from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, request_fields
 from ullage.cli.several import for_each
+from ullage.cli.times import parse_duration, show_time
 from ullage.client.allocations import Allocations
 from ullage.client.answer import RefusedAnswer
 from ullage.client.local import reach
@@ -44,63 +44,55 @@ ALLOCATIONS = (
 
 
 def configure_alloc(parser: argparse.ArgumentParser) -> None:
-    """`ullage alloc`."""
-    parser.add_argument("uid", metavar="UID", help="the identity of the request; a repeat is answered, not repeated")
-    add_request(parser, "what it holds")
+    parser.add_argument("uid", metavar="UID", help="the id of the request; a repeat returns the same answer")
+    add_request(parser, "its request")
     parser.add_argument("--gpu", action="append", metavar="UUID", help="a card it must get (again for more)")
-    parser.add_argument("--assume", action="store_true", help="only reserve: `ullage commit` binds, `forget` undoes it")
+    parser.add_argument("--assume", action="store_true", help="only reserve: `ullage commit` binds, `forget` releases")
     parser.add_argument("--preempt", action="store_true", help="evict requests of lower priority if it does not fit")
     add_output(parser)
-    parser.epilog = f"{parser.epilog}. Exit code 75: others are leaving for it; ask again when they are freed"
+    parser.epilog = f"{parser.epilog}. Exit code 75: victims are leaving; repeat the command when they are freed"
     parser.set_defaults(act=_alloc)
 
 
 def configure_commit(parser: argparse.ArgumentParser) -> None:
-    """`ullage commit`."""
-    parser.add_argument("uid", metavar="UID", nargs="+", help="what `ullage alloc --assume` reserved")
+    parser.add_argument("uid", metavar="UID", nargs="+", help="a request that `ullage alloc --assume` reserved")
     add_output(parser)
     parser.set_defaults(act=_commit)
 
 
 def configure_forget(parser: argparse.ArgumentParser) -> None:
-    """`ullage forget`."""
     parser.add_argument("uid", metavar="UID", nargs="+", help="a request, assumed or bound; an unknown one is fine")
     parser.set_defaults(act=_forget)
 
 
 def configure_allocations(parser: argparse.ArgumentParser) -> None:
-    """`ullage allocations`."""
     add_output(parser)
     parser.set_defaults(act=_list)
 
 
 def configure_release(parser: argparse.ArgumentParser) -> None:
-    """`ullage release`."""
     parser.description = (
-        "Its owner was told to go: nobody else gets its cards until `ullage free` says that it is gone. "
-        "A repeat may bring the time forward and never puts it off."
+        "Mark requests whose owners were asked to end: their cards stay held until `ullage free`. "
+        "A repeat may shorten the time, but not extend it."
     )
     parser.add_argument("uid", metavar="UID", nargs="+")
-    parser.add_argument(
-        "--within", metavar="TIME", help="it is gone in any case after 90, 90s, 30m, 12h or 2d: free its cards then"
-    )
+    parser.add_argument("--within", metavar="TIME", help="free its cards after 90, 90s, 30m, 12h or 2d at the latest")
     add_output(parser)
     parser.set_defaults(act=_release)
 
 
 def configure_free(parser: argparse.ArgumentParser) -> None:
-    """`ullage free`."""
     parser.add_argument("uid", metavar="UID", nargs="+")
     parser.set_defaults(act=_free)
 
 
 def reach_allocations() -> Allocations:
-    """Return the calls for cards of the server that is named, or of the local one."""
+    """Return the client for allocations of the configured or local server."""
     return Allocations(reach(start=False).transport)
 
 
 def of_known(api: Allocations, uid: str, act: Callable[[], T]) -> T:
-    """Return what `act` does with a request; the refusal for one that does not exist says so.
+    """Return `act()`. If it fails because the request does not exist, raise NotFound instead of Conflict.
 
     Raises:
         NotFound: there is no such request.
@@ -116,7 +108,9 @@ def of_known(api: Allocations, uid: str, act: Callable[[], T]) -> T:
 
 def _alloc(arguments: argparse.Namespace) -> int:
     api = reach_allocations()
-    spec = CreateAllocation(uid=arguments.uid, **asked(arguments), gpus=arguments.gpu, commit=not arguments.assume)
+    spec = CreateAllocation(
+        uid=arguments.uid, **request_fields(arguments), gpus=arguments.gpu, commit=not arguments.assume
+    )
     try:
         with as_typed(REQUEST_OPTIONS):
             answer = api.preempt(spec) if arguments.preempt else api.create(spec)
@@ -131,15 +125,15 @@ def _alloc(arguments: argparse.Namespace) -> int:
 
 
 def _differs(answer: AllocationBody, spec: CreateAllocation) -> list[str]:
-    """That a request of this uid holds something else already: a repeat is answered, and changes nothing."""
+    """Return a warning if the request of this uid already holds other amounts: a repeat changes nothing."""
     if _amounts(answer.resreq) == _amounts(str(spec.resreq)):
         return []
-    fix = f"`ullage adjust {answer.uid}` changes amounts, `ullage free {answer.uid}` gives them back"
-    return [f"{answer.uid} was asked for before and holds {answer.resreq}, not {spec.resreq}; {fix}"]
+    fix = f"`ullage adjust {answer.uid}` changes amounts, `ullage free {answer.uid}` frees them"
+    return [f"{answer.uid} exists already and holds {answer.resreq}, not {spec.resreq}; {fix}"]
 
 
 def _amounts(text: str) -> tuple[object, ...]:
-    """Return what of a request says how much of which cards: a server adds how strictly it is aligned."""
+    """Return the amounts and cards of a request, without the alignment that a server adds."""
     read = ResourceRequirement.from_string(text)
     return read.cpu_milli, read.memory_bytes, read.gpu_count, read.part, read.cards
 
@@ -196,4 +190,4 @@ def _free(arguments: argparse.Namespace) -> int:
 def _freed(freed: FreedBody) -> str:
     if freed.already_gone:
         return "was free already"
-    return f"{', '.join(freed.gpus)} free" if freed.gpus else "no room is kept for it any more"
+    return f"{', '.join(freed.gpus)} free" if freed.gpus else "its reservation is removed"

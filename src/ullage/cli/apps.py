@@ -29,7 +29,6 @@ _APPLICATIONS = (
 
 
 def configure_apps(parser: argparse.ArgumentParser) -> None:
-    """`ullage apps`; without a further word it lists."""
     add_output(parser)
     parser.set_defaults(act=_list)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")

@@ -1,4 +1,4 @@
-"""`ullage bindings`: which application has which card of a cluster, as `ullage kube` answers it."""
+"""`ullage bindings`: the bindings of applications to cards of a cluster, from `ullage kube`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CARDS = (
     Column("MODEL", lambda card: card.model),
     Column("SHARED", lambda card: card.share),
     Column("FREE", lambda card: f"{format_bytes(card.available)} of {format_bytes(card.memory_bytes)}"),
-    Column("APPLICATIONS", lambda card: ", ".join(map(_whose, card.bindings))),
+    Column("APPLICATIONS", lambda card: ", ".join(map(_holder, card.bindings))),
 )
 _ROWS = (
     Column("APPLICATION", lambda row: row.app_name),
@@ -37,18 +37,17 @@ _ROWS = (
 
 
 def configure_bindings(parser: argparse.ArgumentParser) -> None:
-    """`ullage bindings`; without a further word it lists the cards."""
     add_output(parser)
     parser.set_defaults(act=_list)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    listing = actions.add_parser("list", help="cards, and who is bound to them", epilog="example: ullage bindings list")
+    listing = actions.add_parser("list", help="cards and their applications", epilog="example: ullage bindings list")
     add_output(listing)
     listing.set_defaults(act=_list)
     for name, help_, act in (
-        ("resume", "bind an application to cards, and let it start", _resume),
-        ("check", "whether it could be bound to them; nothing changes", _check),
+        ("resume", "bind an application to cards and start it", _resume),
+        ("check", "check whether it could be bound; nothing changes", _check),
         ("show", "the cards of an application", _show),
-        ("suspend", "let an application stop and its cards go", _suspend),
+        ("suspend", "stop an application and free its cards", _suspend),
     ):
         action = actions.add_parser(name, help=help_, epilog=f"example: ullage bindings {name} comfyui")
         action.add_argument("application", metavar="APPLICATION")
@@ -58,10 +57,10 @@ def configure_bindings(parser: argparse.ArgumentParser) -> None:
                 action="append",
                 default=[],
                 metavar="NODE:CARD[:MEMORY]",
-                help="a card; MEMORY, where it is shared out, in GiB or with a unit such as 512Mi; may be repeated",
+                help="a card; MEMORY of a sliced card in GiB, or with a unit such as 512Mi; may be repeated",
             )
-        action.add_argument("--owner", metavar="NAME", help="of whom it is (default: yours; administrators only)")
-        action.add_argument("--namespace", metavar="NAME", help="where it is, if there are several of the name")
+        action.add_argument("--owner", metavar="NAME", help="its owner (default: you; for administrators only)")
+        action.add_argument("--namespace", metavar="NAME", help="its namespace, if several have the name")
         add_output(action)
         action.set_defaults(act=act)
 
@@ -71,10 +70,10 @@ _BARE = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 def parse_choice(text: str) -> dict[str, Any]:
-    """Return a chosen card as it is sent, from `NODE:CARD[:MEMORY]`; a bare MEMORY counts GiB.
+    """Return the body of `NODE:CARD[:MEMORY]`; a number without a unit counts GiB.
 
     Raises:
-        InvalidRequest: it is none.
+        InvalidRequest: the text is malformed.
 
     """
     node, *rest = text.split(":")
@@ -89,33 +88,33 @@ def parse_choice(text: str) -> dict[str, Any]:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    nodes = _ask("GET", f"{_ROOT}/compute-resources", list[ComputeNodeBody])
+    nodes = _call("GET", f"{_ROOT}/compute-resources", list[ComputeNodeBody])
     cards: list[ComputeDeviceBody] = [card for node in nodes for card in node.devices]
     print_list(cards, _CARDS, arguments.output)
     return 0
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    rows = _ask("POST", _app(arguments, "resume"), list[ComputeAllocationBody], _choice(arguments.compute_binding))
+    rows = _call("POST", _app(arguments, "resume"), list[ComputeAllocationBody], _choice(arguments.compute_binding))
     print_list(rows, _ROWS, arguments.output)
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> int:
     path = _app(arguments, "compute-resources/bindings/validate")
-    answer = _ask("POST", path, dict[str, Any], _choice(arguments.compute_binding))
+    answer = _call("POST", path, dict[str, Any], _choice(arguments.compute_binding))
     print_list(msgspec.convert(answer["allocations"], list[ComputeAllocationBody]), _ROWS, arguments.output)
     return 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    rows = _ask("GET", _app(arguments, "compute-resources/bindings"), list[ComputeAllocationBody])
+    rows = _call("GET", _app(arguments, "compute-resources/bindings"), list[ComputeAllocationBody])
     print_list(rows, _ROWS, arguments.output)
     return 0
 
 
 def _suspend(arguments: argparse.Namespace) -> int:
-    _ask("DELETE", _app(arguments, "compute-resources/bindings"), list[Any])
+    _call("DELETE", _app(arguments, "compute-resources/bindings"), list[Any])
     print(f"{arguments.application}: has no card")
     return 0
 
@@ -130,11 +129,12 @@ def _choice(texts: Sequence[str]) -> bytes:
     return msgspec.json.encode({"computeBinding": [parse_choice(text) for text in texts]})
 
 
-def _ask(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
-    """Return what `ullage kube` answers.
+def _call(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
+    """Return the answer of `ullage kube`.
 
     Raises:
-        InvalidRequest: no card is named, and one is needed. Conflict: another check failed; its code says which.
+        InvalidRequest: no card is named, and one is needed.
+        Conflict: another check failed; the code names it.
         UllageError: as the transport.
 
     """
@@ -155,5 +155,5 @@ def _ask(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
 _OK = 200
 
 
-def _whose(row: ComputeAllocationBody) -> str:
-    return f"{row.app_name} of {row.owner}{' (leaves)' if row.state else ''}"
+def _holder(row: ComputeAllocationBody) -> str:
+    return f"{row.app_name} of {row.owner}{' (terminating)' if row.state else ''}"

@@ -1,4 +1,4 @@
-"""`ullage defrag`: who would move so that whole cards are free; with `--yes` they are told to go."""
+"""`ullage defrag`: find moves that free whole cards; with `--yes`, start them."""
 
 from __future__ import annotations
 
@@ -44,15 +44,14 @@ _UNITS = (
 
 
 def configure_defrag(parser: argparse.ArgumentParser) -> None:
-    """`ullage defrag`."""
     add = parser.add_argument
-    add("--for", dest="resreq", metavar="LIST", required=True, help="what is to fit: whole cards, such as gpu=8,cpu=16")
-    add("--count", type=int, default=1, metavar="N", help="how many of it (default: 1)")
+    add("--for", dest="resreq", metavar="LIST", required=True, help="a request for whole cards, such as gpu=8,cpu=16")
+    add("--count", type=int, default=1, metavar="N", help="number of such requests (default: 1)")
     add("--up-to", type=int, metavar="PRIORITY", help="move nobody above this priority (default: anybody)")
-    add("--namespace", default="default", help="of the requests that the room is for (default: default)")
-    add("--priority", type=int, default=0, metavar="N", help="of the requests that the room is for (default: 0)")
-    add("--yes", action="store_true", help="carry it out: tell those to go who move, and keep the room")
-    add("--uid", action="append", metavar="UID", help="under which room is kept (again for more; default: room-1, ...)")
+    add("--namespace", default="default", help="of these requests (default: default)")
+    add("--priority", type=int, default=0, metavar="N", help="of these requests (default: 0)")
+    add("--yes", action="store_true", help="start the moves and reserve the room")
+    add("--uid", action="append", metavar="UID", help="id of a reservation (again for more; default: room-1, ...)")
     add_output(parser)
     parser.epilog = f"{parser.epilog}. Exit codes: 75 moving does not make it fit, 78 nor would an empty fleet"
     parser.set_defaults(act=_defrag)
@@ -83,7 +82,7 @@ def _defrag(arguments: argparse.Namespace) -> int:
 
 
 def print_room(plan: RoomPlan, output: str) -> None:
-    """A plan, or that there is none, and who stays."""
+    """Print the plan or its refusal, and how many allocations cannot move."""
     print(_summary(plan))
     if plan.moves:
         print()
@@ -92,8 +91,8 @@ def print_room(plan: RoomPlan, output: str) -> None:
         print()
         print_list(plan.units, _UNITS, output)
     if plan.stays:
-        told = ", ".join(f"{number} {reason}" for reason, number in plan.stays.items())
-        print(f"\nnot moved: {told}")
+        reasons = ", ".join(f"{number} {reason}" for reason, number in plan.stays.items())
+        print(f"\nnot moved: {reasons}")
 
 
 def _never_fits(refusal: RejectionBody) -> bool:
@@ -102,16 +101,16 @@ def _never_fits(refusal: RejectionBody) -> bool:
 
 def _summary(plan: RoomPlan) -> str:
     if plan.refusal is not None:
-        never = "so many would not fit if nobody held anything; ask for less"
+        never = "more would not fit on empty nodes either; ask for less"
         if plan.refusal.code != Code.NO_MOVES_HELP:
             return plan.refusal.text
         why = never if _never_fits(plan.refusal) else plan.refusal.text
         return f"room can be made for {plan.refusal.had} of {plan.refusal.needed}: {why}"
     if plan.cost is None or not plan.moves:
-        return "it fits as it is; nobody moves"
+        return "it fits without moves"
     cost = plan.cost
     many = counted(cost.number, "allocation moves", "allocations move")
     text = f"{many}, {show_cards(cost.gpu_milli)}, the highest of priority {cost.highest}"
     if plan.done:
-        return f"{text}; they were told to go, and the room is kept until all of them were freed"
-    return f"{text}. Nothing was done: --yes tells them to go" + ("" if plan.least else "; there may be a cheaper way")
+        return f"{text}; their owners are asked to move them, and the room is reserved"
+    return f"{text}. Nothing has changed: --yes starts the moves" + ("" if plan.least else "; a cheaper plan may exist")

@@ -1,8 +1,8 @@
-"""`ullage demo`: three tenants of different needs share this machine, and one can watch it become fair.
+"""`ullage demo`: three tenants with different demands share this machine until the shares are fair.
 
-The cast is the example of the DRF paper (Ghodsi et al., NSDI 2011): a machine of 9 cpus and 18 GB, one
-tenant that needs memory, one that needs cpu; a third one wants GPUs. They arrive one after the other,
-so that what the first one had borrowed is given back in front of the viewer's eyes.
+The tenants are the example of the DRF paper (Ghodsi et al., NSDI 2011): a machine of 9 cpus and 18 GB, one tenant
+that demands memory, one that demands cpu. A third one demands GPUs. They arrive one after the other, so the first
+tenant gives borrowed resources back while the viewer watches.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from ullage.model.resources import show_milli
 from ullage.wire.api import Overview, SessionBody
 
 CARDS = 4
-"""Cards that are declared on a machine without any."""
+"""Cards declared on a machine without any."""
 
 TICK_S = 0.5
 ONCE_S = 120.0
-"""Within which `--once` must have seen every tenant at its fair point."""
+"""Seconds within which the shares must be fair with `--once`."""
 
 BACKLOG = 24
-"""Tasks each tenant keeps waiting or running."""
+"""Pending and running tasks of each tenant."""
 
 
 class DemoTenant(NamedTuple):
-    """Who asks for what, and when it arrives (seconds after the start)."""
+    """A tenant, its request, and its arrival in seconds after the start."""
 
     name: str
     request: str
     arrives_s: float
 
 
-CAST = (
+TENANTS = (
     DemoTenant("memory-hungry", "cpu=1,mem=4g", 0.0),
     DemoTenant("cpu-hungry", "cpu=3,mem=1g", 4.0),
     DemoTenant("gpu-hungry", "cpu=1,mem=1g,gpu=1", 8.0),
@@ -59,14 +59,13 @@ CAST = (
 
 
 def estimate_pi(samples: int, seed: int) -> float:
-    """Return the tenants' work: throw darts at a quarter circle."""
-    draw = random.Random(seed)  # noqa: S311 - darts, no secrets
+    """Return an estimate of pi from random points in a square: the work of the tenants."""
+    draw = random.Random(seed)  # noqa: S311 - no secrets
     hits = sum(draw.random() ** 2 + draw.random() ** 2 <= 1.0 for _ in range(samples))
     return 4.0 * hits / samples
 
 
 def configure_demo(parser: argparse.ArgumentParser) -> None:
-    """`ullage demo`."""
     parser.add_argument("--once", action="store_true", help="end when the shares are fair (a private server)")
     parser.set_defaults(act=_demo)
 
@@ -81,20 +80,20 @@ def _demo(arguments: argparse.Namespace) -> int:
             raise Conflict("a server is running already; end it with `ullage down` first", code="already-running")
         server = stack.enter_context(_Server())
         client = stack.enter_context(connect())
-        _greet(client, server.note)
-        tenants = [_Guest(client, tenant) for tenant in CAST]
+        _print_head(client, server.note)
+        loads = [_Load(client, tenant) for tenant in TENANTS]
         try:
-            return _watch(client, tenants, once=arguments.once)
+            return _watch(client, len(loads), once=arguments.once)
         except KeyboardInterrupt:
             print("\nThe server and everything it runs end now.")
             return 0
         finally:
-            for guest in tenants:
-                guest.leave()
+            for load in loads:
+                load.stop()
 
 
 class _Server:
-    """A server of our own, for as long as the demonstration lasts."""
+    """A server that ends with the demonstration."""
 
     def __enter__(self) -> Self:
         cards, self.note = _cards()
@@ -105,7 +104,7 @@ class _Server:
         port = ["--port=0"] if "ullage-demo-" in str(home()) else []
         command = [sys.executable, "-m", "ullage.cli.main", "up", f"--config={config}", *port]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - fixed arguments
-        if done.returncode:  # it has said why
+        if done.returncode:  # the command printed the reason
             raise Exit(done.returncode)
         return self
 
@@ -115,7 +114,7 @@ class _Server:
 
 
 def _cards() -> tuple[int | None, str]:
-    """Return how many cards to declare (None: those that are there), and a sentence that says so."""
+    """Return how many cards to declare (None: use the cards of the machine), and a sentence on it."""
     from ullage.inventory.machine import MachineSettings, discover  # noqa: PLC0415 - part of the server extra
     from ullage.inventory.nvml import NvmlCards  # noqa: PLC0415 - as above
 
@@ -126,7 +125,7 @@ def _cards() -> tuple[int | None, str]:
     return CARDS, f"{declared}; this machine has no GPUs, so {CARDS} cards are declared too."
 
 
-def _greet(client: Client, note: str) -> None:
+def _print_head(client: Client, note: str) -> None:
     there = local()
     print(f"Ullage {client.server().version} is running at {there.url if there else '?'}")
     print(f"  live page   {link_of(there) if there else '?'}")
@@ -137,49 +136,48 @@ def _greet(client: Client, note: str) -> None:
     print()
 
 
-class _Guest:
-    """A tenant with a thread that keeps it supplied with work."""
+class _Load:
+    """A thread that submits work for one tenant."""
 
     def __init__(self, client: Client, tenant: DemoTenant) -> None:
         self.tenant = tenant
         self._client = client
-        self._left = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def leave(self) -> None:
-        """No more work from here."""
-        self._left.set()
+    def stop(self) -> None:
+        self._stopped.set()
         self._thread.join()
 
     def _work(self) -> None:
-        if self._left.wait(self.tenant.arrives_s):
+        if self._stopped.wait(self.tenant.arrives_s):
             return
         session = self._client.session(self.tenant.name + f"-{os.getpid()}", resreq=self.tenant.request)
         try:
-            self._feed(session)
-        except UllageError:  # the server was ended by somebody else: nothing is left to show
-            self._left.set()
+            self._submit(session)
+        except UllageError:  # the server was ended from elsewhere
+            self._stopped.set()
 
-    def _feed(self, session: Session) -> None:
+    def _submit(self, session: Session) -> None:
         submitted = 0
-        while not self._left.is_set():
+        while not self._stopped.is_set():
             status = session.status()
             for _ in range(BACKLOG - status.pending - status.running):
                 submitted += 1
                 session.submit(estimate_pi, 400_000, submitted)
-            self._left.wait(TICK_S)
+            self._stopped.wait(TICK_S)
         session.cancel()
 
 
-def _watch(client: Client, guests: list[_Guest], *, once: bool) -> int:
-    """Draw until interrupted, or until every tenant holds what it deserves and has finished work."""
+def _watch(client: Client, tenants: int, *, once: bool) -> int:
+    """Draw until interrupted, or with `once` until the shares are fair and every tenant has finished a task."""
     ends_at = time.monotonic() + ONCE_S
     with _screen() as show:
         while True:
             overview = client.overview()
             show(overview)
-            if once and _fair(overview, len(guests)):
+            if once and _fair(overview, tenants):
                 break
             if once and time.monotonic() > ends_at:
                 print(f"The shares were not fair within {ONCE_S:g} s.")
@@ -191,7 +189,7 @@ def _watch(client: Client, guests: list[_Guest], *, once: bool) -> int:
 
 @contextmanager
 def _screen() -> Iterator[Callable[[Overview], None]]:
-    """Redraw in place on a terminal; elsewhere print a picture each time the shares have moved."""
+    """Redraw in place on a terminal; elsewhere print a picture each time the shares change."""
     if not sys.stdout.isatty():
         seen: list[object] = []
 

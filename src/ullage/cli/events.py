@@ -1,4 +1,4 @@
-"""`ullage events`: what happened, and what happens."""
+"""`ullage events`: list or follow events."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import sys
 
 import msgspec
 
-from ullage.cli.moment import show_time
 from ullage.cli.output import Column, add_output, print_list
+from ullage.cli.times import show_time
 from ullage.client.client import Client
 from ullage.client.local import reach
 from ullage.wire.api import EventBody
 
 
 def _about(event: EventBody) -> object:
-    """Return the session, else the request or the gang; None for what is of none."""
+    """Return the session of an event, else its request or gang, else None."""
     return event.session or event.data.get("uid") or event.data.get("gang")
 
 
@@ -35,7 +35,6 @@ _EVENTS = (
 
 
 def configure_events(parser: argparse.ArgumentParser) -> None:
-    """`ullage events`."""
     parser.add_argument("--after", type=int, default=0, metavar="N", help="begin after event number N")
     parser.add_argument("--session", help="only of this session")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C; json is then one line each")
@@ -46,7 +45,7 @@ def configure_events(parser: argparse.ArgumentParser) -> None:
 def _events(arguments: argparse.Namespace) -> int:
     api = reach(start=False)
     if arguments.session is not None:
-        api.session(arguments.session)  # an unknown one is not one without events
+        api.session(arguments.session)  # refuses an unknown session
     client = Client(api)
     events = client.events(arguments.after, session=arguments.session, follow=arguments.follow)
     if not arguments.follow:

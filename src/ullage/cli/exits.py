@@ -1,19 +1,19 @@
-"""Exit codes, and errors as people see them.
+"""Exit codes, and the text of errors.
 
 | code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | no: what was asked about would not happen (`plan`, `adjust --dry-run`); the demonstration failed |
-| 2 | the command line or the request is wrong, or what it names does not exist |
+| 1 | the answer is no (`plan`, `adjust --dry-run`); the demonstration failed |
+| 2 | the command line or the request is wrong, or an object that it names does not exist |
 | 69 | no server answers (EX_UNAVAILABLE) |
-| 70 | a fault in Ullage itself (EX_SOFTWARE) |
-| 74 | the output cannot be written: its disk is full, say (EX_IOERR) |
-| 75 | the present state refuses it, or the disk of the server is full; try again later (EX_TEMPFAIL) |
-| 78 | no node can ever hold the request, whatever ends or is freed (EX_CONFIG) |
+| 70 | a bug in Ullage (EX_SOFTWARE) |
+| 74 | the output cannot be written, as on a full disk (EX_IOERR) |
+| 75 | the current state refuses it, or the disk of the server is full; try again later (EX_TEMPFAIL) |
+| 78 | no node can ever hold the request (EX_CONFIG) |
 | 124 | the program of `ullage run` reached its time limit (`-t`), as with timeout(1) |
-| 125 | the program did not come to its end: its executors were lost too often |
+| 125 | the program did not finish: its executors were lost too often |
 | 126, 127 | the program of `ullage run` cannot be run, is not found |
-| 128+n | the program, or `ullage` itself, was ended by signal n: 130 after Ctrl-C, 141 if nobody reads its output |
+| 128+n | signal n ended the program or `ullage` itself: 130 after Ctrl-C, 141 for a closed output pipe |
 
 Any other code of `ullage run` and `ullage logs -f` is that of the program. `ullage plan` and
 `ullage adjust --dry-run` change nothing: they end with 0 if it would be done, and with 1 if not.
@@ -66,15 +66,15 @@ _LISTS = {
     "uid": "`ullage allocations` lists the requests",
     "application": "`ullage apps list` lists the applications",
 }
-"""Where to look for what does not exist, by the field that names it."""
+"""The verb that lists the objects of a field, for errors about missing ones."""
 
 
 _ALWAYS = frozenset({"built-in"})
-"""Codes of conflicts that no other state would resolve."""
+"""Codes of conflicts that persist in every state."""
 
 
-class Exit(Exception):  # it is no error: the words are already on the screen
-    """End with `code` now."""
+class Exit(Exception):  # no error: the message is printed already
+    """Ends the command with `code`."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -82,7 +82,7 @@ class Exit(Exception):  # it is no error: the words are already on the screen
 
 
 def code_of(error: UllageError) -> int:
-    """Return the exit code that stands for an error."""
+    """Return the exit code of an error."""
     if isinstance(error, Unplaceable):
         return UNPLACEABLE
     if isinstance(error, InvalidRequest | AlreadyExists) or error.code in _ALWAYS:
@@ -93,20 +93,20 @@ def code_of(error: UllageError) -> int:
 
 
 def complain(message: str, hint: str | None = None) -> None:
-    """Say what is wrong on stderr, and what may help."""
+    """Print an error and its hint on stderr."""
     print(f"ullage: {message}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
 
 
 def caution(warnings: Iterable[str]) -> None:
-    """Say on stderr what the server warns of."""
+    """Print warnings on stderr."""
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
 
 
 def report(error: UllageError) -> int:
-    """Show an error, with its code if it is about the nodes or the present state; return its exit code."""
+    """Print an error, with its code if it depends on the state of the server. Return the exit code."""
     message = f"{error.code}: {error.message}" if isinstance(error, Conflict | Unplaceable) else error.message
     hint = _HINTS.get(error.code) or (_LISTS.get(error.field or "") if isinstance(error, NotFound) else None)
     if isinstance(error, Unplaceable):

@@ -1,4 +1,4 @@
-"""`ullage exporter`: on a node of a cluster, tell the cluster what the machine is like and who holds what of it."""
+"""`ullage exporter`: publish the topology and usage of a node to its cluster."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def configure_exporter(parser: argparse.ArgumentParser) -> None:
-    """`ullage exporter`. The options that Volcano's resource-exporter has are called as there."""
+    """Add the options. Those of Volcano's resource-exporter have the same names."""
     parser.add_argument(
-        "--check-period", type=_seconds, default=3.0, metavar="TIME", help="between looks (default: 3s)"
+        "--check-period", type=_seconds, default=3.0, metavar="TIME", help="time between two checks (default: 3s)"
     )
     parser.add_argument(
         "--device-path",
         default="/sys/devices/system",
         metavar="DIR",
-        help="the kernel's files of the node, whose other files are found beside them (default: %(default)s)",
+        help="the kernel's files of the node; its other files are in the same tree (default: %(default)s)",
     )
     parser.add_argument(
         "--enable-pod-resource",
@@ -30,7 +30,7 @@ def configure_exporter(parser: argparse.ArgumentParser) -> None:
         const=True,
         default=True,
         metavar="BOOL",
-        help="ask the kubelet who holds what, before its files are looked at (default: true)",
+        help="ask the kubelet for the holders before reading its files (default: true)",
     )
     for option, default, what in (
         ("--pod-resource-sock", "pod-resources/kubelet.sock", "the kubelet's PodResources socket"),
@@ -46,22 +46,22 @@ def configure_exporter(parser: argparse.ArgumentParser) -> None:
             option, default=f"{_KUBELET}/{default}", metavar="FILE", help=f"{what} (default: %(default)s)"
         )
     parser.add_argument(
-        "--res-reserved", metavar="LIST", help="kept from pods, instead of what the kubelet says: cpu=1,memory=2Gi"
+        "--res-reserved", metavar="LIST", help="reserved resources, instead of the kubelet's: cpu=1,memory=2Gi"
     )
     parser.add_argument("--master", metavar="URL", help="address of the API server (default: as in the kubeconfig)")
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="how to reach it (default: as a pod is told)")
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig (default: the service account)")
     parser.add_argument(
         "--card-resource",
         default="",
         metavar="NAME",
-        help="what the cards are called, such as amd.com/gpu (default: by the only cards that are there)",
+        help="resource name of the cards, such as amd.com/gpu (default: that of the only kind of cards)",
     )
     parser.add_argument(
         "--resource",
         action="append",
         default=[],
         metavar="KIND=NAME",
-        help="what other devices are called, such as nic=example.com/nic; may be repeated",
+        help="resource name of other devices, such as nic=example.com/nic; may be repeated",
     )
     parser.set_defaults(act=_export)
 
@@ -97,7 +97,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _file(text: str) -> Path | None:
-    """Return a file; an empty text means that there is none."""
+    """Return the path; None for an empty text."""
     return Path(text) if text else None
 
 
@@ -115,10 +115,10 @@ def _truth(text: str) -> bool:
 
 
 def _seconds(text: str) -> float:
-    """Return a time of a second or more."""
+    """Return a duration of at least one second."""
     from ullage.wire.pod.duration import parse_duration  # noqa: PLC0415 - needed only here
 
     seconds = parse_duration(text)
     if seconds is None or seconds < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time of a second or more, such as 3s or 1m")
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration of at least one second, such as 3s or 1m")
     return seconds

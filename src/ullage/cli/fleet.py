@@ -1,4 +1,4 @@
-"""The fleet: `nodes`, `gpus`, `executors`, `queues`, `cordon`, `uncordon`."""
+"""`ullage nodes`, `gpus`, `executors`, `queues`, `cordon` and `uncordon`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ullage.cli.moment import show_age
 from ullage.cli.output import Column, add_output, print_list
 from ullage.cli.parts import show_compute, show_free, show_holders, show_owners, show_vram
 from ullage.cli.places import PLACE
 from ullage.cli.several import for_each
 from ullage.cli.size import show_size
+from ullage.cli.times import show_age
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.model.resources import show_milli
@@ -82,32 +82,26 @@ QUEUES = (
 
 
 def configure_nodes(parser: argparse.ArgumentParser) -> None:
-    """`ullage nodes`."""
     _listing(parser, Api.nodes, NODES)
 
 
 def configure_gpus(parser: argparse.ArgumentParser) -> None:
-    """`ullage gpus`."""
     _listing(parser, Api.gpus, GPUS)
 
 
 def configure_executors(parser: argparse.ArgumentParser) -> None:
-    """`ullage executors`."""
     _listing(parser, Api.executors, EXECUTORS)
 
 
 def configure_queues(parser: argparse.ArgumentParser) -> None:
-    """`ullage queues`."""
     _listing(parser, Api.queues, QUEUES)
 
 
 def configure_cordon(parser: argparse.ArgumentParser) -> None:
-    """`ullage cordon`."""
     _per_node(parser, Api.cordon)
 
 
 def configure_uncordon(parser: argparse.ArgumentParser) -> None:
-    """`ullage uncordon`."""
     _per_node(parser, Api.uncordon)
 
 

@@ -1,13 +1,13 @@
-"""`ullage gang`: requests for cards that are placed together."""
+"""`ullage gang`: requests that are placed together."""
 
 from __future__ import annotations
 
 import argparse
 
 from ullage.cli.allocations import reach_allocations
-from ullage.cli.moment import parse_duration
 from ullage.cli.output import Column, add_output, print_json, print_list
-from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
+from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, request_fields
+from ullage.cli.times import parse_duration
 from ullage.wire.allocation import CreateAllocation
 from ullage.wire.gang import GangBody, PutGangBody
 
@@ -23,18 +23,17 @@ _MEMBERS = (
 
 
 def configure_gang(parser: argparse.ArgumentParser) -> None:
-    """`ullage gang`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     submit = actions.add_parser(
         "submit",
         help="ask for cards for several requests together",
-        description="Each asks the same. All get their cards in one step, or none does, and then the gang waits. "
-        "Members that are known already are answered, not changed.",
+        description="All members have the same request. Either all are placed in one step, or the gang waits. "
+        "Members that exist already do not change.",
         epilog="example: ullage gang submit train-1 w-0 w-1 w-2 -r gpu=1 --required 2",
     )
     submit.add_argument("key", metavar="GANG", help="its name")
-    submit.add_argument("uids", metavar="UID", nargs="+", help="the identities of its members")
-    add_request(submit, "what each member holds")
+    submit.add_argument("uids", metavar="UID", nargs="+", help="the ids of its members")
+    add_request(submit, "the request of each member")
     submit.add_argument("--required", type=int, metavar="N", help="place it once N members fit (default: all)")
     submit.add_argument(
         "--timeout", metavar="TIME", help="back off after waiting for 90, 90s, 30m, 12h or 2d (default: never)"
@@ -42,26 +41,24 @@ def configure_gang(parser: argparse.ArgumentParser) -> None:
     submit.add_argument(
         "--domain",
         metavar="LABEL[,LABEL...]",
-        help="put them on nodes with the same value of this label (a rack), if they can be; of several levels, the "
-        "outermost first, the last that has room for all",
+        help="prefer nodes with the same value of this label, such as a rack; of several levels, outermost first, "
+        "the innermost with room for all",
     )
-    submit.add_argument(
-        "--within", metavar="LABEL", help="put them on nodes with the same value of this label, or nowhere"
-    )
-    submit.add_argument("--preempt", action="store_true", help="let work of lower priority leave for all of them")
+    submit.add_argument("--within", metavar="LABEL", help="require nodes with the same value of this label")
+    submit.add_argument("--preempt", action="store_true", help="evict requests of lower priority for the whole gang")
     add_output(submit)
     submit.set_defaults(act=_submit)
-    show = actions.add_parser("show", help="how a gang stands", epilog="example: ullage gang show train-1")
+    show = actions.add_parser("show", help="the state of a gang", epilog="example: ullage gang show train-1")
     show.add_argument("key", metavar="GANG")
     add_output(show)
     show.set_defaults(act=_show)
-    end = actions.add_parser("end", help="give a gang up and free its cards", epilog="example: ullage gang end train-1")
+    end = actions.add_parser("end", help="end a gang and free its cards", epilog="example: ullage gang end train-1")
     end.add_argument("key", metavar="GANG")
     end.set_defaults(act=_end)
 
 
 def _submit(arguments: argparse.Namespace) -> int:
-    each = asked(arguments)
+    each = request_fields(arguments)
     gang = PutGangBody(
         members=[CreateAllocation(uid=uid, **each) for uid in arguments.uids],
         required=arguments.required,

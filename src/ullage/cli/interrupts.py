@@ -1,4 +1,4 @@
-"""Signals while a program is waited for."""
+"""Signals during `ullage run` and `ullage demo`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _HARMLESS = (
     signal.SIGTTIN,
     signal.SIGTTOU,
 )
-"""Signals after which a process can go on: signal(7)."""
+"""Signals that do not end a process: signal(7)."""
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS)
 _UNSTOPPABLE = (signal.SIGKILL, signal.SIGSTOP)
 _ENDING = sorted(signal.valid_signals().difference(_HARMLESS, _FAULTS, _UNSTOPPABLE))
 
 
 class Interrupts:
-    """Entered, it catches each signal that asks a process to end, except those that it was started to ignore.
+    """A context that catches each signal that ends a process, except those ignored at its start.
 
-    Once `cancel` is known, the first signal calls it in a thread, so that the output comes to its end. Any other
-    signal raises KeyboardInterrupt.
+    Once `cancel` is set, the first signal calls it in a thread, so that the output is complete. Any other signal
+    raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
@@ -52,18 +52,18 @@ class Interrupts:
 
     @property
     def code(self) -> int | None:
-        """The exit code after a signal; None if there was none."""
+        """The exit code after a signal; None without one."""
         return None if self._first is None else KILLED_BY + self._first
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         again, self._first = self._first is not None, self._first or number
         if again or self.cancel is None:
             raise KeyboardInterrupt
-        # In a thread: the main one may be in the middle of a request, and its output must not break off.
+        # In a thread: the main thread may be in the middle of a request, and must copy the rest of the output.
         threading.Thread(target=self._cancel, args=(self.cancel,)).start()
 
     @staticmethod
     def _cancel(cancel: Callable[[], None]) -> None:
         with suppress(OSError):  # the terminal may be gone
-            complain("cancelling; press Ctrl-C again to leave at once")
+            complain("cancelling; press Ctrl-C again to quit at once")
         cancel()

@@ -1,4 +1,4 @@
-"""Loading modules in a process of its own: no collection looks at what stays to the end anyway."""
+"""Importing modules without garbage collection: they live to the end of the process anyway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Load modules inside the block in less time: a fifth of it where the whole server is loaded."""
+    """Disable collection inside the block. Importing the whole server then takes a fifth less time."""
     gc.disable()
     try:
         yield

@@ -1,4 +1,4 @@
-"""`ullage logs`: what a program prints, as exact bytes, and how it ended."""
+"""`ullage logs`: the output of a program as exact bytes, and its exit code."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from ullage.model.task import TIMED_OUT, TaskState
 from ullage.wire.api import TaskBody
 
 _CANCELLED = 143
-"""A cancelled program is ended by SIGTERM."""
+"""128 + SIGTERM: the signal ends a cancelled program."""
 
 _OWN_CODES = range(1, TIMED_OUT)
-"""Exit codes that are the program's own; larger ones say that it was ended, did not run or was killed."""
+"""Exit codes of the program itself; larger ones mean that it timed out, did not run or was killed."""
 
 
 def configure_logs(parser: argparse.ArgumentParser) -> None:
-    """`ullage logs`."""
     parser.add_argument("target", metavar="SESSION[/N]", help="a session, or task N of it (default: task 1)")
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on until the program ends; exit with its exit code"
@@ -30,7 +29,7 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
 
 
 def print_log(log: TaskLog) -> None:
-    """Copy the two streams to this process's own."""
+    """Copy standard output and error of the program to those of this process."""
     streams = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
     for piece in log:
         stream = streams[piece.stream]
@@ -39,7 +38,7 @@ def print_log(log: TaskLog) -> None:
 
 
 def exit_code(task: TaskBody) -> int:
-    """Return the code with which to end after `task`; says why if the code alone does not."""
+    """Return the exit code of `task`. Print the reason if the code does not imply it."""
     if task.state == TaskState.SUCCEED:
         return 0
     if task.state == TaskState.CANCELLED:

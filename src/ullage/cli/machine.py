@@ -1,14 +1,14 @@
-"""A machine drawn in text: its zones with what is in them, the links between devices, the distances."""
+"""A drawing of a machine in text: its zones and devices, the links between devices, the distances."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from ullage.cli.moment import show_time
 from ullage.cli.parts import show_fraction
 from ullage.cli.size import show_size
 from ullage.cli.table import format_table, one_line
+from ullage.cli.times import show_time
 from ullage.model.counted import counted
 from ullage.model.quantity import format_bytes
 from ullage.wire.node_topology import DeviceBody, LinkBody, PlacedCardBody, TopologyBody, ZoneBody, ZoneRoomBody
@@ -27,20 +27,20 @@ _PATHS = {
     "SYS": "SYS: between zones",
     _UNKNOWN: "?: not known",
 }
-"""What the cells of the matrix of links mean, nearest first."""
+"""The meaning of the cells of the link matrix, nearest first."""
 
 Row = tuple[tuple[int, ...], tuple[str, ...]]
-"""The zones of a device, and the cells of its line."""
+"""The zones of a device, and the cells of its row."""
 
 
 def draw_machine(body: TopologyBody, width: int | None = None) -> str:
-    """Return the drawing, with a line break at its end; `width` limits the columns (None: lines are not broken)."""
+    """Return the drawing with a final line break. `width` limits the columns; None does not break lines."""
     parts = [_head(body, width or _WIDTH), *_zones(body, width), _links(body, width), _distances(body, width)]
     return "\n".join(part for part in parts if part)
 
 
 def names(body: TopologyBody) -> dict[str, str]:
-    """Return what devices are called here, by uuid: `gpu0`, `nic1`."""
+    """Return the names of devices by uuid: `gpu0`, `nic1`."""
     cards = {card.uuid: f"gpu{card.index}" for card in body.cards}
     return cards | {device.uuid: f"{device.resource.rpartition('/')[2]}{device.index}" for device in body.devices}
 
@@ -52,11 +52,11 @@ def _head(body: TopologyBody, width: int) -> str:
         managed = [word for word, on in (("CPUs", kubelet.static_cpus), ("memory", kubelet.static_memory)) if on]
         lines.append(f"kubelet: {kubelet.policy} per {kubelet.scope}; {' and '.join(managed) or 'nothing'} static")
         if kubelet.unmodelled:
-            lines.append(f"predictions are weaker here: the kubelet has {', '.join(kubelet.unmodelled)} on")
+            lines.append(f"predictions are less exact: the kubelet has enabled {', '.join(kubelet.unmodelled)}")
     if body.reserved_cpus:
-        lines.append(f"kept from work: CPUs {body.reserved_cpus}")
+        lines.append(f"reserved: CPUs {body.reserved_cpus}")
     elif body.reserved_count:
-        lines.append(f"kept from work: {counted(body.reserved_count, 'CPU')}")
+        lines.append(f"reserved: {counted(body.reserved_count, 'CPU')}")
     if body.unplaced_cpus:
         lines.append(f"CPUs of an unknown zone: {body.unplaced_cpus}")
     if body.note:
@@ -72,7 +72,7 @@ def _size(body: TopologyBody) -> str:
 
 
 def _zones(body: TopologyBody, width: int | None) -> Iterator[str]:
-    """A block per zone, and one for what is in no known zone."""
+    """Yield a block per zone, and one for the devices of an unknown zone."""
     rows = [*map(_card, body.cards), *(_device(device, names(body)[device.uuid]) for device in body.devices)]
     lines = _aligned([cells for _, cells in rows], width)
     titles = {zone: f"zone {zone}" for zones, _ in rows for zone in zones} | {
@@ -87,17 +87,17 @@ def _zones(body: TopologyBody, width: int | None) -> Iterator[str]:
 
 
 def _zone(zone: ZoneBody) -> str:
-    said = [f"zone {zone.id}"]
+    cells = [f"zone {zone.id}"]
     if zone.cpus:
         sockets = ",".join(map(str, zone.sockets))
         held = f"; held {zone.held_cpus}" if zone.held_cpus else ""
-        said.append(f"CPUs {zone.cpus} ({counted(zone.cores, 'core')}, socket {sockets}{held})")
+        cells.append(f"CPUs {zone.cpus} ({counted(zone.cores, 'core')}, socket {sockets}{held})")
     elif not zone.amounts:
-        said.append("no CPUs")
-    said.append("memory unknown" if zone.memory is None else f"memory {_room(zone.memory)}")
-    said += [f"{format_bytes(int(size))} pages {show_size(room.total)}" for size, room in zone.hugepages.items()]
-    said += [f"{resource} {room.allocatable} of {room.total}" for resource, room in zone.amounts.items()]
-    return "   ".join(said)
+        cells.append("no CPUs")
+    cells.append("memory unknown" if zone.memory is None else f"memory {_room(zone.memory)}")
+    cells += [f"{format_bytes(int(size))} pages {show_size(room.total)}" for size, room in zone.hugepages.items()]
+    cells += [f"{resource} {room.allocatable} of {room.total}" for resource, room in zone.amounts.items()]
+    return "   ".join(cells)
 
 
 def _room(room: ZoneRoomBody) -> str:
@@ -131,17 +131,17 @@ def _several(zones: Sequence[int]) -> str:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
-    """Lines with columns of equal width; a column in which nothing is said is left out."""
-    kept = [n for n in range(5) if any(row[n] for row in rows)]
-    if not kept:
+    """Return the rows with aligned columns, without empty columns."""
+    shown = [n for n in range(5) if any(row[n] for row in rows)]
+    if not shown:
         return []
-    cells = [tuple(row[n] for n in kept) for row in rows]
-    text = format_table([""] * len(kept), cells, None if width is None else width - len(_INDENT))
+    cells = [tuple(row[n] for n in shown) for row in rows]
+    text = format_table([""] * len(shown), cells, None if width is None else width - len(_INDENT))
     return [f"{_INDENT}{line}\n" for line in text.splitlines()[1:]]
 
 
 def _links(body: TopologyBody, width: int | None) -> str:
-    """Return the matrix: cards across, cards and other devices down; as many tables as the width needs."""
+    """Return the link matrix: columns are cards, rows are cards and other devices. A narrow width splits it."""
     if not (body.links and body.cards):
         return ""
     known, called = {frozenset((link.a, link.b)): _link(link) for link in body.links}, names(body)
@@ -162,7 +162,7 @@ def _link(link: LinkBody) -> str:
 
 
 def _pieces(across: Sequence[str], first: int, each: int, width: int | None) -> Iterator[Sequence[str]]:
-    """The columns of each table: all, or as many of so many characters `each` as there is room for beside the first."""
+    """Yield the columns of each table: as many of `each` characters as fit next to a first one of `first`."""
     most = len(across) if width is None else max(1, (width - first) // (each + len(_INDENT)))
     for start in range(0, len(across), most):
         yield across[start : start + most]
@@ -174,7 +174,7 @@ def _legend(cells: Iterable[str], width: int) -> str:
 
 
 def _distances(body: TopologyBody, width: int | None) -> str:
-    """Return the matrix, as many tables as the width needs."""
+    """Return the distance matrix. A narrow width splits it."""
     if len(body.zones) < 2:  # noqa: PLR2004 - a zone is at no distance from itself
         return ""
     if not body.distances:

@@ -1,4 +1,4 @@
-"""`ullage`: finds the verb, loads only what that verb needs, and turns errors into exit codes."""
+"""`ullage`: load the module of a verb, run it, and turn errors into exit codes."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ _OPTIONS = ("-h", "--help", "--version")
 
 
 _REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR)
-"""What the system says of a file that this user may not use, or that is none."""
+"""Errors of a file that this user may not use, or that is no file."""
 
 _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What the system says where output is lost: no room, above a quota or a limit of sizes, a broken device."""
+"""Errors that lose output: a full disk, a quota, a size limit, a broken device."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; return its exit code."""
+    """Run one command line. Return its exit code."""
     try:
         return _run(argv)
-    except OSError:  # what was to be said on the standard error
+    except OSError:  # the standard error cannot be written
         if os.environ.get("ULLAGE_DEBUG"):
             raise
         _drop(sys.stderr)
@@ -85,7 +85,7 @@ def _run(argv: Sequence[str] | None) -> int:
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
 ) -> None:
-    """Show a warning of the client as those of the server are shown, and all others as Python does."""
+    """Show warnings of the client like those of the server, and all others as Python does."""
     if category is UserWarning:
         caution([str(message)])
     else:
@@ -93,9 +93,9 @@ def _show_warning(
 
 
 def _require_output() -> None:
-    """Refuse a closed standard output; without a standard error, messages go to /dev/null.
+    """Refuse a closed standard output; replace a closed standard error by /dev/null.
 
-    A closed descriptor is taken by the next file or socket that is opened, which would then get the output.
+    The next opened file or socket would get the number of the closed descriptor, and so the output.
 
     Raises:
         InvalidRequest: the standard output is closed (`no-standard-output`).
@@ -109,37 +109,37 @@ def _require_output() -> None:
 
 
 def _output_failed(error: OSError) -> int:
-    """Return the exit code of an error of the system: one of the output, or of a file that cannot be used."""
-    if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
+    """Return the exit code of a system error: of the output, or of a file that cannot be used."""
+    if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
         _drop(sys.stdout)
         return BROKEN_PIPE
     if error.errno in _REFUSALS and (path := error.filename2 or error.filename) is not None:
         _raise_for_debugging()
-        complain(f"{path} cannot be used: {error.strerror}", "look at its owner and its mode, or name another file")
+        complain(f"{path} cannot be used: {error.strerror}", "check its owner and mode, or name another file")
         return USAGE
     if error.errno in _WRITE_FAILURES:
         _drop(sys.stdout)
-        complain(f"the output cannot be written: {error.strerror}", "send it to a place that has room")
+        complain(f"the output cannot be written: {error.strerror}", "write it to a disk with free space")
         return OUTPUT_LOST
     return _failed(error)
 
 
 def _drop(stream: TextIO) -> None:
-    """Send what is left of the output nowhere: Python flushes it once more at its end, which would fail again."""
+    """Redirect a stream to /dev/null, so that the flush at the end of Python does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _failed(error: Exception) -> int:
-    """Show an error; return its exit code."""
+    """Show an error. Return its exit code."""
     _raise_for_debugging()
     if isinstance(error, UllageError):
         return report(error)
-    complain(f"{type(error).__name__}: {error}", "ULLAGE_DEBUG=1 shows where this comes from; please report it")
+    complain(f"{type(error).__name__}: {error}", "ULLAGE_DEBUG=1 shows the traceback; please report it")
     return INTERNAL
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose help is output like any other: the usual one does not say that it was lost."""
+    """A parser that reports errors of writing its help, unlike argparse's own."""
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if message:
@@ -147,7 +147,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser, with the arguments of the verb `only`, or of every verb (slower: loads them all)."""
+    """Return the parser with the arguments of the verb `only`, or of every verb, which loads all modules."""
     parser = _Parser(
         prog="ullage",
         description="Places work on GPUs: fairly, tightly, close together, and says why.",
@@ -176,11 +176,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         _refuse_verb(word)
     try:
         arguments, unread = build_parser(verb).parse_known_args(argv)
-    except SystemExit as end:  # argparse has said what is wrong, or has shown the help
+    except SystemExit as end:  # argparse printed the error or the help
         sys.stdout.flush()
         raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
     if unread:
-        text = f"{verb} does not take {' '.join(unread)}; `ullage {verb} --help` shows what it takes"
+        text = f"{verb} does not take {' '.join(unread)}; `ullage {verb} --help` lists its arguments"
         raise InvalidRequest(text, field=next(iter(unread)))
     return arguments
 
@@ -200,7 +200,7 @@ def _refuse_verb(word: str) -> NoReturn:
 
 
 def _raise_for_debugging() -> None:
-    """Let the present exception through if ULLAGE_DEBUG asks for it."""
+    """Raise the current exception again if ULLAGE_DEBUG is set."""
     if os.environ.get("ULLAGE_DEBUG"):
         raise  # noqa: PLE0704  # called from `except` only
 

@@ -1,4 +1,4 @@
-"""What verbs print: tables, fields or JSON, as `-o` says."""
+"""The output of verbs: tables, fields or JSON, as `-o` selects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ullage.cli.moment import show_time
 from ullage.cli.table import format_table, terminal_width
+from ullage.cli.times import show_time
 from ullage.model.quantity import format_bytes
 
 _TIMES = ("at", "since", "last_update", "release_by")
@@ -18,7 +18,7 @@ FORMATS = ("table", "wide", "json")
 
 
 class Column(NamedTuple):
-    """A title and how to get the cell from a row; `wide` columns are shown with `-o wide` only."""
+    """A title and a function from a row to its cell; only `-o wide` shows `wide` columns."""
 
     title: str
     cell: Callable[[Any], object]
@@ -26,14 +26,14 @@ class Column(NamedTuple):
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Give a verb its `-o`."""
+    """Add the option `-o`."""
     parser.add_argument(
         "-o", "--output", choices=FORMATS, default="table", help="how to show it (default: table; wide cuts nothing)"
     )
 
 
 def print_list(rows: Sequence[Any], columns: Sequence[Column], output: str) -> None:
-    """Bodies of the API as a table, or as they are."""
+    """Print bodies of the API as a table or as JSON."""
     if output == "json":
         print_json(rows)
         return
@@ -45,7 +45,7 @@ def print_list(rows: Sequence[Any], columns: Sequence[Column], output: str) -> N
 
 
 def print_row(body: msgspec.Struct, columns: Sequence[Column], output: str) -> None:
-    """One body of the API as a table of one row, or as it is."""
+    """Print one body of the API as a table of one row, or as JSON."""
     if output == "json":
         print_json(body)
     else:
@@ -53,7 +53,7 @@ def print_row(body: msgspec.Struct, columns: Sequence[Column], output: str) -> N
 
 
 def print_one(body: msgspec.Struct, output: str) -> None:
-    """Every field of one body."""
+    """Print every field of one body."""
     if output == "json":
         print_json(body)
         return
@@ -64,7 +64,7 @@ def print_one(body: msgspec.Struct, output: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Any value of the API as JSON, indented."""
+    """Print a value of the API as indented JSON."""
     sys.stdout.write(f"{msgspec.json.format(msgspec.json.encode(value), indent=2).decode()}\n")
 
 
@@ -82,7 +82,7 @@ def _field(name: str, value: object) -> str:
 
 
 def _given(body: msgspec.Struct | dict[Any, Any], above: str = "") -> Iterator[tuple[str, object]]:
-    """What a body says, fields of fields and entries by their path: `total.vram`."""
+    """Yield the fields of a body that are set, with paths such as `total.vram`."""
     named = body if isinstance(body, dict) else {name: getattr(body, name) for name in body.__struct_fields__}
     for name, value in named.items():
         if isinstance(value, msgspec.Struct | dict):

@@ -1,4 +1,4 @@
-"""`ullage page`: the link that opens the live page."""
+"""`ullage page`: the link to the live page."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from ullage.model.error import InvalidRequest, Unavailable
 
 
 def configure_page(parser: argparse.ArgumentParser) -> None:
-    """`ullage page`."""
     parser.set_defaults(act=_page)
 
 
 def link_of(there: ServerEndpoint) -> str:
-    """Return the link that opens the live page of a server; it holds the token.
+    """Return the link to the live page of a server. It contains the token.
 
     Raises:
-        InvalidRequest: the token of the server is not known here.
+        InvalidRequest: the token of the server is unknown.
 
     """
     if there.token is None:

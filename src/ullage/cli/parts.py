@@ -1,4 +1,4 @@
-"""Parts of cards in tables: how much of a card is held, and by whom."""
+"""Parts of cards in tables: amounts and holders."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from ullage.wire.api import GpuBody, GpuHolderBody
 
 
 def show_vram(gpu: GpuBody) -> str | None:
-    """Held of what there is, `20Gi/40Gi`."""
+    """Return held and total vram, such as `20Gi/40Gi`."""
     return _held(gpu.vram_bytes, gpu.free.vram_bytes, show_size)
 
 
 def show_compute(gpu: GpuBody) -> str | None:
-    """Held of what there is, in TFLOPS: `9.75/19.5`."""
+    """Return held and total TFLOPS, such as `9.75/19.5`."""
     return _held(gpu.compute_gflops, gpu.free.compute_gflops, show_milli)
 
 
 def show_tflops(gflops: int | None) -> str | None:
-    """GFLOPS as TFLOPS: `19.5`."""
+    """Return GFLOPS as TFLOPS, such as `19.5`."""
     return None if gflops is None else show_milli(gflops)
 
 
 def show_part(part: PartMap | None) -> str | None:
-    """Amounts of each card as they are typed: `tflops=80,vram=30Gi`."""
+    """Return amounts of each card in the form of options: `tflops=80,vram=30Gi`."""
     if part is None:
         return None
     vram = format_bytes(part.vram) if isinstance(part.vram, int) else part.vram
@@ -36,22 +36,22 @@ def show_part(part: PartMap | None) -> str | None:
 
 
 def show_free(gpu: GpuBody) -> str:
-    """Return the largest part of a card that fits: `0.5`."""
+    """Return the largest part of a card that fits, such as `0.5`."""
     return show_fraction(gpu.free.fraction)
 
 
 def show_holders(gpu: GpuBody) -> str | None:
-    """Everybody who holds some of a card: `train`, or `train 0.5, serve 0.25`."""
+    """Return the holders of a card: `train`, or `train 0.5, serve 0.25`."""
     return ", ".join(map(_holder, gpu.holders)) or None
 
 
 def show_owners(gpu: GpuBody) -> str | None:
-    """Whose sessions those are, each once."""
+    """Return the owners of the holders of a card, each once."""
     return ", ".join(dict.fromkeys(holder.owner for holder in gpu.holders if holder.owner)) or None
 
 
 def show_fraction(fraction: float) -> str:
-    """Without needless digits."""
+    """Return a fraction without trailing zeros."""
     return format_decimal(round(fraction * PPM))
 
 
@@ -65,5 +65,5 @@ def _held(capacity: int | None, free: int | None, show: Callable[[int], str]) ->
 
 
 def show_cards(milli: int) -> str:
-    """Thousandths of cards with their noun: `1 card`, `0.5 cards`."""
+    """Return thousandths of cards with the noun: `1 card`, `0.5 cards`."""
     return f"{show_milli(milli)} {'card' if milli == MILLI else 'cards'}"

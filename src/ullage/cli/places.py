@@ -1,4 +1,4 @@
-"""Columns of tables that say where in its machine something lies."""
+"""Table columns for the zones and CPUs of a placement."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ def _cpus(body: AllocationBody | ExecutorBody) -> str | None:
 
 
 PLACE = (Column("ZONES", _zones, wide=True), Column("CPUS", _cpus, wide=True))
-"""Its zones, and the CPUs that it has alone."""
+"""The zones, and the CPUs held alone."""

@@ -1,4 +1,4 @@
-"""`ullage plan`: would it fit, where, and why; nothing is done."""
+"""`ullage plan`: whether and where a request would fit, and why; nothing changes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ullage.cli.exits import NO
 from ullage.cli.output import Column, add_output, print_json, print_list
 from ullage.cli.parts import show_tflops
 from ullage.cli.preemption import print_preemption
-from ullage.cli.refusal import what_helps
-from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, asked
+from ullage.cli.refusal import hint_of
+from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, request_fields
 from ullage.cli.size import show_size
 from ullage.model.counted import counted
 from ullage.wire.allocation import PlanBody, PlanRequest
@@ -33,13 +33,12 @@ _CARDS = (
 
 
 def configure_plan(parser: argparse.ArgumentParser) -> None:
-    """`ullage plan`."""
-    add_request(parser, "what it would hold")
-    parser.add_argument("--preempt", action="store_true", help="who would be evicted if it does not fit")
-    parser.add_argument("--move", action="store_true", help="who would move if it does not fit (for whole cards)")
+    add_request(parser, "the request")
+    parser.add_argument("--preempt", action="store_true", help="list the victims if it does not fit")
+    parser.add_argument("--move", action="store_true", help="list the moves if it does not fit (for whole cards)")
     add_output(parser)
     parser.epilog = (
-        f"{parser.epilog}. Exit codes: 0 it would be placed (with --preempt and --move also if others had to go), "
+        f"{parser.epilog}. Exit codes: 0 it would be placed (with --preempt or --move also after evictions or moves), "
         "1 it would not"
     )
     parser.set_defaults(act=_plan)
@@ -47,7 +46,9 @@ def configure_plan(parser: argparse.ArgumentParser) -> None:
 
 def _plan(arguments: argparse.Namespace) -> int:
     with as_typed(REQUEST_OPTIONS):
-        plan = reach_allocations().plan(PlanRequest(**asked(arguments), preempt=arguments.preempt, move=arguments.move))
+        plan = reach_allocations().plan(
+            PlanRequest(**request_fields(arguments), preempt=arguments.preempt, move=arguments.move)
+        )
     if arguments.output == "json":
         print_json(plan)
     else:
@@ -66,7 +67,7 @@ def _print(plan: PlanBody, output: str) -> None:
         print_list(plan.choice.gpus, _CARDS, output)
     elif plan.refusal is not None:
         print(f"does not fit: {plan.refusal.code}: {plan.refusal.message}")
-        print(what_helps(plan.refusal))
+        print(hint_of(plan.refusal))
     for warning in plan.warnings:
         print(warning)
     if plan.preemption is not None:

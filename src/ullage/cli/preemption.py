@@ -1,4 +1,4 @@
-"""Who gives way to a request, on the screen."""
+"""Tables of the victims of a preemption."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ullage.wire.preemption import AttemptBody, GivesBody, NominationBody, Preem
 
 
 def _gives(victim: VictimBody) -> str:
-    """`60 TFLOPS and 20Gi of 2 cards`: cards that give the same are counted."""
+    """Return text such as `60 TFLOPS and 20Gi of 2 cards`; equal amounts are counted."""
     amounts = Counter(map(_amount, victim.gives))
     return ", ".join(f"{amount} of {counted(count, 'card')}" for amount, count in amounts.items())
 
@@ -46,20 +46,20 @@ _ATTEMPTS = (
 
 
 def print_preemption(found: PreemptionBody, output: str) -> None:
-    """Who would give way, or that nobody helps, and what was tried on each node."""
+    """Print the victims, or that none helps, and the attempt on each node."""
     if found.node is None:
-        print("nobody who may be evicted makes it fit")
+        print("no eviction makes it fit")
     else:
-        print(f"would fit on node {found.node} if these were gone:\n")
+        print(f"would fit on node {found.node} without these:\n")
         print_list(found.victims, _VICTIMS, output)
     print()
     print_list(found.attempts, _ATTEMPTS, output)
 
 
 def print_leaving(nomination: NominationBody, output: str) -> None:
-    """Who leaves for a request."""
+    """Print the victims that leave for a request."""
     if output == "json":
         print_json(nomination)
         return
-    print(f"{nomination.uid}: room is kept on node {nomination.node} until these are freed; then ask again\n")
+    print(f"{nomination.uid}: nominated to node {nomination.node}; repeat the command when these are freed\n")
     print_list(nomination.victims, _VICTIMS, output)

@@ -14,8 +14,8 @@ from ullage.model.environment import check_environment
 from ullage.model.error import invalid
 from ullage.wire.api import SubmitTasks
 
-_KEPT = ("PATH", "HOME", "LANG", "TERM", "TZ", "USER", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
-_KEPT_PREFIX = "LC_"
+_PASSED = ("PATH", "HOME", "LANG", "TERM", "TZ", "USER", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
+_PASSED_PREFIX = "LC_"
 
 TASK = 1
 """The number of the one task."""
@@ -31,17 +31,16 @@ class Program(msgspec.Struct, frozen=True):
 
 
 def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everything: bool) -> dict[str, str]:
-    """Return what the program gets of this process's environment `own`: what programs need to run, and `entries`.
+    """Return the environment of the program: common variables of `own` or `everything`, and `entries`.
 
-    An entry is `NAME=VALUE`, or `NAME` for the value it has here.
+    An entry is `NAME=VALUE`, or `NAME` for its value in `own`.
 
     Raises:
-        InvalidRequest: an entry without a name, with a name or value that no process can have, or without a value
-            that has none here.
+        InvalidRequest: an entry has no name, an invalid name or value, or no value in `own`.
 
     """
     chosen = {
-        name: value for name, value in own.items() if everything or name in _KEPT or name.startswith(_KEPT_PREFIX)
+        name: value for name, value in own.items() if everything or name in _PASSED or name.startswith(_PASSED_PREFIX)
     }
     for entry in entries:
         name, given, value = entry.partition("=")
@@ -55,7 +54,7 @@ def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everyt
 
 
 def create(api: Api, name: str | None, options: SessionOptions) -> tuple[str, list[str]]:
-    """Make the session; its id, and what the server warns of."""
+    """Create the session. Return its id and the warnings of the server."""
     body = api.create_session(
         session_spec(name, {**options, "application": COMMAND.name, "max_instances": 1, "close_when_done": True})
     )
@@ -63,6 +62,5 @@ def create(api: Api, name: str | None, options: SessionOptions) -> tuple[str, li
 
 
 def submit(api: Api, session: str, argv: list[str], environment: dict[str, str], standard_input: bytes | None) -> None:
-    """Submit the one task."""
     program = Program(argv=argv, cwd=working_directory(), env=environment, stdin=standard_input)
     api.submit(session, SubmitTasks(inputs=[msgspec.msgpack.encode(program)], key=uuid.uuid4().hex))

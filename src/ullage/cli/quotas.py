@@ -23,37 +23,36 @@ _QUOTAS = (
     Column("MESSAGE", lambda q: q.message),
 )
 _AMOUNTS = {
-    "total_requests": "what all its requests may come to: amounts times cards",
-    "total_limits": "what their limits may come to",
-    "max_requests": "what one request may ask of each card",
-    "max_limits": "what one request may have as its limit on each card",
-    "default_requests": "what a request for a part of a card gets that leaves it out",
-    "default_limits": "the limit of a request that gives none",
+    "total_requests": "the most of all requests together: amounts times cards",
+    "total_limits": "the most of all limits together",
+    "max_requests": "the most that one request may ask of each card",
+    "max_limits": "the highest limit of one request on each card",
+    "default_requests": "amounts of a request for a part of a card that leaves them out",
+    "default_limits": "the limit of a request without one",
 }
 _COUNTS = {
-    "max_workers": "how many requests may hold cards at a time (default: 32768)",
-    "max_gpu_count": "how many cards one request may ask",
-    "alert_threshold_percent": "it is not ready when more than N percent of anything are used (default: 95)",
+    "max_workers": "the most requests that hold cards at a time (default: 32768)",
+    "max_gpu_count": "the most cards of one request",
+    "alert_threshold_percent": "not ready when more than N percent of an amount are used (default: 95)",
 }
 _OF_ALL = {"total_requests": "requests", "total_limits": "limits", "max_workers": "max_workers"}
-"""Where the body has them: these under `total`, the alert beside it, the others under `single`."""
+"""Options whose fields are under `total` of the body; the others, except the alert, are under `single`."""
 _ALERT = "alert_threshold_percent"
 
 
 def configure_quotas(parser: argparse.ArgumentParser) -> None:
-    """`ullage quotas`; without a further word it lists."""
     add_output(parser)
     parser.set_defaults(act=_list)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     listing = actions.add_parser(
-        "list", help="all quotas: used of what is allowed", epilog="example: ullage quotas list -o json"
+        "list", help="all quotas with their usage", epilog="example: ullage quotas list -o json"
     )
     add_output(listing)
     listing.set_defaults(act=_list)
     put = actions.add_parser(
         "set",
         help="set the whole quota of a namespace",
-        description="What is left out is unlimited, also if the quota that is replaced had it; 0 allows nothing. "
+        description="An amount that is left out is unlimited, also if the replaced quota had it; 0 allows nothing. "
         "LIST is amounts such as tflops=200,vram=80g.",
         epilog="example: ullage quotas set research --total-requests tflops=200,vram=80g --max-gpu-count 2",
     )
@@ -83,7 +82,7 @@ def _set(arguments: argparse.Namespace) -> int:
     given |= {name: count for name in _COUNTS if (count := getattr(arguments, name)) is not None}
     if not given:
         options = ", ".join(map(_option, (*_AMOUNTS, *_COUNTS)))
-        raise InvalidRequest(f"a quota says something: give one of {options}; `ullage quotas delete` removes one")
+        raise InvalidRequest(f"the quota is empty: give one of {options}; `ullage quotas delete` removes a quota")
     total = {field: given.pop(name) for name, field in _OF_ALL.items() if name in given}
     alert = {_ALERT: given.pop(_ALERT)} if _ALERT in given else {}
     quota = PutQuotaBody(total=QuotaTotal(**total), single=QuotaSingle(**given), **alert)
@@ -111,7 +110,7 @@ def _sent(name: str) -> str:
 
 
 def _of(used: object, cap: object | None) -> str:
-    """`60/200`; without a cap only what is used."""
+    """Return usage and cap such as `60/200`; without a cap the usage."""
     return f"{used}" if cap is None else f"{used}/{cap}"
 
 

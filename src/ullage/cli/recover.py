@@ -1,4 +1,4 @@
-"""`recover`: what is whole of a damaged database."""
+"""`ullage recover`: check and recover a damaged database."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 
 def configure_recover(parser: argparse.ArgumentParser) -> None:
-    """`ullage recover`."""
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the database (default: that of the home)")
-    parser.add_argument("--keep", action="store_true", help="move the damaged files aside and keep what is whole")
+    parser.add_argument("--keep", action="store_true", help="move the damaged files aside and keep the intact records")
     parser.add_argument(
-        "--as-it-is", action="store_true", help="accept what another program wrote, if a full check passes"
+        "--as-it-is", action="store_true", help="accept changes of another program, if a full check passes"
     )
     parser.set_defaults(act=_recover)
 
@@ -36,24 +35,24 @@ def _recover(arguments: argparse.Namespace) -> int:
 
 def _lines(found: Recovery) -> Iterator[str]:
     if found.is_sound:
-        yield f"{found.path}: nothing is damaged, and all that was acknowledged is there; nothing was changed"
+        yield f"{found.path}: intact and complete; nothing was changed"
         yield f"sessions: {found.sessions}"
         return
     if found.as_it_is:
-        yield f"{found.path}: a full check finds it whole; whether it is what the server wrote last was not asked"
+        yield f"{found.path}: a full check finds it intact; it was not checked to be the last state of the server"
     elif found.pages is None:
-        yield f"{found.path}: no witness can be read, so nothing proves that what can be read is what was written last"
+        yield f"{found.path}: no witness can be read, so nothing proves that the file is the last state of the server"
     else:
         yield f"{found.path}: {found.pages} pages, {len(found.mended)} mended, {len(found.lost)} lost"
     if found.whole_at is not None:
         yield (
-            f"a full check finds the file whole as it is, at commit {found.whole_at} of {found.acknowledged} that were "
-            "acknowledged; --keep --as-it-is keeps that, such as what another program wrote"
+            f"a full check finds the file intact at commit {found.whole_at} of {found.acknowledged} acknowledged ones; "
+            "--keep --as-it-is keeps it, with changes of other programs"
         )
-    yield f"sessions that are whole: {found.sessions}"
+    yield f"intact sessions: {found.sessions}"
     for name in found.left_out:
         yield f"left out: {name}"
     if found.aside is None:
-        yield "nothing was changed; --keep keeps what is whole and moves the damaged files aside"
+        yield "nothing was changed; --keep keeps the intact records and moves the damaged files aside"
     else:
-        yield f"a sound database is in place; the damaged files are {found.aside} and the files named after it"
+        yield f"an intact database is in place; the damaged files are {found.aside} and the files named after it"

@@ -1,4 +1,4 @@
-"""A refusal of cards, on the screen: its code, its reason, and what could help."""
+"""The text of a refusal: its code, its reason, and a hint."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ullage.wire.allocation import PartMap, RefusalBody
 
 
 def report_refusal(refusal: RefusalBody, output: str) -> int:
-    """Show it, as JSON too if that is the output; its exit code."""
+    """Print a refusal, in JSON also on stdout. Return its exit code."""
     if output == "json":
         print_json(refusal)
-    complain(f"{refusal.code}: {refusal.message}", what_helps(refusal))
+    complain(f"{refusal.code}: {refusal.message}", hint_of(refusal))
     return TRY_AGAIN if refusal.curable else UNPLACEABLE
 
 
-def what_helps(refusal: RefusalBody) -> str:
-    """Return what the one who asked can do about it."""
+def hint_of(refusal: RefusalBody) -> str:
+    """Return a hint for the user."""
     if refusal.warnings:
         return "; ".join(refusal.warnings)
     most, cure = refusal.max_request, refusal.rejections[0].cure if refusal.rejections else None
@@ -28,11 +28,11 @@ def what_helps(refusal: RefusalBody) -> str:
             percent=None if most.compute_percent is None else f"{most.compute_percent:g}",
             vram=most.vram_bytes,
         )
-        return f"the most that there is room for is {show_part(part)} of each card"
+        return f"at most {show_part(part)} of each card fits"
     if cure == Cure.NEVER:
         return "ask for less, or raise the quota of the namespace; waiting does not help"
     if cure == Cure.QUOTA:
-        return "free something of the namespace, or raise its quota; `ullage quotas` shows how it stands"
+        return "free allocations of the namespace, or raise its quota; `ullage quotas` shows its usage"
     if refusal.curable:
-        return "freed cards could help; `ullage gpus` shows who holds them"
-    return "freed cards would not help: ask for less, or for other cards; `ullage gpus` shows what there is"
+        return "freed cards could help; `ullage gpus` shows their holders"
+    return "freed cards would not help: ask for less, or for other cards; `ullage gpus` lists the cards"

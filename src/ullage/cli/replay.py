@@ -1,4 +1,4 @@
-"""`ullage replay`: what policies would do with a trace, side by side."""
+"""`ullage replay`: compare policies on a trace."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ if TYPE_CHECKING:
     from ullage.sim.replay import Replay
 
 NEEDED = ("numba", "numpy")
-"""Packages of the `replay` extra without which nothing is replayed."""
+"""Packages of the `replay` extra that every replay needs."""
 
 INSTALL = "pip install 'ullage[replay]'"
 
 
 def configure_replay(parser: argparse.ArgumentParser) -> None:
-    """`ullage replay`."""
     add = parser.add_argument
     add("--nodes", type=Path, metavar="FILE", help="the machines: a node list of openb, or of docs/reference/traces.md")
-    add("--tasks", type=Path, metavar="FILE", nargs="+", help="what arrived: each file is one trace")
+    add("--tasks", type=Path, metavar="FILE", nargs="+", help="the tasks: each file is one trace")
     add("--queues", type=Path, metavar="FILE", help="weights, parents and priorities of queues, for --churn")
-    add("--from", type=Path, metavar="JOURNAL", dest="journal", help="what a server did: its state.db, or saved events")
+    add("--from", type=Path, metavar="JOURNAL", dest="journal", help="the state.db of a server, or its saved events")
     add("--policy", metavar="NAME", nargs="+", default=["best-fit"], help=_policies())
     add("--seeds", metavar="LIST", default="42..51", help="orders of arrivals and nodes (default: 42..51)")
-    add("--churn", action="store_true", help="tasks come and go at their own times, instead of inflating the load")
-    add("--turn", choices=("fifo", "priority", "drf"), nargs="+", help="who is tried first under churn (default: fifo)")
+    add("--churn", action="store_true", help="tasks arrive and end at their own times, instead of inflating the load")
+    add("--turn", choices=("fifo", "priority", "drf"), nargs="+", help="queueing order under churn (default: fifo)")
     add("--first", type=int, metavar="N", help="only the N earliest tasks of each trace")
     add("--against", metavar="NAME", help="compare the other policies with this one, seed by seed")
     add("--published", type=Path, metavar="FILE", help="compare with published curves of allocation")
@@ -47,7 +46,7 @@ def _policies() -> str:
     from ullage.bootstrap.strategies import installed_strategies  # noqa: PLC0415 - for this verb only
 
     others = " ".join(installed_strategies())
-    return "strategies, such as best-fit spread" + (f"; installed beside Ullage: {others}" if others else "")
+    return "strategies, such as best-fit spread" + (f"; from other packages: {others}" if others else "")
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -55,7 +54,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     from ullage.bootstrap.strategies import load_strategies  # noqa: PLC0415 - NumPy and the core, for this verb only
     from ullage.sim.replay import run_replay  # noqa: PLC0415 - as above
 
-    replay = _asked(arguments)
+    replay = _replay_of(arguments)
     folder: Path = arguments.out
     cells = len(replay.cells())
     with _progress(cells) as finished:
@@ -65,14 +64,14 @@ def _replay(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(arguments: argparse.Namespace) -> Replay:
+def _replay_of(arguments: argparse.Namespace) -> Replay:
     from ullage.sim.cells import TraceSource  # noqa: PLC0415  heavy, and needed only here
     from ullage.sim.replay import Replay, parse_seeds  # noqa: PLC0415  heavy, and needed only here
     from ullage.sim.waiting import Turn  # noqa: PLC0415  heavy, and needed only here
 
     journal, files = arguments.journal, (arguments.nodes, arguments.tasks)
     if (journal is None and None in files) or (journal is not None and files != (None, None)):
-        raise InvalidRequest("give --nodes and --tasks (the machines, and what arrived), or --from with a journal")
+        raise InvalidRequest("give --nodes and --tasks, or --from with a journal")
     for name in ("first", "processes"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise InvalidRequest(f"--{name}: {value} is not valid: 1 or more is needed")
@@ -80,7 +79,7 @@ def _asked(arguments: argparse.Namespace) -> Replay:
     if arguments.turn and not churn:
         raise InvalidRequest("--turn needs --churn: in the inflation experiment nothing waits")
     if arguments.queues is not None and (not arguments.churn or journal is not None):
-        raise InvalidRequest("--queues needs --tasks and --churn: it says whose turn it is")
+        raise InvalidRequest("--queues needs --tasks and --churn: it sets the order of waiting tasks")
     published = {"allocation": arguments.published, "fragmentation": arguments.published_frag}
     return Replay(
         sources=(
@@ -103,7 +102,7 @@ def _exported(journal: Path, folder: Path) -> Path:
 
 
 def require_packages() -> None:
-    """Say what to install.
+    """Check that the packages of a replay are installed.
 
     Raises:
         Unavailable: `not-installed`.
@@ -117,23 +116,23 @@ def require_packages() -> None:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[dict[str, Any], bool], None]]:
-    """A bar on a terminal; elsewhere a line per finished cell. Both on stderr."""
+    """Show progress on stderr: a bar on a terminal, a line per finished cell elsewhere."""
     if not sys.stderr.isatty():
         done = 0
 
-        def tell(result: dict[str, Any], kept: bool) -> None:
+        def print_line(result: dict[str, Any], cached: bool) -> None:
             nonlocal done
             done += 1
-            print(f"{done}/{total} {_cell(result)}{' (kept)' if kept else ''}", file=sys.stderr, flush=True)
+            print(f"{done}/{total} {_cell(result)}{' (cached)' if cached else ''}", file=sys.stderr, flush=True)
 
-        yield tell
+        yield print_line
         return
     from rich.console import Console  # noqa: PLC0415 - slow to import, and needed only here
     from rich.progress import Progress  # noqa: PLC0415  heavy, and needed only here
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda result, _kept: bar.update(task, advance=1, description=_cell(result))
+        yield lambda result, _cached: bar.update(task, advance=1, description=_cell(result))
 
 
 def _cell(result: dict[str, Any]) -> str:
@@ -141,7 +140,7 @@ def _cell(result: dict[str, Any]) -> str:
 
 
 def show_tables(tables: Sequence[Any], output: str) -> None:
-    """Tables of a replay on the terminal."""
+    """Print the tables of a replay."""
     if output == "json":
         from ullage.cli.output import print_json  # noqa: PLC0415  heavy, and needed only here
 
@@ -154,7 +153,7 @@ def show_tables(tables: Sequence[Any], output: str) -> None:
 
 
 def note_report(folder: Path, *, plotted: bool) -> None:
-    """Where everything is, on stderr."""
-    print(f"{folder / 'index.html'} shows the curves; table.md and results.jsonl lie beside it", file=sys.stderr)
+    """Print the paths of the report on stderr."""
+    print(f"{folder / 'index.html'} shows the curves; the tables are in table.md and results.jsonl", file=sys.stderr)
     if not plotted:
         print(f"no PNG plots were written: matplotlib is not installed: {INSTALL}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What is asked of cards, as options: how much of each, whose it is, how it stands among others."""
+"""The options of a request for cards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AMOUNTS = ("tflops", "percent", "vram")
 
 
 class RequestFields(TypedDict):
-    """The fields that every request for cards has."""
+    """The fields of every request for cards."""
 
     resreq: str
     limit: PartMap | None
@@ -29,7 +29,7 @@ class RequestFields(TypedDict):
 
 
 def add_request(parser: argparse.ArgumentParser, what: str) -> None:
-    """The options of a request for cards; `what` says what `-r` is."""
+    """Add the options of a request for cards; `what` describes `-r`."""
     parser.add_argument(
         "-r",
         "--resreq",
@@ -38,17 +38,16 @@ def add_request(parser: argparse.ArgumentParser, what: str) -> None:
         help=f"{what}, such as gpu=2,vram=20g,tflops=60; with numa= as in `ullage run`",
     )
     add_limit(parser, "its request")
-    parser.add_argument("--namespace", default="default", help="whose quota counts (default: default)")
-    parser.add_argument("--strategy", metavar="NAME", help="instead of the pool's, such as compact-first")
+    parser.add_argument("--namespace", default="default", help="the namespace whose quota applies (default: default)")
+    parser.add_argument("--strategy", metavar="NAME", help="strategy instead of the pool's, such as compact-first")
     shown = ", ".join(f"{qos} {priority}" for qos, priority in PRIORITIES.items())
     parser.add_argument(
-        "--qos", choices=[str(qos) for qos in Qos], default="medium", help=f"with its priority: {shown}"
+        "--qos", choices=[str(qos) for qos in Qos], default="medium", help=f"quality of service, its priority: {shown}"
     )
-    parser.add_argument("--priority", metavar="N", type=int, help="instead of that of its quality of service")
+    parser.add_argument("--priority", metavar="N", type=int, help="priority instead of that of --qos")
 
 
 def add_limit(parser: argparse.ArgumentParser, default: str) -> None:
-    """`--limit`."""
     parser.add_argument(
         "--limit",
         metavar="LIST",
@@ -56,8 +55,8 @@ def add_limit(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
-def asked(arguments: argparse.Namespace) -> RequestFields:
-    """Return what the options of `add_request` say.
+def request_fields(arguments: argparse.Namespace) -> RequestFields:
+    """Return the request from the options of `add_request`.
 
     Raises:
         InvalidRequest: the request or its limit is malformed.
@@ -75,10 +74,10 @@ def asked(arguments: argparse.Namespace) -> RequestFields:
 
 @contextmanager
 def as_typed(options: Mapping[str, str]) -> Iterator[None]:
-    """Name fields of a body, the keys of `options`, in errors of the server as the options that gave them.
+    """Replace fields in errors of the server, the keys of `options`, by the options that set them.
 
     Raises:
-        InvalidRequest: that of the server, `--limit tflops: ...` for `limit.tflops: ...`.
+        InvalidRequest: the error of the server, with `--limit tflops: ...` for `limit.tflops: ...`.
 
     """
     try:
@@ -94,7 +93,7 @@ def as_typed(options: Mapping[str, str]) -> Iterator[None]:
 
 
 def parse_part(option: str, text: str) -> PartMap:
-    """Amounts of each card, `tflops=60,vram=20g`; the values are read by the server.
+    """Return the amounts of `tflops=60,vram=20g`. The server parses the values.
 
     Raises:
         InvalidRequest: an entry is not KEY=VALUE, or its key is unknown or given twice.
@@ -106,6 +105,6 @@ def parse_part(option: str, text: str) -> PartMap:
         if key not in _AMOUNTS or not value:
             raise invalid(option, entry, "write amounts of each card, such as tflops=60,vram=20g or percent=25")
         if key in amounts:
-            raise invalid(option, entry, f"{key} is given twice; keep one")
+            raise invalid(option, entry, f"{key} is given twice; leave one out")
         amounts[key] = value
     return PartMap(**amounts)

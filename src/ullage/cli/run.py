@@ -1,4 +1,4 @@
-"""`ullage run` and `ullage submit`: a program under a session."""
+"""`ullage run` and `ullage submit`: run a program as the task of a session."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ullage.cli import program
 from ullage.cli.exits import Exit, caution, complain
 from ullage.cli.interrupts import Interrupts
 from ullage.cli.logs import exit_code, print_log
-from ullage.cli.moment import parse_duration
 from ullage.cli.standard_input import has_input, read_input
+from ullage.cli.times import parse_duration
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
@@ -29,34 +29,32 @@ from ullage.model.task import TaskState
 from ullage.wire.api import Explanation
 
 QUIET_S = 1.0
-"""Seconds after which a program that does not start is explained."""
+"""Seconds after which a program that does not start gets an explanation."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-"""How a request or a variable of the environment begins."""
+"""The beginning of a request or of a variable of the environment."""
 
 _RESREQ = (
-    "what it holds, such as cpu=2,mem=4g,gpu=1 (cpu=0.5 and cpu=500m are half a core); of cards "
-    "also a part: gpu=0.5, or vram=20g, tflops=60, percent=25 of each; "
-    "which ones: gpu_model=A100|H100, gpu_model_like, gpu_vendor, gpu_index=0|1, gpu_uuid, pool; how parts are "
-    "kept apart: isolation=hard; how its CPUs and cards are kept near each other: numa=best-effort, restricted or "
-    "single-numa-node; what cards are kept near to: gpu~nic=required or preferred"
+    "its request, such as cpu=2,mem=4g,gpu=1 (cpu=0.5 and cpu=500m are half a core); parts of cards: "
+    "gpu=0.5, or vram=20g, tflops=60, percent=25 of each; "
+    "choice of cards: gpu_model=A100|H100, gpu_model_like, gpu_vendor, gpu_index=0|1, gpu_uuid, pool; isolation of "
+    "parts: isolation=hard; alignment of CPUs and cards: numa=best-effort, restricted or "
+    "single-numa-node; alignment with other devices: gpu~nic=required or preferred"
 )
 
 AGAIN_S = 5.0
-"""Seconds between looks whether the reason has changed."""
+"""Seconds between two checks of the reason."""
 
 CANCEL_S = 5.0
-"""Seconds for which a server is sought that takes a cancellation: somebody waits for this command to end."""
+"""The most seconds to send a cancellation: a user waits for this command to end."""
 
 
 def configure_run(parser: argparse.ArgumentParser) -> None:
-    """`ullage run`."""
     _configure(parser)
     parser.set_defaults(act=_run)
 
 
 def configure_submit(parser: argparse.ArgumentParser) -> None:
-    """`ullage submit`."""
     _configure(parser)
     parser.set_defaults(act=_submit)
 
@@ -64,7 +62,7 @@ def configure_submit(parser: argparse.ArgumentParser) -> None:
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-r", "--resreq", metavar="LIST", help=_RESREQ)
     parser.add_argument("-q", "--queue", default=DEFAULT_QUEUE, help=f"its queue (default: {DEFAULT_QUEUE})")
-    parser.add_argument("-p", "--priority", type=int, metavar="N", help="higher goes first within the queue")
+    parser.add_argument("-p", "--priority", type=int, metavar="N", help="higher is scheduled first within the queue")
     parser.add_argument("-t", "--time-limit", metavar="TIME", help="end it after 90, 90s, 30m, 12h or 2d")
     parser.add_argument("-n", "--name", help="id of its session (default: chosen by the server)")
     parser.add_argument(
@@ -83,7 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         with interrupts:
             return _run_to_its_end(arguments, interrupts)
-    except BaseException:  # such as output that nobody reads any more, or a second signal
+    except BaseException:  # such as a closed pipe, or a second signal
         if interrupts.code is None:
             raise
     raise Exit(interrupts.code)
@@ -93,7 +91,7 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
     api, cancellation = _begin(arguments)
     session = cancellation.session
     log = TaskLog(api, session, program.TASK, follow=True, on_note=complain)
-    interrupts.cancel = lambda: _leave(cancellation, log)
+    interrupts.cancel = lambda: _cancel(cancellation, log)
     ended = threading.Event()
     watcher = threading.Thread(target=_explain_waits, args=(api, session, ended), daemon=True)
     watcher.start()
@@ -107,7 +105,7 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
     assert log.ended is not None
     if interrupts.code is not None:
         return interrupts.code
-    with suppress(UllageError):  # the program has ended; what remains is bookkeeping
+    with suppress(UllageError):  # the program has ended already
         Api(api.transport.hurried(CANCEL_S)).close_session(session)
     if not arguments.stdin and has_input():
         caution(["the standard input was not sent to the program; --stdin sends it"])
@@ -115,7 +113,7 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
 
 
 class _Cancellation:
-    """Cancels a session once, also where several threads want it; the later ones wait for the first."""
+    """Cancels a session once. Later threads wait for the first."""
 
     def __init__(self, api: Api, session: str) -> None:
         self.session = session
@@ -124,34 +122,34 @@ class _Cancellation:
         self._is_stored: bool | None = None
 
     def run(self) -> bool:
-        """Return whether the server took it; what it did not take is said on stderr."""
+        """Cancel the session. Return whether the server accepted; print the error if not."""
         with self._lock:
             if self._is_stored is None:
-                self._is_stored = self._ask()
+                self._is_stored = self._send()
             return self._is_stored
 
-    def _ask(self) -> bool:
+    def _send(self) -> bool:
         transport = self._api.transport.hurried(CANCEL_S)
         try:
             Api(transport).cancel_session(self.session)
         except UllageError as error:
-            if isinstance(error, NotFound):  # deleted by somebody else
+            if isinstance(error, NotFound):  # deleted meanwhile
                 return True
             with suppress(OSError):  # the terminal may be gone
-                complain(self._lost(error), f"`ullage cancel {self.session}` ends it once a server answers")
+                complain(self._failure(error), f"`ullage cancel {self.session}` ends it once a server answers")
             return False
         finally:
             transport.close()
         return True
 
-    def _lost(self, error: UllageError) -> str:
+    def _failure(self, error: UllageError) -> str:
         if isinstance(error, NotConnected):
             return f"{self.session} is not cancelled: it runs again at the next start"
-        return f"{self.session} is not cancelled, and may go on: {error.message}"
+        return f"{self.session} is not cancelled and may still run: {error.message}"
 
 
-def _leave(cancellation: _Cancellation, log: TaskLog) -> None:
-    """Cancel the program; its output comes to an end, or is given up where no server answers."""
+def _cancel(cancellation: _Cancellation, log: TaskLog) -> None:
+    """Cancel the program. Its output then ends, or is abandoned if no server answers."""
     log.patience.shorten(CANCEL_S)
     if not cancellation.run():
         log.give_up()
@@ -164,7 +162,12 @@ def _submit(arguments: argparse.Namespace) -> int:
 
 
 def _begin(arguments: argparse.Namespace) -> tuple[Api, _Cancellation]:
-    """Create the session and submit the task, unless no node could ever hold it."""
+    """Create the session and submit the task.
+
+    Raises:
+        Unplaceable: no node can ever hold it, and `--wait` is not given.
+
+    """
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     word = next(iter(argv), "")
     if not word:
@@ -197,10 +200,10 @@ def _begin(arguments: argparse.Namespace) -> tuple[Api, _Cancellation]:
 
 
 def _refuse_assignment(word: str) -> None:
-    """Refuse a request or a variable in the place of the program.
+    """Refuse a request or a variable instead of a program.
 
     Raises:
-        InvalidRequest: the word is one, and there is no such program.
+        InvalidRequest: the word looks like one, and no such program exists.
 
     """
     if _ASSIGNMENT.match(word) and shutil.which(word) is None:
@@ -209,17 +212,17 @@ def _refuse_assignment(word: str) -> None:
 
 
 def _explain_waits(api: Api, session: str, ended: threading.Event) -> None:
-    """Say on stderr why the program does not run, whenever the reason changes, also after an eviction."""
-    said, evicted = "", 0
+    """Print on stderr why the program does not run, each time the reason changes."""
+    printed, evicted = "", 0
     pause = QUIET_S
     while not ended.wait(pause):
         pause = AGAIN_S
         try:
             if api.task(session, program.TASK).state != TaskState.PENDING:
-                said = ""
+                printed = ""
                 continue
             explanation = api.why(session)
-        except InvalidRequest:  # closed and deleted by somebody else: the log says so too
+        except InvalidRequest:  # the session was deleted, which the log reports too
             break
         except UllageError:  # the server restarts
             continue
@@ -227,11 +230,11 @@ def _explain_waits(api: Api, session: str, ended: threading.Event) -> None:
             print(f"ullage: {session} was evicted: its executor {event.message}", file=sys.stderr)
             evicted = event.number
         reason = _reason(explanation)
-        if reason != said and explanation.code != Code.RUNNING:
+        if reason != printed and explanation.code != Code.RUNNING:
             print(f"ullage: {session} waits: {reason}", file=sys.stderr)
             if explanation.code == Code.BIND_FAILURES and explanation.suggestions:
                 print(f"hint: {'; '.join(explanation.suggestions)}", file=sys.stderr)
-            said = reason
+            printed = reason
     api.transport.close_own()
 
 

@@ -1,4 +1,4 @@
-"""The server itself: `up`, `down`."""
+"""`ullage up` and `ullage down`."""
 
 from __future__ import annotations
 
@@ -30,26 +30,25 @@ if TYPE_CHECKING:
     import subprocess
 
 _START_S = 300.0
-"""Seconds that a server may take to answer after its process was started, or after it last wrote to its log."""
+"""Seconds within which a server must answer after its start, or after its last line of log."""
 
 _LOOK_S = 0.02
-"""Seconds between two looks for a server that starts."""
+"""Seconds between two checks of a server that starts."""
 
 _SLOW_S = 10.0
-"""Seconds after which a start looks as if something were wrong, so that the log is named."""
+"""Seconds after which a start is slow, so that the path of the log is printed."""
 
 _STOP_S = 60.0
-"""Seconds that a server may take to end its executors and itself."""
+"""Seconds within which a server must end its executors and itself."""
 
 _LOGGED = "timestamp="
-"""How a line begins that a server logs, and does not print for people."""
+"""The prefix of log lines; messages for users lack it."""
 
 _LOG_SHOWN = 2000
-"""Bytes at the end of the server's log that are shown when it did not start."""
+"""The most bytes of the server's log that are shown after a failed start."""
 
 
 def configure_up(parser: argparse.ArgumentParser) -> None:
-    """`ullage up`."""
     parser.add_argument("--foreground", action="store_true", help="stay in this terminal until Ctrl-C")
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (default: 7480, or a free one if that is taken)")
@@ -59,7 +58,6 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_down(parser: argparse.ArgumentParser) -> None:
-    """`ullage down`."""
     parser.set_defaults(act=_down)
 
 
@@ -139,10 +137,10 @@ def _cards(text: str) -> list[str]:
 
 @contextmanager
 def _first_to_start() -> Iterator[None]:
-    """Wait until no other command starts a server of this home, and keep others from it."""
+    """Hold the lock that lets one command start a server of this home."""
     directory = os.open(home(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # some file systems lock no directory: two servers are then told apart by their store
+        with suppress(OSError):  # some file systems cannot lock directories; the lock of the store remains
             fcntl.flock(directory, fcntl.LOCK_EX)
         yield
     finally:
@@ -156,7 +154,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _start(arguments: argparse.Namespace) -> ServerEndpoint:
-    """Start the server as a process of its own, and wait until it answers."""
+    """Start the server as a separate process, and wait until it answers."""
     import subprocess  # noqa: PLC0415  # needed only here
 
     path = home() / LOG_FILE
@@ -167,24 +165,30 @@ def _start(arguments: argparse.Namespace) -> ServerEndpoint:
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,
-            start_new_session=True,  # Ctrl-C in this terminal, or its end, is none of the server's business
+            start_new_session=True,  # Ctrl-C in this terminal, or its end, must not reach the server
         )
     try:
         there = _wait_until_it_answers(child, log)
     except BaseException:
-        child.terminate()  # nobody else would
+        child.terminate()
         child.wait()
         raise
-    child.returncode = 0  # it lives on, and nobody waits for it
+    child.returncode = 0  # keeps Popen from warning: the server outlives this process
     return there
 
 
 def _wait_until_it_answers(child: subprocess.Popen[bytes], log: _Log) -> ServerEndpoint:
-    """Return where it answers. One that has ended has said why in its log: its words and exit code are ours."""
+    """Return the endpoint of the started server.
+
+    Raises:
+        Exit: the server ended; its message is printed, and its exit code is that of this command.
+        Unavailable: the server was killed, or does not answer in time.
+
+    """
     gives_up_at, slow_at = time.monotonic() + _START_S, time.monotonic() + _SLOW_S
     while True:
         there = local()
-        with suppress(Unavailable):  # it has begun to listen, and is slow
+        with suppress(Unavailable):  # it listens already, but does not answer in time
             if there is not None and answers(there):
                 return there
         if log.grows():
@@ -193,7 +197,7 @@ def _wait_until_it_answers(child: subprocess.Popen[bytes], log: _Log) -> ServerE
             print(f"ullage: still starting; its log is {log.path}", file=sys.stderr, flush=True)
             slow_at = math.inf
         if child.poll() is not None:
-            text = log.complaint()
+            text = log.message()
             if child.returncode > 0 and text:
                 print(text, file=sys.stderr)
                 raise Exit(child.returncode)
@@ -207,7 +211,7 @@ def _wait_until_it_answers(child: subprocess.Popen[bytes], log: _Log) -> ServerE
 
 
 class _Log:
-    """What a server that is being started adds to its log."""
+    """The part of a server's log that its start adds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -218,8 +222,8 @@ class _Log:
         before, self._seen = self._seen, self.path.stat().st_size
         return self._seen > before
 
-    def complaint(self) -> str:
-        """Return the last lines that were added; without those for the log alone, if others say what is wrong."""
+    def message(self) -> str:
+        """Return the last added lines that are messages for users; if there are none, the last lines."""
         lines = self._end().splitlines()
         return "\n".join([line for line in lines if not line.startswith(_LOGGED)] or lines)
 
@@ -245,12 +249,12 @@ def _words(options: dict[str, str]) -> list[str]:
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the options that a server takes at its start, as they are written."""
+    """Return the options of `ullage up` that are given, as text."""
     found = {}
     for option in ("host", "port", "config", "gpus"):
         value = getattr(arguments, option)
         if isinstance(value, Path) and not value.is_absolute():
-            # The server does not run in this directory for ever: a relative path would mean another file.
+            # The server changes its directory, so a relative path would name another file.
             value = Path(working_directory()) / value
         if value is not None:
             found[option] = str(value)
@@ -273,10 +277,10 @@ def _down(_arguments: argparse.Namespace) -> int:
 
 
 def _may_end(there: ServerEndpoint) -> bool:
-    """Return whether a server is there.
+    """Return whether a server answers.
 
     Raises:
-        UllageError: something is there that cannot be asked to end.
+        UllageError: a server runs that does not answer, or refuses this client.
 
     """
     try:
@@ -284,19 +288,21 @@ def _may_end(there: ServerEndpoint) -> bool:
     except NotConnected:
         if there.pid is None:
             return False
-        raise _deaf(there) from None
+        raise _no_answer(there) from None
     except Unavailable:
-        raise _deaf(there) from None
+        raise _no_answer(there) from None
     return True
 
 
-def _deaf(there: ServerEndpoint) -> Unavailable:
-    """Return the error for a server that does not take the request to end."""
+def _no_answer(there: ServerEndpoint) -> Unavailable:
+    """Return the error for a server that does not accept the request to end."""
     if there.pid is None:
         return Unavailable(f"the server at {there.url} does not answer", code="not-ended")
     text = f"the server at {there.url} (process {there.pid}) does not answer"
-    fix = f"`kill -CONT {there.pid}` wakes one that is stopped; `kill -9 {there.pid}` ends it, and a start goes on"
-    return Unavailable(f"{text}: {fix} with what it stored", code="not-ended")
+    fix = (
+        f"`kill -CONT {there.pid}` continues a stopped one; `kill -9 {there.pid}` ends it without loss of stored state"
+    )
+    return Unavailable(f"{text}: {fix}", code="not-ended")
 
 
 def _watch(pid: int | None) -> int | None:
@@ -314,18 +320,18 @@ def _wait_for_end(watched: int) -> None:
     poll.register(watched, select.POLLIN)
     ended = poll.poll(UNANSWERED_S * 1000)
     if not ended:
-        complain(f"the server ends its executors and itself; waiting up to {_STOP_S:.0f} s")
+        complain(f"the server is ending its executors; waiting up to {_STOP_S:.0f} s")
         ended = poll.poll(_STOP_S * 1000)
     os.close(watched)
     if not ended:
-        raise _still_there()
+        raise _still_running()
 
 
 def _wait_for_silence(there: ServerEndpoint) -> None:
     patience = Patience(_STOP_S)
     while answers(there):
-        patience.wait(_still_there())
+        patience.wait(_still_running())
 
 
-def _still_there() -> Unavailable:
-    return Unavailable(f"the server still runs after {_STOP_S:.0f} seconds; its log says more", code="not-ended")
+def _still_running() -> Unavailable:
+    return Unavailable(f"the server still runs after {_STOP_S:.0f} seconds; see its log", code="not-ended")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from ullage.cli.moment import show_age, show_time
 from ullage.cli.output import Column, add_output, print_list
 from ullage.cli.several import for_each
 from ullage.cli.target import Target, parse_target
+from ullage.cli.times import show_age, show_time
 from ullage.client.api import PAGE
 from ullage.client.local import reach
 from ullage.client.spec import user_name
@@ -18,7 +18,7 @@ from ullage.wire.api import SessionBody, TaskBody
 
 
 def activity(session: SessionBody) -> str:
-    """Return what an open session does: runs, waits, or has nothing to do."""
+    """Return the state of a session; of an open one `running`, `pending` or `idle`."""
     if session.state != SessionState.OPEN:
         return session.state
     if session.running:
@@ -85,7 +85,6 @@ TASKS = (
 
 
 def configure_queue(parser: argparse.ArgumentParser) -> None:
-    """`ullage queue`."""
     parser.add_argument("--me", action="store_true", help="only my sessions")
     parser.add_argument("-q", "--queue", help="only this queue")
     add_output(parser)
@@ -93,7 +92,6 @@ def configure_queue(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_sessions(parser: argparse.ArgumentParser) -> None:
-    """`ullage sessions`."""
     parser.add_argument("--state", choices=[str(state) for state in SessionState], help="only sessions of this state")
     parser.add_argument("--owner", help="only this owner's")
     add_output(parser)
@@ -101,7 +99,6 @@ def configure_sessions(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_tasks(parser: argparse.ArgumentParser) -> None:
-    """`ullage tasks`."""
     parser.add_argument("session", metavar="SESSION")
     parser.add_argument("--after", type=int, default=0, metavar="N", help="begin after task N")
     parser.add_argument("--limit", type=int, default=PAGE, metavar="N", help=f"at most N tasks (default: {PAGE})")
@@ -110,25 +107,21 @@ def configure_tasks(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_cancel(parser: argparse.ArgumentParser) -> None:
-    """`ullage cancel`."""
     parser.add_argument("targets", nargs="+", metavar="ID", help="a session, or a task as SESSION/N")
     parser.set_defaults(act=_cancel)
 
 
 def configure_close(parser: argparse.ArgumentParser) -> None:
-    """`ullage close`."""
     parser.add_argument("sessions", nargs="+", metavar="SESSION")
     parser.set_defaults(act=_close)
 
 
 def configure_delete(parser: argparse.ArgumentParser) -> None:
-    """`ullage delete`."""
     parser.add_argument("sessions", nargs="+", metavar="SESSION")
     parser.set_defaults(act=_delete)
 
 
 def configure_retry(parser: argparse.ArgumentParser) -> None:
-    """`ullage retry`."""
     parser.add_argument("sessions", nargs="+", metavar="SESSION")
     parser.set_defaults(act=_retry)
 
@@ -148,7 +141,7 @@ def _require_queue(name: str, known: list[str]) -> None:
     """Refuse a queue that does not exist.
 
     Raises:
-        NotFound: always then, with those that exist.
+        NotFound: it does not exist; the message lists the queues that do.
 
     """
     if name not in known:

@@ -1,4 +1,4 @@
-"""One action for each of several names: a refusal of one keeps none of the others from it."""
+"""One action for each of several names. A refusal does not stop the others."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def for_each(names: Sequence[N], act: Callable[[N], T]) -> tuple[int, list[T]]:
-    """Act on each name and show what is refused. Return the exit code of the first refusal, and what was done.
+    """Call `act` with each name and print refusals. Return the exit code of the first one, and the results.
 
     Raises:
-        Unavailable: no server answers, or it can do nothing now: that is the same for all names.
+        Unavailable: the server cannot act now, the same for all names.
 
     """
     code, done = 0, []

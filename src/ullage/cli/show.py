@@ -1,4 +1,4 @@
-"""`ullage show`: every field of one thing."""
+"""`ullage show`: all fields of one object."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ T = TypeVar("T")
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
-    """`ullage show`."""
-    parser.add_argument("kind", choices=list(_FIND), help="what to show")
+    parser.add_argument("kind", choices=list(_FIND), help="kind of the object")
     parser.add_argument("id", metavar="ID", help="its id or name; SESSION/N for a task, a uuid or NODE/N for a card")
     add_output(parser)
     parser.set_defaults(act=_show)

@@ -1,4 +1,4 @@
-"""Bytes as tables show them."""
+"""Bytes in tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _GI, _MI = 1 << 30, 1 << 20
 
 
 def show_size(amount: int) -> str:
-    """Bytes for a table: tenths of Gi or Mi where the exact text would be long."""
+    """Return bytes as exact Gi if that is short, else in tenths of Gi or Mi."""
     exact = format_bytes(amount)
     if not exact.isdecimal() and amount < (1 << 10) * _GI and amount % _GI == 0:
         return exact

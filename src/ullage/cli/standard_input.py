@@ -1,4 +1,4 @@
-"""The standard input of `ullage run`: sent whole if that is asked for, refused if it would be lost."""
+"""The standard input of `ullage run`: sent with `--stdin`, refused if it would be lost."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from ullage.model.error import InvalidRequest
 from ullage.model.quantity import format_bytes
 
 MOST_BYTES = 16 << 20
-"""Bytes of standard input that can be sent: they are stored with the task, and are in the memory of its executor."""
+"""The most bytes of standard input: the store and the memory of the executor hold them."""
 
 _CHUNK = 1 << 20
 
 
 def read_input(*, send: bool) -> bytes | None:
-    """Return all of the standard input if it is to be sent; None otherwise.
+    """Return the whole standard input with `send`; None without.
 
     Raises:
-        InvalidRequest: there is too much of it, or there is something and it is not to be sent.
+        InvalidRequest: there is too much input to send, or input that would not be sent.
 
     """
     if send:
         return _read_all()
     if has_input():
         raise InvalidRequest(
-            "the standard input has data that the program would not get: "
-            "--stdin sends it, and < /dev/null says that it is not for the program",
+            "the standard input has data that the program would not get: --stdin sends it, and < /dev/null discards it",
             code="stdin-not-sent",
             field="stdin",
         )
@@ -38,7 +37,7 @@ def read_input(*, send: bool) -> bytes | None:
 
 
 def has_input(descriptor: int = 0) -> bool:
-    """Return whether a file, a pipe or a socket has something to read now; a terminal is never asked."""
+    """Return whether a file, a pipe or a socket has data to read now. A terminal counts as empty."""
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISREG(mode):

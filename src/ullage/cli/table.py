@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 _GAP = "  "
 _SHORTEST = 8
-"""Characters to which a column is cut before others are."""
+"""The least characters of a column that is cut."""
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that stdout is; None for a pipe or a file, where nothing is cut."""
+    """Return the columns of the terminal; None if stdout is a pipe or a file, where nothing is cut."""
     if not sys.stdout.isatty():
         return None
     given = os.environ.get("COLUMNS", "")
@@ -25,7 +25,7 @@ def terminal_width() -> int | None:
 
 
 def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """Return a line of titles and a line per row; numbers to the right. The widest columns are cut to fit `width`."""
+    """Return titles and rows, one line each, numbers right-aligned. The widest columns are cut to fit `width`."""
     cells = [list(titles), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if width is not None:
@@ -51,7 +51,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def one_line(cell: str) -> str:
-    """Return a text without line breaks and without control characters, which could rewrite the screen."""
+    """Return the text with spaces for line breaks and control characters, which could rewrite the screen."""
     return cell if cell.isprintable() else "".join(c if c.isprintable() else " " for c in cell)
 
 

@@ -1,4 +1,4 @@
-"""A session or one of its tasks, as people write it: `ID` or `ID/N`."""
+"""A session or one of its tasks as an argument: `ID` or `ID/N`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ullage.model.error import invalid
 
 
 class Target(NamedTuple):
-    """`task` None means the session as a whole."""
+    """A session, or with `task` one of its tasks."""
 
     session: str
     task: int | None
@@ -18,7 +18,7 @@ class Target(NamedTuple):
 
 
 def parse_target(text: str) -> Target:
-    """Read `ID` or `ID/N`.
+    """Parse `ID` or `ID/N`.
 
     Raises:
         InvalidRequest: N is not a number from 1.
@@ -33,10 +33,10 @@ def parse_target(text: str) -> Target:
 
 
 def parse_task(text: str, default: int | None = None) -> tuple[str, int]:
-    """Read `ID/N`; `ID` alone means task `default` if there is one.
+    """Parse `ID/N`; `ID` alone means task `default`, unless that is None.
 
     Raises:
-        InvalidRequest: there is no N, or it is not a number from 1.
+        InvalidRequest: N is missing, or not a number from 1.
 
     """
     session, task = parse_target(text)

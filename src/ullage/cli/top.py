@@ -1,4 +1,4 @@
-"""`ullage top`: one picture of everything, as it changes."""
+"""`ullage top`: a live view of the whole server."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ullage.cli.moment import show_age, show_time
 from ullage.cli.output import add_output, print_json
 from ullage.cli.parts import show_cards, show_compute, show_free, show_holders, show_vram
 from ullage.cli.sessions import activity
 from ullage.cli.size import show_size
+from ullage.cli.times import show_age, show_time
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.model.counted import counted
@@ -25,14 +25,13 @@ from ullage.model.resources import show_milli
 from ullage.wire.api import Overview, RoomBody
 
 _TICK_S = 0.25
-"""Seconds between looks at the keyboard."""
+"""Seconds between two checks of the keyboard."""
 
 _PIPE_WIDTH = 200
-"""Characters of a line where there is no terminal to ask."""
+"""Characters of a line without a terminal."""
 
 
 def configure_top(parser: argparse.ArgumentParser) -> None:
-    """`ullage top`."""
     add_output(parser)
     parser.set_defaults(act=_top)
 
@@ -66,7 +65,7 @@ def _live(api: Api, console: Any) -> None:
 
 
 class _Newest:
-    """The last overview that came, fetched by a thread that reconnects."""
+    """The latest overview, fetched by a thread that reconnects."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -92,7 +91,7 @@ class _Newest:
 
 @contextmanager
 def _single_keys() -> Iterator[None]:
-    """Keys come one by one, without Enter; Ctrl-C still interrupts."""
+    """Read keys without Enter. Ctrl-C still interrupts."""
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
     try:
@@ -112,11 +111,11 @@ def _picture(overview: Overview) -> Any:
 
 
 def show_room(room: RoomBody) -> str:
-    """`idle: 5.5 cards, 9 % of it no likely task can use; room for 5 x 1, 2 x 2, 1 x 4 cards`."""
+    """Return a line such as `idle: 5.5 cards, 9 % of it no likely task can use; room for 5 x 1, 2 x 2 cards`."""
     idle = f"idle: {show_cards(room.idle_milli)}"
     if room.fragments_milli is None:
         more = counted(room.missing, "more task")
-        idle += f" ({more} must arrive before fragments are told)"
+        idle += f" ({more} must arrive before fragmentation is estimated)"
     elif room.idle_milli:
         idle += f", {100 * room.fragments_milli / room.idle_milli:.0f} % of it no likely task can use"
     fits = ", ".join(f"{units} x {cards}" for cards, units in room.fits.items())

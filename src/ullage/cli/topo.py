@@ -1,4 +1,4 @@
-"""`ullage topo`: what is near what in a machine, drawn."""
+"""`ullage topo`: a drawing of the topology of a machine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from ullage.wire.node_topology import TopologyBody
 
 
 def configure_topo(parser: argparse.ArgumentParser) -> None:
-    """`ullage topo`."""
     parser.add_argument("node", nargs="?", metavar="NODE", help="the machine to draw (default: each)")
     parser.add_argument(
-        "--local", action="store_true", help="this machine as it is found now; needs no server, and knows no holders"
+        "--local", action="store_true", help="this machine as discovered now; needs no server, shows no holders"
     )
     add_output(parser)
     parser.set_defaults(act=_topo)
@@ -27,7 +26,7 @@ def configure_topo(parser: argparse.ArgumentParser) -> None:
 def _topo(arguments: argparse.Namespace) -> int:
     if arguments.local and arguments.node is not None:
         raise InvalidRequest("NODE and --local: --local draws this machine; leave NODE out", field="node")
-    drawn = [_discover()] if arguments.local else _ask(arguments.node)
+    drawn = [_discover()] if arguments.local else _fetch(arguments.node)
     if arguments.output == "json":
         print_json(drawn[0] if arguments.local or arguments.node is not None else drawn)
         return 0
@@ -36,7 +35,7 @@ def _topo(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _ask(node: str | None) -> list[TopologyBody]:
+def _fetch(node: str | None) -> list[TopologyBody]:
     try:
         api = reach(start=False)
     except Unavailable as error:
@@ -45,7 +44,7 @@ def _ask(node: str | None) -> list[TopologyBody]:
 
 
 def _discover() -> TopologyBody:
-    """Return the machine this runs on, as a server with no settings would find it."""
+    """Return this machine as a server without settings discovers it."""
     from ullage.inventory.machine import MachineSettings, discover  # noqa: PLC0415 - needed only here
     from ullage.inventory.nvml import NvmlCards  # noqa: PLC0415 - as above
     from ullage.wire.node_drawing import placed_card, topology_body  # noqa: PLC0415 - as above

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Verb(NamedTuple):
-    """A verb: the module whose `configure_<verb>` gives it its arguments, its one line of help, an example."""
+    """A verb: the module with `configure_<verb>`, its line of help, an example."""
 
     module: str
     help: str
@@ -18,46 +18,46 @@ GROUPS = {
     "run work": {
         "run": Verb("run", "run a program and wait for it", "ullage run -r cpu=2,mem=4g,gpu=1 -- python train.py"),
         "submit": Verb("run", "run a program without waiting", "ullage submit -r gpu=1 -- python train.py"),
-        "logs": Verb("logs", "what a program printed", "ullage logs -f command-7"),
-        "queue": Verb("sessions", "who waits and who runs", "ullage queue --me"),
+        "logs": Verb("logs", "the output of a program", "ullage logs -f command-7"),
+        "queue": Verb("sessions", "waiting and running sessions", "ullage queue --me"),
         "sessions": Verb("sessions", "all sessions, closed ones too", "ullage sessions --state closed -o wide"),
         "tasks": Verb("sessions", "the tasks of a session", "ullage tasks command-7"),
-        "why": Verb("why", "why a session has what it has", "ullage why command-7"),
-        "plan": Verb("plan", "would it fit, where, and why", "ullage plan -r gpu=2,vram=20g"),
+        "why": Verb("why", "why a session or a pod waits or runs", "ullage why command-7"),
+        "plan": Verb("plan", "whether and where a request would fit, and why", "ullage plan -r gpu=2,vram=20g"),
         "cancel": Verb(
             "sessions", "cancel sessions or tasks, running ones too", "ullage cancel command-7 function-3/12"
         ),
         "close": Verb("sessions", "close sessions whose tasks have ended", "ullage close function-3"),
         "delete": Verb("sessions", "delete closed sessions with their tasks and results", "ullage delete function-3"),
-        "retry": Verb("sessions", "start executors again after their failures were mended", "ullage retry function-3"),
+        "retry": Verb("sessions", "start executors again after repeated failures", "ullage retry function-3"),
         "apps": Verb("apps", "list and register applications", "ullage apps register -f echo.toml"),
     },
     "look": {
-        "nodes": Verb("fleet", "machines: what they have and what is held", "ullage nodes"),
-        "gpus": Verb("fleet", "cards and who holds them", "ullage gpus -o wide"),
-        "topo": Verb("topo", "what is near what in a machine: zones, cards, links", "ullage topo node-1"),
+        "nodes": Verb("fleet", "machines and their usage", "ullage nodes"),
+        "gpus": Verb("fleet", "cards and their holders", "ullage gpus -o wide"),
+        "topo": Verb("topo", "the topology of a machine: zones, cards, links", "ullage topo node-1"),
         "executors": Verb("fleet", "worker processes", "ullage executors"),
         "queues": Verb("fleet", "the share tree", "ullage queues"),
-        "show": Verb("show", "every field of one thing", "ullage show task command-7/1"),
+        "show": Verb("show", "all fields of one object", "ullage show task command-7/1"),
         "events": Verb("events", "what happened", "ullage events --follow"),
-        "top": Verb("top", "a live view of everything", "ullage top"),
+        "top": Verb("top", "a live view of the server", "ullage top"),
     },
     "requests for cards": {
         "alloc": Verb("allocations", "hold cards for work that runs elsewhere", "ullage alloc pod-1 -r gpu=1,vram=8g"),
-        "commit": Verb("allocations", "make what is assumed bound", "ullage commit pod-1"),
-        "forget": Verb("allocations", "undo what a request holds or is kept for it", "ullage forget pod-1"),
+        "commit": Verb("allocations", "bind an assumed request", "ullage commit pod-1"),
+        "forget": Verb("allocations", "undo a request or its reservation", "ullage forget pod-1"),
         "adjust": Verb(
-            "adjust", "change how much a request takes of its cards", "ullage adjust pod-1 -r vram=9g --dry-run"
+            "adjust", "change the amounts of a request on its cards", "ullage adjust pod-1 -r vram=9g --dry-run"
         ),
         "allocations": Verb("allocations", "requests that hold cards", "ullage allocations -o wide"),
         "release": Verb(
             "allocations",
-            "the owner was told to go: free the cards when it is gone",
+            "mark a request whose owner was asked to end",
             "ullage release pod-1 --within 60s",
         ),
         "free": Verb("allocations", "free the cards of a request", "ullage free pod-1"),
-        "defrag": Verb("defrag", "who would move so that whole cards are free", "ullage defrag --for gpu=8 --count 2"),
-        "gang": Verb("gang", "requests that get their cards together", "ullage gang submit train-1 w-0 w-1 -r gpu=1"),
+        "defrag": Verb("defrag", "find moves that free whole cards", "ullage defrag --for gpu=8 --count 2"),
+        "gang": Verb("gang", "requests that are placed together", "ullage gang submit train-1 w-0 w-1 -r gpu=1"),
         "quotas": Verb(
             "quotas",
             "list, set and delete quotas of namespaces",
@@ -67,25 +67,25 @@ GROUPS = {
     "the server": {
         "up": Verb("server", "start a local server, with this machine as its node", "ullage up"),
         "down": Verb("server", "end the local server", "ullage down"),
-        "page": Verb("page", "print the link that opens the live page; it holds the token", "ullage page"),
-        "recover": Verb("recover", "show what is whole of a damaged database, and keep it", "ullage recover --keep"),
-        "cordon": Verb("fleet", "place nothing new on a node", "ullage cordon node-1"),
+        "page": Verb("page", "print the link to the live page; it contains the token", "ullage page"),
+        "recover": Verb("recover", "check and recover a damaged database", "ullage recover --keep"),
+        "cordon": Verb("fleet", "exclude a node from new placements", "ullage cordon node-1"),
         "uncordon": Verb("fleet", "use a node again", "ullage uncordon node-1"),
     },
     "kubernetes": {
         "kube": Verb("kube", "place the pods of a Kubernetes cluster on its cards", "ullage kube --config ullage.toml"),
         "bindings": Verb(
             "bindings",
-            "which application has which card of a cluster",
+            "bindings of applications to cards of a cluster",
             "ullage bindings resume comfyui --compute-binding n1:GPU-1f0c:8",
         ),
-        "exporter": Verb("exporter", "tell a cluster what this node is like and who holds what", "ullage exporter"),
+        "exporter": Verb("exporter", "publish the topology and usage of this node to its cluster", "ullage exporter"),
     },
-    "the rest": {
+    "other": {
         "demo": Verb("demo", "watch three tenants share this machine", "ullage demo --once"),
         "replay": Verb(
             "replay",
-            "what policies would do with a trace",
+            "compare policies on a trace",
             "ullage replay --nodes nodes.csv --tasks tasks.csv",
         ),
         "completion": Verb("completion", "completions for a shell", "ullage completion bash > ullage.bash"),
@@ -97,11 +97,11 @@ VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()
 
 
 class VerbsInGroups(argparse.HelpFormatter):
-    """Shows the verbs of a parser by their groups, each with its help on its own line."""
+    """Shows the verbs in groups, each with its help on its own line."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
-        # argparse does not count that verbs are indented, here once more than it does itself
+        # argparse ignores the indentation of verbs, which is one level deeper here
         self._action_max_length = max(map(len, VERBS)) + 3 * self._indent_increment
 
     def _format_action(self, action: argparse.Action) -> str:

@@ -8,7 +8,6 @@ from ullage import __version__
 
 
 def configure_version(parser: argparse.ArgumentParser) -> None:
-    """`ullage version`."""
     parser.set_defaults(act=_version)
 
 

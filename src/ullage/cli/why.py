@@ -1,4 +1,4 @@
-"""`ullage why`: the reason, its numbers, and what would help; of a session, or of a pod of a cluster."""
+"""`ullage why`: why a session or a pod does not run, with numbers and suggestions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ullage.cli.moment import show_time
 from ullage.cli.output import Column, add_output, print_json, print_list
+from ullage.cli.times import show_time
 from ullage.client.local import reach
 from ullage.model.error import Unavailable
 from ullage.model.name import check_name
@@ -46,7 +46,6 @@ _HOLDERS = (
 
 
 def configure_why(parser: argparse.ArgumentParser) -> None:
-    """`ullage why`."""
     add = parser.add_argument
     add("session", metavar="SESSION|NAMESPACE/POD", help="a session of the server, or a pod of a cluster")
     add("-n", "--namespace", metavar="NAME", help="the pod of that name in this namespace")
@@ -73,7 +72,7 @@ def _why(arguments: argparse.Namespace) -> int:
 
 
 def _pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
-    """Return the namespace and name of the pod that is meant; None where a session is."""
+    """Return the namespace and name of the pod; None if the argument is a session."""
     namespace, slash, name = arguments.session.partition("/")
     if slash:
         return check_name("namespace", namespace), check_name("pod", name)

@@ -1,6 +1,6 @@
-"""Servers with an event loop of their own, which read untrusted requests and hand over complete ones only.
+"""Servers with an event loop of their own, which read untrusted requests and pass on complete ones only.
 
-The application runs on the loop that made it, because it reads and changes objects of that loop.
+The application runs on the loop that created it, because it reads and changes objects of that loop.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ class LoopApart:
 
 
 class HandedOver:
-    """An application for a server with its own loop: it is called on the loop that made this, `at_once` times at most.
+    """An application for a server with its own loop, called on the creating loop, at most `at_once` times at once.
 
-    At most `most_bytes` and one byte of a body are read; the application refuses it by its length.
+    At most `most_bytes` + 1 of a body are read; the application refuses it by its length.
     """
 
     def __init__(self, app: ASGIApp, *, most_bytes: int, at_once: int) -> None:
         self._app, self._most_bytes = app, most_bytes
         self._home = asyncio.get_running_loop()
-        self._turns = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the request, call the application, and send the response."""
         body = await self._body(receive)
-        async with self._turns:
+        async with self._slots:
             asked = asyncio.run_coroutine_threadsafe(_answer(self._app, scope, body), self._home)
             answer = await asyncio.wrap_future(asked)
         for message in answer:
@@ -75,7 +75,7 @@ class HandedOver:
 
 
 async def _answer(app: ASGIApp, scope: Scope, body: bytes) -> list[Message]:
-    """Return the messages of an application that needs nothing but the request from its caller."""
+    """Return the response messages of an application that needs only the request."""
     answer: list[Message] = []
 
     async def receive() -> Message:

@@ -1,7 +1,7 @@
 """One HTTP connection within limits on all that its caller sends.
 
-uvicorn and httptools limit neither the head of a request nor the time that a request takes, and go on reading a body
-after its request was answered. This protocol limits all of it before any byte reaches the application.
+uvicorn and httptools limit neither the head of a request nor its time, and continue to read a body after its request
+was answered. This protocol limits all of it before any byte reaches the application.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLUSH_S = 0.02
 
 
 _PAUSE_S = 0.02
-"""Seconds between two reads of a body that is discarded, or of an unauthenticated caller that asks again and again."""
+"""Seconds between two reads of a discarded body, or of an unauthenticated caller that repeats its requests."""
 
 _UNAUTHENTICATED_ANSWERS = 32
 """Requests of a connection that are answered without a token before a pause follows each: a page with its files."""
@@ -189,10 +189,10 @@ class BoundedConnection(HttpToolsProtocol):
         self._pieces = self._pieces_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header within the limit; trailers are dropped.
+        """Store a header within the limit; drop trailers.
 
         Raises:
-            _TooMuchError: there is a second `Host` (RFC 9112, section 3.2): which one counts would differ by reader.
+            _TooMuchError: a second `Host` (RFC 9112, section 3.2), which readers would treat differently.
 
         """
         if self._message is not ConnectionPhase.HEAD:
@@ -240,7 +240,7 @@ class BoundedConnection(HttpToolsProtocol):
             return
         self._body += len(body)
         self._step += len(body)
-        self._others.keep(self, len(body))
+        self._others.count_body(self, len(body))
         if self._step >= self._bounds.body_step_bytes:
             self._step = 0
             if self._phase is ConnectionPhase.BODY:

@@ -11,7 +11,7 @@ from ullage.bootstrap.http.bounds import Bounds
 
 
 class ConnectionPhase(enum.Enum):
-    """What a connection waits for."""
+    """The part of a request or response that a connection waits for."""
 
     HANDSHAKE = enum.auto()
     HEAD = enum.auto()
@@ -22,7 +22,7 @@ class ConnectionPhase(enum.Enum):
 
 
 _CUT_AT_ONCE = 16
-"""Connections that are cut before others have their turn on the event loop: the end of TLS takes time."""
+"""Connections cut in one turn of the event loop: the end of TLS takes time."""
 
 _UNFINISHED = (ConnectionPhase.HANDSHAKE, ConnectionPhase.HEAD, ConnectionPhase.BODY, ConnectionPhase.DRAIN)
 
@@ -82,7 +82,7 @@ class Connections:
         self._waiting[ConnectionPhase.HEAD][connection] = since
 
     def wait(self, connection: Connection, phase: ConnectionPhase | None) -> None:
-        """Record what a connection waits for from now on; None if it waits for nothing."""
+        """Record the phase of a connection; None if it waits for nothing."""
         before = self._phase.pop(connection, None)
         if before is not None:
             self._waiting[before].pop(connection, None)
@@ -90,8 +90,8 @@ class Connections:
             self._phase[connection] = phase
             self._waiting[phase][connection] = self._clock()
 
-    def keep(self, connection: Connection, count: int) -> None:
-        """Count buffered bytes of a body, and cut the oldest uploads if there are too many."""
+    def count_body(self, connection: Connection, count: int) -> None:
+        """Count buffered bytes of a body, and cut the oldest uploads above the limit."""
         self._bodies_bytes += count
         while self._bodies_bytes > self.bounds.bodies_bytes and self._waiting[ConnectionPhase.BODY]:
             self._cut_first(ConnectionPhase.BODY)
@@ -103,7 +103,7 @@ class Connections:
         self._bodies_bytes -= count
 
     def sweep(self) -> bool:
-        """Cut connections that have waited too long, a few at a time; return whether there are more of them."""
+        """Cut some of the connections that have waited too long. Return whether more remain."""
         now, left = self._clock(), _CUT_AT_ONCE
         for phase, limit_s in self._limit_s.items():
             waiting = self._waiting[phase]

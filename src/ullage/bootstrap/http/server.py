@@ -38,7 +38,7 @@ class BoundedServer(uvicorn.Server):
     def __init__(self, app: ASGIApp, bounds: Bounds, tls: TlsFiles | None = None, *, drain_s: int) -> None:
         super().__init__(
             uvicorn.Config(
-                _Patient(app),
+                _ToleratingApp(app),
                 log_config=None,
                 log_level="error",  # an unknown caller must not fill the log
                 access_log=False,
@@ -115,8 +115,8 @@ class BoundedServer(uvicorn.Server):
             connections.remove(arriving)
 
 
-class _Patient:
-    """A wrapper of an application for which an early disconnect or the end of a wait is not an error.
+class _ToleratingApp:
+    """Wraps an application: an early disconnect or the end of a wait is not an error.
 
     A request that still waits when the server ends is answered with 503, so that its client repeats it.
     """

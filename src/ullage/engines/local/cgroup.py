@@ -1,12 +1,12 @@
-"""Limits on what an executor may use, by the strongest means this machine offers.
+"""Limits on the resources of an executor, by the strongest means that this machine offers.
 
 1. cgroup version 2, where the server's own cgroup is delegated to it (cgroups(7), "Delegation").
 2. cgroup version 1, where the server may make directories in the memory controller.
-3. Neither: the supervisor looks at the memory now and then, and ends who holds too much.
+3. Neither: the supervisor samples the memory, and ends an executor that holds too much.
 
-`detect` chooses; `Confinement.layer` says in words which one it is. In the first two the kernel
-kills inside the cgroup when its memory is full, and counts that. In the first an executor cannot leave CPUs
-of its own either; in the others only its affinity, which the supervisor sets, keeps it there.
+`detect` chooses the layer; `Confinement.layer` describes it. In the first two, the kernel kills inside the cgroup
+when its memory is full, and counts the kills. Only the first enforces the CPUs of an executor. In the others the
+executor can change the affinity that the supervisor sets.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ PERIOD_US = 100_000
 """Period of the cpu quota: the kernel's default."""
 
 _LEAST_QUOTA_US = 1000  # the kernel refuses less
-_SERVER = "ullage-server"  # where a delegated server moves itself: version 2 has no processes in inner nodes
+_SERVER = "ullage-server"  # a delegated server moves itself here: version 2 allows no processes in inner nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The limits of one executor: cgroup directories to join, or bytes for the supervisor to watch."""
+    """The limits of one executor: cgroup directories to join, or bytes for the supervisor to enforce."""
 
     directories: tuple[Path, ...] = ()
     watched_bytes: int | None = None
     counter: Path | None = None
 
     def kills(self) -> int:
-        """Return how many processes the kernel killed here because the memory was full."""
+        """Return how many processes the kernel killed because the memory was full."""
         if self.counter is None:
             return 0
         try:
@@ -48,18 +48,18 @@ class Cell:
         return int(match.group(1)) if match else 0
 
     def remove(self) -> bool:
-        """Remove the directories; False if one is still in use, which passes within moments."""
+        """Remove the directories. Return False if one is still in use, which passes soon."""
         return sum(remove(directory) for directory in self.directories) == len(self.directories)
 
 
 class Confinement(Protocol):
-    """One layer. `roots` are the directories below which it makes one per executor."""
+    """One layer. `roots` are the directories below which each executor gets its own."""
 
     layer: str
     roots: tuple[Path, ...]
 
     def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:
-        """Prepare the limits of an executor that runs on these CPUs only, if there are any.
+        """Set the limits of an executor. With `cpus` it runs on these CPUs only.
 
         Raises:
             OSError: the kernel refuses; nothing is left behind.
@@ -68,18 +68,17 @@ class Confinement(Protocol):
 
 
 class Watching:
-    """Looks at memory; cannot limit cpu."""
+    """Enforces memory limits by sampling. Does not limit cpu."""
 
     layer: str = "watched: memory is checked twice a second, cpu is not limited (no writable cgroup)"
     roots: tuple[Path, ...] = ()
 
     def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:  # noqa: ARG002  # as the protocol says
-        """Leave the limit to the supervisor."""
         return Cell(watched_bytes=requirement.memory_bytes or None)
 
 
 class Unified:
-    """cgroup version 2 below `root`, whose `controllers` are handed down."""
+    """cgroup version 2 below `root`, which delegates `controllers`."""
 
     def __init__(self, root: Path, controllers: frozenset[str]) -> None:
         self.roots: tuple[Path, ...] = (root,)
@@ -88,7 +87,6 @@ class Unified:
         self._controllers = controllers
 
     def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:
-        """Make the executor's cgroup and write its limits."""
         directory = self.roots[0] / _file_name(executor)
         cell = Cell(directories=(directory,), counter=directory / "memory.events")
         try:
@@ -108,7 +106,7 @@ class Unified:
 
 
 class Legacy:
-    """cgroup version 1: a hierarchy for memory, and maybe one for cpu."""
+    """cgroup version 1: a hierarchy for memory, and optionally one for cpu."""
 
     def __init__(self, memory: Path, cpu: Path | None) -> None:
         self.roots: tuple[Path, ...] = (memory, cpu) if cpu is not None and cpu != memory else (memory,)
@@ -116,7 +114,6 @@ class Legacy:
         self._cpu = cpu
 
     def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:  # noqa: ARG002  # CPUs by affinity alone
-        """Make the executor's cgroups and write their limits."""
         name = _file_name(executor)
         directories = tuple(root / name for root in self.roots)
         memory, *_ = directories
@@ -138,12 +135,12 @@ class Legacy:
 
 
 def detect(name: str, proc: Path = Path("/proc")) -> Confinement:
-    """Return the strongest layer that works here; its directories get the name `name`."""
+    """Return the strongest layer that works here. Its root directories are called `name`."""
     return _unified(name, proc) or _legacy(name, proc) or Watching()
 
 
 def quota_us(cpu_milli: int) -> int:
-    """Microseconds of processor time in each `PERIOD_US`."""
+    """Return the microseconds of processor time in each `PERIOD_US`."""
     return max(_LEAST_QUOTA_US, cpu_milli * PERIOD_US // 1000)
 
 
@@ -153,7 +150,7 @@ def leftovers(roots: list[Path]) -> list[Path]:
 
 
 def remove(directory: Path) -> bool:
-    """Remove a cgroup without processes; False if it has some."""
+    """Remove a cgroup. Return False if it has processes."""
     try:
         directory.rmdir()
     except FileNotFoundError:
@@ -171,7 +168,7 @@ def _unified(name: str, proc: Path) -> Unified | None:
         own = own.parent
     try:
         offered = frozenset(_read(own / "cgroup.controllers").split()) & {"memory", "cpu", "cpuset"}
-        if "memory" not in offered or not _hand_down(own, offered):
+        if "memory" not in offered or not _delegate(own, offered):
             return None
         root = own / name
         root.mkdir(exist_ok=True)
@@ -181,12 +178,12 @@ def _unified(name: str, proc: Path) -> Unified | None:
     return Unified(root, offered)
 
 
-def _hand_down(own: Path, controllers: frozenset[str]) -> bool:
-    """Let children of `own` have `controllers`; the server moves aside if it is alone there."""
+def _delegate(own: Path, controllers: frozenset[str]) -> bool:
+    """Enable `controllers` for children of `own`. A server that is alone in `own` moves to a child."""
     if controllers <= set(_read(own / "cgroup.subtree_control").split()):
         return True
     members = {int(pid) for pid in _read(own / "cgroup.procs").split()}
-    inner = (own / "cgroup.type").exists()  # all but the machine's root, which may have processes
+    inner = (own / "cgroup.type").exists()  # only the machine's root lacks the file, and it may have processes
     if inner and members - {os.getpid()}:
         return False
     if inner and members:
@@ -218,7 +215,7 @@ def _writable(own: Path | None, name: str, limit: str) -> Path | None:
 
 
 def _own_directory(proc: Path, controller: str) -> Path | None:
-    """Return where the cgroup of `controller` of this process is mounted; "" is version 2. See cgroups(7)."""
+    """Return the directory of this process's cgroup for `controller`; "" is version 2. See cgroups(7)."""
     try:
         memberships = _read(proc / "self/cgroup").splitlines()
         mounts = _read(proc / "self/mountinfo").splitlines()
@@ -232,15 +229,15 @@ def _own_directory(proc: Path, controller: str) -> Path | None:
 
 
 def _mounted(mounts: list[str], controller: str, path: str) -> Path | None:
-    """Return the directory that shows cgroup `path`: proc_pid_mountinfo(5) gives the root and place of each mount."""
+    """Return the directory of cgroup `path`: proc_pid_mountinfo(5) gives the root and mount point of each mount."""
     for mount in mounts:
         fields, _, source = mount.partition(" - ")
         kind, _, options = source.split(" ", 2)
         if kind != ("cgroup" if controller else "cgroup2") or (controller and controller not in options.split(",")):
             continue
-        root, place = fields.split(" ")[3:5]
+        root, mount_point = fields.split(" ")[3:5]
         if path == root or path.startswith(f"{root.rstrip('/')}/"):
-            return Path(place) / path.removeprefix(root).lstrip("/")
+            return Path(mount_point) / path.removeprefix(root).lstrip("/")
     return None
 
 

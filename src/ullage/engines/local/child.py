@@ -15,13 +15,13 @@ from ullage.wire.output_log import LogWriter
 _PR_SET_PDEATHSIG = 1
 
 _OOM_SCORE_ADJ = 500
-"""When the machine runs out of memory, workers go before servers and shells: proc_pid_oom_score_adj(5)."""
+"""When the machine runs out of memory, the kernel kills workers before servers: proc_pid_oom_score_adj(5)."""
 
 _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261}
-"""Number of the call: it is in no C library."""
+"""System call number by machine: no C library wraps the call."""
 _MPOL_PREFERRED, _MPOL_PREFERRED_MANY = 1, 5
 _MOST_ZONES = 1024
-"""What a kernel can be built for."""
+"""The most zones that a kernel can be built for."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -30,7 +30,7 @@ def open_output(order: dict[str, Any]) -> tuple[dict[int, LogWriter], list[int]]
     """Return the logs of an executor by the pipes that feed them, and the ends for its standard output and error.
 
     Raises:
-        OSError: there is no descriptor left, or a log cannot be opened.
+        OSError: no descriptor is left, or a log cannot be opened.
 
     """
     output: dict[int, LogWriter] = {}
@@ -51,7 +51,7 @@ def open_output(order: dict[str, Any]) -> tuple[dict[int, LogWriter], list[int]]
     return output, writers
 
 
-def become(
+def exec_worker(
     order: dict[str, Any],
     output: list[int],
     cpus: frozenset[int],
@@ -59,11 +59,11 @@ def become(
     supervisor: int,
     report_fd: int,
 ) -> NoReturn:
-    """In the child: become the worker. What goes wrong is written to `report_fd`."""
+    """Replace the child by the worker. Write an error to `report_fd`."""
     try:
         _prepare(order, output, supervisor)
-        _stay_on(cpus, shared, required=order.get("cpus_required", False))
-        _stay_near(order.get("zones") or [])
+        _set_affinity(cpus, shared, required=order.get("cpus_required", False))
+        _set_memory_policy(order.get("zones") or [])
         argv = order["argv"]
         program, *_ = argv
         try:
@@ -79,13 +79,13 @@ def become(
 
 
 def _prepare(order: dict[str, Any], output: list[int], supervisor: int) -> None:
-    """Everything between fork and exec."""
+    """Set up session, cgroups, signals, output and directory between fork and exec."""
     os.setsid()
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:  # it died before the line above took effect
         os._exit(1)
     _join(order.get("cgroups") or [])
-    _offer_to_oom_killer()
+    _raise_oom_score()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # ignored signals would stay ignored through exec
@@ -101,11 +101,14 @@ def _join(cgroups: Iterable[str]) -> None:
             file.write("0")  # "0" is the writer itself: cgroups(7)
 
 
-def _stay_on(cpus: frozenset[int], shared: frozenset[int], *, required: bool) -> None:
-    """Have this process, and all that it starts, run on these CPUs only, or on the `shared` ones if it may use none.
+def _set_affinity(cpus: frozenset[int], shared: frozenset[int], *, required: bool) -> None:
+    """Pin this process and its descendants to `cpus`, or to `shared` if the kernel allows none of them.
 
-    The kernel leaves out CPUs that a cpuset forbids without a word: sched_setaffinity(2). If they are `required`,
-    all of them must be there.
+    The kernel silently leaves out CPUs that a cpuset forbids: sched_setaffinity(2).
+
+    Raises:
+        OSError: the CPUs are `required`, and the kernel leaves out one.
+
     """
     for wanted in (cpus, shared):
         try:
@@ -118,28 +121,27 @@ def _stay_on(cpus: frozenset[int], shared: frozenset[int], *, required: bool) ->
         raise OSError(errno.EINVAL, "the kernel does not let it run on all of the CPUs it was placed on", shown)
 
 
-def _stay_near(zones: list[int]) -> None:
-    """Have this process, and all that it starts, take its memory from these zones while they have some.
+def _set_memory_policy(zones: list[int]) -> None:
+    """Prefer these zones for the memory of this process and its descendants: set_mempolicy(2).
 
-    See set_mempolicy(2). A kernel without zones, or one that does not let it, leaves things as they are: memory comes
-    from where a page is first touched.
+    If the kernel has no zones or refuses, its default remains: a page comes from the zone that first touches it.
     """
     call = _SET_MEMPOLICY.get(os.uname().machine)
     if call is None or not zones or not 0 <= min(zones) <= max(zones) < _MOST_ZONES:
         return
     mask = sum(1 << zone for zone in set(zones)).to_bytes(_MOST_ZONES // 8, "little")
-    for mode in (_MPOL_PREFERRED_MANY, _MPOL_PREFERRED)[: 2 if len(zones) == 1 else 1]:  # the first is of Linux 5.15
+    for mode in (_MPOL_PREFERRED_MANY, _MPOL_PREFERRED)[: 2 if len(zones) == 1 else 1]:  # the first needs Linux 5.15
         if _libc.syscall(call, mode, mask, ctypes.c_ulong(_MOST_ZONES + 1)) == 0:
             return
 
 
-def _offer_to_oom_killer() -> None:
+def _raise_oom_score() -> None:
     try:
         with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:  # noqa: PTH123  # as in `processes.py`
             if int(file.read()) < _OOM_SCORE_ADJ:
                 file.write(str(_OOM_SCORE_ADJ))
     except OSError:
-        return  # a hint to the kernel, not a promise to anybody
+        return  # the score is a hint only
 
 
 def prctl(option: int, value: int) -> None:

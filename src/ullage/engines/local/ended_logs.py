@@ -1,4 +1,4 @@
-"""Logs of executors that have ended: kept for people to read, within bounds."""
+"""The logs of ended executors, bounded in number and size."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _SUFFIXES = (".out", ".err")
 
 
 class EndedLogs:
-    """Knows which logs in `directory` are surplus, once those of ended executors are too many or too large together."""
+    """Finds the oldest logs in `directory` when those of ended executors are too many or too large together."""
 
     def __init__(self, directory: Path, most_bytes: int = MOST_BYTES, most_executors: int = MOST_EXECUTORS) -> None:
         self._directory = directory
         self._most_bytes = most_bytes
         self._most_executors = most_executors
-        self._bytes: dict[str, int] = {}  # by name, the first ended first
+        self._bytes: dict[str, int] = {}  # by name, in order of their end
 
     def open(self) -> list[Path]:
-        """Count what earlier runs left; the surplus logs, as of `add`."""
+        """Count the logs of earlier runs. Return the surplus logs, as `add`."""
         ended: dict[str, float] = {}
         for entry in self._directory.iterdir():
             if entry.suffix in _SUFFIXES:
@@ -31,9 +31,9 @@ class EndedLogs:
         return [path for name in sorted(ended, key=ended.__getitem__) for path in self.add(name)]
 
     def add(self, name: str) -> list[Path]:
-        """Count the logs of an executor that has ended, and remove empty ones; the logs that the caller has to remove.
+        """Count the logs of an ended executor and remove empty ones. Return the surplus logs.
 
-        To remove a large file takes long, so it is left to the caller.
+        The caller removes them: removing a large file takes long.
         """
         total = 0
         for path in self._logs(name):
@@ -50,8 +50,8 @@ class EndedLogs:
             surplus += self._logs(oldest)
         return surplus
 
-    def take(self, name: str) -> None:
-        """An executor of this name starts: its logs go on, and are not to be removed."""
+    def reopen(self, name: str) -> None:
+        """Stop counting the logs of this name: an executor that continues them starts."""
         self._bytes.pop(name, None)
 
     def _logs(self, name: str) -> list[Path]:

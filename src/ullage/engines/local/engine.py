@@ -14,13 +14,13 @@ from typing import Any
 
 from ullage.engines.local import cgroup
 from ullage.engines.local.cgroup import Cell, Confinement
-from ullage.engines.local.door import WorkerLine
 from ullage.engines.local.ended_logs import EndedLogs
 from ullage.engines.local.environment import worker_command, worker_environment
 from ullage.engines.local.executor import LocalExecutor, own_cpus
 from ullage.engines.local.home import Home, remove
 from ullage.engines.local.link import SupervisorLink
 from ullage.engines.local.sharing import Sharing, Unenforced
+from ullage.engines.local.worker_connection import WorkerConnection
 from ullage.model.error import AlreadyExists
 from ullage.model.node import Node
 from ullage.service.engine_port import (
@@ -36,26 +36,24 @@ from ullage.wire import frames
 from ullage.wire.output_log import remove_log
 
 HELLO_S = 30.0
-"""Seconds a worker may take from its start to its first word."""
+"""Seconds from the start of a worker within which it must register."""
 
 GRACE_S = 5.0
 """Seconds `close` gives workers to end."""
 
 _LINGER_S = 1.0
-"""Seconds a worker may live without its connection: enough to exit by itself and be seen to."""
+"""Seconds a worker may live without its connection: enough to exit by itself."""
 
 _REMOVE_S = 0.05
 _REMOVE_TRIES = 20
-"""A cgroup is busy for moments after its last process ended: try again so often, after so many seconds."""
-
-_NO_EXECUTOR = "there is no such executor"
+"""Seconds between attempts to remove a cgroup, and their number: it is busy for moments after its last process."""
 
 
 class LocalEngine:
-    """Runs executors on this machine. `data_dir` is this engine's alone; `node` is what it reports.
+    """Runs executors on this machine.
 
-    `confinement` None chooses the strongest layer there is; `layer` says which. `sharing` holds workers
-    to parts of cards.
+    `data_dir` belongs to this engine alone. `node` is the node that it reports. Without `confinement` the engine
+    uses the strongest layer that works here. `sharing` enforces parts of cards.
     """
 
     def __init__(
@@ -76,7 +74,7 @@ class LocalEngine:
         self._confinement = confinement
         self._sharing = sharing or Unenforced()
         self._executors: dict[str, LocalExecutor] = {}
-        self._doomed: list[LocalExecutor] = []  # of a supervisor that died; gone once its successor has swept
+        self._lost: list[LocalExecutor] = []  # of a supervisor that died; gone once the next one has swept
         self._swept = asyncio.Event()
         self._idle = asyncio.Event()
         self._closing = False
@@ -87,16 +85,16 @@ class LocalEngine:
 
     @property
     def layer(self) -> str:
-        """How the limits of executors are enforced here, in words; known after `open`."""
+        """A sentence on how the limits of executors are enforced; known after `open`."""
         return "not open" if self._confinement is None else self._confinement.layer
 
     @property
     def supervisor_pid(self) -> int | None:
-        """The process that looks after the workers."""
+        """The pid of the supervisor."""
         return self._link.pid
 
     async def open(self, listener: EngineListener) -> None:
-        """End what an earlier run left behind, then take orders.
+        """End the processes of an earlier run, then accept orders.
 
         Raises:
             Unavailable: another engine uses the data directory.
@@ -111,20 +109,22 @@ class LocalEngine:
         self._link.start()
         self._sweep()
         await self._swept.wait()
-        self._home.note_roots(self._confinement.roots)
+        self._home.record_roots(self._confinement.roots)
         path = self._home.socket
         remove(path)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: WorkerLine(self._admit), str(path), backlog=512)
+        self._server = await loop.create_unix_server(
+            lambda: WorkerConnection(self._authenticate), str(path), backlog=512
+        )
         path.chmod(0o600)
         self._report(NodeReported(self._node))
 
     async def close(self, grace_s: float = GRACE_S) -> None:
-        """End all workers, by force after `grace_s` seconds, and let go of everything."""
+        """End all workers, by force after `grace_s` seconds, and release the data directory."""
         self._closing = True
         for executor in list(self._executors):
             self.stop(executor, grace_s)
-        while self._executors or self._doomed:
+        while self._executors or self._lost:
             self._idle.clear()
             await self._idle.wait()
         await self._link.close()
@@ -142,18 +142,18 @@ class LocalEngine:
         """Start a worker: `Registered` follows, or `ExecutorGone`.
 
         Raises:
-            AlreadyExists: the executor is there, or its end is not reported yet.
+            AlreadyExists: the executor exists, or its end is not reported yet.
 
         """
         if order.executor in self._executors:
-            raise AlreadyExists(f"executor {order.executor} is there already", field="executor")
+            raise AlreadyExists(f"executor {order.executor} exists already", field="executor")
         if self._closing:
-            self._gone_later(order.executor, "the engine is closing")
+            self._report_gone_later(order.executor, "the engine is closing")
             return
         out, err = self._home.logs(order.executor)
-        self._ended_logs.take(out.stem)
+        self._ended_logs.reopen(out.stem)
         secret = secrets.token_hex(32)
-        executor = LocalExecutor(order, secret, err, self._report, on_silent=self._look_after)
+        executor = LocalExecutor(order, secret, err, self._report, on_disconnect=self._on_disconnect)
         try:
             environment = worker_environment(
                 order, self._home, os.environ, self._sharing, server_id=self._server_id, secret=secret
@@ -165,7 +165,7 @@ class LocalEngine:
             executor.cell = self._confine(order)
         except (OSError, ValueError) as error:
             self._clear(executor)
-            self._gone_later(order.executor, f"the worker could not be started: {error}")
+            self._report_gone_later(order.executor, f"the worker could not be started: {error}")
             return
         self._executors[order.executor] = executor
         self._link.send(
@@ -179,7 +179,7 @@ class LocalEngine:
             cgroups=[str(directory) for directory in executor.cell.directories],
             memory_bytes=executor.cell.watched_bytes,
             cpus=own_cpus(order),
-            cpus_required=_required(order),
+            cpus_required=_cpus_required(order),
             zones=[] if order.placement is None else order.placement.zones,
         )
 
@@ -205,22 +205,22 @@ class LocalEngine:
         """End the worker and all it started: `ExecutorGone` follows once none is left."""
         found = self._find(executor)
         if found is not None:
-            found.blame("stopped")
+            found.set_exit_reason("stopped")
             self._link.send(do="stop", executor=executor, grace_s=grace_s)
 
     def forget(self, logs: str) -> None:
         """Remove the logs of a session's programs, in a thread: there may be many."""
-        self._discard(self._home.bury_task_logs(logs))
+        self._remove_in_thread(self._home.move_task_logs_aside(logs))
 
     def keep_logs(self, names: Container[str]) -> None:
-        """Remove the logs of sessions that are not among these: they were deleted, and a crash came in between."""
-        for directory in self._home.logs_of_others(names):
-            self._discard(self._home.bury(directory))
+        """Remove the logs of all other sessions: a crash came between their deletion and that of their logs."""
+        for directory in self._home.other_task_logs(names):
+            self._remove_in_thread(self._home.move_aside(directory))
 
     def _find(self, executor: str) -> LocalExecutor | None:
         found = self._executors.get(executor)
         if found is None:
-            self._gone_later(executor, _NO_EXECUTOR)
+            self._report_gone_later(executor, "no such executor")
         return found
 
     def _confine(self, order: LaunchOrder) -> Cell:
@@ -229,21 +229,23 @@ class LocalEngine:
 
     # --- workers --------------------------------------------------------------------------------
 
-    def _admit(self, line: WorkerLine, hello: frames.Hello) -> LocalExecutor | None:
+    def _authenticate(self, connection: WorkerConnection, hello: frames.Hello) -> LocalExecutor | None:
         executor = self._executors.get(hello.executor)
-        return executor if executor is not None and executor.admit(line, hello) else None
+        return executor if executor is not None and executor.authenticate(connection, hello) else None
 
-    def _look_after(self, executor: LocalExecutor) -> None:
-        """Its connection closed: it is about to exit, or has to be made to."""
+    def _on_disconnect(self, executor: LocalExecutor) -> None:
+        """Kill an executor that does not exit soon after its connection closed."""
         if executor.name in self._executors:
             executor.set_timer(asyncio.get_running_loop().call_later(_LINGER_S, self._kill, executor))
 
     def _expect_hello(self, executor: LocalExecutor) -> None:
         if not executor.registered:
-            executor.set_timer(asyncio.get_running_loop().call_later(self._hello_s, self._give_up, executor))
+            executor.set_timer(
+                asyncio.get_running_loop().call_later(self._hello_s, self._registration_timed_out, executor)
+            )
 
-    def _give_up(self, executor: LocalExecutor) -> None:
-        executor.blame(executor.with_tail(f"the worker did not report within {self._hello_s:g} s"))
+    def _registration_timed_out(self, executor: LocalExecutor) -> None:
+        executor.set_exit_reason(executor.with_tail(f"the worker did not register within {self._hello_s:g} s"))
         self._kill(executor)
 
     def _kill(self, executor: LocalExecutor) -> None:
@@ -253,7 +255,7 @@ class LocalEngine:
 
     def _on_supervisor(self, event: dict[str, Any]) -> None:
         if event["event"] == "swept":
-            doomed, self._doomed = self._doomed, []
+            doomed, self._lost = self._lost, []
             for lost in doomed:
                 self._finish(lost)
             self._swept.set()
@@ -265,38 +267,38 @@ class LocalEngine:
             case "started":
                 self._expect_hello(executor)
             case "failed":
-                executor.blame(f"the worker could not be started: {event['message']}")
+                executor.set_exit_reason(f"the worker could not be started: {event['message']}")
                 self._finish(executor)
             case "exited":
                 executor.status = event["status"]
             case "too-large":
-                executor.blame_memory()
+                executor.set_memory_exceeded()
             case "gone":
                 self._finish(executor)
 
     def _on_supervisor_lost(self) -> None:
-        """The kernel killed the workers with it; the next one finds what they had started."""
-        self._doomed = list(self._executors.values())
-        for executor in self._doomed:
-            executor.blame("the engine's supervisor process was killed, and the worker with it")
+        """Mark all executors as lost: the kernel killed them, and the next supervisor kills their descendants."""
+        self._lost = list(self._executors.values())
+        for executor in self._lost:
+            executor.set_exit_reason("the supervisor was killed, and the worker with it")
         self._sweep()
 
     def _sweep(self) -> None:
         assert self._confinement is not None
-        roots = {*self._home.known_roots(), *self._confinement.roots}
+        roots = {*self._home.recorded_roots(), *self._confinement.roots}
         cgroups = [str(directory) for directory in cgroup.leftovers(sorted(roots))]
         self._link.send(do="sweep", marker=self._home.marker, cgroups=cgroups)
 
     # --- the end of an executor -----------------------------------------------------------------
 
     def _finish(self, executor: LocalExecutor) -> None:
-        self._spawn(self._see_off(executor))
+        self._spawn(self._terminate(executor))
 
-    async def _see_off(self, executor: LocalExecutor) -> None:
-        """Its processes are gone: report that, after all that it had said."""
+    async def _terminate(self, executor: LocalExecutor) -> None:
+        """Report the end of an executor without processes, after all its frames."""
         await executor.drain()
         executor.set_timer(None)
-        why = executor.why()
+        exit_reason = executor.exit_reason()
         for _ in range(_REMOVE_TRIES):
             if executor.cell.remove():
                 break
@@ -305,25 +307,25 @@ class LocalEngine:
         for path in self._ended_logs.add(self._home.logs(executor.name)[0].stem):
             self._spawn(asyncio.to_thread(remove_log, path))
         del self._executors[executor.name]
-        self._report(ExecutorGone(executor.name, why))
+        self._report(ExecutorGone(executor.name, exit_reason))
         self._idle.set()
 
     def _clear(self, executor: LocalExecutor) -> None:
-        """Remove its private directory, in a thread: there may be much in it."""
+        """Remove the private directory of an executor, in a thread: it may be large."""
         self._home.new_cache(executor.name)
         if executor.work is not None:
-            self._discard(self._home.bury(executor.work))
+            self._remove_in_thread(self._home.move_aside(executor.work))
 
-    def _discard(self, grave: Path | None) -> None:
-        if grave is not None:
-            self._spawn(asyncio.to_thread(remove, grave))
+    def _remove_in_thread(self, path: Path | None) -> None:
+        if path is not None:
+            self._spawn(asyncio.to_thread(remove, path))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _gone_later(self, executor: str, reason: str) -> None:
+    def _report_gone_later(self, executor: str, reason: str) -> None:
         """Report after the order that caused it has returned."""
         asyncio.get_running_loop().call_soon(self._report, ExecutorGone(executor, reason))
 
@@ -332,6 +334,6 @@ class LocalEngine:
         self._listener.on_engine_event(event)
 
 
-def _required(order: LaunchOrder) -> bool:
-    """Return whether a worker that cannot have its CPUs alone must not start at all."""
+def _cpus_required(order: LaunchOrder) -> bool:
+    """Return whether the start must fail if the worker cannot run on all its CPUs."""
     return order.requirement.alignment.required and bool(own_cpus(order))

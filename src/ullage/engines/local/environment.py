@@ -1,4 +1,4 @@
-"""What a worker is started with: its command line and its environment."""
+"""The command line and the environment of a worker."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ullage.model.quantity import format_decimal
 from ullage.model.resources import MILLI
 from ullage.service.engine_port import LaunchOrder
 
-_KEPT = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL"})
-"""Variables of the server that its workers see, besides `LC_*`. Tokens and passwords are not among them."""
+_INHERITED = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL"})
+"""Variables of the server that its workers inherit, in addition to `LC_*`: no tokens, no passwords."""
 
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
@@ -26,18 +26,18 @@ _VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*
 def worker_environment(
     order: LaunchOrder, home: Home, server: Mapping[str, str], sharing: Sharing, *, server_id: str, secret: str
 ) -> dict[str, str]:
-    """Return the whole environment: from the server what is kept, then the application's, the session's, and ours.
+    """Return the whole environment: inherited variables, then those of the application, the session and Ullage.
 
     Raises:
         ValueError: hard isolation was granted, and the limits cannot be enforced.
 
     """
-    environment = {name: value for name, value in server.items() if name in _KEPT or name.startswith("LC_")}
+    environment = {name: value for name, value in server.items() if name in _INHERITED or name.startswith("LC_")}
     environment.setdefault("PATH", _DEFAULT_PATH)
     environment.update(order.application.environment)
     environment.update(order.setup.environment)
     environment.setdefault("OMP_NUM_THREADS", str(max(1, order.requirement.cpu_milli // MILLI)))
-    if _foreign(order):
+    if _lacks_package(order):
         paths = [str(home.package_path), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = ":".join(path for path in paths if path)
     cards = visible_devices(order.gpus)
@@ -51,18 +51,18 @@ def worker_environment(
         "NVIDIA_VISIBLE_DEVICES": cards or "void",
         marker_name: marker_value,
         "ULLAGE_EXECUTOR": order.executor,
-        "ULLAGE_HOME": str(home.path),  # so that work inside a task goes to the server that runs it
+        "ULLAGE_HOME": str(home.path),  # a client inside a task uses the server that runs the task
         "ULLAGE_NODE": order.node,
         "ULLAGE_SERVER_ID": server_id,
         "ULLAGE_TASK_LOGS": str(home.task_logs),
         "ULLAGE_WORKER_SECRET": secret,
         "ULLAGE_WORKER_SOCKET": str(home.socket),
     }
-    return environment | ours | limits.environment | granted(order, limits.enforced)
+    return environment | ours | limits.environment | grant_variables(order, limits.enforced)
 
 
-def granted(order: LaunchOrder, enforced: Enforced) -> dict[str, str]:
-    """Return what a worker holds of its cards, in their order, and who enforces it; an amount nobody knows is empty."""
+def grant_variables(order: LaunchOrder, enforced: Enforced) -> dict[str, str]:
+    """Return the variables that describe a worker's grants in the order of its cards. Unknown amounts are empty."""
     if not order.gpus:
         return {}
     grants = _grants(order) or [Grant.of(gpu, None) for gpu in order.gpus]
@@ -77,12 +77,12 @@ def granted(order: LaunchOrder, enforced: Enforced) -> dict[str, str]:
 def _limits(order: LaunchOrder, home: Home, sharing: Sharing) -> ExecutorLimits:
     limits = sharing.limits(order.gpus, _grants(order), home.new_cache(order.executor))
     if limits.enforced is Enforced.NONE and any(charge.isolation is Isolation.HARD for charge in order.charges):
-        raise ValueError("isolation=hard was asked, and nothing here can hold a worker to these parts of these cards")
+        raise ValueError("isolation=hard was requested, and nothing here can enforce these parts of these cards")
     return limits
 
 
 def _grants(order: LaunchOrder) -> list[Grant]:
-    """Return one for each card that is held in part."""
+    """Return one grant for each card that is held in part."""
     return [Grant.of(gpu, charge) for gpu, charge in zip(order.gpus, order.charges, strict=bool(order.charges))]
 
 
@@ -93,8 +93,8 @@ def _known(amount: int | None) -> str:
 def visible_devices(gpus: Sequence[Gpu]) -> str:
     """Return the value of CUDA_VISIBLE_DEVICES: uuids in the order granted, empty for no card.
 
-    Cards that were declared rather than found have made-up uuids, which CUDA would not know: as
-    soon as there is one, all are named by index, because a list is read as one kind or the other.
+    Declared cards have invented uuids, which CUDA does not know. CUDA accepts uuids or indices, not both,
+    so one such card makes all be named by index.
     """
     if all(gpu.uuid.startswith("GPU-") for gpu in gpus):
         return ",".join(gpu.uuid for gpu in gpus)
@@ -104,12 +104,11 @@ def visible_devices(gpus: Sequence[Gpu]) -> str:
 def worker_command(order: LaunchOrder, environment: Mapping[str, str]) -> list[str]:
     """Return the program and its arguments.
 
-    An application's command is split into words as a shell does it, so `python -m mine` works and
-    a program whose path has blanks is quoted; its arguments are words already. Variables are
-    expanded after that, so that a value with blanks stays one word.
+    The command of an application is split into words as a shell does. Variables are expanded after that, so a value
+    with blanks stays one word.
 
     Raises:
-        ValueError: the command has an open quote, or no word.
+        ValueError: the command has an unclosed quote, or no word.
 
     """
     application = order.application
@@ -122,11 +121,11 @@ def worker_command(order: LaunchOrder, environment: Mapping[str, str]) -> list[s
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
-    """`text` with `$NAME` and `${NAME}` replaced; a name that is not set stays as it is written."""
+    """Return `text` with `$NAME` and `${NAME}` replaced. A name that is not set stays as it is."""
     return _VARIABLE.sub(lambda match: environment.get(match.group(1) or match.group(2), match.group()), text)
 
 
-def _foreign(order: LaunchOrder) -> bool:
-    """Return whether a built-in worker runs under an interpreter that may not have this package."""
+def _lacks_package(order: LaunchOrder) -> bool:
+    """Return whether a built-in worker runs under an interpreter that may lack this package."""
     python = order.setup.python
     return not order.application.command and python is not None and python != sys.executable

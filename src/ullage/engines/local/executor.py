@@ -1,4 +1,4 @@
-"""What the engine knows of one worker process, from its launch until it is gone."""
+"""The state of one worker process in the engine, from its launch to its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ullage.engines.local import reason
 from ullage.engines.local.cgroup import Cell
-from ullage.engines.local.door import WorkerLine
+from ullage.engines.local.worker_connection import WorkerConnection
 from ullage.model.executor import BindCode
 from ullage.model.idset import format_ids
 from ullage.model.quantity import format_bytes
@@ -35,12 +35,12 @@ RUN_BYTES = 8 << 20
 _OUT_OF_MEMORY = 137
 """The code of a program that the kernel killed: 128 + SIGKILL."""
 
-_LINE_CLOSE_S = 1.0
-"""Seconds between the end of all processes and the end of their connection, at the very most."""
+_CONNECTION_CLOSE_S = 1.0
+"""The most seconds between the end of all processes and the end of their connection."""
 
 
 class LocalExecutor:
-    """One executor. It is over when its processes are and all they said has been read."""
+    """One executor. It ends when its processes have ended and all their frames are read."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LocalExecutor:
         secret: str,
         error_log: Path,
         report: Callable[[EngineEvent], None],
-        on_silent: Callable[[LocalExecutor], None],
+        on_disconnect: Callable[[LocalExecutor], None],
     ) -> None:
         self.name = order.executor
         self.cell = Cell()
@@ -59,27 +59,27 @@ class LocalExecutor:
         self._secret = secret
         self._error_log = error_log
         self._report = report
-        self._on_silent = on_silent  # called when the connection closes
+        self._on_disconnect = on_disconnect  # called when the connection closes
         self._loop = asyncio.get_running_loop()
-        self._line: WorkerLine | None = None
-        self._line_closed = asyncio.Event()
+        self._connection: WorkerConnection | None = None
+        self._connection_closed = asyncio.Event()
         self._waiting: list[frames.ToWorker] = []
-        self._reason: str | None = None  # the first cause of the end, as far as it is known
+        self._reason: str | None = None  # the first known cause of the end
         self.registered = False
-        self._kills_told = 0
+        self._kills_reported = 0
         self._timer: asyncio.TimerHandle | None = None
 
     # --- the worker's side ----------------------------------------------------------------------
 
-    def admit(self, line: WorkerLine, hello: frames.Hello) -> bool:
-        """Return whether `hello` is this executor's: the secret is right, and it is the first one."""
-        if self._line is not None or not hmac.compare_digest(hello.secret.encode(), self._secret.encode()):
+    def authenticate(self, connection: WorkerConnection, hello: frames.Hello) -> bool:
+        """Return whether `hello` is the first one of this executor and has the right secret."""
+        if self._connection is not None or not hmac.compare_digest(hello.secret.encode(), self._secret.encode()):
             return False
-        self._line = line
+        self._connection = connection
         return True
 
     def on_frame(self, frame: frames.FromWorker) -> None:
-        """Turn a frame into an event."""
+        """Report a frame as an event."""
         match frame:
             case frames.Done():
                 self._report(Completed(self.name, tuple(map(self._outcome, frame.outcomes))))
@@ -93,37 +93,39 @@ class LocalExecutor:
                 self._register(frame)
 
     def on_closed(self, fault: str | None) -> None:
-        """The connection is closed: the process ends, or is of no use without it."""
+        """End the executor, which is of no use without its connection."""
         if fault is not None:
-            self.blame(f"the worker does not keep to the protocol: {fault}")
-        self._line_closed.set()
-        self._on_silent(self)
+            self.set_exit_reason(f"the worker violated the protocol: {fault}")
+        self._connection_closed.set()
+        self._on_disconnect(self)
 
     def _register(self, hello: frames.Hello) -> None:
         if self.registered or hello.protocol != frames.PROTOCOL:
-            self.blame(f"the worker speaks protocol {hello.protocol}, not {frames.PROTOCOL}: update its ullage")
+            self.set_exit_reason(
+                f"the worker uses protocol {hello.protocol}, not {frames.PROTOCOL}: update its ullage package"
+            )
             self.abort()
             return
         self.registered = True
         self.set_timer(None)
-        self._report(Registered(self.name, hello.pid, self._misplaced(hello.pid)))
+        self._report(Registered(self.name, hello.pid, self._cpu_mismatch(hello.pid)))
         waiting, self._waiting = self._waiting, []
         self._send(*waiting)
 
-    def _misplaced(self, pid: int) -> str:
-        """Return where the worker runs, if that is on other CPUs than its own; "" if it keeps to them."""
+    def _cpu_mismatch(self, pid: int) -> str:
+        """Return a sentence if the worker may run on other CPUs than its own; "" if not."""
         try:
             runs_on = os.sched_getaffinity(pid)
         except OSError:
             return ""  # its end is reported anyway
         if not self._cpus or runs_on <= set(self._cpus):
             return ""
-        return f"it was placed on CPUs {format_ids(self._cpus)} alone, and runs on {format_ids(runs_on)}"
+        return f"it was placed on CPUs {format_ids(self._cpus)} alone, but may run on {format_ids(runs_on)}"
 
     def _outcome(self, outcome: frames.Outcome) -> TaskOutcome:
         message = outcome.message
-        if outcome.code == _OUT_OF_MEMORY and (kills := self.cell.kills()) > self._kills_told:
-            self._kills_told = kills
+        if outcome.code == _OUT_OF_MEMORY and (kills := self.cell.kills()) > self._kills_reported:
+            self._kills_reported = kills
             message = f"{message}: it {self._exceeded()}"
         return TaskOutcome(
             outcome.task,
@@ -145,16 +147,16 @@ class LocalExecutor:
         try:
             self._send(frames.Enter(order.session, order.common_data, gang, order.logs))
         except frames.FrameError as error:
-            self._later(ExecutorBound(self.name, BindCode.UNKNOWN, f"the common data cannot be sent: {error}"))
+            self._report_later(ExecutorBound(self.name, BindCode.UNKNOWN, f"the common data cannot be sent: {error}"))
 
     def hand_out(self, tasks: Sequence[TaskOrder]) -> None:
-        """Send tasks, in frames of a bearable size; fail those that fit in none."""
+        """Send tasks in frames of about `RUN_BYTES`. A task whose input fits in no frame fails."""
         batch: list[frames.HandOut] = []
         held = 0
         for order in tasks:
             size = len(order.input) + len(order.shared or b"")
             if size > frames.MAX_PAYLOAD:
-                self._fail(order, f"the input has {size} bytes; at most {frames.MAX_PAYLOAD} can be sent")
+                self._report_failure(order, f"the input has {size} bytes; at most {frames.MAX_PAYLOAD} can be sent")
                 continue
             if batch and held + size > RUN_BYTES:
                 self._send(frames.Run(batch))
@@ -169,65 +171,65 @@ class LocalExecutor:
         self._send(frames.Leave())
 
     def _send(self, *frames_: frames.ToWorker) -> None:
-        if self._line is None or not self.registered:
+        if self._connection is None or not self.registered:
             self._waiting.extend(frames_)
         else:
-            self._line.send(*frames_)
+            self._connection.send(*frames_)
 
-    def _fail(self, order: TaskOrder, message: str) -> None:
+    def _report_failure(self, order: TaskOrder, message: str) -> None:
         now = time.time()
         outcome = TaskOutcome(order.task, order.claim, 1, None, message=message, started_at=now, ended_at=now)
-        self._later(Completed(self.name, (outcome,)))
+        self._report_later(Completed(self.name, (outcome,)))
 
-    def _later(self, event: EngineEvent) -> None:
+    def _report_later(self, event: EngineEvent) -> None:
         """Report after the order that caused it has returned."""
         self._loop.call_soon(self._report, event)
 
     # --- the end --------------------------------------------------------------------------------
 
-    def blame(self, text: str) -> None:
-        """Note why it ends; the first cause counts."""
+    def set_exit_reason(self, text: str) -> None:
+        """Set the reason of the end, unless one is set already."""
         if self._reason is None:
             self._reason = text
 
     def abort(self) -> None:
         """Close the connection."""
-        if self._line is not None:
-            self._line.abort()
+        if self._connection is not None:
+            self._connection.abort()
 
     def set_timer(self, timer: asyncio.TimerHandle | None) -> None:
-        """Replace the one thing that happens unless something else does first."""
+        """Replace the pending timer."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = timer
 
     async def drain(self) -> None:
-        """Wait until all that the worker had said is reported; its processes are gone already."""
-        if self._line is None:
+        """Wait until all frames of the ended worker are reported."""
+        if self._connection is None:
             return
         try:
-            await asyncio.wait_for(self._line_closed.wait(), _LINE_CLOSE_S)
+            await asyncio.wait_for(self._connection_closed.wait(), _CONNECTION_CLOSE_S)
         except TimeoutError:
             self.abort()
 
-    def why(self) -> str:
-        """Return why it is gone."""
+    def exit_reason(self) -> str:
+        """Return a sentence on why the executor ended."""
         if self._reason is not None:
             return self._reason
-        if self.cell.kills() > self._kills_told:
+        if self.cell.kills() > self._kills_reported:
             return f"the worker {self._exceeded()}"
         how = f"the worker {reason.ended(self.status)}"
         if not self.registered:
-            how += " before it reported"
+            how += " before it registered"
         return self.with_tail(how)
 
     def with_tail(self, text: str) -> str:
-        """`text` and the worker's last words."""
+        """Return `text` and the end of the worker's standard error."""
         return reason.with_tail(text, self._error_log)
 
-    def blame_memory(self) -> None:
-        """Note that the supervisor found too much memory in use."""
-        self.blame(f"the worker {self._exceeded()}")
+    def set_memory_exceeded(self) -> None:
+        """Set the memory limit as the reason of the end."""
+        self.set_exit_reason(f"the worker {self._exceeded()}")
 
     def _exceeded(self) -> str:
         return f"exceeded its memory limit of {format_bytes(self._memory)}"
@@ -241,5 +243,5 @@ def _bind_code(code: int) -> BindCode:
 
 
 def own_cpus(order: LaunchOrder) -> tuple[int, ...]:
-    """Return the CPUs that a worker has alone; none if it shares those of the machine with others."""
+    """Return the CPUs that a worker has alone; none if it shares CPUs."""
     return () if order.placement is None else order.placement.cpus

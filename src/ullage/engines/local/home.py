@@ -1,4 +1,4 @@
-"""Where a local engine keeps its things: everything is below one data directory."""
+"""The data directory of a local engine, which holds all its files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ullage.wire.private_file import write_private
 _LONGEST_SOCKET_PATH = 107
 """Bytes; `sun_path` has 108 with its closing NUL: unix(7)."""
 
-_MOST_OF_NOTE = 1 << 20
-"""Characters that are read of what an earlier run noted."""
+_MOST_ROOT_CHARACTERS = 1 << 20
+"""The most characters read of the cgroup directories that an earlier run recorded."""
 
 
 class Home:
-    """The directories of one engine. `id` is the same for the same directory, and for no other."""
+    """The directories of one engine. `id` identifies the data directory."""
 
     def __init__(self, data_dir: Path) -> None:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ class Home:
         self._short: Path | None = None
 
     def open(self) -> None:
-        """Make the directories and take them for this process alone.
+        """Create the directories and lock them.
 
         Raises:
             Unavailable: another engine uses them.
@@ -56,11 +56,11 @@ class Home:
             os.close(lock)
             raise Unavailable(f"{self.path} is in use by another server", code="data-dir-in-use") from None
         self._lock = lock
-        for left in (*self._work.iterdir(), *self._caches.iterdir()):  # by executors of an earlier run
+        for left in (*self._work.iterdir(), *self._caches.iterdir()):  # from executors of an earlier run
             remove(left)
 
     def close(self) -> None:
-        """Let others use the directories."""
+        """Unlock the directories."""
         self.socket.unlink(missing_ok=True)
         if self._short is not None:
             shutil.rmtree(self._short, ignore_errors=True)
@@ -71,12 +71,12 @@ class Home:
 
     @property
     def marker(self) -> str:
-        """NAME=VALUE in the environment of every process that comes from here."""
+        """NAME=VALUE in the environment of every process of this engine."""
         return f"ULLAGE_HOME_ID={self.id}"
 
     @property
     def socket(self) -> Path:
-        """Where workers connect: in the data directory, or, if that path is too long, in a private one."""
+        """The socket for workers: in the data directory, or in a private one if that path is too long."""
         path = self._run / "executors.sock"
         if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
             return path
@@ -86,15 +86,15 @@ class Home:
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor has to complain of."""
+        """The standard error of the supervisor."""
         return self.path / "logs/supervisor.err"
 
     @property
     def package_path(self) -> Path:
-        """A directory for PYTHONPATH that holds this package and nothing else.
+        """A directory for PYTHONPATH that holds this package only.
 
-        Another interpreter may import the worker from here; our own site-packages, compiled for
-        this interpreter, would only stand in its way.
+        Another interpreter imports the worker from here. The site-packages of this interpreter may hold
+        extension modules that the other one cannot load.
         """
         directory = self._run / "python"
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -106,70 +106,70 @@ class Home:
         return directory
 
     def make_work(self, executor: str) -> Path:
-        """Return a private, empty working directory."""
+        """Create a private, empty working directory and return it."""
         directory = self._work / _file_name(executor)
         remove(directory)
-        directory.mkdir(mode=0o700, parents=True)  # user code may have removed the one of all
+        directory.mkdir(mode=0o700, parents=True)  # user code may have removed the parent
         return directory
 
     def new_cache(self, executor: str) -> Path:
-        """Return a file for the processes of one executor to count together what they use of a card; not there yet."""
+        """Return the path, not yet created, of the file in which HAMi-core counts the usage of an executor."""
         cache = self._caches / f"{_file_name(executor)}.cache"
         remove(cache)
         return cache
 
-    def bury(self, directory: Path) -> Path | None:
-        """Give a directory another name, so that its own is free at once; None if its user has removed it."""
+    def move_aside(self, directory: Path) -> Path | None:
+        """Rename a directory so that its name is free at once. Return the new parent; None if it does not exist."""
         try:
-            grave = Path(tempfile.mkdtemp(prefix=".gone-", dir=self._work))
-            directory.rename(grave / "directory")
+            parent = Path(tempfile.mkdtemp(prefix=".gone-", dir=self._work))
+            directory.rename(parent / "directory")
         except OSError:
             return None
-        return grave
+        return parent
 
-    def bury_task_logs(self, name: str) -> Path | None:
-        """Give the directory of a session's logs another name; None if there is none."""
+    def move_task_logs_aside(self, name: str) -> Path | None:
+        """Rename the log directory of a session, as `move_aside`."""
         directory = self.task_logs / name
-        return self.bury(directory) if directory.is_dir() else None
+        return self.move_aside(directory) if directory.is_dir() else None
 
-    def logs_of_others(self, names: Container[str]) -> list[Path]:
-        """Directories of logs whose name is none of these."""
+    def other_task_logs(self, names: Container[str]) -> list[Path]:
+        """Return the log directories of sessions with other names."""
         return [entry for entry in self.task_logs.iterdir() if entry.name not in names]
 
     def logs(self, executor: str) -> tuple[Path, Path]:
-        """Files for what a worker prints: standard output, standard error."""
+        """Return the logs of a worker's standard output and standard error."""
         name = _file_name(executor)
         return self.executor_logs / f"{name}.out", self.executor_logs / f"{name}.err"
 
-    def known_roots(self) -> list[Path]:
-        """Cgroup directories noted by this and earlier runs."""
+    def recorded_roots(self) -> list[Path]:
+        """Return the cgroup directories recorded by this and earlier runs."""
         try:
-            with os.fdopen(os.open(self._note, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-                return [Path(line) for line in file.read(_MOST_OF_NOTE).splitlines()]
+            with os.fdopen(os.open(self._roots_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+                return [Path(line) for line in file.read(_MOST_ROOT_CHARACTERS).splitlines()]
         except OSError:
             return []
 
-    def note_roots(self, roots: tuple[Path, ...]) -> None:
-        """Note where cgroups are made, for the run after a crash: it may itself live in another cgroup."""
-        if self._note.is_dir():
-            remove(self._note)
-        write_private(self._note, "".join(f"{root}\n" for root in roots).encode())
+    def record_roots(self, roots: tuple[Path, ...]) -> None:
+        """Record where cgroups are made. After a crash the server may run in another cgroup."""
+        if self._roots_file.is_dir():
+            remove(self._roots_file)
+        write_private(self._roots_file, "".join(f"{root}\n" for root in roots).encode())
 
     @property
-    def _note(self) -> Path:
+    def _roots_file(self) -> Path:
         return self._run / "cgroups"
 
 
 def _file_name(executor: str) -> str:
-    """`executor` as one file name."""
+    """Return `executor` as one file name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", executor).lstrip(".") or "_"
 
 
-def open_plainly(path: Path) -> int:
-    """Return a descriptor that appends to the regular file at `path`; anything else that is there is replaced.
+def open_regular_file(path: Path) -> int:
+    """Return a descriptor that appends to the regular file at `path`. Anything else at `path` is replaced.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
 
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -183,18 +183,18 @@ def open_plainly(path: Path) -> int:
 
 
 def remove(path: Path) -> None:
-    """Remove whatever user code has put at `path`: a file, a link, a tree that forbids to be removed. No error."""
+    """Remove the file, link or directory at `path`, also against its permissions. Ignore errors."""
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, onerror=_permit_and_remove)
         else:
             path.unlink(missing_ok=True)
     except OSError:
-        return  # what needs the place free says so itself
+        return  # whatever needs the path free reports the error
 
 
 def _permit_and_remove(_function: Callable[[str], object], path: str, _error: object) -> None:
-    """Try once more after giving the owner's rights back to `path` and its parent."""
+    """Grant the owner access to `path` and its parent, then remove it."""
     with suppress(OSError):
         os.chmod(os.path.dirname(path), 0o700)  # noqa: PTH101, PTH120 - names as `rmtree` has them
         if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 - as above

@@ -1,4 +1,4 @@
-"""The engine's end of the pipes to its supervisor; a supervisor that dies is replaced."""
+"""The engine's end of the pipes to its supervisor. A supervisor that dies is replaced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ullage
-from ullage.engines.local.home import open_plainly
+from ullage.engines.local.home import open_regular_file
 
 _log = logging.getLogger(__name__)
 
@@ -21,13 +21,13 @@ _RUN_SUPERVISOR = "import sys; sys.path.append(sys.argv[1]); from ullage.engines
 
 _PAUSE_S = 0.1
 _PAUSE_MAX_S = 10.0
-"""Seconds before a new supervisor is started: doubled for each that dies without having said a word."""
+"""Seconds before another supervisor is started: doubled for each that dies without an event."""
 
 
 class SupervisorLink:
-    """Sends orders, passes on what the supervisor says, and calls `on_lost` when it died.
+    """Sends orders, passes events on, and calls `on_lost` when the supervisor dies.
 
-    Orders given while there is no supervisor reach the next one, first those of `on_lost`.
+    Orders sent without a supervisor reach the next one, those of `on_lost` first.
     """
 
     def __init__(self, log: Path, on_event: Callable[[dict[str, Any]], None], on_lost: Callable[[], None]) -> None:
@@ -37,8 +37,8 @@ class SupervisorLink:
         self._process: asyncio.subprocess.Process | None = None
         self._waiting: list[bytes] = []
         self._closing = False
-        self._spoke = False
-        self._awake = asyncio.Event()
+        self._received = False
+        self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -48,41 +48,41 @@ class SupervisorLink:
 
     def start(self) -> None:
         """Start the first supervisor."""
-        self._task = asyncio.get_running_loop().create_task(self._keep())
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def send(self, **order: object) -> None:
-        """Give an order; see `supervisor.py` for which there are."""
+        """Send an order, as `supervisor.py` lists them."""
         data = json.dumps(order).encode() + b"\n"
         if self._process is None or self._process.stdin is None:
             self._waiting.append(data)
-        elif not self._process.stdin.is_closing():  # it died, which is told in a moment; uvloop refuses to write then
+        elif not self._process.stdin.is_closing():  # it died, and its end arrives soon; uvloop refuses to write now
             self._process.stdin.write(data)
 
     async def close(self) -> None:
-        """Close the pipe, upon which the supervisor kills what is left and ends."""
+        """Close the pipe: the supervisor kills the remaining processes and ends."""
         self._closing = True
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-        self._awake.set()
+        self._closed.set()
         if self._task is not None:
             await self._task
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         pause = _PAUSE_S
-        while await self._live():
-            _log.warning("there is no supervisor; what one looked after is killed, and a new one is started")
-            self._waiting.clear()  # meant for the one that died
+        while await self._run_one():
+            _log.warning("the supervisor ended; its workers are killed and another one is started")
+            self._waiting.clear()  # orders for the one that died
             self._on_lost()
-            pause = _PAUSE_S if self._spoke else min(2 * pause, _PAUSE_MAX_S)
+            pause = _PAUSE_S if self._received else min(2 * pause, _PAUSE_MAX_S)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._awake.wait(), pause)
+                await asyncio.wait_for(self._closed.wait(), pause)
 
-    async def _live(self) -> bool:
-        """Run one supervisor from start to end. Return whether another one is to follow."""
-        self._spoke = False
+    async def _run_one(self) -> bool:
+        """Run one supervisor from start to end. Return whether another one follows."""
+        self._received = False
         try:
             process = await self._spawn()
-        except OSError as error:  # no process or no memory is left: perhaps there is soon
+        except OSError as error:  # no process or memory is left; that may pass
             _log.warning("the supervisor cannot be started: %s", error.strerror)
             return not self._closing
         assert process.stdin is not None
@@ -94,17 +94,17 @@ class SupervisorLink:
             process.stdin.writelines(self._waiting)
         self._waiting.clear()
         async for line in process.stdout:
-            self._spoke = True
+            self._received = True
             self._on_event(json.loads(line))
         process.stdin.close()
         await process.wait()
-        self._process = None  # at once its loss is told: what is ordered after that is for the next one
+        self._process = None  # orders from now on are for the next one
         return not self._closing
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        # Isolated: neither the environment nor the user's site can slow or break its start.
+        # Isolated: neither the environment nor the user's site-packages can slow or break its start.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ULLAGE_")}
-        with os.fdopen(open_plainly(self._log), "ab") as log:
+        with os.fdopen(open_regular_file(self._log), "ab") as log:
             return await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-I",
@@ -117,5 +117,5 @@ class SupervisorLink:
                 stderr=log,
                 env=environment,
                 cwd="/",
-                start_new_session=True,  # Ctrl-C at the server is not for it
+                start_new_session=True,  # Ctrl-C reaches the server only
             )

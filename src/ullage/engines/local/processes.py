@@ -1,6 +1,6 @@
-"""The processes of this machine: who lives, below whom, on which CPUs, and signals to exactly one of them.
+"""The process table of this machine, and signals to exactly one process.
 
-The supervisor uses this, so it imports the standard library only, and as little of it as possible.
+The supervisor uses this module, so it imports as little as possible, and from the standard library only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """One row of the process table: proc_pid_stat(5). `start` tells a process from a later one of its pid."""
+    """One row of the process table: proc_pid_stat(5). `start` distinguishes processes that reuse a pid."""
 
     pid: int
     parent: int
@@ -23,9 +23,9 @@ class Process(NamedTuple):
 
 
 def process_table() -> dict[int, Process]:
-    """Return every process that lives, by pid. A zombie holds nothing any more and is left out."""
+    """Return every living process by pid. Zombies hold no resources and are left out."""
     table = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208  # strings are wanted, and many
+    for name in os.listdir("/proc"):  # noqa: PTH208  # strings suffice, and there are many
         if name.isdigit():
             process = _read_stat(name)
             if process is not None:
@@ -39,7 +39,7 @@ _STATE, _PARENT, _GROUP, _SESSION, _THREADS, _START, _RSS = 0, 1, 2, 3, 17, 19, 
 
 def _read_stat(name: str) -> Process | None:
     try:
-        with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123  # this runs for every process there is
+        with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123  # this runs for every process
             text = file.read()
     except OSError:
         return None
@@ -83,7 +83,7 @@ def has_marker(process: Process, marker: bytes) -> bool:
 
 
 def cgroup_members(directory: str) -> list[int]:
-    """Return the pids in a cgroup; none if it is not there."""
+    """Return the pids in a cgroup; none if it does not exist."""
     try:
         with open(f"{directory}/cgroup.procs", encoding="ascii") as file:  # noqa: PTH123  # as in `_read_stat`
             return [int(line) for line in file]
@@ -114,7 +114,7 @@ def move_threads(pid: int, before: frozenset[int], after: frozenset[int]) -> boo
                 os.sched_setaffinity(thread, wanted)
                 moved = True
         except OSError:
-            continue  # it ended, or is not ours to move
+            continue  # it ended, or may not be moved
     return moved
 
 
@@ -133,7 +133,7 @@ def kill(processes: Iterable[Process]) -> None:
 
 
 def signal_one(process: Process, number: signal.Signals) -> None:
-    """Signal exactly this process, not one that took its pid meanwhile: pidfd_open(2)."""
+    """Signal exactly this process, not a later one with its pid: pidfd_open(2)."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:
@@ -143,16 +143,15 @@ def signal_one(process: Process, number: signal.Signals) -> None:
         if now is not None and now.start == process.start:
             signal.pidfd_send_signal(descriptor, number)
     except OSError:
-        pass  # it died, or is not ours to signal
+        pass  # it died, or may not be signalled
     finally:
         os.close(descriptor)
 
 
 def signal_group(group: int, number: signal.Signals) -> None:
-    """Signal a whole group at once, so that none forks away in between.
+    """Signal a whole group at once, so that no member can fork in between.
 
-    The pid of a worker names its group until the last member is reaped, and cannot be given to
-    another process before that.
+    The kernel reuses the pid of a worker only after the last member of its group is reaped.
     """
     if any(process.group == group for process in process_table().values()):
         try:
@@ -162,7 +161,7 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 
 def kill_cgroups(directories: Iterable[str]) -> None:
-    """Kill all processes in these cgroups. Only version 2 can."""
+    """Kill all processes in these cgroups. Only version 2 supports this."""
     for directory in directories:
         try:
             with open(f"{directory}/cgroup.kill", "w", encoding="ascii") as file:  # noqa: PTH123  # version 2 only
@@ -172,7 +171,7 @@ def kill_cgroups(directories: Iterable[str]) -> None:
 
 
 def remove_directories(directories: Iterable[str]) -> None:
-    """Remove those of these directories that are empty."""
+    """Remove the empty ones of these directories."""
     for directory in directories:
         try:
             os.rmdir(directory)  # noqa: PTH106  # no path objects here: the fewer imports, the faster the start

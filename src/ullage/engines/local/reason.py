@@ -1,4 +1,4 @@
-"""Why a worker is gone, in words for its user."""
+"""Sentences for users on why a worker ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from ullage.wire import output_log
 
 TAIL_BYTES = 2048
-"""How much of a worker's standard error is shown."""
+"""The most bytes of a worker's standard error that are shown."""
 
 
 def ended(status: int | None) -> str:
@@ -24,14 +24,9 @@ def ended(status: int | None) -> str:
 
 
 def with_tail(text: str, log: Path) -> str:
-    """`text`, and below it what the worker last wrote to its standard error."""
-    tail = read_tail(log)
-    return f"{text}; its last words:\n{tail}" if tail else text
-
-
-def read_tail(log: Path) -> str:
-    """Return the last whole lines of a log, at most `TAIL_BYTES`; empty if there is no such log."""
+    """Return `text` and the last whole lines of the worker's standard error, at most `TAIL_BYTES`."""
     data = output_log.read_tail(log, TAIL_BYTES + 1)
     if len(data) > TAIL_BYTES:
         _, _, data = data.partition(b"\n")
-    return data.decode(errors="replace").strip()
+    tail = data.decode(errors="replace").strip()
+    return f"{text}; the end of its standard error:\n{tail}" if tail else text

@@ -1,22 +1,22 @@
-"""A small separate process that starts workers, and sees that nothing of them is left when they end.
+"""A small separate process that starts workers, and ends every process that they leave behind.
 
-It must outlive the server for a moment, so it runs isolated, has one thread, and imports the standard library and a few
-modules of Ullage that do the same. Every descendant of a worker stays below the supervisor in the process tree, however
-it forks and whatever session it opens, because the supervisor is a child subreaper (`PR_SET_CHILD_SUBREAPER`,
-prctl(2)): orphans become its children. An executor is gone once none of its processes is left there.
+It outlives the server for a moment. So it runs isolated, has one thread, and imports the standard library and a few
+modules of Ullage that do the same. Every descendant of a worker stays below the supervisor in the process tree,
+because the supervisor is a child subreaper (`PR_SET_CHILD_SUBREAPER`, prctl(2)): orphans exec_worker its children.
+An executor is gone once none of its processes is left.
 
 - The server dies: its end of the pipe closes, the supervisor kills everything and ends.
-- The supervisor dies: the kernel kills the workers (`PR_SET_PDEATHSIG`); what they started is found
-  by its environment when the engine starts the next supervisor, whose first order is `sweep`.
+- The supervisor dies: the kernel kills the workers (`PR_SET_PDEATHSIG`). The engine starts another supervisor,
+  whose first order is `sweep`: it finds the workers' descendants by their environment.
 
-What a worker prints comes through pipes, and the supervisor writes it to logs of bounded size.
+The output of a worker comes through pipes. The supervisor writes it to logs of bounded size.
 
-Orders come as JSON lines on standard input, what happens goes out as JSON lines:
+Orders arrive as JSON lines on standard input; events leave as JSON lines on standard output:
 
     {"do": "start", "executor", "argv", "env", "cwd", "out", "err", "cgroups": [dir],
-     "memory_bytes": null | bytes to be enforced by watching,
-     "cpus": [id] it has alone, "cpus_required": whether it must not start without them,
-     "zones": [id] its memory comes from first}
+     "memory_bytes": null | limit that the supervisor enforces by sampling,
+     "cpus": [id] for this executor alone, "cpus_required": fail the start without them,
+     "zones": [id] preferred for memory}
     {"do": "stop", "executor", "grace_s"}
     {"do": "sweep", "marker": "NAME=VALUE", "cgroups": [dir]}
 
@@ -24,7 +24,7 @@ Orders come as JSON lines on standard input, what happens goes out as JSON lines
     {"event": "exited", "executor", "status"}      {"event": "too-large", "executor", "bytes"}
     {"event": "gone", "executor", "status"}        {"event": "swept"}
 
-`status` is an exit code, negative for a signal. After `failed` comes no `gone`.
+`status` is an exit code, negative for a signal. No `gone` follows `failed`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ import time
 import traceback
 from typing import Any
 
-from ullage.engines.local.child import become, open_output, prctl
+from ullage.engines.local.child import exec_worker, open_output, prctl
 from ullage.engines.local.processes import (
     Process,
     cgroup_members,
@@ -62,50 +62,50 @@ _TICK_S = 0.01
 """Seconds between two rounds of killing; doubled each round up to `_TICK_MAX_S`."""
 _TICK_MAX_S = 0.5
 _WATCH_S = 0.5
-"""Seconds between two looks at the memory of executors without a cgroup."""
+"""Seconds between two samples of the memory of executors without a cgroup."""
 
 _MOST_MOVES = 8
-"""Rounds of moving threads to other CPUs: one that starts a thread meanwhile needs another, few need a third."""
+"""Rounds of moving threads to other CPUs: a process that starts a thread during one round needs another."""
 
 _CHUNK = 64 * 1024
 _MOST_LEFT = 64
-"""Bytes of output that are copied in one turn, and turns of an executor of which nothing lives any more."""
+"""Bytes of output copied in one read, and reads for an executor whose processes are all gone."""
 
 
 class Child:
-    """The process of an executor, which the supervisor started."""
+    """The worker process of an executor."""
 
     def __init__(self, order: dict[str, Any], pid: int, report_fd: int, output: dict[int, LogWriter]) -> None:
-        self.output = output  # by the end for reading of the pipe that it comes from
+        self.output = output  # by the read end of the pipe
         self.executor: str = order["executor"]
-        # Both: other servers on this machine may have executors of the same name.
+        # Two markers: other servers on this machine may have executors of the same name.
         self.markers = {f"{name}={order['env'][name]}".encode() for name in ("ULLAGE_HOME_ID", "ULLAGE_EXECUTOR")}
         self.cgroups: list[str] = order.get("cgroups") or []
         self.memory_bytes: int | None = order.get("memory_bytes")
         self.cpus = frozenset(order.get("cpus") or ())
         self.pid = pid
-        self.report_fd: int | None = report_fd  # where the child says that it could not start
+        self.report_fd: int | None = report_fd  # carries the error of a failed start
         self.status: int | None = None
-        self.kill_at: float | None = None  # monotonic seconds; None: it is meant to live
+        self.kill_at: float | None = None  # monotonic seconds; None while it may run
 
 
 class Supervisor:
-    """The loop: orders in, children reaped, stopped executors ended."""
+    """The loop that reads orders, reaps children and ends stopped executors."""
 
     def __init__(self) -> None:
         self._children: dict[str, Child] = {}
         self._shared_cpus = frozenset(os.sched_getaffinity(0))
         self._sweep: tuple[bytes, list[str]] | None = None
-        self._waiting: list[dict[str, Any]] = []  # orders that came during a sweep
+        self._waiting: list[dict[str, Any]] = []  # orders that arrived during a sweep
         self._input = b""
         self._closing = False
         self._tick = _TICK_S
         self._selector = selectors.DefaultSelector()
         self._last_watch = 0.0
-        self._said = ""
+        self._last_error = ""
 
     def run(self) -> None:
-        """Work until the server is gone and so is all that it had started."""
+        """Run until the server and all processes that it started are gone."""
         wake, wake_sender = os.pipe()
         for descriptor in (wake, wake_sender):
             os.set_blocking(descriptor, False)
@@ -118,7 +118,7 @@ class Supervisor:
             try:
                 wait = None if look_at is None else max(0.0, look_at - time.monotonic())
                 copied = [key.data() for key, _ in self._selector.select(wait)]
-                # Output alone is no reason to look at all processes: who prints without end would cost a lot.
+                # Output alone is no reason to read the process table, which takes long.
                 if copied and None not in copied and (look_at is None or time.monotonic() < look_at):
                     continue
                 look_at = 0.0  # also after an error below
@@ -127,14 +127,14 @@ class Supervisor:
                 self._watch_memory()
                 pause = self._pause()
                 look_at = None if pause is None else time.monotonic() + pause
-            except Exception:  # noqa: BLE001  # whatever it is, the next round may do better; ending here may not
-                self._complain(traceback.format_exc())
+            except Exception:  # noqa: BLE001  # the next round may succeed; the supervisor must not end here
+                self._log_error(traceback.format_exc())
                 time.sleep(_TICK_S)
 
-    def _complain(self, trace: str) -> None:
-        """Write what is wrong to standard error, once for as long as it stays the same."""
-        if trace != self._said:
-            self._said = trace
+    def _log_error(self, trace: str) -> None:
+        """Write an error to standard error, unless it equals the previous one."""
+        if trace != self._last_error:
+            self._last_error = trace
             os.write(2, trace.encode())
 
     def _empty(self) -> bool:
@@ -152,9 +152,9 @@ class Supervisor:
             return
         *lines, self._input = (self._input + data).split(b"\n")
         for line in lines:
-            self._obey(json.loads(line))
+            self._handle(json.loads(line))
 
-    def _obey(self, order: dict[str, Any]) -> None:
+    def _handle(self, order: dict[str, Any]) -> None:
         if self._sweep is not None:
             self._waiting.append(order)
         elif order["do"] == "start":
@@ -170,9 +170,9 @@ class Supervisor:
         try:
             output, writers = open_output(order)
         except OSError as error:
-            self._not_started(order, f"its logs cannot be opened: {error.strerror or error}")
+            self._fail_start(order, f"its logs cannot be opened: {error.strerror or error}")
             return
-        report_fd, child_fd = os.pipe()  # closed by exec: proof that the program runs
+        report_fd, child_fd = os.pipe()  # exec closes it, which proves that the program runs
         supervisor = os.getpid()
         try:
             pid = os.fork()
@@ -181,10 +181,10 @@ class Supervisor:
                 os.close(descriptor)
             for log in output.values():
                 log.close()
-            self._not_started(order, f"cannot fork: {error.strerror}")
+            self._fail_start(order, f"cannot fork: {error.strerror}")
             return
         if pid == 0:
-            become(
+            exec_worker(
                 order, writers, own or self._shared_cpus, self._shared_cpus, supervisor=supervisor, report_fd=child_fd
             )
         for descriptor in (child_fd, *writers):
@@ -194,8 +194,8 @@ class Supervisor:
         for reader in output:
             self._selector.register(reader, selectors.EVENT_READ, lambda reader=reader: self._copy(child, reader))
 
-    def _not_started(self, order: dict[str, Any], message: str) -> None:
-        _say(event="failed", executor=order["executor"], message=message)
+    def _fail_start(self, order: dict[str, Any], message: str) -> None:
+        _emit(event="failed", executor=order["executor"], message=message)
         self._share_cpus()
 
     def _read_report(self, child: Child) -> None:
@@ -205,17 +205,17 @@ class Supervisor:
         os.close(child.report_fd)
         child.report_fd = None
         if message:
-            del self._children[child.executor]  # the child has only its exit left to do
+            del self._children[child.executor]  # the child exits next
             self._end_output(child)
             self._share_cpus()
-            _say(event="failed", executor=child.executor, message=message)
+            _emit(event="failed", executor=child.executor, message=message)
         else:
-            _say(event="started", executor=child.executor, pid=child.pid)
+            _emit(event="started", executor=child.executor, pid=child.pid)
 
     def _copy(self, child: Child, reader: int) -> bool:
-        """Copy one chunk of output; whether there was one."""
+        """Copy one chunk of output to its log. Return whether there was one."""
         if reader not in child.output:
-            return False  # it ended in this turn
+            return False  # it ended in this round
         try:
             data = os.read(reader, _CHUNK)
         except BlockingIOError:
@@ -229,7 +229,7 @@ class Supervisor:
         return False
 
     def _end_output(self, child: Child) -> None:
-        """Copy what is left in the pipes, which another process may hold open, and close them."""
+        """Copy the rest of the output and close the pipes, which another process may hold open."""
         for reader in list(child.output):
             for _ in range(_MOST_LEFT):
                 if not self._copy(child, reader):
@@ -243,9 +243,9 @@ class Supervisor:
     def _stop(self, executor: str, grace_s: float) -> None:
         child = self._children.get(executor)
         if child is None:
-            return  # its end has been told already
+            return  # its end is reported already
         if child.report_fd is not None:
-            grace_s = 0.0  # it does not run yet, so it cannot end well
+            grace_s = 0.0  # the program does not run yet, so it cannot clean up
         kill_at = time.monotonic() + grace_s
         if child.kill_at is None or kill_at < child.kill_at:
             child.kill_at = kill_at
@@ -256,10 +256,10 @@ class Supervisor:
                 if process.group != child.pid:
                     signal_one(process, signal.SIGTERM)
 
-    # --- ends -----------------------------------------------------------------------------------
+    # --- exits ----------------------------------------------------------------------------------
 
     def _reap(self) -> None:
-        """Collect dead children: workers, and orphans of theirs that became ours."""
+        """Collect dead children: workers, and orphans that the supervisor adopted."""
         by_pid = {child.pid: child for child in self._children.values()}
         while True:
             try:
@@ -274,19 +274,19 @@ class Supervisor:
 
     def _exited(self, child: Child, status: int) -> None:
         if child.report_fd is not None:
-            self._read_report(child)  # its end closed with the process, so this does not block
+            self._read_report(child)  # the process closed its end, so this does not block
             if child.executor not in self._children:
                 return
         child.status = status
         self._tick = _TICK_S
         if child.kill_at is None:
             child.kill_at = 0.0
-        _say(event="exited", executor=child.executor, status=status)
+        _emit(event="exited", executor=child.executor, status=status)
 
     def _end_stopped(self) -> None:
-        """Kill what is due, and report the executors of which nothing is left."""
+        """Kill the processes whose time is up, and report the executors without processes."""
         if self._sweep is not None:
-            self._do_sweep(*self._sweep)
+            self._sweep_round(*self._sweep)
         ending = [child for child in self._children.values() if child.kill_at is not None]
         if not ending:
             if self._closing:
@@ -297,7 +297,7 @@ class Supervisor:
         for child in ending:
             left = members.get(child.executor, [])
             if child.kill_at is not None and child.kill_at <= now:
-                # An orphan without a sign of whose it is may be this executor's: it cannot stay either.
+                # An orphan without a known owner may belong to this executor, so it is killed too.
                 left = left + members.get(None, [])
                 if left:
                     signal_group(child.pid, signal.SIGKILL)
@@ -311,11 +311,11 @@ class Supervisor:
         self._end_output(child)
         self._share_cpus()
         if self._closing:
-            remove_directories(child.cgroups)  # nobody else is there to do it
-        _say(event="gone", executor=child.executor, status=child.status)
+            remove_directories(child.cgroups)  # the engine, which does this otherwise, is gone
+        _emit(event="gone", executor=child.executor, status=child.status)
 
-    def _do_sweep(self, marker: bytes, cgroups: list[str]) -> None:
-        """Kill what an earlier supervisor could not: processes whose environment has `marker`, or in `cgroups`."""
+    def _sweep_round(self, marker: bytes, cgroups: list[str]) -> None:
+        """Kill processes of an earlier supervisor: those with `marker` in the environment, or in `cgroups`."""
         inside = {pid for directory in cgroups for pid in cgroup_members(directory)}
         own = {os.getpid(), os.getppid()}
         left = [p for p in process_table().values() if p.pid not in own and (p.pid in inside or has_marker(p, marker))]
@@ -325,13 +325,13 @@ class Supervisor:
             return
         remove_directories(cgroups)
         self._sweep = None
-        _say(event="swept")
+        _emit(event="swept")
         waiting, self._waiting = self._waiting, []
         for order in waiting:
-            self._obey(order)
+            self._handle(order)
 
     def _pause(self) -> float | None:
-        """Seconds until there is something to do besides orders and dead children."""
+        """Return the seconds until the next timed work; None without any."""
         now = time.monotonic()
         due = [child.kill_at for child in self._children.values() if child.kill_at is not None]
         pauses = [moment - now for moment in due if moment > now]
@@ -342,10 +342,10 @@ class Supervisor:
             pauses.append(max(0.0, self._last_watch + _WATCH_S - now))
         return min(pauses, default=None)
 
-    # --- whose is it ----------------------------------------------------------------------------
+    # --- owners ---------------------------------------------------------------------------------
 
     def _members(self) -> dict[str | None, list[Process]]:
-        """Living processes by executor; under None those below the supervisor that show no owner."""
+        """Return living processes by executor; under None the descendants without a known owner."""
         table = process_table()
         own = os.getpid()
         below = descendants(table, own)
@@ -355,14 +355,14 @@ class Supervisor:
             owner = owners.get(process.parent) if process.parent != own else self._owner(process)
             owners[process.pid] = owner
             members.setdefault(owner, []).append(process)
-        # One that another service started on an executor's behalf is not below the supervisor.
+        # A process that another service started for an executor is not below the supervisor.
         for process in table.values():
             if process.pid not in owners and process.pid != own and (owner := self._marked(process)) is not None:
                 members.setdefault(owner, []).append(process)
         return members
 
     def _owner(self, process: Process) -> str | None:
-        """Whose worker or orphan a child of the supervisor is."""
+        """Return the executor that a child of the supervisor belongs to."""
         for child in self._children.values():
             if child.pid in (process.pid, process.group, process.session):
                 return child.executor
@@ -381,10 +381,9 @@ class Supervisor:
     # --- CPUs -----------------------------------------------------------------------------------
 
     def _share_cpus(self, taken: frozenset[int] = frozenset()) -> None:
-        """Keep executors without CPUs of their own off those that others have, and off `taken`.
+        """Move executors without CPUs of their own off the CPUs of others, and off `taken`.
 
-        If none is left for them, they run on all CPUs that the supervisor may use now: CPUs come and go, and so does
-        what a cpuset allows.
+        If no CPU is left, they run on all CPUs that the supervisor may use now; that set changes over time.
         """
         own, every = taken.union(*(child.cpus for child in self._children.values())), frozenset(os.sched_getaffinity(0))
         shared, before = every - own or every, self._shared_cpus
@@ -394,7 +393,7 @@ class Supervisor:
             rounds -= 1
 
     def _move(self, before: frozenset[int], shared: frozenset[int]) -> bool:
-        """Bring the threads of executors that share CPUs to `shared`; whether any had to be moved."""
+        """Move the threads of executors that share CPUs to `shared`. Return whether one moved."""
         sharing = {child.executor for child in self._children.values() if not child.cpus}
         moved = False
         for executor, processes in self._members().items() if sharing else ():
@@ -406,7 +405,7 @@ class Supervisor:
     # --- memory ---------------------------------------------------------------------------------
 
     def _watch_memory(self) -> None:
-        """Where no cgroup does it: end executors that hold more memory than they asked for."""
+        """End executors without a cgroup that hold more memory than they requested."""
         now = time.monotonic()
         watched = [child for child in self._children.values() if child.memory_bytes and child.kill_at is None]
         if not watched or now - self._last_watch < _WATCH_S:
@@ -417,32 +416,32 @@ class Supervisor:
         for child in watched:
             processes = members.get(child.executor, [])
             limit = child.memory_bytes or 0
-            # Resident pages count shared ones once per process, so look closer before acting on them.
+            # Resident pages count shared pages once per process, so measure again before acting on them.
             if sum(process.rss_pages for process in processes) * page > limit:
                 held = sum(proportional_bytes(process.pid) for process in processes)
                 if held > limit:
                     child.kill_at = 0.0
-                    _say(event="too-large", executor=child.executor, bytes=held)
+                    _emit(event="too-large", executor=child.executor, bytes=held)
 
 
 def _drain(wake: int) -> None:
     os.read(wake, 4096)
 
 
-def _say(**event: object) -> None:
+def _emit(**event: object) -> None:
     try:
         data = json.dumps(event).encode() + b"\n"
         while data:
             data = data[os.write(1, data) :]
     except OSError:
-        return  # the server is gone; the end of standard input says so too
+        return  # the server is gone, which the end of standard input shows too
 
 
 def main() -> None:
-    """Be the supervisor. Only the end of standard input ends it, or SIGKILL."""
-    # Some event loops leave a child more than its three descriptors; workers would hold the pipes open.
+    """Run the supervisor. Only the end of standard input ends it, or SIGKILL."""
+    # Some event loops pass a child more than its three descriptors; workers would hold the pipes open.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # they are meant for the server, which then closes the pipe
+        signal.signal(number, signal.SIG_IGN)  # the server handles them and then closes the pipe
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     Supervisor().run()

@@ -1,4 +1,4 @@
-"""Where workers come in: connections that must prove which executor they are."""
+"""The connections of workers. Each must prove which executor it is."""
 
 from __future__ import annotations
 
@@ -9,61 +9,59 @@ from typing import Protocol, cast
 from ullage.wire import frames
 
 HELLO_S = 10.0
-"""Seconds a connection may stay open without a word."""
+"""Seconds a connection may stay open without a handshake."""
 
 
-class Guest(Protocol):
-    """Who takes the frames of a connection that proved itself."""
+class FrameHandler(Protocol):
+    """Handles the frames of an authenticated connection."""
 
     def on_frame(self, frame: frames.FromWorker) -> None:
-        """One frame arrived."""
+        """Handle one frame."""
 
     def on_closed(self, fault: str | None) -> None:
-        """The connection is closed; `fault` says what the worker did wrong on it, if it did."""
+        """Handle the end of the connection; `fault` describes a violation of the protocol by the worker."""
 
 
-Admit = Callable[["WorkerLine", frames.Hello], Guest | None]
-"""Who a peer is; None shows it the door."""
+Authenticate = Callable[["WorkerConnection", frames.Hello], FrameHandler | None]
+"""Return the handler of the connection; None closes it."""
 
 
-class WorkerLine(asyncio.Protocol):
+class WorkerConnection(asyncio.Protocol):
     """One connection of a worker."""
 
-    def __init__(self, admit: Admit) -> None:
-        self._admit = admit
+    def __init__(self, authenticate: Authenticate) -> None:
+        self._authenticate = authenticate
         self._reader = frames.FrameReader.from_worker()
-        self._guest: Guest | None = None
+        self._handler: FrameHandler | None = None
         self._fault: str | None = None
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the hello, though not for ever."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting it
         self._timer = asyncio.get_running_loop().call_later(HELLO_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Pass the frames on."""
         try:
             arrived = self._reader.feed(data)
         except frames.FrameError as error:
-            self._refuse(str(error))
+            self._fault = str(error)
+            self.abort()
             return
         for frame in arrived:
-            if self._guest is not None:
-                self._guest.on_frame(frame)
-            elif not self._greet(frame):
+            if self._handler is not None:
+                self._handler.on_frame(frame)
+            elif not self._handshake(frame):
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # as asyncio calls it
-        """Tell the guest."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._guest is not None:
-            self._guest.on_closed(self._fault)
+        if self._handler is not None:
+            self._handler.on_closed(self._fault)
 
     def send(self, *frames_: frames.ToWorker) -> None:
-        """Write frames; nothing happens on a connection that is closed or closing.
+        """Write frames, unless the connection is closed or closing.
 
         Raises:
             FrameError: a frame is too large.
@@ -75,22 +73,18 @@ class WorkerLine(asyncio.Protocol):
                 self._transport.write(data)
 
     def abort(self) -> None:
-        """Close without more ado."""
+        """Close the connection without waiting for unsent data."""
         if self._transport is not None:
             self._transport.abort()
 
-    def _greet(self, frame: frames.FromWorker) -> bool:
-        guest = self._admit(self, frame) if isinstance(frame, frames.Hello) else None
-        if guest is None:
+    def _handshake(self, frame: frames.FromWorker) -> bool:
+        handler = self._authenticate(self, frame) if isinstance(frame, frames.Hello) else None
+        if handler is None:
             self.abort()
             return False
         if self._timer is not None:
             self._timer.cancel()
         self._reader.limit = frames.MAX_FRAME
-        self._guest = guest
-        guest.on_frame(frame)
+        self._handler = handler
+        handler.on_frame(frame)
         return True
-
-    def _refuse(self, fault: str) -> None:
-        self._fault = fault
-        self.abort()

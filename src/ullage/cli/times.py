@@ -11,7 +11,7 @@ _UNITS = {"s": 1, "m": _MINUTE, "h": _HOUR, "d": _DAY}
 
 
 def show_time(seconds: float | None) -> str:
-    """Date, time and zone of a moment given in seconds since the epoch; `-` for none."""
+    """Return date, time and zone of seconds since the epoch; `-` for None."""
     if seconds is None:
         return "-"
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
@@ -35,10 +35,10 @@ def show_age(since: float, until: float | None = None) -> str:
 
 
 def parse_duration(text: str, field: str = "time-limit") -> float:
-    """Seconds of `90`, `90s`, `30m`, `12h` or `2d`.
+    """Return the seconds of `90`, `90s`, `30m`, `12h` or `2d`.
 
     Raises:
-        InvalidRequest: it is none of these, or not more than zero.
+        InvalidRequest: the text has another form, or the duration is zero.
 
     """
     unit = _UNITS.get(text[-1:], 0)
