@@ -150,7 +150,7 @@ class FleetAllocator(Holdings):
 
         """
         self._check_request(request)
-        return offers(self.fleet, self.rules, request, rows, self.nominations)
+        return offers(self.fleet, self.rules, request, rows, nominations=self.nominations)
 
     def simulate(self, request: Request) -> Decision:
         """What `alloc` would do now, with every step; nothing is changed and nothing is counted.
@@ -192,7 +192,7 @@ class FleetAllocator(Holdings):
 
         """
         self._check_request(request)
-        return filter_with_preempt(self.fleet, self.rules, request, victims, nodes)
+        return filter_with_preempt(self.fleet, self.rules, request, victims, nodes=nodes)
 
     def check_single_node_preempt(
         self,
@@ -304,10 +304,10 @@ class FleetAllocator(Holdings):
             raise Conflict(f"{request.uid} holds {', '.join(known.gpus)}; release it first", code=code)
         self.see(request)
         ahead = self._ahead(request)
-        against = refusals_on(self.fleet, self.rules, request, cards, ahead)
+        against = refusals_on(self.fleet, self.rules, request, cards, ahead=ahead)
         if against:
             return Refusal(against)
-        node = self.fleet.nodes[int(self.fleet.card_row[cards[0]])].name
+        node = self.fleet.nodes[self.fleet.card_row.item(next(iter(cards)))].name
         with reserving(self.fleet, ahead):
             choice = Choice(node, self.fleet.uuids(cards), charges_on(self.fleet, cards, request.requirement))
         return self._enter(self._allocation(request, choice, now))
@@ -400,7 +400,7 @@ class FleetAllocator(Holdings):
         assert known.claim is not None
         asker = Request(uid, known.requirement, known.claim)
         with reserving(self.fleet, self._ahead(asker)):
-            found = uneven(self.fleet, self.rules, known, vram, compute_ppm)
+            found = uneven(self.fleet, self.rules, known, vram, compute_ppm=compute_ppm)
         return found if isinstance(found, Refusal) else self._enter(found)
 
     def set_workers_per_node(self, most: int) -> None:
@@ -442,7 +442,8 @@ class FleetAllocator(Holdings):
         if row is None or not self.rules.oversubscription:
             return None
         held, wanted = limits_of(self.fleet, known), limits_of(self.fleet, after)
-        return refuses_limit(self.fleet, row, self.rules.oversubscription, self.rules.disks, wanted, held)
+        rules = self.rules
+        return refuses_limit(self.fleet, row, rules.oversubscription, rules.disks, limit=wanted, held=held)
 
     def _allocation(
         self, request: Request, choice: Choice, now: float, state: AllocationState = AllocationState.ASSUMED
@@ -455,32 +456,30 @@ class FleetAllocator(Holdings):
             choice.node,
             request.requirement,
             choice.gpus,
-            state,
-            choice.charges,
-            claim,
-            now,
-            now if state is AllocationState.BOUND else None,
-            None,
-            self.fleet.gpus(choice.gpus) if choice.cards is None else self.fleet.at(choice.cards),
-            placement_of(self.fleet, request.requirement, choice),
+            state=state,
+            charges=choice.charges,
+            claim=claim,
+            assumed_at=now,
+            bound_at=now if state is AllocationState.BOUND else None,
+            cards=self.fleet.gpus(choice.gpus) if choice.cards is None else self.fleet.at(choice.cards),
+            placement=placement_of(self.fleet, request.requirement, choice),
         )
 
     def _enter_taken(self, request: Request, taken: Taken, now: float) -> Allocation:
         row, cards, charges, placement, case = taken
-        gpus, node = self.fleet.at(cards), self.fleet.nodes[row].name
+        gpus = self.fleet.at(cards)
         allocation = Allocation(
             request.uid,
-            node,
+            self.fleet.nodes[row].name,
             request.requirement,
             tuple([gpu.uuid for gpu in gpus]),
-            AllocationState.BOUND,
-            charges,
-            request.claim,
-            now,
-            now,
-            None,
-            gpus,
-            placement,
+            state=AllocationState.BOUND,
+            charges=charges,
+            claim=request.claim,
+            assumed_at=now,
+            bound_at=now,
+            cards=gpus,
+            placement=placement,
         )
         self.fleet.enter(allocation, row, cards, case.usage_of(allocation, cards))
         return self._changed(allocation)

@@ -44,11 +44,11 @@ def open_engine(name: str, context: EngineContext) -> HostedEngine:
     """
     if name == LOCAL:
         return _local(context)
-    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
-    if not found:
-        known = ", ".join(sorted({LOCAL, *(entry.name for entry in entry_points(group=GROUP))}))
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    entry = installed.get(name)
+    if entry is None:
+        known = ", ".join(sorted({LOCAL, *installed}))
         raise invalid("engine", name, f"choose one of {known}, or install a package with an entry point of {GROUP}")
-    entry = found[0]
     where = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
     return _create(f"engine {name} of {where} ({entry.value})", entry.load, context)
 

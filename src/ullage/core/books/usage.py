@@ -81,7 +81,7 @@ def usage_of(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
             compute_limit, vram_limit = compute_limit + most[0], vram_limit + most[1]
     if limit is None:
         compute_limit, vram_limit = compute, vram
-    return Usage(compute, vram, compute_limit, vram_limit, 1, cores)
+    return Usage(compute, vram, compute_limit, vram_limit, workers=1, cores_ppm=cores)
 
 
 def counted(gpu: Gpu | None, amounts: tuple[int, int]) -> tuple[int, int]:

@@ -380,7 +380,7 @@ class Table:
         """
         go = np.zeros(len(leaving.first) - 1, np.bool_)
         board = self._fleet.board
-        asked = AskedRows(self._rows, self._space, self._said, board.store, board.supplies)
+        asked = AskedRows(self._rows, self._space, self._said, store=board.store, supplies=board.supplies)
         here = self.room.copy() if room is None else room
         fits = fewest(*self._books, asked, here, leaving, units, known, go)
         return go.nonzero()[0].tolist() if fits else None

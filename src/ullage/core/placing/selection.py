@@ -148,8 +148,14 @@ def select(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, S
         return Refusal((Rejection(Code.NO_NODE_FITS, Cure.CAPACITY, count, most),))
     nodes = score(fleet, rules, request, enough).nodes
     node = min(enough, key=lambda name: (-nodes[name], name))
+    row, table = fleet.row_of[node], table_for(fleet, rules, request)
     eligible = sorted(fleet.card_of[uuid] for uuid in enough[node])
-    return _choice(fleet, rules, request, node, eligible, nodes[node])
+    cards = table.pick_among(row, eligible)
+    if cards is None:
+        refused = refusal_on(fleet, request.requirement, row, eligible)
+        return Refusal(() if refused is None else (refused,))
+    charges = charges_on(fleet, cards, request.requirement)
+    return Choice(node, fleet.uuids(cards), charges, nodes[node], placement=table.placed)
 
 
 def place(
@@ -191,7 +197,8 @@ def _best_of(fleet: Fleet, table: Table, rows: Column) -> Choice | None:
 
 def _chosen(fleet: Fleet, table: Table, row: int, cards: list[int]) -> Choice:
     charges, score = table.charges(cards), table.ranked.item(row)
-    return Choice(fleet.nodes[row].name, fleet.uuids(cards), charges, score, cards, table.placed)
+    name, uuids = fleet.nodes[row].name, fleet.uuids(cards)
+    return Choice(name, uuids, charges, score, cards=cards, placement=table.placed)
 
 
 def cards_on(fleet: Fleet, rows: Column) -> list[int]:
@@ -207,7 +214,7 @@ def reserved_place(fleet: Fleet, rules: Rules, request: Request, nominations: No
     cards = [fleet.card_of.get(uuid) for uuid in entry.gpus]
     known = [card for card in cards if card is not None and fleet.nodes[int(fleet.card_row[card])].name == entry.node]
     ahead = nominations.before(fleet, request)
-    if len(known) != len(cards) or refusals_on(fleet, rules, request, known, ahead):
+    if len(known) != len(cards) or refusals_on(fleet, rules, request, known, ahead=ahead):
         return None
     with reserving(fleet, ahead):
         return Choice(entry.node, entry.gpus, charges_on(fleet, known, request.requirement))
@@ -250,26 +257,15 @@ def _choose_promised(fleet: Fleet, rules: Rules, request: Request, table: Table)
     for row in np.argsort(-table.refreshed().ranked, kind="stable").tolist():
         if table.ranked[row] == NO_ROOM:
             break
-        if _promises(fleet, rules, request, table, row):
+        if _promises(fleet, rules, request, table.eligible(row)):
             return row, table.pick(row) or []
     return None
 
 
-def _promises(fleet: Fleet, rules: Rules, request: Request, table: Table, row: int) -> bool:
-    card = table.eligible(row)[0]
+def _promises(fleet: Fleet, rules: Rules, request: Request, eligible: Sequence[int]) -> bool:
+    """Return whether oversubscription allows the limits of the request on such cards, which are of one kind."""
+    card = next(iter(eligible))
     return check_limits(fleet, rules, request, [card] * request.requirement.gpu_count) is None
-
-
-def _choice(
-    fleet: Fleet, rules: Rules, request: Request, node: str, eligible: list[int], score: float
-) -> Choice | Refusal:
-    table, row = table_for(fleet, rules, request), fleet.row_of[node]
-    cards = table.pick_among(row, eligible)
-    if cards is None:
-        refused = refusal_on(fleet, request.requirement, row, eligible)
-        return Refusal(() if refused is None else (refused,))
-    charges = charges_on(fleet, cards, request.requirement)
-    return Choice(node, fleet.uuids(cards), charges, score, placement=table.placed)
 
 
 def placement_of(fleet: Fleet, asked: ResourceRequirement, choice: Choice) -> ZonePlacement | None:

@@ -48,7 +48,7 @@ class CardVerdict(NamedTuple):
         code, cure = MEANS[self.reason]
         if code in MISMATCHES:
             return mismatch(code, gpu, node, asked)
-        plain = Rejection(code, cure, self.needed, self.had, node.name, gpu.uuid)
+        plain = Rejection(code, cure, self.needed, self.had, node=node.name, gpu=gpu.uuid)
         if self.reason != reasons.LOCKED:
             return plain
         dynamic = gpu.isolation_policy is IsolationPolicy.DYNAMIC

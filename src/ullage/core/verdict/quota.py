@@ -205,7 +205,7 @@ class Quotas:
             for level, total, held in caps:
                 cap = total[at]
                 if cap is not None and held[at] + more[at] > cap:
-                    figures = QuotaFigures(level, more[at], cap, held[at], self.faults.get(level, ""))
+                    figures = QuotaFigures(level, more[at], cap, held[at], fault=self.faults.get(level, ""))
                     yield Rejection(code, Cure.QUOTA, more[at], max(0, cap - held[at]), quota=figures)
 
     # --- how it stands ---
@@ -217,7 +217,7 @@ class Quotas:
         caps: TotalCaps = (None,) * len(RESOURCES) if quota is None else quota.total
         left = AvailablePercent(*(available_percent(cap, n) for cap, n in zip(caps, held, strict=True)))
         condition = _condition(quota or Quota(), left, now, before.condition if before else None)
-        status = QuotaStatus(held, left, condition, alarms, self.faults.get(namespace), now)
+        status = QuotaStatus(held, left, condition, alarms, fault=self.faults.get(namespace), last_update=now)
         return before if before is not None and replace(status, last_update=before.last_update) == before else status
 
 

@@ -264,7 +264,8 @@ class AdmissionController:
             self._record(uid, Reason.LET_GO, f"it is its turn; {node} has room for it")
 
     async def _write(self, pod: Pod, changes: list[PatchOperation]) -> None:
-        patch = Patch(PODS, pod.metadata.name, msgspec.to_builtins(changes), pod.metadata.namespace, PatchType.JSON)
+        namespace, name = pod.key
+        patch = Patch(PODS, name, msgspec.to_builtins(changes), namespace=namespace, type=PatchType.JSON)
         try:
             await self._candidate.write(self._term.check(), patch)
         except UllageError:
