@@ -161,9 +161,8 @@ class Ways:
 
     def around(self, near: Iterable[list[ExecutorVictim]]) -> Iterator[Iterator[ExecutorVictim]]:
         """Yield the victims of each list, one after the other, with those near it; some of them at most."""
-        ones = ((one, victims) for victims in near for one in one_of_each(victims, self._fleet))
-        for one, victims in islice(ones, _AROUND):
-            yield self.affordable(nearest_first(one, victims, self._fleet))
+        orders = (order for victims in near for order in _Nearest(self._fleet, victims).orders())
+        return map(self.affordable, islice(orders, _AROUND))
 
 
 def may_do(claim: RoomClaim, row: int, victims: list[ExecutorVictim], losers: Mapping[str, Loser]) -> bool:
@@ -208,29 +207,35 @@ def shared(fleet: Fleet, row: int) -> bool:
     return any(charge is not None for card in fleet.cards_on(row) for charge in fleet.holders[card].values())
 
 
-def one_of_each(victims: Iterable[ExecutorVictim], fleet: Fleet) -> Iterator[ExecutorVictim]:
-    """Yield victims that differ: in their session, their nodes, what they hold there, or who shares their cards."""
-    known = set[tuple[object, ...]]()
-    for victim in victims:
-        places = [fleet.ledger[member.id] for member in victim.members]
-        sizes = tuple(sorted((place.node, hash(place.requirement)) for place in places))
-        kind = victim.session, sizes, frozenset(_with_it(victim, fleet))
-        if kind not in known:
-            known.add(kind)
-            yield victim
+class _Nearest:
+    """Orders of victims, each around one of them: those that share a card with it, those on its nodes, the others."""
 
+    def __init__(self, fleet: Fleet, victims: list[ExecutorVictim]) -> None:
+        self._fleet, self._victims = fleet, victims
+        self._on_node: dict[str, list[int]] = {}
+        for number, victim in enumerate(victims):
+            for node in {fleet.ledger[each].node for each in victim.ids}:
+                self._on_node.setdefault(node, []).append(number)
 
-def nearest_first(one: ExecutorVictim, victims: list[ExecutorVictim], fleet: Fleet) -> list[ExecutorVictim]:
-    """Return this victim, those who share a card with it, those on its nodes, and then the others, each in order."""
-    near, nodes = _with_it(one, fleet), {fleet.ledger[each].node for each in one.ids}
+    def orders(self) -> Iterator[Iterator[ExecutorVictim]]:
+        """Yield the order around each victim that differs: in its session, its nodes, or who shares its cards."""
+        ledger, known = self._fleet.ledger, set[tuple[object, ...]]()
+        for number, victim in enumerate(self._victims):
+            places = [ledger[member.id] for member in victim.members]
+            sizes = tuple(sorted((place.node, hash(place.requirement)) for place in places))
+            sharing = frozenset(_with_it(victim, self._fleet))
+            kind = victim.session, sizes, sharing
+            if kind not in known:
+                known.add(kind)
+                yield self._around(number, sharing, {place.node for place in places})
 
-    def distance(victim: ExecutorVictim) -> int:
-        if victim is one:
-            return 0
-        ids = [member.id for member in victim.members]
-        return 1 if not near.isdisjoint(ids) else 3 - any(fleet.ledger[each].node in nodes for each in ids)
-
-    return sorted(victims, key=distance)
+    def _around(self, one: int, sharing: Collection[str], nodes: set[str]) -> Iterator[ExecutorVictim]:
+        victims = self._victims
+        here = sorted({number for node in nodes for number in self._on_node[node]} - {one})
+        shares = [number for number in here if not victims[number].ids.isdisjoint(sharing)]
+        first = dict.fromkeys((one, *shares, *here))
+        yield from map(victims.__getitem__, first)
+        yield from (victim for number, victim in enumerate(victims) if number not in first)
 
 
 def _with_it(victim: ExecutorVictim, fleet: Fleet) -> set[str]:
