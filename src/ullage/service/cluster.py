@@ -315,8 +315,7 @@ class Cluster:
 
         """
         if len(asked) == 1:
-            ((request, nodes),) = asked
-            return self.offers(request, nodes, expected=expected)
+            return self.offers(*next(iter(asked)), expected=expected)
         found = [self.offers(request, nodes, expected=False) for request, nodes in asked]
         scores = np.concatenate([np.empty(0), *(each.scores for each in found)])
         names = [name for each in found for name in each.names]
