@@ -302,7 +302,8 @@ class Cluster:
         `say` returns the words for a request that would fit.
         """
         names = {name for _, refused in found.refused for name in refused}
-        request, _ = max(asked, key=lambda pair: len(names.intersection(pair[-1])))
+        counts = [len(names.intersection(nodes)) for _, nodes in asked]
+        request, _ = asked[counts.index(max(counts))]
         books = self.allocator
         why = nowhere(books.fleet, books.rules, request, found.refused, nominations=books.nominations)
         return nowhere_text(why, say)
