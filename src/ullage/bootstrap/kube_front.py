@@ -123,7 +123,7 @@ def make_front(
     label = LeaderLabel(context, term)
     sweep = _sweep(context, settings, mirror, term)
     begun = [admission.begin, label.begin, mirror.report_again, *_begun(preemptor, bindings, claims)]
-    takeover = Takeover(context, mirror, unconfirmed, device_mirror, begun)
+    takeover = Takeover(context, mirror, unconfirmed, claims=device_mirror, begun=begun)
     parts: list[Running] = [*followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
     parts += [*admission.controllers, *(each.controller for each in (unconfirmed, plugins, events, label, hypernodes))]
     parts += _parts(claims, bindings, preemptor, sweep)

@@ -302,7 +302,8 @@ class Cluster:
         `say` returns the words for a request that would fit.
         """
         names = {name for _, refused in found.refused for name in refused}
-        request, _ = max(asked, key=lambda pair: len(names.intersection(pair[-1])))
+        counts = [len(names.intersection(nodes)) for _, nodes in asked]
+        request, _ = asked[counts.index(max(counts))]
         books = self.allocator
         why = nowhere(books.fleet, books.rules, request, found.refused, nominations=books.nominations)
         return nowhere_text(why, say)
@@ -315,8 +316,7 @@ class Cluster:
 
         """
         if len(asked) == 1:
-            ((request, nodes),) = asked
-            return self.offers(request, nodes, expected=expected)
+            return self.offers(*next(iter(asked)), expected=expected)
         found = [self.offers(request, nodes, expected=False) for request, nodes in asked]
         scores = np.concatenate([np.empty(0), *(each.scores for each in found)])
         names = [name for each in found for name in each.names]

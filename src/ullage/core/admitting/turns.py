@@ -65,7 +65,6 @@ class Unit:
 
     @property
     def uids(self) -> tuple[str, ...]:
-        """The uids of its requests."""
         return tuple(request.uid for request in self.requests)
 
 

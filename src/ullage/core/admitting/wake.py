@@ -95,7 +95,6 @@ class CardLook:
 
     @property
     def gpu(self) -> Gpu:
-        """The card."""
         return self.node.gpus[0]
 
     def books(self) -> Fleet:

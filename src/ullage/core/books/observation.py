@@ -95,7 +95,6 @@ def observe(fleet: Fleet, departed: Departed, node: str, use: Use, now: float) -
 
 
 def foreign_id(node: str) -> str:
-    """Return the id of what is foreign on a node, in the ledger."""
     return f"foreign:{node}"
 
 

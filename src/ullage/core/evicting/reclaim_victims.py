@@ -53,7 +53,6 @@ class ExecutorVictim(NamedTuple):
 
     @property
     def ids(self) -> frozenset[str]:
-        """Its executors."""
         return frozenset(member.id for member in self.members)
 
 

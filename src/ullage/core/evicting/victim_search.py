@@ -248,7 +248,6 @@ def without_locked(fleet: Fleet, cards: Sequence[int], locks: Locks) -> tuple[li
 
 
 def with_stage(first: Stage | None, found: Candidates) -> Candidates:
-    """Return the candidates with another first stage."""
     if first is None:
         return found
     stages = (first, *(replace(stage, reached=stage.reached and first.after > 0) for stage in found.stages))

@@ -178,13 +178,11 @@ def _cube(arena: Rows, number: int) -> Rows:
 
 @inlined
 def machines_in(arena: Rows) -> Rows:
-    """Return the machines."""
     return _table(arena, _MACHINES)
 
 
 @inlined
 def supplies_in(arena: Rows) -> Rows:
-    """Return the supplies of all machines."""
     return _table(arena, _SUPPLIES)
 
 

@@ -33,7 +33,6 @@ def node(nodes: Rows, cards: Rows, row: int, shape: Rows, fits_per_card: Rows, s
 
 @inlined
 def card(cards: Rows, card: int, shape: Rows, state: State) -> float:
-    """Return the score of one card."""
     (numbers,) = state
     return float(load(cards, card, shape, numbers, numbers[_FULL_CARDS] != 0))
 

@@ -27,7 +27,6 @@ def shares_on(nodes: Rows, cards: Rows, row: int) -> Rows:
 
 @compiled
 def share_on(cards: Rows, card: int) -> int:
-    """Return the free share of a card."""
     return int(cards[card, c.SHARE])
 
 

@@ -30,7 +30,6 @@ class Site(NamedTuple):
 
 @inlined
 def site_of(nodes: Rows, cards: Rows, row: int, arena: Rows) -> Site:
-    """Return the record of a node."""
     return Site(nodes, cards, row, nodes[row, c.FIRST_CARD], MachineRow(nodes[row, c.MACHINE], arena))
 
 

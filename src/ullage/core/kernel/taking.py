@@ -49,7 +49,6 @@ def may_take_cpus(machine: MachineRow, amount: int) -> bool:
 
 @compiled
 def is_free(machine: MachineRow, resource: int, amount: int) -> bool:
-    """Return whether so much of a resource is free on a machine."""
     supplies = supplies_in(machine.arena)
     first, after = supplies_of(machine)
     for at in range(first, after):

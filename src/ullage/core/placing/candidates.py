@@ -61,7 +61,6 @@ def check_limits(fleet: Fleet, rules: Rules, request: Request, cards: Sequence[i
 
 
 def same_on_all_cards(request: Request) -> bool:
-    """Return whether a request counts the same on all cards."""
     part, limit = request.requirement.part, request.claim.limit
     if part is None or request.requirement.cards.isolation in (Isolation.SHARED, Isolation.PARTITIONED):
         return False

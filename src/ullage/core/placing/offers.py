@@ -122,7 +122,6 @@ class _Verdicts:
         return numbers
 
     def number(self, refusal: NodeRefusal) -> int:
-        """Return the number of a refusal."""
         number = self._known.setdefault(refusal, len(self.all))
         if number == len(self.all):
             self.all.append(refusal)

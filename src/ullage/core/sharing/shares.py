@@ -103,7 +103,6 @@ class Leaf:
 
     @property
     def leaving(self) -> int:
-        """The units that are leaving."""
         return int(self.row[at.LEAVING])
 
     @property
@@ -327,7 +326,6 @@ class ShareTree:
         self._facts[at.FULL : self._facts[at.APPLICATIONS]] = 0
 
     def note_full(self, shapes: Iterable[Hashable], code: Code) -> None:
-        """Mark shapes as full."""
         for shape in shapes:
             self._facts[at.FULL + self._shapes[shape]] = _NUMBERS[code]
 

@@ -109,7 +109,6 @@ class Board:
 
     @property
     def supplies(self) -> Rows:
-        """The supplies in the zones."""
         return self.rows.supplies
 
     def copy(self) -> Board:
@@ -157,11 +156,9 @@ class Board:
         return found
 
     def cpus_of(self, machine: int) -> Rows:
-        """Return the rows of a machine's CPUs."""
         return self.supplies_of(machine, CPU)
 
     def supplies_of(self, machine: int, resource: str) -> Rows:
-        """Return the rows of a machine's supplies of a resource."""
         first, last = self.rows.machines[machine, [at.FIRST_SUPPLY, at.AFTER_SUPPLIES]].tolist()
         rows: Rows = self.supplies[first:last]
         found: Rows = rows[rows[:, at.RESOURCE] == self._resources.code_of(resource)]

@@ -10,8 +10,7 @@ from typing import Any
 from ullage.wire.protobuf import Field, Scalar, Table, decode
 
 LIST = "/v1.PodResourcesLister/List"
-GET_ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
-"""The methods; the request of both is an empty message."""
+"""The method; its request is an empty message."""
 
 _TOPOLOGY: Table = {1: Field("nodes", {1: Field("ID", Scalar.SIGNED)}, repeated=True)}
 _DEVICES: Table = {
@@ -47,11 +46,6 @@ _POD: Table = {
     3: Field("containers", _CONTAINER, repeated=True),
 }
 _ANSWER: Table = {1: Field("pod_resources", _POD, repeated=True)}
-_ALLOCATABLE: Table = {
-    1: Field("devices", _DEVICES, repeated=True),
-    2: Field("cpu_ids", Scalar.SIGNED, repeated=True),
-    3: Field("memory", _MEMORY, repeated=True),
-}
 
 
 def decode_list(message: bytes) -> dict[str, Any]:
@@ -62,13 +56,3 @@ def decode_list(message: bytes) -> dict[str, Any]:
 
     """
     return decode(message, _ANSWER)
-
-
-def decode_allocatable(message: bytes) -> dict[str, Any]:
-    """Decode the answer to `GetAllocatableResources`, for `read_allocatable`.
-
-    Raises:
-        InvalidRequest: it cannot be read (`protobuf-malformed`).
-
-    """
-    return decode(message, _ALLOCATABLE)

@@ -156,7 +156,6 @@ _warned: set[str] = set()
 
 
 def _warn(text: str) -> None:
-    """Warn once."""
     if text not in _warned:
         _warned.add(text)
         warnings.warn(text, stacklevel=2)
