@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ullage.core.placing.rules import Rules
@@ -110,10 +110,11 @@ def make_front(
     hypernodes = HyperNodes(context)
     mirror = Mirror(context, _cards(context, settings, devices), devices=devices, domains=hypernodes.labels_of)
     term = ReadyTerm(candidate, mirror)
+    term.subscribe(mirror.report_again)
     bindings = _bindings(context, settings, mirror, devices, term=term)
     gate = None if bindings is None else bindings.gate
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
-    hypernodes.subscribe(_moving(mirror, groups))
+    hypernodes.subscribe(mirror.describe_again, groups.look_again)
     admission = _admission(context, settings, mirror, term, groups=groups, gate=gate)
     claims = _claims(context, settings, mirror, term, devices=devices, gates=admission.gates, gate=gate)
     device_mirror = None if claims is None else claims.mirror
@@ -122,8 +123,7 @@ def make_front(
     preemptor = Preemptor(context, mirror, term) if settings.preemption else None
     label = LeaderLabel(context, term)
     sweep = _sweep(context, settings, mirror, term)
-    begun = [admission.begin, label.begin, mirror.report_again, *_begun(preemptor, bindings, claims)]
-    takeover = Takeover(context, mirror, unconfirmed, device_mirror, begun)
+    takeover = Takeover(context, mirror, term, unconfirmed, claims=device_mirror)
     parts: list[Running] = [*followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
     parts += [*admission.controllers, *(each.controller for each in (unconfirmed, plugins, events, label, hypernodes))]
     parts += _parts(claims, bindings, preemptor, sweep)
@@ -222,6 +222,7 @@ def _claims(
         return None
     decided = Claims(context.cluster, devices, selects)
     there = DeviceMirror(context, decided, mirror.describe_again)
+    term.subscribe(there.report_again)
     claiming = Claiming(
         context, mirror, term, there, claims=decided, gates=gates, scheduler=settings.scheduler, gate=gate
     )
@@ -231,30 +232,6 @@ def _claims(
 def _sweep(context: KubeContext, settings: FrontSettings, mirror: Mirror, term: ReadyTerm) -> Sweep | None:
     delay_s = settings.cleanup_delay_s
     return None if delay_s is None else Sweep(context, mirror, term, VanishedCards(delay_s))
-
-
-def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], None]:
-    """Return the handler for nodes whose domains change."""
-
-    def moved(names: Collection[str]) -> None:
-        for name in names:
-            mirror.describe_again(name)
-        groups.look_again()
-
-    return moved
-
-
-def _begun(
-    preemptor: Preemptor | None, bindings: FrontBindings | None, claims: FrontClaims | None
-) -> Iterator[Callable[[], None]]:
-    """Yield what optional parts do at the start of a term."""
-    if preemptor is not None:
-        yield preemptor.begin
-    if bindings is not None:
-        yield bindings.store.wake
-    if claims is not None:
-        yield claims.mirror.report_again
-        yield claims.claiming.wake
 
 
 def _parts(

@@ -127,6 +127,7 @@ class Preemptor:
         """Equivalence classes for which no victims were found in this round: one pod of each class is examined."""
         self._changed: dict[str, float] = {}
         """When each node last changed its taints or labels. An earlier verdict of a scheduler on it is outdated."""
+        term.subscribe(self.begin)
         self._pods.subscribe(self._on_pod)
         context.followed.nodes.subscribe(self._on_node)
         self.controller = Controller("Pod", self.reconcile, on_error=context.on_error, guard=term.begun)

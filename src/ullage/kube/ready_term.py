@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ullage.kube.client.lease import Candidate
 from ullage.kube.mirror import Mirror
 from ullage.model.error import Unavailable
@@ -12,6 +14,17 @@ class ReadyTerm:
 
     def __init__(self, candidate: Candidate, mirror: Mirror) -> None:
         self._candidate, self._mirror = candidate, mirror
+        self._subscribers: list[Callable[[], None]] = []
+
+    def subscribe(self, begins: Callable[[], None]) -> None:
+        """Call `begins` at the start of each term, before any request is answered in it."""
+        self._subscribers.append(begins)
+
+    def start(self, epoch: int) -> None:
+        """Start a term: what was bound before it is known."""
+        for begins in self._subscribers:
+            begins()
+        self._mirror.term = epoch
 
     def check(self) -> int:
         """Return the leadership term in which decisions are made.

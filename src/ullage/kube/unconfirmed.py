@@ -21,7 +21,7 @@ from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
-from ullage.kube.controller import Controller, Pace
+from ullage.kube.controller import Controller
 from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.error import InvalidRequest, NotFound, UllageError
@@ -53,12 +53,7 @@ class UnconfirmedBinds:
         self._unobserved: dict[str, tuple[Pod, float]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.controller = Controller(
-            "Pod",
-            self.reconcile,
-            on_error=context.on_error,
-            guard=term.begun,
-            pace=Pace(AGAIN_S, at_once=_AT_ONCE),
-            name_of=self._name_of,
+            "Pod", self.reconcile, on_error=context.on_error, guard=term.begun, at_once=_AT_ONCE
         )
         self._pods = context.followed.pods
         self._pods.subscribe(self._on_pod)
@@ -158,21 +153,14 @@ class UnconfirmedBinds:
             await self.resolve(epoch, uid)
             if uid not in self._unobserved:
                 return None
-            pod, since = self._unobserved[uid]
+            pod, since = expected = self._unobserved[uid]
             left_s = since + OBSERVED_S - self._clock()
             if left_s > 0:
                 return left_s
-            del self._unobserved[uid]
-            try:
-                await self._look_at(pod)
-            except UllageError:
-                self._unobserved.setdefault(uid, (pod, since))
-                raise
+            await self._look_at(pod)
+            if self._unobserved.get(uid) is expected:
+                del self._unobserved[uid]
             return None
-
-    def _name_of(self, uid: str) -> str:
-        found = self._open.get(uid) or self._unobserved.get(uid)
-        return uid if found is None else "/".join(found[0].key)
 
     async def begin(self, epoch: int, pods: Iterable[Pod]) -> None:
         """Make sure that no bind of an earlier term can still take effect on these pods, which have no node.

@@ -110,14 +110,11 @@ class Claiming:
         self._refused: dict[str, str] = {}
         """Reasons for equivalence classes refused in this pass: room only shrinks during a pass."""
         self.controller = Controller(
-            "ResourceClaim",
-            self.reconcile,
-            on_error=context.on_error,
-            guard=lambda: term.begun() and devices.served,
+            "ResourceClaim", self.reconcile, on_error=context.on_error, guard=lambda: term.begun() and devices.served
         )
+        term.subscribe(self.wake)
         devices.subscribe(self.wake)
         self._pods.subscribe(self._on_pod)
-        self.wake()
 
     @property
     def waiting(self) -> int:

@@ -22,7 +22,7 @@ from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
-from ullage.kube.controller import ALL, Controller, Pace
+from ullage.kube.controller import ALL, Controller
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror import Mirror
 from ullage.kube.queues.pod_groups import PodGroups
@@ -101,11 +101,12 @@ class AdmissionController:
         self._changed = True
         self.failed = 0
         """Failed writes, which were or will be retried."""
-        make = partial(Controller[str], "Pod", on_error=context.on_error, name_of=self._name_of)
+        make = partial(Controller[str], "Pod", on_error=context.on_error)
         self._decisions = make(self._decide, guard=self._may_decide)
-        self._openings = make(self._open, guard=term.begun, pace=Pace(AGAIN_S, at_once=_AT_ONCE))
+        self._openings = make(self._open, guard=term.begun, at_once=_AT_ONCE)
         self._reasons = make(self._write_reason, guard=term.begun)
         self.controllers = (self._decisions, self._openings, self._reasons)
+        term.subscribe(self.begin)
         groups.subscribe(self._read_again)
         context.followed.pods.subscribe(self._on_pod)
         context.followed.nodes.subscribe(self._on_node)
@@ -130,10 +131,6 @@ class AdmissionController:
         """Decide soon: something has changed."""
         self._changed = True
         self._decisions.add(ALL, GATHER_S)
-
-    def _name_of(self, uid: str) -> str:
-        pod = self._pods.get(uid)
-        return uid if pod is None else "/".join(pod.key)
 
     # --- events from the API ---
 
