@@ -115,15 +115,16 @@ def make_front(
     gate = None if bindings is None else bindings.gate
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
     hypernodes.subscribe(mirror.describe_again, groups.look_again)
-    admission = _admission(context, settings, mirror, term, groups=groups, gate=gate)
-    claims = _claims(context, settings, mirror, term, devices=devices, gates=admission.gates, gate=gate)
+    admission = _admission(context, settings, term, groups=groups, gate=gate)
+    claims = _claims(context, settings, term, devices=devices, gates=admission.gates, gate=gate)
     device_mirror = None if claims is None else claims.mirror
-    unconfirmed = UnconfirmedBinds(context, mirror, term, gate)
+    unconfirmed = UnconfirmedBinds(context, term, gate)
     plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
-    preemptor = Preemptor(context, mirror, term) if settings.preemption else None
+    preemptor = Preemptor(context, term) if settings.preemption else None
     label = LeaderLabel(context, term)
-    sweep = _sweep(context, settings, mirror, term)
-    takeover = Takeover(context, mirror, term, unconfirmed, claims=device_mirror)
+    delay_s = settings.cleanup_delay_s
+    sweep = None if delay_s is None else Sweep(context, term, VanishedCards(delay_s))
+    takeover = Takeover(context, term, unconfirmed, device_mirror)
     parts: list[Running] = [*followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
     parts += [*admission.controllers, *(each.controller for each in (unconfirmed, plugins, events, label, hypernodes))]
     parts += _parts(claims, bindings, preemptor, sweep)
@@ -191,13 +192,7 @@ def _bindings(
 
 
 def _admission(
-    context: KubeContext,
-    settings: FrontSettings,
-    mirror: Mirror,
-    term: ReadyTerm,
-    *,
-    groups: PodGroups,
-    gate: Gate | None,
+    context: KubeContext, settings: FrontSettings, term: ReadyTerm, *, groups: PodGroups, gate: Gate | None
 ) -> AdmissionController:
     queue_of = labelled(gate_of(context.domain), named_queue(context.followed.namespaces, context.domain))
     gates = Gates(context.cluster, queue_of, context.clock, settings.queues, reserve_after_s=settings.reserve_after_s)
@@ -205,33 +200,19 @@ def _admission(
     def at_once(namespace: str) -> bool:
         return gate is not None and gate.covers(namespace)
 
-    return AdmissionController(context, mirror, term, gates, queue_of=queue_of, groups=groups, at_once=at_once)
+    return AdmissionController(context, term, gates, queue_of=queue_of, groups=groups, at_once=at_once)
 
 
 def _claims(
-    context: KubeContext,
-    settings: FrontSettings,
-    mirror: Mirror,
-    term: ReadyTerm,
-    *,
-    devices: Devices,
-    gates: Gates,
-    gate: Gate | None,
+    context: KubeContext, settings: FrontSettings, term: ReadyTerm, *, devices: Devices, gates: Gates, gate: Gate | None
 ) -> FrontClaims | None:
     if not settings.claims:
         return None
     decided = Claims(context.cluster, devices, selects)
-    there = DeviceMirror(context, decided, mirror.describe_again)
+    there = DeviceMirror(context, decided, term.mirror.describe_again)
     term.subscribe(there.report_again)
-    claiming = Claiming(
-        context, mirror, term, there, claims=decided, gates=gates, scheduler=settings.scheduler, gate=gate
-    )
+    claiming = Claiming(context, term, there, decided, gates=gates, scheduler=settings.scheduler, gate=gate)
     return FrontClaims(there, claiming)
-
-
-def _sweep(context: KubeContext, settings: FrontSettings, mirror: Mirror, term: ReadyTerm) -> Sweep | None:
-    delay_s = settings.cleanup_delay_s
-    return None if delay_s is None else Sweep(context, mirror, term, VanishedCards(delay_s))
 
 
 def _parts(

@@ -8,7 +8,6 @@ from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL, Controller
-from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm
 from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.model.error import InvalidRequest
@@ -21,15 +20,10 @@ class Takeover:
     """`run` starts every term that this process is elected for. Nothing is decided in a term before that."""
 
     def __init__(
-        self,
-        context: KubeContext,
-        mirror: Mirror,
-        term: ReadyTerm,
-        unconfirmed: UnconfirmedBinds,
-        claims: DeviceMirror | None = None,
+        self, context: KubeContext, term: ReadyTerm, unconfirmed: UnconfirmedBinds, claims: DeviceMirror | None = None
     ) -> None:
         self._candidate, self._followed, self._read_pod = context.candidate, context.followed, context.read_pod
-        self._mirror, self._term, self._unconfirmed, self._claims = mirror, term, unconfirmed, claims
+        self._mirror, self._term, self._unconfirmed, self._claims = term.mirror, term, unconfirmed, claims
         self.controller = Controller(
             "Lease", self.reconcile, on_error=context.on_error, guard=lambda: self._candidate.epoch is not None
         )

@@ -39,13 +39,14 @@ class Upkeep:
         self._late: dict[str, str] = {}
         """Bindings that were created after the pods of their application, with their explanation."""
         self.controller = Controller(
-            "Bindings", self.reconcile, on_error=context.on_error, guard=self._may, gap_s=GAP_S
+            "Bindings",
+            self.reconcile,
+            on_error=context.on_error,
+            guard=lambda: term.begun() and bindings.synced,
+            gap_s=GAP_S,
         )
         term.subscribe(self.wake)
         bindings.subscribe(self.wake, self._pod_ended)
-
-    def _may(self) -> bool:
-        return self._term.begun() and self._bindings.synced
 
     async def reconcile(self, key: str) -> float:
         """Settle bindings that are being released (`SETTLE`), or write what differs from the ledger (`PROJECT`)."""
