@@ -45,7 +45,7 @@ async def _first_served(api: KubeApi, versions: Sequence[Kind[T]]) -> Kind[T]:
     for kind in versions:
         try:
             async with aclosing(api.pages(kind, limit=1)) as pages:
-                await anext(pages, None)
+                await anext(pages)
         except MISSING as error:
             last = error
         else:
