@@ -101,7 +101,7 @@ def front(nodes: int) -> tuple[Extender, Cluster]:
                 cluster.adopt_bound(_request(f"{name}/{k}", rng.choice((1, 1, 2))), name)
     gc.freeze()  # as `Front` does
     term, plugins = ReadyTerm(context.candidate, mirror), cast("DevicePlugins", None)
-    unconfirmed = UnconfirmedBinds(context, mirror, term)
+    unconfirmed = UnconfirmedBinds(context, term)
     return Extender(context, mirror, term, unconfirmed, plugins=plugins), cluster
 
 

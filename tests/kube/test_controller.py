@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from tests.virtual_loop import run_virtual
 from ullage.kube.client.errors import Unreachable
 from ullage.kube.client.lease import NotLeading
-from ullage.kube.controller import Controller, Pace
+from ullage.kube.controller import FIRST_S, Controller
 from ullage.model.error import UllageError
 
 LONG_S = 10_000.0
-PLAIN = Pace()
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ FINE = Outcome()
 class Bench:
     """A controller whose calls end as the test says, and what it did when (seconds)."""
 
-    def __init__(self, script: dict[str, list[Outcome]] | None = None, pace: Pace = PLAIN) -> None:
+    def __init__(self, script: dict[str, list[Outcome]] | None = None, **options: Any) -> None:
         self.script = script or {}
         self.open = True
         self.starts: defaultdict[str, list[float]] = defaultdict(list)
@@ -48,7 +47,7 @@ class Bench:
         self.busy: set[str] = set()
         self.most_busy = 0
         self.controller = Controller(
-            "Thing", self.reconcile, on_error=self._on_error, guard=lambda: self.open, pace=pace, clock=now
+            "Thing", self.reconcile, on_error=self._on_error, guard=lambda: self.open, clock=now, **options
         )
 
     def _on_error(self, kind: str, name: str, error: UllageError) -> None:
@@ -80,7 +79,7 @@ class Bench:
                 assert next_start is not None, "a key that fails, or wants to be called again, is called again"
             if outcome.fails == "lost":
                 assert next_start is not None
-                assert next_start - ended > PLAIN.first_s - 1e-6
+                assert next_start - ended > FIRST_S - 1e-6
 
     async def work(self, seconds: float) -> None:
         """Run for so long."""
@@ -124,8 +123,7 @@ def test_each_added_key_is_reconciled_afterwards_and_only_under_an_open_guard(
     script: dict[str, list[Outcome]], adds: list[tuple[float, str, float]], switches: list[float], at_once: int
 ) -> None:
     async def story() -> None:
-        pace = Pace(at_once=at_once)
-        bench, added = Bench(script, pace), defaultdict[str, list[float]](list)
+        bench, added = Bench(script, at_once=at_once), defaultdict[str, list[float]](list)
 
         async def add_all() -> None:
             for pause_s, key, after_s in adds:
@@ -161,7 +159,7 @@ async def test_keys_that_are_added_again_before_their_turn_are_reconciled_once_i
 
 @bench_test
 async def test_a_key_that_is_added_meanwhile_is_reconciled_once_more() -> None:
-    bench = Bench({"a": [Outcome(lasts_s=5.0)]}, Pace(at_once=4))
+    bench = Bench({"a": [Outcome(lasts_s=5.0)]}, at_once=4)
     bench.controller.add("a")
 
     async def add() -> None:
@@ -186,7 +184,7 @@ async def test_the_earliest_wish_counts() -> None:
 @bench_test
 async def test_the_pause_after_failures_doubles_up_to_a_bound_and_begins_again_after_a_success() -> None:
     failing = [Outcome(fails="lost")]
-    bench = Bench({"a": failing * 6 + [FINE] + failing}, Pace(first_s=1.0, longest_s=10.0))
+    bench = Bench({"a": failing * 6 + [FINE] + failing})
     bench.controller.add("a")
     bench.controller.add("a", 1000.0)
     await bench.work(500.0)
@@ -255,12 +253,12 @@ async def test_a_key_whose_call_is_cancelled_stays_in_the_queue() -> None:
 
 @bench_test
 async def test_keys_keep_their_gap_and_so_many_are_reconciled_at_once() -> None:
-    bench = Bench(pace=Pace(gap_s=2.0))
+    bench = Bench(gap_s=2.0)
     for key in "abc":
         bench.controller.add(key)
     await bench.work(10.0)
     assert [start for key in "abc" for start in bench.starts[key]] == [0.0, 2.0, 4.0]
-    bench = Bench({key: [Outcome(lasts_s=5.0)] for key in "abc"}, Pace(at_once=2))
+    bench = Bench({key: [Outcome(lasts_s=5.0)] for key in "abc"}, at_once=2)
     for key in "abc":
         bench.controller.add(key)
     await bench.work(20.0)

@@ -407,6 +407,21 @@ async def test_a_new_reason_is_reported_though_the_last_write_was_lost(server: A
         await up.reported("q", "insufficient-gpu: no node has enough free GPUs; 1 of 1 in queue x")
 
 
+async def test_what_an_earlier_term_decided_and_did_not_write_is_not_written_in_a_later_one(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 1))
+    server.canned.append(Canned("PATCH", "/pods/p", 500, times=10_000))
+    (pod,) = put(server, "pods", waiting("p"))
+    async with story(server, api) as up:
+        keeper = up.front.admission
+        await until(lambda: keeper.failed > 0, "its gate cannot be opened")
+        keeper.begin()
+        tried = keeper.failed
+        await keeper._open(pod["metadata"]["uid"])
+        assert keeper.failed == tried, "nothing is written before the next decision"
+
+
 async def test_a_deleted_pod_keeps_nothing_though_its_scheduler_asks_once_more(
     server: ApiServer, api: HttpKubeApi
 ) -> None:

@@ -34,12 +34,7 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
             assert await up.place(pod, [node]) == f"!{node}"
         await _heard(up, "gone", "stays", "silent")
         vanished = VanishedCards(0, grace_s=60)
-        sweep = Sweep(
-            replace(front.context, clock=lambda: now[0]),
-            front.mirror,
-            ReadyTerm(front.candidate, front.mirror),
-            vanished,
-        )
+        sweep = Sweep(replace(front.context, clock=lambda: now[0]), ReadyTerm(front.candidate, front.mirror), vanished)
         (lost,) = cards_of(server, "gone")
         left = a_machine("a", {card: TURNS for card in ("g1", "g2") if card != lost})
         _replace(server, left)
@@ -69,12 +64,7 @@ async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(se
         await _heard(up, "guarded", "free")
         await until(lambda: _phases(server) == {"Running"}, "both run")
         now, vanished = [0.0], VanishedCards(0, grace_s=0, most=1)
-        sweep = Sweep(
-            replace(front.context, clock=lambda: now[0]),
-            front.mirror,
-            ReadyTerm(front.candidate, front.mirror),
-            vanished,
-        )
+        sweep = Sweep(replace(front.context, clock=lambda: now[0]), ReadyTerm(front.candidate, front.mirror), vanished)
         _replace(server, a_machine("a", {"g3": TURNS}))
         await until(lambda: [gpu.uuid for gpu in front.mirror.machines["a"].gpus] == ["g3"], "it is heard")
         for _ in range(2):  # one event in each round, in the order of uids
@@ -108,10 +98,9 @@ async def test_a_card_that_a_driver_reports_again_is_back_though_its_node_is_as_
         books = Cluster(Rules(), lambda: 0.0)
         mirror = Mirror(replace(front.context, cluster=books), CardSources([lambda _: there]))
         mirror.recover()
+        mirror.term = front.mirror.term
         vanished = VanishedCards(0, grace_s=60)
-        sweep = Sweep(
-            replace(front.context, clock=lambda: now[0]), mirror, ReadyTerm(front.candidate, front.mirror), vanished
-        )
+        sweep = Sweep(replace(front.context, clock=lambda: now[0]), ReadyTerm(front.candidate, mirror), vanished)
         await sweep.controller.drain()
         await until(lambda: "p" in _recorded(server), "it is missed")
         now[0], there[:] = 60.0, [Gpu(card, 0)]

@@ -17,6 +17,7 @@ from ullage.kube.client.changes import Bind, Change, Patch
 from ullage.kube.client.errors import ApiForbidden, Unreachable
 from ullage.kube.client.kinds import LEASES
 from ullage.kube.client.lease import Candidate
+from ullage.kube.controller import ALL
 from ullage.kube.unconfirmed import GIVE_UP_S
 from ullage.model.allocation import AllocationState
 from ullage.model.error import Conflict, Unavailable
@@ -217,10 +218,10 @@ async def test_a_term_that_cannot_begin_is_tried_again_until_it_does():
     for _ in range(2):
         await up.takeover.controller.drain()
         assert up.mirror.term is None
-        assert str(up.takeover.last_error) == "lost"
+        assert str(up.takeover.controller.error_of(ALL)) == "lost"
     assert up.errors == ["all: kube-unreachable"], "it is reported once"
     await up.takeover.controller.drain()
-    assert (up.mirror.term, up.takeover.last_error) == (up.candidate.epoch, None)
+    assert (up.mirror.term, up.takeover.controller.error_of(ALL)) == (up.candidate.epoch, None)
 
 
 async def test_a_term_that_was_handed_over_begins_without_a_write_and_any_other_sees_to_all_that_wait():

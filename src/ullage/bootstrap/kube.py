@@ -147,10 +147,10 @@ class KubeProcess:
                 own_user=section.own_user,
                 hami_users=section.hami_users,
             ),
-            skips(front.namespaces),
+            skips(front.followed.namespaces),
             over_quota(front.cluster),
-            named_queue(front.namespaces, section.domain),
-            reader=front.read_pod,
+            named_queue(front.followed.namespaces, section.domain),
+            reader=front.context.read_pod,
             nowhere=nowhere(front.cluster, {rule.name for rule in section.pools}),
             bound=bound_counts(None if front.bindings is None else front.bindings.gate, front.cluster),
         )
@@ -160,7 +160,7 @@ class KubeProcess:
             app = make_webhook_app(
                 webhook,
                 meter=metrics.call,
-                unready=lambda: "" if front.namespaces.synced else "namespaces are not read",
+                unready=lambda: "" if front.followed.namespaces.synced else "namespaces are not read",
             )
             tls = _tls(section.webhook_cert_file, section.webhook_key_file)
             handed = HandedOver(app, most_bytes=admission.MAX_BODY, at_once=REVIEWS_AT_ONCE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ullage.core.placing.rules import Rules
@@ -110,20 +110,21 @@ def make_front(
     hypernodes = HyperNodes(context)
     mirror = Mirror(context, _cards(context, settings, devices), devices=devices, domains=hypernodes.labels_of)
     term = ReadyTerm(candidate, mirror)
+    term.subscribe(mirror.report_again)
     bindings = _bindings(context, settings, mirror, devices, term=term)
     gate = None if bindings is None else bindings.gate
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
-    hypernodes.subscribe(_moving(mirror, groups))
-    admission = _admission(context, settings, mirror, term, groups=groups, gate=gate)
-    claims = _claims(context, settings, mirror, term, devices=devices, gates=admission.gates, gate=gate)
+    hypernodes.subscribe(mirror.describe_again, groups.look_again)
+    admission = _admission(context, settings, term, groups=groups, gate=gate)
+    claims = _claims(context, settings, term, devices=devices, gates=admission.gates, gate=gate)
     device_mirror = None if claims is None else claims.mirror
-    unconfirmed = UnconfirmedBinds(context, mirror, term, gate)
+    unconfirmed = UnconfirmedBinds(context, term, gate)
     plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
-    preemptor = Preemptor(context, mirror, term) if settings.preemption else None
+    preemptor = Preemptor(context, term) if settings.preemption else None
     label = LeaderLabel(context, term)
-    sweep = _sweep(context, settings, mirror, term)
-    begun = [admission.begin, label.begin, mirror.report_again, *_begun(preemptor, bindings, claims)]
-    takeover = Takeover(context, mirror, unconfirmed, claims=device_mirror, begun=begun)
+    delay_s = settings.cleanup_delay_s
+    sweep = None if delay_s is None else Sweep(context, term, VanishedCards(delay_s))
+    takeover = Takeover(context, term, unconfirmed, device_mirror)
     parts: list[Running] = [*followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
     parts += [*admission.controllers, *(each.controller for each in (unconfirmed, plugins, events, label, hypernodes))]
     parts += _parts(claims, bindings, preemptor, sweep)
@@ -191,13 +192,7 @@ def _bindings(
 
 
 def _admission(
-    context: KubeContext,
-    settings: FrontSettings,
-    mirror: Mirror,
-    term: ReadyTerm,
-    *,
-    groups: PodGroups,
-    gate: Gate | None,
+    context: KubeContext, settings: FrontSettings, term: ReadyTerm, *, groups: PodGroups, gate: Gate | None
 ) -> AdmissionController:
     queue_of = labelled(gate_of(context.domain), named_queue(context.followed.namespaces, context.domain))
     gates = Gates(context.cluster, queue_of, context.clock, settings.queues, reserve_after_s=settings.reserve_after_s)
@@ -205,56 +200,19 @@ def _admission(
     def at_once(namespace: str) -> bool:
         return gate is not None and gate.covers(namespace)
 
-    return AdmissionController(context, mirror, term, gates, queue_of=queue_of, groups=groups, at_once=at_once)
+    return AdmissionController(context, term, gates, queue_of=queue_of, groups=groups, at_once=at_once)
 
 
 def _claims(
-    context: KubeContext,
-    settings: FrontSettings,
-    mirror: Mirror,
-    term: ReadyTerm,
-    *,
-    devices: Devices,
-    gates: Gates,
-    gate: Gate | None,
+    context: KubeContext, settings: FrontSettings, term: ReadyTerm, *, devices: Devices, gates: Gates, gate: Gate | None
 ) -> FrontClaims | None:
     if not settings.claims:
         return None
     decided = Claims(context.cluster, devices, selects)
-    devices_seen = DeviceMirror(context, decided, mirror.describe_again)
-    claiming = Claiming(
-        context, mirror, term, devices_seen, claims=decided, gates=gates, scheduler=settings.scheduler, gate=gate
-    )
+    devices_seen = DeviceMirror(context, decided, term.mirror.describe_again)
+    term.subscribe(devices_seen.report_again)
+    claiming = Claiming(context, term, devices_seen, decided, gates=gates, scheduler=settings.scheduler, gate=gate)
     return FrontClaims(devices_seen, claiming)
-
-
-def _sweep(context: KubeContext, settings: FrontSettings, mirror: Mirror, term: ReadyTerm) -> Sweep | None:
-    delay_s = settings.cleanup_delay_s
-    return None if delay_s is None else Sweep(context, mirror, term, VanishedCards(delay_s))
-
-
-def _moving(mirror: Mirror, groups: PodGroups) -> Callable[[Collection[str]], None]:
-    """Return the handler for nodes whose domains change."""
-
-    def moved(names: Collection[str]) -> None:
-        for name in names:
-            mirror.describe_again(name)
-        groups.look_again()
-
-    return moved
-
-
-def _begun(
-    preemptor: Preemptor | None, bindings: FrontBindings | None, claims: FrontClaims | None
-) -> Iterator[Callable[[], None]]:
-    """Yield what optional parts do at the start of a term."""
-    if preemptor is not None:
-        yield preemptor.begin
-    if bindings is not None:
-        yield bindings.store.wake
-    if claims is not None:
-        yield claims.mirror.report_again
-        yield claims.claiming.wake
 
 
 def _parts(

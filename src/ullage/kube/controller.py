@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from ullage.kube.client.lease import NotLeading
 from ullage.model.error import UllageError
@@ -27,35 +27,19 @@ OnError = Callable[[str, str, UllageError], None]
 ALL = "all"
 """The only key of a controller that handles all objects together."""
 
+FIRST_S, LONGEST_S = 1.0, 10.0
+"""Seconds before a key that failed is tried again: they double with each further failure, up to the longest pause."""
+
 _CLOSED_S = 0.2
 """Seconds between checks of a guard that does not let a due key through."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """The pause after the first failure of a key, which doubles up to the longest one; the gap between two keys.
-
-    All in seconds. `at_once` keys are reconciled concurrently.
-    """
-
-    first_s: float = 1.0
-    longest_s: float = 10.0
-    gap_s: float = 0.0
-    at_once: int = 1
-
-
-class _Entry(NamedTuple, Generic[K]):
-    due: float
-    number: int
-    key: K
-
-
-@dataclass(frozen=True, slots=True)
 class _Failure:
-    """How often in a row a key has failed, the last message, and when the key may be tried again."""
+    """How often in a row a key has failed, the last error, and when the key may be tried again."""
 
     times: int
-    message: str
+    error: UllageError
     until: float
 
 
@@ -75,15 +59,18 @@ class Controller(Generic[K]):
         *,
         on_error: OnError = lambda _kind, _name, _error: None,
         guard: Callable[[], bool] = lambda: True,
-        pace: Pace = Pace(),
-        name_of: Callable[[K], str] = str,
+        gap_s: float = 0.0,
+        at_once: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`guard` is asked before each key; while it returns False, keys wait. `name_of` names a key in reports."""
+        """`guard` is asked before each key: while it returns False, keys wait. `kind` is that of reported errors.
+
+        `at_once` keys are reconciled concurrently, each of these workers with a gap of `gap_s` seconds between two.
+        """
         self._kind, self._reconcile, self._on_error, self._guard = kind, reconcile, on_error, guard
-        self._pace, self._name_of, self._clock = pace, name_of, clock
+        self._gap_s, self._at_once, self._clock = gap_s, at_once, clock
         self._due: dict[K, float] = {}
-        self._heap: list[_Entry[K]] = []
+        self._heap: list[tuple[float, int, K]] = []
         self._numbers = itertools.count()
         self._busy: dict[K, float] = {}
         """The keys that are being reconciled, and when they are due again."""
@@ -94,6 +81,10 @@ class Controller(Generic[K]):
         """Return the number of keys in the queue."""
         return len(self._due)
 
+    def error_of(self, key: K) -> UllageError | None:
+        """Return the error of the last attempt; None if it succeeded."""
+        return self._failed[key].error if key in self._failed else None
+
     def add(self, key: K, after_s: float = 0.0) -> None:
         """Reconcile a key after so many seconds, unless it is due earlier anyway."""
         self._put(key, self._clock() + after_s)
@@ -101,7 +92,7 @@ class Controller(Generic[K]):
     async def run(self) -> None:
         """Reconcile keys when they are due."""
         async with asyncio.TaskGroup() as workers:
-            for _ in range(self._pace.at_once):
+            for _ in range(self._at_once):
                 workers.create_task(self._work())
 
     async def drain(self) -> None:
@@ -121,15 +112,16 @@ class Controller(Generic[K]):
             elif not self._guard():
                 await asyncio.sleep(_CLOSED_S)
             else:
-                await self._handle(heappop(self._heap).key)
-                await asyncio.sleep(self._pace.gap_s)
+                _, _, key = heappop(self._heap)
+                await self._handle(key)
+                await asyncio.sleep(self._gap_s)
 
     def _wait_s(self) -> float:
         """Return the seconds until the first key is due; infinite if there is none."""
         while self._heap:
-            first = self._heap[0]
-            if self._due.get(first.key) == first.due:
-                return first.due - self._clock()
+            due, _, key = self._heap[0]
+            if self._due.get(key) == due:
+                return due - self._clock()
             heappop(self._heap)
         return math.inf
 
@@ -160,15 +152,15 @@ class Controller(Generic[K]):
             due = max(due, self._failed[key].until)
         if due < self._due.get(key, math.inf):
             self._due[key] = due
-            heappush(self._heap, _Entry(due, next(self._numbers), key))
+            heappush(self._heap, (due, next(self._numbers), key))
             self._added.set()
 
     def _fail(self, key: K, error: UllageError) -> float:
         """Report an error if it is a new one. Return the seconds until the next attempt."""
         last = self._failed.get(key)
         times = 0 if last is None else last.times + 1
-        pause_s = min(self._pace.longest_s, self._pace.first_s * 2.0 ** min(times, 30))
-        self._failed[key] = _Failure(times, error.message, self._clock() + pause_s)
-        if last is None or last.message != error.message:
-            self._on_error(self._kind, self._name_of(key), error)
+        pause_s = min(LONGEST_S, FIRST_S * 2.0 ** min(times, 10))
+        self._failed[key] = _Failure(times, error, self._clock() + pause_s)
+        if last is None or last.error.message != error.message:
+            self._on_error(self._kind, str(key), error)
         return pause_s

@@ -217,10 +217,16 @@ class DevicePlugins:
 
     async def reconcile(self, name: str) -> float | None:
         """Ping the plugin of a node while it is silent, and check it again when its time to answer has passed."""
-        node = self._nodes.objects.get(("", name))
+        node, epoch = self._nodes.objects.get(("", name)), self._candidate.epoch
         if node is None or not self._is_silent(node):
             return None
-        await self._ask(node)
+        said = read_handshake((node.metadata.annotations or {}).get(HANDSHAKE, ""))
+        if said.asking:
+            if said.overdue(self._now(), ANSWER_S):
+                self._look_again(name)
+        elif epoch is not None:
+            asking = {"annotations": {HANDSHAKE: Handshake.ask(self._now()).encode()}}
+            await self._candidate.write(epoch, Patch(NODES, name, {"metadata": asking}))
         return self._terms.look_s
 
     def _is_silent(self, node: KubeNode) -> bool:
@@ -229,17 +235,6 @@ class DevicePlugins:
         return REGISTER in (node.metadata.annotations or {}) and all(
             offered.get(words.count, "0") == "0" for words in self._words
         )
-
-    async def _ask(self, node: KubeNode) -> None:
-        said = read_handshake((node.metadata.annotations or {}).get(HANDSHAKE, ""))
-        if said.asking:
-            if said.overdue(self._now(), ANSWER_S):
-                self._look_again(node.metadata.name)
-            return
-        epoch = self._candidate.epoch
-        if epoch is not None:
-            asking = {"annotations": {HANDSHAKE: Handshake.ask(self._now()).encode()}}
-            await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": asking}))
 
 
 def _lock_on(node: KubeNode) -> NodeLock | None:

@@ -18,7 +18,7 @@ from ullage.kube.client.changes import MANAGER, Create
 from ullage.kube.client.kinds import EVENTS
 from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.client.objects import Pod
-from ullage.kube.controller import Controller, Pace
+from ullage.kube.controller import Controller
 from ullage.model.claim import Claim
 from ullage.model.error import UllageError
 
@@ -104,7 +104,7 @@ class EventRecorder:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._candidate, self._clock, self._now = candidate, clock, now
-        self.controller = Controller("Event", self.reconcile, pace=Pace(gap_s=GAP_S))
+        self.controller = Controller("Event", self.reconcile, gap_s=GAP_S)
         self._recorded: OrderedDict[PodEvent, float] = OrderedDict()
         self.left_out = 0
         """Events that were not written because the queue was full or the write failed."""

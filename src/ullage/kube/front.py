@@ -12,8 +12,9 @@ from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.lease import Candidate
-from ullage.kube.client.objects import KubeNode, Namespace, Pod
+from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
+from ullage.kube.controller import ALL
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.events import EventRecorder
 from ullage.kube.extender import Extender
@@ -25,7 +26,6 @@ from ullage.kube.resource_quotas import ResourceQuotas
 from ullage.kube.takeover import Takeover
 from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.service.cluster import Cluster
-from ullage.wire.dialect import PodReader
 
 
 class Running(Protocol):
@@ -80,11 +80,6 @@ class Front:
         return self.context.followed
 
     @property
-    def read_pod(self) -> PodReader:
-        """The reader of pods for all parts."""
-        return self.context.read_pod
-
-    @property
     def nodes(self) -> Informer[KubeNode]:
         """The nodes that count."""
         return self.followed.nodes
@@ -95,14 +90,9 @@ class Front:
         return self.followed.pods
 
     @property
-    def namespaces(self) -> Informer[Namespace]:
-        """All namespaces."""
-        return self.followed.namespaces
-
-    @property
     def unfollowed(self) -> str:
         """The reason why this process cannot answer even what needs no leader; "" if it can."""
-        if not self.namespaces.synced:
+        if not self.followed.namespaces.synced:
             return "namespaces are not read"
         return "" if self.mirror.ready else "what the cluster holds has not been read yet"
 
@@ -112,7 +102,7 @@ class Front:
         if self.candidate.epoch is None:
             found.append(("leases", self.candidate.last_error))
         elif self.candidate.epoch != self.mirror.term:
-            found.append(("takeover", self.takeover.last_error))
+            found.append(("takeover", self.takeover.controller.error_of(ALL)))
         return {name: error.message for name, error in found if error}
 
     async def run(self) -> None:

@@ -27,6 +27,7 @@ class LeaderLabel:
     def __init__(self, context: KubeContext, term: ReadyTerm) -> None:
         self._candidate, self._term, self._pods = context.candidate, term, context.followed.pods
         self.controller = Controller("Pod", self.reconcile, on_error=context.on_error, guard=term.begun)
+        term.subscribe(self.begin)
 
     def begin(self) -> None:
         """Write the label as soon as the term has begun."""

@@ -79,7 +79,7 @@ class FrontCollector(Collector):
         age = GaugeMetricFamily(
             "ullage_kube_mirror_age_seconds", "Since the API server was last heard about this kind", labels=["kind"]
         )
-        for kind, informer in (("nodes", front.nodes), ("pods", front.pods), ("namespaces", front.namespaces)):
+        for kind, informer in (("nodes", front.nodes), ("pods", front.pods), ("namespaces", front.followed.namespaces)):
             age.add_metric([kind], informer.age_s)
         if front.claims is not None and front.claims.mirror.served:
             age.add_metric(["resourceclaims"], front.claims.mirror.claims.age_s)

@@ -26,7 +26,6 @@ from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL, Controller
 from ullage.kube.disruption import budgets_of
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.claim import Claim, Request
 from ullage.model.error import NotFound, UllageError
@@ -111,8 +110,8 @@ class _Reserved:
 class Preemptor:
     """Preempts for pods that still wait, every `ROUND_S`. `refused` and `answered` take answers to kube-scheduler."""
 
-    def __init__(self, context: KubeContext, mirror: Mirror, term: ReadyTerm, most_nodes: int = MOST_NODES) -> None:
-        self._cluster, self._mirror, self._candidate = context.cluster, mirror, context.candidate
+    def __init__(self, context: KubeContext, term: ReadyTerm, most_nodes: int = MOST_NODES) -> None:
+        self._cluster, self._mirror, self._candidate = context.cluster, term.mirror, context.candidate
         self._pods, self._budgets = context.followed.pods, context.followed.budgets
         self._read_pod, self._key = context.read_pod, context.key(ROOM)
         self._record_event, self._on_error = context.record_event, context.on_error
@@ -127,6 +126,7 @@ class Preemptor:
         """Equivalence classes for which no victims were found in this round: one pod of each class is examined."""
         self._changed: dict[str, float] = {}
         """When each node last changed its taints or labels. An earlier verdict of a scheduler on it is outdated."""
+        term.subscribe(self.begin)
         self._pods.subscribe(self._on_pod)
         context.followed.nodes.subscribe(self._on_node)
         self.controller = Controller("Pod", self.reconcile, on_error=context.on_error, guard=term.begun)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ullage.kube.client.lease import Candidate
 from ullage.kube.mirror import Mirror
 from ullage.model.error import Unavailable
@@ -11,7 +13,18 @@ class ReadyTerm:
     """The leadership term in which one process may decide. What single parts need besides is for them to say."""
 
     def __init__(self, candidate: Candidate, mirror: Mirror) -> None:
-        self._candidate, self._mirror = candidate, mirror
+        self._candidate, self.mirror = candidate, mirror
+        self._subscribers: list[Callable[[], None]] = []
+
+    def subscribe(self, begins: Callable[[], None]) -> None:
+        """Call `begins` at the start of each term, before any request is answered in it."""
+        self._subscribers.append(begins)
+
+    def start(self, epoch: int) -> None:
+        """Start a term: what was bound before it is known."""
+        for begins in self._subscribers:
+            begins()
+        self.mirror.term = epoch
 
     def check(self) -> int:
         """Return the leadership term in which decisions are made.
@@ -20,13 +33,13 @@ class ReadyTerm:
             Unavailable: there is none now.
 
         """
-        if not self._mirror.ready:
+        if not self.mirror.ready:
             raise Unavailable("what the cluster holds has not been read yet", code="not-ready")
         epoch = self._candidate.epoch
         if epoch is None:
             holder = self._candidate.holder or "nobody"
             raise Unavailable(f"this process does not lead; {holder} does", code="not-leading")
-        if self._mirror.term != epoch:
+        if self.mirror.term != epoch:
             raise Unavailable("what was bound before this process led has not been read yet", code="not-ready")
         return epoch
 

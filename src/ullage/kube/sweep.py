@@ -10,7 +10,6 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL, Controller
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.error import NotFound, UllageError
 from ullage.model.node import NodeState
@@ -24,8 +23,8 @@ ROUND_S = 30.0
 class Sweep:
     """Checks all pods every `ROUND_S` while this process leads."""
 
-    def __init__(self, context: KubeContext, mirror: Mirror, term: ReadyTerm, vanished: VanishedCards) -> None:
-        self._candidate, self._mirror, self._pods = context.candidate, mirror, context.followed.pods
+    def __init__(self, context: KubeContext, term: ReadyTerm, vanished: VanishedCards) -> None:
+        self._candidate, self._mirror, self._pods = context.candidate, term.mirror, context.followed.pods
         self._term, self._vanished, self._key = term, vanished, context.key("gpu-ids")
         self._record_event, self._on_error, self._clock = context.record_event, context.on_error, context.clock
         self.controller = Controller("Pod", self.reconcile, on_error=context.on_error, guard=term.begun)

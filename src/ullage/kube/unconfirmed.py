@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
 from ullage.kube.bindings.gate import Gate
@@ -21,8 +21,7 @@ from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
-from ullage.kube.controller import Controller, Pace
-from ullage.kube.mirror import Mirror
+from ullage.kube.controller import Controller
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 
@@ -45,20 +44,15 @@ _AT_ONCE = 16
 class UnconfirmedBinds:
     """Pods with a reservation whose bind has an unknown outcome. They are resolved while this process leads."""
 
-    def __init__(self, context: KubeContext, mirror: Mirror, term: ReadyTerm, gate: Gate | None = None) -> None:
+    def __init__(self, context: KubeContext, term: ReadyTerm, gate: Gate | None = None) -> None:
         self._api, self._candidate, self._cluster = context.api, context.candidate, context.cluster
-        self._mirror, self._term, self._gate, self._key = mirror, term, gate, context.key(FENCE)
+        self._mirror, self._term, self._gate, self._key = term.mirror, term, gate, context.key(FENCE)
         self._on_error, self._clock, self._pause = context.on_error, context.clock, context.pause
         self._open: dict[str, tuple[Pod, float]] = {}
         self._unobserved: dict[str, tuple[Pod, float]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.controller = Controller(
-            "Pod",
-            self.reconcile,
-            on_error=context.on_error,
-            guard=term.begun,
-            pace=Pace(AGAIN_S, at_once=_AT_ONCE),
-            name_of=self._name_of,
+            "Pod", self.reconcile, on_error=context.on_error, guard=term.begun, at_once=_AT_ONCE
         )
         self._pods = context.followed.pods
         self._pods.subscribe(self._on_pod)
@@ -158,21 +152,14 @@ class UnconfirmedBinds:
             await self.resolve(epoch, uid)
             if uid not in self._unobserved:
                 return None
-            pod, since = self._unobserved[uid]
+            pod, since = expected = self._unobserved[uid]
             left_s = since + OBSERVED_S - self._clock()
             if left_s > 0:
                 return left_s
-            del self._unobserved[uid]
-            try:
-                await self._look_at(pod)
-            except UllageError:
-                self._unobserved.setdefault(uid, (pod, since))
-                raise
+            await self._look_at(pod)
+            if self._unobserved.get(uid) is expected:
+                del self._unobserved[uid]
             return None
-
-    def _name_of(self, uid: str) -> str:
-        found = self._open.get(uid) or self._unobserved.get(uid)
-        return uid if found is None else "/".join(found[0].key)
 
     async def begin(self, epoch: int, pods: Iterable[Pod]) -> None:
         """Make sure that no bind of an earlier term can still take effect on these pods, which have no node.
@@ -183,32 +170,20 @@ class UnconfirmedBinds:
             NotLeading: the term is over.
 
         """
-        left, until = [pod for pod in pods if not pod.spec.node_name], self._clock() + GIVE_UP_S
-        last: dict[str, UllageError] = {}
-        while left and self._clock() < until:
-            last.clear()
+        for pod in pods:
+            if not pod.spec.node_name:
+                self.add(pod)
+        while left := list(self._open):
             for at in range(0, len(left), _AT_ONCE):
-                some = left[at : at + _AT_ONCE]
-                for pod, error in zip(
-                    some, await asyncio.gather(*(self._try(epoch, pod) for pod in some)), strict=True
-                ):
-                    if error is not None:
-                        last[pod.metadata.uid] = error
+                await asyncio.gather(*(self._try(epoch, uid) for uid in left[at : at + _AT_ONCE]))
             self._candidate.check(epoch)
-            left = [pod for pod in left if pod.metadata.uid in last]
-            if left:
+            if self._open:
                 await self._pause(AGAIN_S)
-        for pod in left:
-            self._on_error("Pod", "/".join(pod.key), last[pod.metadata.uid])
 
-    async def _try(self, epoch: int, pod: Pod) -> UllageError | None:
-        async with self.exclusive(pod.metadata.uid):
-            try:
-                await self._fence(epoch, pod)
-            except UllageError as error:
-                return error
-            self._open.pop(pod.metadata.uid, None)
-            return None
+    async def _try(self, epoch: int, uid: str) -> None:
+        async with self.exclusive(uid):
+            with suppress(UllageError):
+                await self.resolve(epoch, uid)
 
     async def _fence(self, epoch: int, pod: Pod) -> None:
         """Patch a pod that has no node. If it has changed since it was read, read it again first."""

@@ -12,7 +12,7 @@ from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.context import KubeContext
-from ullage.kube.controller import Controller, Pace
+from ullage.kube.controller import Controller
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.error import Conflict, UllageError
 from ullage.service.bindings import Bindings
@@ -43,10 +43,10 @@ class Upkeep:
             self.reconcile,
             on_error=context.on_error,
             guard=lambda: term.begun() and bindings.synced,
-            pace=Pace(gap_s=GAP_S),
+            gap_s=GAP_S,
         )
+        term.subscribe(self.wake)
         bindings.subscribe(self.wake, self._pod_ended)
-        self.wake()
 
     async def reconcile(self, key: str) -> float:
         """Settle bindings that are being released (`SETTLE`), or write what differs from the ledger (`PROJECT`)."""

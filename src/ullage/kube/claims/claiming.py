@@ -26,9 +26,8 @@ from ullage.kube.client.kinds import PODS, RESOURCE_CLAIMS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Object, Pod
 from ullage.kube.context import KubeContext
-from ullage.kube.controller import ALL, Controller
+from ullage.kube.controller import ALL, FIRST_S, Controller
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.claim import Request
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
@@ -61,9 +60,6 @@ _PAUSE_S = 0.05
 _NODES_AT_ONCE = 32
 """Nodes that are examined before other tasks run: some milliseconds."""
 
-_BACKOFF_S = 1.0
-"""Seconds before claims that could not be freed are tried again."""
-
 
 def claims_gate(domain: str) -> str:
     """Return the name of the scheduling gate."""
@@ -76,7 +72,6 @@ class Claiming:
     def __init__(
         self,
         context: KubeContext,
-        mirror: Mirror,
         term: ReadyTerm,
         devices: DeviceMirror,
         claims: Claims,
@@ -87,8 +82,7 @@ class Claiming:
     ) -> None:
         """Claims of pods of `scheduler` are allocated in the order of `gates`, on cards that `gate` allows."""
         self._api, self._candidate, self._pods = context.api, context.candidate, context.followed.pods
-        self._mirror, self._term, self._devices, self._claims = mirror, term, devices, claims
-        self._gates = gates
+        self._mirror, self._term, self._devices, self._claims, self._gates = term.mirror, term, devices, claims, gates
         self._reader, self._bindings = context.read_pod, gate
         self._record_event, self._on_error = context.record_event, context.on_error
         self._domain, self._scheduler, self._gate = context.domain, scheduler, claims_gate(context.domain)
@@ -110,14 +104,11 @@ class Claiming:
         self._refused: dict[str, str] = {}
         """Reasons for equivalence classes refused in this pass: room only shrinks during a pass."""
         self.controller = Controller(
-            "ResourceClaim",
-            self.reconcile,
-            on_error=context.on_error,
-            guard=lambda: term.begun() and devices.served,
+            "ResourceClaim", self.reconcile, on_error=context.on_error, guard=lambda: term.begun() and devices.served
         )
+        term.subscribe(self.wake)
         devices.subscribe(self.wake)
         self._pods.subscribe(self._on_pod)
-        self.wake()
 
     @property
     def waiting(self) -> int:
@@ -145,7 +136,7 @@ class Claiming:
             if await self._release(epoch, pod):
                 self._left.pop(uid, None)
             else:
-                self.controller.add(ALL, _BACKOFF_S)
+                self.controller.add(ALL, FIRST_S)
         for pod, asked in self._ordered():
             if self._waiting.get(pod.key) is not pod:
                 continue

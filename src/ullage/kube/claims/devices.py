@@ -14,9 +14,9 @@ from ullage.kube.claims.unread import UnreadClaims
 from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
 from ullage.kube.client.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from ullage.kube.client.objects import KubeNode, Object, Pod
-from ullage.kube.client.served import wait_served
+from ullage.kube.client.served import MISSING, wait_served
 from ullage.kube.context import KubeContext
-from ullage.model.error import InvalidRequest, UllageError
+from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.model.taint import Taint
 from ullage.service.claims import Claims
 from ullage.service.devices import PoolKey
@@ -59,11 +59,13 @@ class DeviceMirror:
     async def run(self) -> None:
         """Watch the kinds until cancelled."""
 
-        def report(error: UllageError) -> None:
-            self._on_error("ResourceClaim", "", error)
+        def missed(error: UllageError) -> None:
+            if not isinstance(error, NotFound):
+                self._on_error("ResourceClaim", "", error)
+            if isinstance(error, MISSING):
+                self._looked.set()
 
-        kinds = ([kind] for kind in KINDS)
-        await wait_served(self._api, *kinds, missing=self._looked.set, on_error=report, again_s=LOOK_S)
+        await wait_served(self._api, *([kind] for kind in KINDS), missed=missed, again_s=LOOK_S)
         self.served = True
         self._looked.set()
         async with asyncio.TaskGroup() as tasks:
@@ -114,14 +116,8 @@ class DeviceMirror:
         return self._claims.devices.cards_of(read_claim(found.document))
 
     def _on_slice(self, news: News[Object]) -> None:
-        match news:
-            case Added(new) | Changed(_, new):
-                self._take_slice(new)
-            case Removed(last):
-                self._take_slice(last, gone=True)
-
-    def _take_slice(self, found: Object, *, gone: bool = False) -> None:
         """Read the pool of a slice again: which of its slices count depends on all of them."""
+        found = news.last if isinstance(news, Removed) else news.new
         document, name = found.document, found.metadata.name
         try:
             key = pool_of(document)
@@ -130,7 +126,7 @@ class DeviceMirror:
             return
         slices = self._slices_of.setdefault(key, {})
         slices.pop(name, None)
-        if not gone:
+        if not isinstance(news, Removed):
             slices[name] = document
         pools, dropped = read_resource_slices(slices.values())
         for sentence in dropped:

@@ -20,29 +20,23 @@ _SOON_S = 1.0
 """Seconds before the next check if the server does not answer."""
 
 
+MISSING = (NotFound, ApiForbidden)
+"""The errors for a kind that the server lacks. One that may not be read counts as missing."""
+
+
 async def wait_served(
-    api: KubeApi,
-    *wanted: Sequence[Kind[T]],
-    missing: Callable[[], None] = lambda: None,
-    on_error: Callable[[UllageError], None] = lambda _error: None,
-    again_s: float = LOOK_AGAIN_S,
+    api: KubeApi, *wanted: Sequence[Kind[T]], missed: Callable[[UllageError], None], again_s: float = LOOK_AGAIN_S
 ) -> list[Kind[T]]:
     """Return the first served version of each wanted kind as soon as the server has all these kinds.
 
-    `missing` is called each time when it is known that it has not. A kind that may not be read counts as missing.
+    `missed` is called with the error of each attempt before: one of `MISSING`, or nothing is known.
     """
     while True:
-        pause_s = again_s
         try:
             return [await _first_served(api, versions) for versions in wanted]
-        except NotFound:
-            missing()
-        except ApiForbidden as error:
-            on_error(error)
-            missing()
         except UllageError as error:
-            on_error(error)
-            pause_s = _SOON_S
+            missed(error)
+            pause_s = again_s if isinstance(error, MISSING) else _SOON_S
         await asyncio.sleep(pause_s)
 
 
@@ -51,8 +45,8 @@ async def _first_served(api: KubeApi, versions: Sequence[Kind[T]]) -> Kind[T]:
     for kind in versions:
         try:
             async with aclosing(api.pages(kind, limit=1)) as pages:
-                await anext(pages, None)
-        except (NotFound, ApiForbidden) as error:
+                await anext(pages)
+        except MISSING as error:
             last = error
         else:
             return kind
@@ -81,8 +75,12 @@ class LateInformer(Generic[T]):
 
     async def run(self) -> None:
         """Watch the kind as soon as it exists."""
-        for kind in await wait_served(self._api, self._versions, missing=self._looked.set):
+        for kind in await wait_served(self._api, self._versions, missed=self._missed):
             self.informer = Informer(self._api, kind)
             self.informer.subscribe(self._handler)
             self._looked.set()
             await self.informer.run()
+
+    def _missed(self, error: UllageError) -> None:
+        if isinstance(error, MISSING):
+            self._looked.set()

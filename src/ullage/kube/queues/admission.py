@@ -22,9 +22,8 @@ from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
-from ullage.kube.controller import ALL, Controller, Pace
+from ullage.kube.controller import ALL, Controller
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.mirror import Mirror
 from ullage.kube.queues.pod_groups import PodGroups
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.claim import Request
@@ -69,7 +68,6 @@ class AdmissionController:
     def __init__(
         self,
         context: KubeContext,
-        mirror: Mirror,
         term: ReadyTerm,
         gates: Gates,
         queue_of: QueueOf,
@@ -78,7 +76,7 @@ class AdmissionController:
     ) -> None:
         """`at_once` returns whether the pods of a namespace skip the queue because bindings decide on their cards."""
         self.gates, self._queue_of = gates, queue_of
-        self._mirror, self._term, self._groups = mirror, term, groups
+        self._mirror, self._term, self._groups = term.mirror, term, groups
         self._candidate, self._read_pod = context.candidate, context.read_pod
         self._namespaces, self._domain = context.followed.namespaces, context.domain
         self._record_event, self._clock, self._pause = context.record_event, context.clock, context.pause
@@ -101,11 +99,12 @@ class AdmissionController:
         self._changed = True
         self.failed = 0
         """Failed writes, which were or will be retried."""
-        make = partial(Controller[str], "Pod", on_error=context.on_error, name_of=self._name_of)
-        self._decisions = make(self._decide, guard=self._may_decide)
-        self._openings = make(self._open, guard=term.begun, pace=Pace(AGAIN_S, at_once=_AT_ONCE))
+        make = partial(Controller[str], "Pod", on_error=context.on_error)
+        self._decisions = make(self._decide, guard=lambda: term.begun() and groups.ready and self._namespaces.synced)
+        self._openings = make(self._open, guard=term.begun, at_once=_AT_ONCE)
         self._reasons = make(self._write_reason, guard=term.begun)
         self.controllers = (self._decisions, self._openings, self._reasons)
+        term.subscribe(self.begin)
         groups.subscribe(self._read_again)
         context.followed.pods.subscribe(self._on_pod)
         context.followed.nodes.subscribe(self._on_node)
@@ -119,21 +118,15 @@ class AdmissionController:
     def begin(self) -> None:
         """Reserve the places of admitted pods before any request is answered."""
         self._written.clear()
+        self._to_open.clear()  # what an earlier term decided and did not write
         self._enter_again()
         self.gates.begin()
         self._wake()
-
-    def _may_decide(self) -> bool:
-        return self._term.begun() and self._groups.ready and self._namespaces.synced
 
     def _wake(self) -> None:
         """Decide soon: something has changed."""
         self._changed = True
         self._decisions.add(ALL, GATHER_S)
-
-    def _name_of(self, uid: str) -> str:
-        pod = self._pods.get(uid)
-        return uid if pod is None else "/".join(pod.key)
 
     # --- events from the API ---
 

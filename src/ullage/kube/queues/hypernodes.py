@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
-from ullage.kube.client.informer import Added, Changed, News, Removed
+from ullage.kube.client.informer import Changed, News, Removed
 from ullage.kube.client.kinds import HYPERNODES
 from ullage.kube.client.objects import KubeNode, Object
 from ullage.kube.client.served import LateInformer
@@ -24,7 +24,7 @@ class HyperNodes:
 
     def __init__(self, context: KubeContext) -> None:
         self._nodes, self._on_error = context.followed.nodes, context.on_error
-        self._subscribers: list[Callable[[Collection[str]], None]] = []
+        self._subscribers: list[tuple[Callable[[str], None], Callable[[], None]]] = []
         self._known: dict[str, HyperNode] = {}
         self._labels: dict[str, dict[str, str]] = {}
         self.informer = LateInformer(context.api, (HYPERNODES,), self._on_hypernode)
@@ -32,9 +32,9 @@ class HyperNodes:
         self._said: frozenset[str] = frozenset()
         self._nodes.subscribe(self._on_node)
 
-    def subscribe(self, moved: Callable[[Collection[str]], None]) -> None:
-        """Call `moved` with the names of nodes whose domains have changed."""
-        self._subscribers.append(moved)
+    def subscribe(self, moved: Callable[[str], None], computed: Callable[[], None]) -> None:
+        """Call `moved` with the name of each node whose domains have changed, and `computed` after all of these."""
+        self._subscribers.append((moved, computed))
 
     def labels_of(self, node: str) -> Mapping[str, str]:
         """Return the domains of a node, as labels."""
@@ -46,16 +46,12 @@ class HyperNodes:
         return sorted({each.tier for each in self._known.values()})
 
     def _on_hypernode(self, news: News[Object]) -> None:
-        match news:
-            case Removed(last):
-                self._known.pop(last.metadata.name, None)
-            case Added(new) | Changed(_, new):
-                self._take(new)
         self.controller.add(ALL, _GATHER_S)
-
-    def _take(self, found: Object) -> None:
+        found = news.last if isinstance(news, Removed) else news.new
         name = found.metadata.name
         self._known.pop(name, None)
+        if isinstance(news, Removed):
+            return
         try:
             self._known[name], dropped = read_hypernode(found.document)
         except InvalidRequest as error:
@@ -81,6 +77,8 @@ class HyperNodes:
             if sentence not in self._said:
                 self._on_error("HyperNode", "", InvalidRequest(sentence))
         self._said = frozenset(wrong)
-        moved = [name for name in last.keys() | self._labels.keys() if last.get(name) != self._labels.get(name)]
-        for subscriber in self._subscribers:
-            subscriber(moved)
+        names = [name for name in last.keys() | self._labels.keys() if last.get(name) != self._labels.get(name)]
+        for moved, computed in self._subscribers:
+            for name in names:
+                moved(name)
+            computed()
