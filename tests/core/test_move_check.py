@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from tests.lab import a_node
+
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.slices import at_once
 from ullage.core.evicting import move_check
 from ullage.core.evicting.consolidation import consolidating
-from ullage.core.evicting.move_check import rows_of, still_holding
+from ullage.core.evicting.move_check import rows_of, still_holds
 from ullage.core.evicting.moves import Consolidation, MoveQuestion
 from ullage.core.placing.nomination import Nominations, Promised
 from ullage.core.placing.rules import Rules
@@ -64,8 +64,8 @@ def test_a_check_of_the_nodes_that_changed_has_the_answer_of_a_check_of_all():
         for _ in range(rng.randint(0, 2)):
             change(books, rng)
         rows = books.fleet.touched_since(clock)
-        whole = at_once(still_holding(books.fleet, books.rules, question, found))
-        assert at_once(still_holding(books.fleet, books.rules, question, found, rows)) is whole, seed
+        whole = still_holds(books.fleet, books.rules, question, found)
+        assert still_holds(books.fleet, books.rules, question, found, rows) is whole, seed
         answers.append((bool(found.moves), whole))
     assert {(True, True), (True, False)} <= set(answers)
 
@@ -86,17 +86,11 @@ def test_moves_of_nodes_that_did_not_change_are_not_looked_at(monkeypatch: pytes
     monkeypatch.setattr(move_check, "is_free", watched)
     monkeypatch.setattr(move_check, "_has_room", placed)
     assert found.moves
-    assert at_once(still_holding(books.fleet, books.rules, question, found, set()))
+    assert still_holds(books.fleet, books.rules, question, found, set())
     assert not looked
     node = found.moves[0].to.node
-    assert at_once(still_holding(books.fleet, books.rules, question, found, {books.fleet.row_of[node]}))
+    assert still_holds(books.fleet, books.rules, question, found, {books.fleet.row_of[node]})
     assert set(looked) == {node}
-
-
-def test_a_whole_check_pauses_within_its_moves():
-    books, found, question = planned(1)
-    slices = still_holding(books.fleet.copy(), books.rules, question, found)
-    assert sum(1 for _ in slices) >= 2
 
 
 def test_nodes_with_other_reservations_are_those_of_entries_that_came_and_went():

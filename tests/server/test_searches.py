@@ -290,7 +290,7 @@ def test_a_plan_that_was_confirmed_is_carried_out_only_if_later_changes_allow_it
     consolidations, fleet = machine.service.consolidations, machine.service.state.fleet
     found = consolidations.plan(asked("request"), 1, None)
     assert isinstance(found, Consolidation)
-    confirmed = at_once(consolidations.confirming(asked("request"), None, found))
+    confirmed = consolidations.confirming(asked("request"), None, found)()
     if late == "thief":
         free = [uuid for uuid in found.units[0].gpus if not fleet.card_holders([fleet.card_of[uuid]])]
         machine.service.allocations.bind(asked("thief", "gpu=1"), free, nothing)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from starlette.requests import Request as HttpRequest
 
 from ullage.core.evicting.consolidation import check_units
@@ -17,6 +15,7 @@ from ullage.server.durable import durable
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, LongBody, route
 from ullage.server.searches import TRIES, Searches
+from ullage.service.pages import written
 from ullage.service.service import UllageService
 from ullage.wire import consolidation as wire
 from ullage.wire.allocation import UNNAMED
@@ -59,9 +58,8 @@ class ConsolidationApi:
             found = await self._plan(request, asked, body)
             if isinstance(found, NoConsolidation):
                 return found
-            confirming = partial(consolidations.confirming, asked, body.up_to, found)
             try:
-                confirmed = await self._searches.result_for(request, confirming)
+                confirmed = await written(consolidations.confirming(asked, body.up_to, found))
                 return await durable(consolidations.carry_out_plan, asked, uids, body.up_to, confirmed)
             except PlanChanged:
                 if not left:

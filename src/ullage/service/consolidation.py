@@ -6,14 +6,14 @@ requests again under the same uid. Then it gets the reserved place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.slices import Slices, at_once
 from ullage.core.evicting.consolidation import consolidating
-from ullage.core.evicting.move_check import rows_of, still_holding
+from ullage.core.evicting.move_check import rows_of, still_holds
 from ullage.core.evicting.moves import Consolidation, Move, MoveQuestion, NoConsolidation
 from ullage.core.placing.decision import Choice
 from ullage.core.placing.nomination import Ahead
@@ -92,27 +92,27 @@ class Consolidations:
         self.check_uids(uids)
         return self._carry_out(request, uids, self.plan(request, len(uids), up_to), done)
 
-    def confirming(self, request: Request, up_to: int | None, found: Consolidation) -> Slices[ConfirmedPlan]:
-        """Check in slices, on a copy of the present books, that a plan that was made before still holds.
+    def confirming(self, request: Request, up_to: int | None, found: Consolidation) -> Callable[[], ConfirmedPlan]:
+        """Return what checks, on a copy of the present books, a plan that was made before: another thread may call it.
+
+        It raises PlanChanged if the plan does not hold any more.
 
         Raises:
             NotFound, Unavailable: as `FleetAllocator.move_question`.
-            PlanChanged: the plan does not hold any more.
 
         """
         fleet, rules = self._allocator.fleet, self._allocator.rules
         question = self._allocator.move_question(request, len(found.units), self._clock(), up_to)
         ahead = tuple(question.nominations.all(fleet))
-        fleet.emptied()  # one for all copies
-        confirmed = ConfirmedPlan(found, fleet, fleet.clock, rules, ahead)
-        checks = still_holding(fleet.copy(), rules, question, found)
+        confirmed = ConfirmedPlan(found, fleet, fleet.clock, rules=rules, ahead=ahead)
+        copy = fleet.copy(apart=True)
 
-        def confirm() -> Slices[ConfirmedPlan]:
-            if not (yield from checks):
+        def confirm() -> ConfirmedPlan:
+            if not still_holds(copy, rules, question, found):
                 raise _plan_changed()
             return confirmed
 
-        return confirm()
+        return confirm
 
     def carry_out_plan(
         self, request: Request, uids: Sequence[str], up_to: int | None, confirmed: ConfirmedPlan, done: Callback
@@ -127,7 +127,7 @@ class Consolidations:
         self.check_uids(uids)
         question = self._allocator.move_question(request, len(uids), self._clock(), up_to)
         rows = self._changed_since(confirmed, question)
-        if not at_once(still_holding(self._allocator.fleet, self._allocator.rules, question, confirmed.plan, rows)):
+        if not still_holds(self._allocator.fleet, self._allocator.rules, question, confirmed.plan, rows=rows):
             raise _plan_changed()
         return self._carry_out(request, uids, confirmed.plan, done)
 

@@ -1,4 +1,4 @@
-"""Long pages are written in a thread, one at a time, while the event loop answers other requests.
+"""Long pages are written, and long plans checked, in a thread, one at a time; the event loop answers meanwhile.
 
 A page is written from values that nobody changes, or from copies. So it describes one state: the one in which its
 request was read.

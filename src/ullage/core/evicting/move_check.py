@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.books.slices import Slices
 from ullage.core.books.trial import trial
 from ullage.core.evicting.move_order import come_back, is_free, settle
 from ullage.core.evicting.moves import Consolidation, Move, MoveContext, MoveQuestion, asked_again, why_stays
@@ -25,20 +24,17 @@ from ullage.core.placing.selection import choose
 from ullage.core.verdict.cards import charges_on
 from ullage.model.claim import Request
 
-_AT_ONCE = 8
-"""Moves that one slice looks at."""
-
 Here = Callable[[str], bool]
 """Returns whether a node is looked at."""
 
 
-def still_holding(
+def still_holds(
     fleet: Fleet, rules: Rules, question: MoveQuestion, found: Consolidation, rows: Collection[int] | None = None
-) -> Slices[bool]:
+) -> bool:
     """Return whether all who move may still move, each finds room in its turn, and the units fit then, not before.
 
     With `rows` the plan held before on these books, and since then only these nodes changed: the turns on other nodes
-    are not looked at. Between slices trials are open: nobody else may use these books before the end.
+    are not looked at.
     """
     if not _may_move(fleet, question, found.moves):
         return False
@@ -50,7 +46,7 @@ def still_holding(
         look = MoveContext.of(fleet, rules, replace(question, units=len(found.units)))
         if found.moves and _fits_without(look):
             return False
-        if not (yield from _in_that_order(look, found.moves, here)) or not (yield from _all_fit(look, found, here)):
+        if not _in_that_order(look, found.moves, here) or not _all_fit(look, found, here):
             return False
         return not over_quota(fleet, rules, question.wanted, [unit.gpus for unit in found.units])
 
@@ -86,13 +82,11 @@ def _fits_without(look: MoveContext) -> bool:
     return True
 
 
-def _in_that_order(look: MoveContext, moves: Iterable[Move], here: Here) -> Slices[bool]:
+def _in_that_order(look: MoveContext, moves: Iterable[Move], here: Here) -> bool:
     """Return whether each has room when its turn comes, those with a gap after they left."""
     out: list[Move] = []
     with trial(look.fleet):
-        for number, move in enumerate(moves):
-            if number % _AT_ONCE == 0:
-                yield
+        for move in moves:
             comes_here = here(move.to.node)
             if not comes_here and not here(move.allocation.node):
                 continue
@@ -108,7 +102,7 @@ def _in_that_order(look: MoveContext, moves: Iterable[Move], here: Here) -> Slic
     return not out
 
 
-def _all_fit(look: MoveContext, found: Consolidation, here: Here) -> Slices[bool]:
+def _all_fit(look: MoveContext, found: Consolidation, here: Here) -> bool:
     """Return whether the units have their places once all have left, together with the places of those who move."""
     moves = [move for move in found.moves if here(move.to.node) or here(move.allocation.node)]
     next_move = {move.allocation.id: move for move in moves if here(move.to.node)}
@@ -121,9 +115,7 @@ def _all_fit(look: MoveContext, found: Consolidation, here: Here) -> Slices[bool
             if not _has_room(look, look.wanted, unit):
                 return False
             look.charge_unit(unit, f"unit {number}")
-        for number, each in enumerate(look.in_turn(move.allocation for move in next_move.values())):
-            if number % _AT_ONCE == 0:
-                yield
+        for each in look.in_turn(move.allocation for move in next_move.values()):
             if not _has_room(look, asked_again(each), next_move[each.id].to):
                 return False
             look.charge_moved(next_move[each.id])

@@ -43,6 +43,8 @@ def check_quota(
     fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int], used: Used | None = None
 ) -> tuple[Rejection, ...]:
     """Return why quotas refuse a request on these cards, as many as it requests; empty if they allow it."""
+    if not rules.quotas.levels(request.claim.namespace):
+        return ()
     asked = asked_on(fleet, request, cards)
     return rules.quotas.check(fleet.usage if used is None else used, request.claim.namespace, asked)
 

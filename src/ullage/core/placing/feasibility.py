@@ -70,6 +70,8 @@ def _quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> b
 def over_quota(fleet: Fleet, rules: Rules, request: Request, places: Iterable[Sequence[str]]) -> tuple[Rejection, ...]:
     """Return why the quota of a namespace refuses such requests at all of these places; empty if it does not."""
     namespace, more = request.claim.namespace, Usage()
+    if not rules.quotas.levels(namespace):
+        return ()
     for gpus in places:
         asked = asked_on(fleet, request, [fleet.card_of[uuid] for uuid in gpus])
         over = rules.quotas.check(with_pre_scheduled(fleet.usage, {namespace: more}), namespace, asked)
