@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -14,10 +15,11 @@ from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.error import NotFound
 from ullage.model.event import Event
 from ullage.model.node import Node
+from ullage.model.rejection import Code
 from ullage.model.task import TaskResult, TaskState
 from ullage.server.placements import placement_body
 from ullage.server.rejections import rejection_body
-from ullage.server.session_warnings import session_warnings
+from ullage.server.session_warnings import warning_session
 from ullage.server.snapshot import (
     SessionFacts,
     StateSnapshot,
@@ -25,6 +27,7 @@ from ullage.server.snapshot import (
     node_body,
     node_facts,
     queue_bodies,
+    reason_of,
     session_body,
     session_facts,
     session_in,
@@ -38,6 +41,9 @@ from ullage.wire.node_drawing import placed_card, topology_body
 from ullage.wire.node_topology import PlacedCardBody, TopologyBody
 
 _BUILT_IN = frozenset(application.name for application in BUILT_IN)
+
+OneSession: TypeAlias = api.SessionBody | Callable[[], api.SessionBody]
+"""A session, or a function that a thread calls for it where its reason takes long."""
 
 
 class Answers:
@@ -56,14 +62,24 @@ class Answers:
         """Return the state now, for a long page."""
         return StateSnapshot.of(self._service, self._notes)
 
-    def session(self, record: SessionRecord) -> api.SessionBody:
+    def session(self, record: SessionRecord) -> OneSession:
         """Return a session; for a request that can never be placed, with the reason."""
-        return session_body(self._service.state.fleet, self._service.policy, SessionFacts.of(record))
+        return self._session(record, lambda _fleet: [])
 
-    def opened(self, record: SessionRecord) -> api.SessionBody:
+    def opened(self, record: SessionRecord) -> OneSession:
         """Return a session for the response to its creation or change, with warnings."""
-        warnings = session_warnings(self._service, record)
-        return msgspec.structs.replace(self.session(record), warnings=warnings)
+        return self._session(record, warning_session(self._service, record))
+
+    def _session(self, record: SessionRecord, warn: Callable[[Fleet], list[str]]) -> OneSession:
+        """Return a session. Why no node can take a request is looked for in a thread: every node has its reason."""
+        fleet, policy, facts = self._service.state.fleet, self._service.policy, SessionFacts.of(record)
+        is_long = reason_of(fleet, policy, facts) is Code.TOO_LARGE
+        books = fleet.copy(apart=True) if is_long else fleet
+
+        def body() -> api.SessionBody:
+            return msgspec.structs.replace(session_body(books, policy, facts), warnings=warn(books))
+
+        return body if is_long else body()
 
     def executors(self) -> list[api.ExecutorBody]:
         """Return worker processes by id."""

@@ -13,7 +13,7 @@ from ullage.model.error import NotFound, invalid
 from ullage.model.name import check_name
 from ullage.model.session import SessionSpec, SessionState
 from ullage.server import bodies
-from ullage.server.answers import Answers, application_body, result_body, task_body
+from ullage.server.answers import Answers, OneSession, application_body, result_body, task_body
 from ullage.server.durable import durable
 from ullage.server.parameters import count_of, session_of, task_of
 from ullage.server.routes import LongBody, route
@@ -154,19 +154,19 @@ class ServerApi:
         return lambda: snapshot.sessions(state, owner)
 
     @route("GET", "/v1/sessions/{session}", "sessions")
-    async def get_session(self, request: Request) -> api.SessionBody:
+    async def get_session(self, request: Request) -> OneSession:
         """Return one session."""
         return self._answers.session(self._service.state.session(session_of(request)))
 
     @route("POST", "/v1/sessions", "sessions", body=api.CreateSession, status=201)
-    async def create_session(self, request: Request) -> api.SessionBody:
+    async def create_session(self, request: Request) -> OneSession:
         """Create a session."""
         body = await bodies.read_body(request, api.CreateSession, BODY_LIMIT)
         record = await durable(self._service.sessions.create, body.id, self._spec(body))
         return self._answers.opened(record)
 
     @route("POST", "/v1/sessions/{session}/open", "sessions", body=api.CreateSession)
-    async def open_session(self, request: Request) -> api.SessionBody:
+    async def open_session(self, request: Request) -> OneSession:
         """Return the open session of this id; with a body it is created if there is none."""
         session, spec = session_of(request), None
         if raw := await bodies.read_raw(request, BODY_LIMIT):
@@ -182,7 +182,7 @@ class ServerApi:
         return bodies.session_spec(body, application, default, self._service.numa)
 
     @route("PATCH", "/v1/sessions/{session}", "sessions", body=api.UpdateSession)
-    async def update_session(self, request: Request) -> api.SessionBody:
+    async def update_session(self, request: Request) -> OneSession:
         """Change an open session."""
         body = await bodies.read_body(request, api.UpdateSession, BODY_LIMIT)
         changes = {
@@ -191,17 +191,17 @@ class ServerApi:
         return self._answers.opened(await durable(self._service.sessions.update, session_of(request), changes))
 
     @route("POST", "/v1/sessions/{session}/close", "sessions")
-    async def close_session(self, request: Request) -> api.SessionBody:
+    async def close_session(self, request: Request) -> OneSession:
         """Close a session that has no running task."""
         return self._answers.session(await durable(self._service.sessions.close, session_of(request)))
 
     @route("POST", "/v1/sessions/{session}/cancel", "sessions")
-    async def cancel_session(self, request: Request) -> api.SessionBody:
+    async def cancel_session(self, request: Request) -> OneSession:
         """Cancel all tasks of a session, running ones too, and close it."""
         return self._answers.session(await durable(self._service.sessions.cancel, session_of(request)))
 
     @route("POST", "/v1/sessions/{session}/clear-failures", "sessions")
-    async def clear_failures(self, request: Request) -> api.SessionBody:
+    async def clear_failures(self, request: Request) -> OneSession:
         """Reset the count of failed binds, so that the session gets executors again."""
         return self._answers.session(await durable(self._service.sessions.clear_failures, session_of(request)))
 

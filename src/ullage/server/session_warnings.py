@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.limits import unreachable
 from ullage.core.explaining.zone_warning import width_trap
-from ullage.core.sharing.world import World
+from ullage.core.placing.policy import Policy
+from ullage.core.sharing.world import Demand, World
 from ullage.model.application import BUILT_IN
-from ullage.model.session import little_memory
+from ullage.model.session import SessionSpec, little_memory
 from ullage.service.service import UllageService
 from ullage.service.state import SessionRecord
 
 _BUILT_IN = frozenset(application.name for application in BUILT_IN)
 
 
-def session_warnings(service: UllageService, record: SessionRecord) -> list[str]:
-    """Return a sentence for each thing that will keep its executors from starting."""
-    state, spec = service.state, record.session.spec
-    trap = width_trap(state.fleet, service.policy, spec.resreq)
-    demand = state.demand(record, record.session.created_at)  # what is read of it is the same at any time
-    never = unreachable(World(state.fleet, queues=tuple(state.queues.values())), service.policy, demand)
+def warning_session(service: UllageService, record: SessionRecord) -> Callable[[Fleet], list[str]]:
+    """Return what returns, on these books or a copy, a sentence for each thing that keeps executors from starting."""
+    spec, policy, queues = record.session.spec, service.policy, tuple(service.state.queues.values())
+    demand = service.state.demand(record, record.session.created_at)  # what is read of it is the same at any time
+    return lambda fleet: _warnings(World(fleet, queues=queues), policy, demand, spec)
+
+
+def _warnings(world: World, policy: Policy, demand: Demand, spec: SessionSpec) -> list[str]:
+    trap = width_trap(world.fleet, policy, spec.resreq)
+    never = unreachable(world, policy, demand)
     little = little_memory(spec.resreq) if spec.application in _BUILT_IN else None
     return [each for each in (trap, never, little) if each is not None]

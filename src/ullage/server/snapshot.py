@@ -164,7 +164,7 @@ def session_in(state: State, uid: str) -> ExecutorSession:
 
 
 def session_body(fleet: Fleet, policy: Policy, facts: SessionFacts) -> api.SessionBody:
-    """Return a session; for a request that can never be placed, with the reason."""
+    """Return a session; for a request that can never be placed, with the reason, which takes long on many nodes."""
     info, counts = facts.info, facts.counts
     spec, (reason, message) = info.spec, _reason(fleet, policy, facts)
     return body_of(
@@ -180,13 +180,17 @@ def session_body(fleet: Fleet, policy: Policy, facts: SessionFacts) -> api.Sessi
     )
 
 
+def reason_of(fleet: Fleet, policy: Policy, facts: SessionFacts) -> Code | None:
+    """Return what a session waits for, also before it asks for anything that can never be placed."""
+    if not facts.open or facts.waiting_for is not None:
+        return facts.waiting_for if facts.open else None
+    spec = facts.info.spec
+    room = Placer(fleet.emptied(), policy).room(spec.resreq)
+    return Code.TOO_LARGE if len(room) and int(room.sum()) < spec.batch_size else None
+
+
 def _reason(fleet: Fleet, policy: Policy, facts: SessionFacts) -> tuple[str | None, str]:
-    spec, code = facts.info.spec, facts.waiting_for
-    if not facts.open:
-        return None, ""
-    if code is None:
-        room = Placer(fleet.emptied(), policy).room(spec.resreq)
-        code = Code.TOO_LARGE if len(room) and int(room.sum()) < spec.batch_size else None
+    spec, code = facts.info.spec, reason_of(fleet, policy, facts)
     if code is None:
         return None, ""
     if code is Code.TOO_LARGE:
