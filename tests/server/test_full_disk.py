@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import httpx2
+import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from ullage.model.error import DiskFull, Unavailable
-from ullage.server.durable import durable
+from ullage.server.durable import durable, note_change
 from ullage.server.room import RoomGuard
 
 FULL = DiskFull("the disk of the server is full")
@@ -26,12 +27,14 @@ class Service:
     no_room: Unavailable | None = None
     on_no_room: Callable[[], None] = lambda: None
 
-    def fill(self) -> None:
-        self.no_room = FULL
+    def fill(self, error: Unavailable = FULL) -> None:
+        self.no_room = error
         self.on_no_room()
 
 
-def client(service: Service, taken: asyncio.Event) -> httpx2.AsyncClient:
+def client(service: Service, taken: asyncio.Event, shown: asyncio.Event | None = None) -> httpx2.AsyncClient:
+    shown = shown or asyncio.Event()
+
     async def answer(_: Request) -> PlainTextResponse:
         return PlainTextResponse("done")
 
@@ -44,7 +47,22 @@ def client(service: Service, taken: asyncio.Event) -> httpx2.AsyncClient:
         await durable(lambda _done: taken.set())
         return PlainTextResponse("never")
 
+    async def notes(_: Request) -> PlainTextResponse:
+        note_change()
+        taken.set()
+        await asyncio.Event().wait()
+        return PlainTextResponse("never")
+
+    async def shows(_: Request) -> PlainTextResponse:
+        await durable(lambda done: done())
+        taken.set()
+        await shown.wait()
+        return PlainTextResponse("stored")
+
     routes = [
+        Route("/notes", notes, methods=ALL),
+        Route("/shows", shows, methods=ALL),
+        Route("/healthz", answer),
         Route("/x", answer, methods=ALL),
         Route("/wait", wait, methods=ALL),
         Route("/v1/plan", answer, methods=ALL),
@@ -83,11 +101,12 @@ def test_a_request_that_waits_for_the_disk_is_answered_when_it_is_full():
     assert asyncio.run(ask()) == (507, "disk-full")
 
 
-def test_a_change_that_is_made_and_waits_for_the_disk_is_not_called_refused():
+@pytest.mark.parametrize("path", ["/change", "/notes"])
+def test_a_change_that_is_made_and_waits_for_the_disk_is_not_called_refused(path: str):
     async def ask() -> httpx2.Response:
         service, taken = Service(), asyncio.Event()
         async with client(service, taken) as http:
-            waiting = asyncio.create_task(http.post("/change"))
+            waiting = asyncio.create_task(http.post(path))
             await taken.wait()
             service.fill()
             return await waiting
@@ -95,6 +114,36 @@ def test_a_change_that_is_made_and_waits_for_the_disk_is_not_called_refused():
     answer = asyncio.run(ask())
     assert (answer.status_code, answer.json()["code"]) == (507, "not-stored")
     assert "is stored once there is room; do not repeat it" in answer.json()["message"]
+
+
+def test_a_change_that_is_stored_is_answered_when_the_disk_is_full_before_its_answer_is_written():
+    async def ask() -> httpx2.Response:
+        service, taken, shown = Service(), asyncio.Event(), asyncio.Event()
+        async with client(service, taken, shown) as http:
+            waiting = asyncio.create_task(http.post("/shows"))
+            await taken.wait()
+            service.fill()
+            shown.set()
+            return await waiting
+
+    answer = asyncio.run(ask())
+    assert (answer.status_code, answer.text) == (200, "stored")
+
+
+def test_after_the_store_failed_nothing_is_shown_that_a_restart_may_not_show():
+    failed = Unavailable("the store failed", code="storage-failed")
+
+    async def ask() -> list[tuple[int, str]]:
+        service, taken = Service(), asyncio.Event()
+        async with client(service, taken) as http:
+            waiting = asyncio.create_task(http.post("/change"))
+            await taken.wait()
+            service.fill(failed)
+            answers = await waiting, await http.get("/x"), await http.post("/x"), await http.post("/s/cancel")
+            assert (await http.get("/healthz")).status_code == 200
+            return [(answer.status_code, answer.json()["code"]) for answer in answers]
+
+    assert asyncio.run(ask()) == [(503, "storage-failed")] * 4
 
 
 def test_cancelling_acts_on_a_full_disk_and_is_answered():

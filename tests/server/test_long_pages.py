@@ -1,4 +1,4 @@
-"""What is read from the store is read beside the event loop, however long it takes."""
+"""What takes long, reading from the store and reasons of all nodes, is done outside of the event loop."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from starlette.requests import Request
 
+from tests.lab import Lab, a_node
+from tests.service.answers import SERVER
+from ullage.core.explaining.explain import reject
+from ullage.server import snapshot
+from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
+from ullage.server.routes import encoded
+from ullage.wire.api import SessionBody
 
 
 class Reader:
@@ -56,3 +64,39 @@ def test_the_event_loop_turns_while_a_page_is_read(route: str) -> None:
         await getattr(api, route)(a_request())
 
     asyncio.run(ask())
+
+
+@pytest.mark.parametrize("route", ["get_session", "clear_failures"])
+def test_the_event_loop_turns_while_the_reason_of_each_node_is_looked_for(
+    route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned = threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        assert turned.wait(60), "the event loop waits for the reasons"
+        return reject(*arguments)
+
+    monkeypatch.setattr(snapshot, "reject", slowly)
+    monkeypatch.setattr("ullage.server.api.durable", lambda use_case, *given: _now(use_case(*given, lambda: None)))
+    with Lab(a_node(gpus=1)) as lab:
+        lab.session("s", "gpu=2")
+        api = ServerApi(lab.service, Answers(lab.service, SERVER, {}), lambda: None)
+
+        async def ask() -> bytes:
+            answer = await getattr(api, route)(a_request())
+            asyncio.get_running_loop().call_soon(turned.set)
+            return await encoded(answer)
+
+        body = msgspec.json.decode(asyncio.run(ask()), type=SessionBody)
+    assert body.reason == "unplaceable"
+    assert "it needs 2 GPUs, the best node (n1) has 1" in body.message
+
+
+async def _now(answer: Any) -> Any:
+    return answer
+
+
+def test_a_session_that_some_node_can_take_is_answered_without_a_thread() -> None:
+    with Lab(a_node(gpus=1)) as lab:
+        answers = Answers(lab.service, SERVER, {})
+        assert isinstance(answers.opened(lab.session("s", "gpu=1")), SessionBody)

@@ -48,6 +48,9 @@ MAY_CHANGE: dict[str, frozenset[str]] = {
 EXECUTOR = re.compile(r"e\d+-\d+")
 """The names of executors. Reports of what is held have them too, as keys or as the uid of an entry."""
 
+_DESCRIBED: dict[str, Any] = {}
+"""The methods of each path."""
+
 Answers = dict[tuple[str, str], Any]
 """By route and path."""
 
@@ -61,18 +64,19 @@ def answers(lab: Lab) -> Answers:
 def lasting(found: Answers) -> Answers:
     """Return what a restart must not change."""
     return {
-        (route, path): _without(answer, MAY_CHANGE.get(route, frozenset())) for (route, path), answer in found.items()
+        (route, path): without(answer, MAY_CHANGE.get(route, frozenset())) for (route, path), answer in found.items()
     }
 
 
-def _without(answer: Any, fields: frozenset[str]) -> Any:
+def without(answer: Any, fields: frozenset[str]) -> Any:
+    """Return an answer without these fields at any depth, and without what has the name of an executor."""
     if "*" in fields:
         return None
     if isinstance(answer, list):
-        return [_without(each, fields) for each in answer if not _of_executor(each)]
+        return [without(each, fields) for each in answer if not _of_executor(each)]
     if isinstance(answer, dict):
         gone = {name for name in answer if name in fields or EXECUTOR.fullmatch(name)}
-        return {name: _without(value, fields) for name, value in answer.items() if name not in gone}
+        return {name: without(value, fields) for name, value in answer.items() if name not in gone}
     return answer
 
 
@@ -81,8 +85,9 @@ def _of_executor(entry: Any) -> bool:
 
 
 async def _answers(app: Starlette) -> Answers:
-    described = await _get(app, "/v1/openapi.json")
-    routes = sorted(path for path, methods in described["paths"].items() if "get" in methods and path not in STREAMS)
+    if not _DESCRIBED:  # it is the same of every service, and takes its time
+        _DESCRIBED.update((await _get(app, "/v1/openapi.json"))["paths"])
+    routes = sorted(path for path, methods in _DESCRIBED.items() if "get" in methods and path not in STREAMS)
     found: Answers = {(route, route): await _get(app, route) for route in routes if "{" not in route}
     names = {
         "session": [each["id"] for each in found["/v1/sessions", "/v1/sessions"]],

@@ -71,7 +71,7 @@ def test_who_opens_a_session_is_told_that_no_node_can_align_it_and_what_could_be
         answers = Answers(lab.service, SERVER, {})
         for name, asked in (("wide", "cpu=4,gpu=6,numa=restricted"), ("fits", ASKED)):
             lab.session(name, asked, tasks=0)
-        (told,) = answers.opened(lab.service.state.sessions["wide"]).warnings
+        (told,) = answers.opened(lab.service.state.sessions["wide"])().warnings
         assert told.endswith("; cpu=9,mem=0,gpu=6,numa=restricted would pass")
         assert answers.opened(lab.service.state.sessions["fits"]).warnings == []
 

@@ -14,9 +14,10 @@ from ullage.model.name import check_name
 from ullage.model.session import SessionSpec, SessionState
 from ullage.server import bodies
 from ullage.server.answers import Answers, OneSession, application_body, result_body, task_body
-from ullage.server.durable import durable
+from ullage.server.durable import durable, note_change
 from ullage.server.parameters import count_of, session_of, task_of
 from ullage.server.routes import LongBody, route
+from ullage.service.journal import Callback
 from ullage.service.service import UllageService
 from ullage.service.store_port import Page
 from ullage.service.tasks import STOP_GRACE_S
@@ -224,14 +225,17 @@ class ServerApi:
         """Submit tasks."""
         body = await bodies.read_body(request, api.SubmitTasks, TASKS_LIMIT)
         check_name("key", body.key)
-        taken: asyncio.Future[api.Submitted] = asyncio.get_running_loop().create_future()
+        session, taken = session_of(request), list[api.Submitted]()
 
-        def done(first: int, count: int) -> None:
-            if not taken.done():
-                taken.set_result(api.Submitted(first=first, count=count))
+        def submit(stored: Callback) -> None:
+            def done(first: int, count: int) -> None:
+                taken.append(api.Submitted(first=first, count=count))
+                stored()
 
-        self._service.tasks.submit(session_of(request), body.key, body.inputs, body.shared, done=done)
-        return await taken
+            self._service.tasks.submit(session, body.key, body.inputs, body.shared, done=done)
+
+        await durable(submit)
+        return taken[0]
 
     @route("GET", "/v1/sessions/{session}/tasks", "tasks", query=("after", "limit"))
     async def list_tasks(self, request: Request) -> LongBody[list[api.TaskBody]]:
@@ -252,6 +256,7 @@ class ServerApi:
         """Cancel a task, also while it runs."""
         session, task = session_of(request), task_of(request)
         self._service.tasks.cancel(session, task)
+        note_change()
         ends_at = asyncio.get_running_loop().time() + CANCEL_WAIT_S
         while self._service.tasks.unfinished(session, task):
             if not await self._service.news.wait(session, max(0.0, ends_at - asyncio.get_running_loop().time())):

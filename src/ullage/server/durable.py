@@ -1,25 +1,46 @@
-"""A response waits until its changes are on disk."""
+"""A response waits until its changes are on disk; and how far the changes of a request are."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
 
 
-class NotStored(asyncio.CancelledError):
-    """A request was ended after its changes were made, and before they were stored."""
+class Change:
+    """How far a request is: its changes are `made`, or all of them are `stored` too."""
+
+    def __init__(self) -> None:
+        self.made = self.stored = False
+
+
+_CHANGE: ContextVar[Change | None] = ContextVar("change", default=None)
+
+
+@contextmanager
+def watched_change() -> Iterator[Change]:
+    """Yield how far the request is that the present task answers."""
+    change = Change()
+    token = _CHANGE.set(change)
+    try:
+        yield change
+    finally:
+        _CHANGE.reset(token)
+
+
+def note_change() -> None:
+    """Note that the present request has made a change, which is not stored yet."""
+    change = _CHANGE.get()
+    if change is not None:
+        change.made, change.stored = True, False
 
 
 async def durable(use_case: Callable[..., _Result], *args: Any) -> _Result:
-    """Call a use case whose last argument is a callback, and wait until its changes are stored.
-
-    Raises:
-        NotStored: the request was cancelled meanwhile.
-
-    """
+    """Call a use case whose last argument is a callback, and wait until its changes are stored."""
     stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done() -> None:
@@ -27,8 +48,9 @@ async def durable(use_case: Callable[..., _Result], *args: Any) -> _Result:
             stored.set_result(None)
 
     result = use_case(*args, done)
-    try:
-        await stored
-    except asyncio.CancelledError:
-        raise NotStored from None
+    note_change()
+    await stored
+    change = _CHANGE.get()
+    if change is not None:
+        change.stored = True
     return result

@@ -2,6 +2,8 @@
 
 A request that was accepted before is then answered too, under a code of its own: its change is made, waits for room
 and is stored later. Cancelling is let through, because it may free room, and is answered like that.
+
+After the store failed, all requests are refused until the process has ended: memory is ahead of what a restart shows.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ullage.model.error import DiskFull, Unavailable
-from ullage.server.durable import NotStored
+from ullage.server.durable import Change, watched_change
 from ullage.server.errors import error_response
 from ullage.service.service import UllageService
 
@@ -19,6 +21,7 @@ CANCEL_S = 1.0
 """Seconds that cancelling may take on a full disk before the response."""
 
 _READING = frozenset({"GET", "HEAD"})
+_OF_PROCESS = frozenset({"/healthz", "/readyz", "/v1/shutdown"})
 _HARMLESS = ("/v1/shutdown", "/v1/plan", "/simulate-schedule")
 
 
@@ -34,22 +37,32 @@ class RoomGuard:
     def __init__(self, app: ASGIApp, service: UllageService) -> None:
         self._app = app
         self._service = service
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._waiting: dict[asyncio.Task[None], Change] = {}
         service.on_no_room = self._end_waiting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or respond with 507."""
-        if scope["type"] != "http" or scope["method"] in _READING or scope["path"].endswith(_HARMLESS):
+        """Pass the request on, or respond with 507, or with 503 after the store failed."""
+        error = self._service.no_room
+        failed = error is not None and not isinstance(error, DiskFull)
+        if error is not None and failed and scope["type"] == "http" and scope["path"] not in _OF_PROCESS:
+            await error_response(error)(scope, receive, send)
+        elif scope["type"] != "http" or scope["method"] in _READING or scope["path"].endswith(_HARMLESS):
             await self._app(scope, receive, send)
-        elif self._service.no_room is None:
+        elif error is None:
             await self._watched(scope, receive, send)
         elif scope["path"].endswith("/cancel"):
             await self._watched(scope, receive, send, CANCEL_S)
         else:
-            await error_response(self._service.no_room)(scope, receive, send)
+            await error_response(error)(scope, receive, send)
 
     def _end_waiting(self) -> None:
-        for task in self._waiting:
+        for task in tuple(self._waiting):
+            self._end(task)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """End a request that waits for a full disk; one whose changes are stored goes on to its response."""
+        change = self._waiting.get(task)
+        if change is not None and not change.stored and self._service.no_room is not None:
             task.cancel()
 
     async def _watched(self, scope: Scope, receive: Receive, send: Send, most_s: float | None = None) -> None:
@@ -61,19 +74,21 @@ class RoomGuard:
         async def answer(message: Message) -> None:
             nonlocal answered
             answered = True
-            self._waiting.discard(task)
+            self._waiting.pop(task, None)
             await send(message)
 
-        self._waiting.add(task)
-        timer = None if most_s is None else asyncio.get_running_loop().call_later(most_s, task.cancel)
-        try:
-            await self._app(scope, receive, answer)
-        except asyncio.CancelledError as end:
-            error = self._service.no_room
-            if answered or error is None or task.uncancel():
-                raise
-            await error_response(_not_stored(error) if isinstance(end, NotStored) else error)(scope, receive, send)
-        finally:
-            self._waiting.discard(task)
-            if timer is not None:
-                timer.cancel()
+        timer = None if most_s is None else asyncio.get_running_loop().call_later(most_s, self._end, task)
+        with watched_change() as change:
+            self._waiting[task] = change
+            try:
+                await self._app(scope, receive, answer)
+            except asyncio.CancelledError:
+                error = self._service.no_room
+                if answered or error is None or task.uncancel():
+                    raise
+                waits = change.made and isinstance(error, DiskFull)
+                await error_response(_not_stored(error) if waits else error)(scope, receive, send)
+            finally:
+                self._waiting.pop(task, None)
+                if timer is not None:
+                    timer.cancel()

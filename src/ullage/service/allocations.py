@@ -20,7 +20,7 @@ from ullage.model.error import NotFound
 from ullage.model.rejection import Code
 from ullage.service.context import ServiceContext
 from ullage.service.events import allocation_facts
-from ullage.service.journal import Callback
+from ullage.service.journal import Callback, in_one_write
 from ullage.service.nominations import NominatedRequests
 from ullage.service.store_port import DropAllocation, PutAllocation, Record, Snapshot
 
@@ -110,6 +110,7 @@ class AllocationRequests:
         self._settle(before, allocation, done)
         return allocation
 
+    @in_one_write
     def forget(self, uid: str, done: Callback) -> Allocation | None:
         """Release whatever the uid holds or is reserved for it. A repeat changes nothing."""
         self._left(uid)
@@ -117,6 +118,7 @@ class AllocationRequests:
         self._dropped(undone, done)
         return undone
 
+    @in_one_write
     def dealloc(self, uid: str, gpus: Sequence[str] | None, done: Callback | None) -> Freed:
         """Free what the uid holds: its owner is known to be gone. Never refuses."""
         held = self._allocator.held(uid)
@@ -213,6 +215,7 @@ class AllocationRequests:
         due = [at + ASSUMED_TTL_S for at in self._assumed.values()][:1]
         return min((*due, *self._release_by.values()), default=None)
 
+    @in_one_write
     def free_pod(self, namespace: str, pod: str, pod_uid: str | None, done: Callback) -> tuple[Freed, ...]:
         """Free what a pod that is gone holds: the one of that uid, or every one of its name."""
         freed = self._allocator.dealloc_by_pod(namespace, pod, self._clock(), pod_uid)

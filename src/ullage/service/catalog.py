@@ -8,7 +8,7 @@ from ullage.model.application import BUILT_IN, Application
 from ullage.model.error import Conflict, NotFound, invalid
 from ullage.model.queue import DEFAULT_QUEUE, ROOT, Queue
 from ullage.service.context import ServiceContext
-from ullage.service.journal import Callback
+from ullage.service.journal import Callback, in_one_write
 from ullage.service.state import SessionRecord
 from ullage.service.store_port import DropApplication, DropQueue, PutApplication, PutQueue
 
@@ -55,6 +55,7 @@ class Catalog:
         self._journal.write(PutApplication(application), then=done)
         self._changed(True)
 
+    @in_one_write
     def drop_application(self, name: str, done: Callback) -> None:
         """Unregister an application and forget its closed sessions.
 

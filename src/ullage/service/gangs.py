@@ -18,7 +18,7 @@ from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound
 from ullage.service.context import ServiceContext
 from ullage.service.events import allocation_facts
-from ullage.service.journal import Callback
+from ullage.service.journal import Callback, in_one_write
 from ullage.service.nominations import NominatedRequests
 from ullage.service.store_port import DropAllocation, DropGang, PutAllocation, PutGang, Snapshot
 
@@ -62,6 +62,7 @@ class GangRequests:
             self._standing[stored.key] = stored.standing
             self._gangs.resume(stored.key, stored.standing.not_after(now))
 
+    @in_one_write
     def put(self, key: str, requests: Sequence[Request], done: Callback) -> GangStatus:
         """Ask for all of these together; members that are known already are answered, not repeated.
 
@@ -107,6 +108,7 @@ class GangRequests:
         nodes = [answer.node for answer in answers.values() if isinstance(answer, Allocation)]
         return GangStatus(key, phase, answers, domain, domains=spans(self._allocator.fleet, domain, nodes))
 
+    @in_one_write
     def drop(self, key: str, done: Callback) -> tuple[str, ...]:
         """End a gang: members that wait are forgotten, and the cards of the others are free.
 

@@ -11,11 +11,29 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ullage.model.error import Unavailable
+from ullage.model.error import UllageError, Unavailable
 from ullage.service.store_port import Record, Store
 
 Callback = Callable[[], None]
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def in_one_write(
+    use_case: Callable[Concatenate[Any, _Arguments], _Result],
+) -> Callable[Concatenate[Any, _Arguments], _Result]:
+    """Have a use case, a method of an object with a `_journal`, store all or nothing of what it changes."""
+
+    @wraps(use_case)
+    def stored(self: Any, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        with self._journal.together():
+            return use_case(self, *args, **kwargs)
+
+    return stored
 
 
 class Journal:
@@ -30,14 +48,14 @@ class Journal:
     ) -> None:
         """`wake` schedules a call on the thread of the service from any thread; `on_failure` ends the process.
 
-        `on_room` is called when the disk is full, and when it has room again.
+        `on_room` is called when the disk is full, when it has room again, and when the store failed.
         """
         self._store, self._wake, self._on_failure, self._on_room = store, wake, on_failure, on_room
         self._done: deque[tuple[Future[None], Callback | None]] = deque()
         self._awake = False
         self._together: tuple[list[Record], list[Callback]] | None = None
         self.no_room: Unavailable | None = None
-        """Why nothing is stored at present: the disk is full. Writes wait for room."""
+        """Why nothing is stored at present: the disk is full, and writes wait for room; or the store failed."""
         store.watch_room(self._note_room)
 
     def _note_room(self, error: Unavailable | None) -> None:
@@ -61,15 +79,21 @@ class Journal:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Store all that is written inside in one write, all of it or nothing; inside another one as a part of it."""
+        """Store all that is written inside in one write, all of it or nothing; inside another one as a part of it.
+
+        What was written before a refusal (`UllageError`) is stored too: it is in memory.
+        """
         if self._together is not None:
             yield
             return
         records: list[Record] = []
         waiting: list[Callback] = []
         self._together = records, waiting
+        refusal: UllageError | None = None
         try:
             yield
+        except UllageError as error:
+            refusal = error
         finally:
             self._together = None
 
@@ -79,6 +103,8 @@ class Journal:
 
         if records or waiting:
             self.write(*records, then=stored)
+        if refusal is not None:
+            raise refusal
 
     def _note(self, future: Future[None], then: Callback | None) -> None:
         """On the writer's thread: remember, and wake the service once for many."""
@@ -93,6 +119,9 @@ class Journal:
             future, then = self._done.popleft()
             error = future.exception()
             if error is not None:
+                if isinstance(error, Unavailable):
+                    self.no_room = error
+                    self._on_room()
                 self._on_failure(error)
             elif then is not None:
                 try:

@@ -16,7 +16,7 @@ from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code
 from ullage.service.allocations import AllocationRequests, Outcome
 from ullage.service.context import ServiceContext
-from ullage.service.journal import Callback
+from ullage.service.journal import Callback, in_one_write
 from ullage.service.nominations import NominatedRequests
 from ullage.service.store_port import PutAllocation
 
@@ -29,6 +29,7 @@ class Preemptions:
         self._journal, self._events = context.journal, context.events
         self._clock, self._changed = context.clock, context.changed
 
+    @in_one_write
     def alloc(self, request: Request, done: Callback) -> Outcome | Nomination:
         """Place a request and bind it, or evict for it. While the victims leave, a repeat has the same answer.
 
@@ -52,6 +53,7 @@ class Preemptions:
         without = self._allocator.place_or_wait(request)
         return isinstance(without, Refusal) and not isinstance(without, NoPreemption) and without.curable
 
+    @in_one_write
     def carry_out(self, request: Request, found: PreemptionAnswer, done: Callback) -> Outcome | Nomination:
         """Do as `alloc`, with an answer of `plan` or `planning`, as far as the books still allow it.
 

@@ -16,7 +16,7 @@ from ullage.model.part import Isolation, Part
 from ullage.model.queue import ROOT, Queue
 from ullage.model.quota import Quota
 from ullage.service.context import ServiceContext
-from ullage.service.journal import Callback
+from ullage.service.journal import Callback, in_one_write
 from ullage.service.store_port import DropQuota, PutQuota, Snapshot
 
 
@@ -43,6 +43,7 @@ class NamespaceQuotas:
         parents = {queue.name: queue.parent for queue in queues if queue.parent != ROOT}
         self._use(replace(self._quotas, parents=parents))
 
+    @in_one_write
     def put(self, namespace: str, quota: Quota, done: Callback) -> QuotaStatus:
         """Create or replace the quota of a namespace; what is held already counts at once."""
         check_name("namespace", namespace)

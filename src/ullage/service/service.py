@@ -160,7 +160,7 @@ class UllageService:
 
     @property
     def no_room(self) -> Unavailable | None:
-        """Why new work is refused: the disk is full; "" if it is not. Reading goes on."""
+        """Why new work is refused: the disk is full, and reading goes on; or the store failed. None if neither is."""
         return self._journal.no_room
 
     def _room_changed(self) -> None:

@@ -13,7 +13,7 @@ from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
 from ullage.model.session import SessionInfo, SessionSpec, SessionState, check_memory
 from ullage.model.task import TaskState
 from ullage.service.context import ServiceContext
-from ullage.service.journal import Callback
+from ullage.service.journal import Callback, in_one_write
 from ullage.service.state import SessionRecord
 from ullage.service.store_port import DropSession, PutSession
 from ullage.service.tasks import Tasks
@@ -39,6 +39,7 @@ class Sessions:
         self._clock, self._changed = context.clock, context.changed
         self.default_requirement = default_requirement or DEFAULT_REQUIREMENT
 
+    @in_one_write
     def create(self, session_id: str | None, spec: SessionSpec, done: Callback) -> SessionRecord:
         """Open a session; `done` is called once it is stored.
 
@@ -110,6 +111,7 @@ class Sessions:
         self._changed(True)
         return record
 
+    @in_one_write
     def close(self, session_id: str, done: Callback) -> SessionRecord:
         """Close a session; pending tasks become Cancelled. Closing twice is fine.
 
@@ -129,6 +131,7 @@ class Sessions:
         self._journal.write(then=done)
         return record
 
+    @in_one_write
     def cancel(self, session_id: str, done: Callback) -> SessionRecord:
         """End all tasks, running ones too, and close the session once they are gone.
 
@@ -158,6 +161,7 @@ class Sessions:
             if record.open and not record.tasks and (record.session.cancelled or record.spent):
                 self._finish(record)
 
+    @in_one_write
     def delete(self, session_id: str, done: Callback) -> None:
         """Forget a closed session.
 
