@@ -30,7 +30,7 @@ def anyio_backend() -> str:
 
 @asynccontextmanager
 async def apart(at_once: int = 4) -> AsyncIterator[tuple[str, list[int]]]:
-    """Where an application answers, and how many it was asked at once."""
+    """Yield the address of an application, and its largest number of concurrent requests."""
     here, running = threading.get_ident(), [0, 0]
 
     @contextmanager
@@ -75,7 +75,7 @@ async def test_requests_are_answered_by_the_loop_of_the_application() -> None:
         assert (await caller.get("/take")).status_code == 200
 
 
-async def test_no_more_than_some_are_asked_at_once() -> None:
+async def test_the_number_of_concurrent_requests_is_bounded() -> None:
     async with apart(at_once=2) as (url, running), httpx2.AsyncClient(base_url=url, timeout=60) as caller:
         answers = await asyncio.gather(*(caller.get("/pair") for _ in range(30)))
     assert {answer.status_code for answer in answers} == {200}

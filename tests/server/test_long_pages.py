@@ -1,4 +1,4 @@
-"""What is read from the store is read beside the event loop, however long it takes."""
+"""Long reads of the store do not block the event loop."""
 
 from __future__ import annotations
 

@@ -85,11 +85,9 @@ def _summary(pod: Pod, events: list[PodEventBody]) -> str:
     if ours is not None:
         return f"{ours.reason}: {ours.message}"
     conditions = (pod.document.get("status") or {}).get("conditions") or []
-    scheduled = [each for each in conditions if each.get("type") == "PodScheduled" and each.get("message")]
+    scheduled = (each for each in conditions if each.get("type") == "PodScheduled" and each.get("message"))
     scheduler = (pod.document.get("spec") or {}).get("schedulerName") or "default-scheduler"
-    return (
-        _text(scheduled[0]) if scheduled else f"no event or condition gives a reason yet; its scheduler is {scheduler}"
-    )
+    return next(map(_text, scheduled), "") or f"no event or condition gives a reason yet; its scheduler is {scheduler}"
 
 
 def _text(condition: Mapping[str, Any]) -> str:

@@ -212,7 +212,7 @@ class Settings(_Section, frozen=True, kw_only=True):
             max_executors=node.max_executors,
             labels=node.labels,
             facts=tuple(card.facts() for card in node.card),
-            holds=sharing.can_enforce,
+            can_enforce=sharing.can_enforce,
         )
 
     def sharing(self) -> Sharing:

@@ -1,4 +1,4 @@
-"""Server-sent events: the messages of an answer that comes piece by piece."""
+"""Server-sent events: the messages of a response that arrives in pieces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Message(NamedTuple):
-    """One event. `id` is where to resume after it; the last one seen stays in force."""
+    """One event. `id` is the position to resume after it; without one, the previous id applies."""
 
     event: str
     data: str
@@ -15,7 +15,7 @@ class Message(NamedTuple):
 
 
 def read_messages(lines: Iterable[bytes]) -> Iterator[Message]:
-    """Yield the messages in `lines`; one that is cut off at the end is left out."""
+    """Yield the messages in `lines`, without an incomplete one at the end."""
     event, position = "message", None
     data: list[str] = []
     for raw in lines:

@@ -1,6 +1,6 @@
 """The record of a machine's topology, from the values of the kernel and of NVML.
 
-This module touches no file; its arguments were read before (see `topology_reader.py`).
+This module reads no files; `topology_reader.py` does.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def compose_topology(
 ) -> Topology:
     """Return the record of a machine with `cards`, placed, and `devices` by address in their order.
 
-    CPUs that are not `usable_cpus` are reserved: this process and all it starts cannot use them.
+    CPUs that are not `usable_cpus` are reserved: this process and its children cannot use them.
     """
     others = _others(devices, record, cards)
     return Topology(

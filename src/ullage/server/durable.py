@@ -10,7 +10,7 @@ _Result = TypeVar("_Result")
 
 
 class NotStored(asyncio.CancelledError):
-    """A request was ended after its changes were made, and before they were stored."""
+    """A request was cancelled after its changes were made, and before they were stored."""
 
 
 async def durable(use_case: Callable[..., _Result], *args: Any) -> _Result:

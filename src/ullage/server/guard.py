@@ -1,4 +1,4 @@
-"""Authentication: a bearer token, required by default, and checks of where the request comes from.
+"""Authentication by a bearer token, and checks of the origin of requests.
 
 The `Host` check stops DNS rebinding, the `Origin` check stops other web pages. The key of the live page permits
 reading only. It is not a cookie: a browser sends cookies to every port of a host, and another user may listen on one.

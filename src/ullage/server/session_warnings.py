@@ -11,7 +11,7 @@ _BUILT_IN = frozenset(application.name for application in BUILT_IN)
 
 
 def session_warnings(service: UllageService, spec: SessionSpec) -> list[str]:
-    """Return a sentence for each thing that will keep its executors from starting."""
+    """Return a sentence for each reason that will keep its executors from starting."""
     trap = width_trap(service.state.fleet, service.policy, spec.resreq)
     little = little_memory(spec.resreq) if spec.application in _BUILT_IN else None
     return [each for each in (trap, little) if each is not None]

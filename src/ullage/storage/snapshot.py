@@ -1,4 +1,4 @@
-"""Reading everything a restart needs, in one view of the database."""
+"""The stored state for a restart, read in one view of the database."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _UNFINISHED = ~exists().where(tables.of_task(_results))
 
 
 def read_snapshot(connection: Connection) -> Snapshot:
-    """Everything stored, except inputs, outputs and shared data of what has ended.
+    """Return the stored state, without inputs, outputs and shared data of ended tasks.
 
     Raises:
-        SQLAlchemyError, msgspec.MsgspecError, UllageError: the content is not what was written.
+        SQLAlchemyError, msgspec.MsgspecError, UllageError: the content is malformed.
 
     """
     row = connection.execute(select(tables.store.c.epoch, tables.store.c.last_event)).one()
