@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from ullage.bootstrap import bounded_log, log
 bounded_log.MOST_BYTES = 4096
-log.keep_bounded(Path(sys.argv[1]))
+log.bound_size(Path(sys.argv[1]))
 for number in range(int(sys.argv[2])):
     log.info("said", number=number)
 print("printed after all")

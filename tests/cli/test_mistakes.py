@@ -155,9 +155,7 @@ def test_a_warning_of_the_client_is_one_line(fake):
     )
     assert done.returncode == 69
     first, *rest = done.stderr.splitlines()
-    assert first == (
-        f"warning: the token goes to {url} in plain text, where others on the way can read it; use https, or a tunnel"
-    )
+    assert first == (f"warning: the token goes to {url} in plain text, which others can read; use https, or a tunnel")
     assert rest[0].startswith("ullage: no server answers")
 
 

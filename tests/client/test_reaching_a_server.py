@@ -24,13 +24,13 @@ def test_the_files_of_a_local_server_are_enough(home, hidden_fake):
 def test_arguments_override_the_environment(monkeypatch, home):
     monkeypatch.setenv("ULLAGE_ENDPOINT", "https://from-environment")
     monkeypatch.setenv("ULLAGE_TOKEN", "t")
-    assert endpoint.given() == endpoint.ServerEndpoint("https://from-environment", "t")
-    assert endpoint.given("https://from-caller", "u") == endpoint.ServerEndpoint("https://from-caller", "u")
+    assert endpoint.configured() == endpoint.ServerEndpoint("https://from-environment", "t")
+    assert endpoint.configured("https://from-caller", "u") == endpoint.ServerEndpoint("https://from-caller", "u")
 
 
 def test_the_token_of_the_local_server_is_not_sent_to_another_one(home):
     leave_files(home, "http://127.0.0.1:1")
-    assert endpoint.given("http://elsewhere") == endpoint.ServerEndpoint("http://elsewhere", None)
+    assert endpoint.configured("http://elsewhere") == endpoint.ServerEndpoint("http://elsewhere", None)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_the_token_of_the_local_server_is_not_sent_to_another_one(home):
 )
 def test_a_token_that_goes_to_another_machine_in_plain_text_is_warned_of(home, url):
     with pytest.warns(UserWarning, match=r"the token goes to http://.* in plain text, .*; use https"):
-        assert endpoint.given(url, "t").token == "t"
+        assert endpoint.configured(url, "t").token == "t"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_token_that_goes_to_another_machine_in_plain_text_is_warned_of(home, u
     ],
 )
 def test_a_token_over_an_encrypted_or_local_connection_gives_no_warning(home, url, token):
-    assert endpoint.given(url, token) == endpoint.ServerEndpoint(url, token)
+    assert endpoint.configured(url, token) == endpoint.ServerEndpoint(url, token)
 
 
 def test_an_address_of_https_where_a_server_speaks_http_is_named(hidden_fake):
@@ -65,13 +65,13 @@ def test_an_address_of_https_where_a_server_speaks_http_is_named(hidden_fake):
 @pytest.mark.parametrize("url", ["http://host:8080/v1", "https://host/?q=1", "http://host#top"])
 def test_an_address_with_more_than_a_host_and_a_port_is_refused(url):
     with pytest.raises(InvalidRequest, match=r"write the address alone: https?://host"):
-        endpoint.given(url)
+        endpoint.configured(url)
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://host", "unix:/run", 5])
 def test_an_address_that_is_no_url_is_refused(home, url):
     with pytest.raises(InvalidRequest, match="endpoint"):
-        endpoint.given(url)
+        endpoint.configured(url)
 
 
 def test_the_home_follows_the_xdg_directories(monkeypatch, tmp_path):

@@ -80,7 +80,7 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     settings = _override(read_settings(usual if config is None and usual.exists() else config), host, port, gpus)
     settings.service()  # reports errors before any file is created
     make_home(home)
-    log.keep_bounded(home / LOG_FILE)
+    log.bound_size(home / LOG_FILE)
     tiers.start_plain()
     options = {"config": None if config is None else str(config.absolute()), "gpus": gpus}
     given = {name: value for name, value in options.items() if value is not None}

@@ -348,7 +348,7 @@ def read_settings(path: Path | None) -> Settings:
         return msgspec.structs.replace(settings, profiles=profiles)
     except msgspec.ValidationError as error:
         text = re.sub(r"`\$\.?(.*?)`", r"`\1`", with_known_fields(error, Settings))
-        text = re.sub(r"(?:Expected|got) `[^`]*`", _in_words, text)
+        text = re.sub(r"(?:Expected|got) `[^`]*`", _plain_types, text)
         raise InvalidRequest(f"settings: {path}: {text}", field="config") from None
 
 
@@ -362,7 +362,7 @@ _TYPES = {
 }
 
 
-def _in_words(match: re.Match[str]) -> str:
+def _plain_types(match: re.Match[str]) -> str:
     """Return the types of an error in plain words."""
     verb, _, names = match[0].partition(" ")
     types = [_TYPES.get(name, name) for name in names.strip("`").split(" | ") if name != "null"]

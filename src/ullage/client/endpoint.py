@@ -84,7 +84,7 @@ def make_home(directory: Path) -> None:
         ) from None
 
 
-def given(url: str | None = None, token: str | None = None) -> ServerEndpoint | None:
+def configured(url: str | None = None, token: str | None = None) -> ServerEndpoint | None:
     """Return the server that the caller or the environment names; None if neither does.
 
     A token for another machine over plain http is warned of, once in a process.

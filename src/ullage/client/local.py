@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 
 from ullage.client.api import Api
-from ullage.client.endpoint import ServerEndpoint, given, home, local
+from ullage.client.endpoint import ServerEndpoint, configured, home, local
 from ullage.client.transport import RETRY_S, NotAnswered, Transport
 from ullage.model.error import UllageError, Unavailable
 
@@ -28,7 +28,7 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
         Forbidden: another user answers in the home of a local server.
 
     """
-    named = given(url, token)
+    named = configured(url, token)
     if named is None and start and not answers(local(token)):
         _refuse_in_executor()
         start_server()

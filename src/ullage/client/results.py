@@ -30,7 +30,7 @@ class Deadline:
             raise invalid("timeout", seconds, "a number of seconds is needed, or None for no limit")
         self._ends = None if seconds is None else time.monotonic() + seconds
 
-    def left(self) -> float | None:
+    def remaining(self) -> float | None:
         """Return the seconds until then, at least 0; None for never."""
         return None if self._ends is None else max(0.0, self._ends - time.monotonic())
 
@@ -49,7 +49,7 @@ def _last_result(futures: list[Future[T]], deadline: Deadline) -> T:
     """Remove the last future and return its result. After an error the future remains."""
     future = futures.pop()
     try:
-        return future.result(deadline.left())
+        return future.result(deadline.remaining())
     except BaseException:
         futures.append(future)
         raise
@@ -72,7 +72,7 @@ def as_they_end(futures: list[Future[T]], deadline: Deadline, cancel: Cancel) ->
 def _next_result(ended: queue.SimpleQueue[Future[T]], left: dict[Future[T], None], deadline: Deadline) -> T:
     """Return the result of the next future that ends, and remove that future."""
     try:
-        future = ended.get(timeout=deadline.left())
+        future = ended.get(timeout=deadline.remaining())
     except queue.Empty:
         raise TimeoutError from None
     del left[future]

@@ -60,12 +60,12 @@ class Session:
         if not self._exchange.is_of_this_process:  # the end of a fork, whose parent owns the session
             return
         if kind is not None:
-            self._give_up()
+            self._cancel_after_error()
             return
         try:
             self._exchange.wait()
         except BaseException:  # interrupted
-            self._give_up()
+            self._cancel_after_error()
             raise
         if self._keep_open:
             self._exchange.stop()
@@ -228,7 +228,7 @@ class Session:
         shared = self._functions.dump(Chunk(function))
         return [self._add(shared, dump_call((calls,), {}), decode_value) for calls in chunks]
 
-    def _give_up(self) -> None:
+    def _cancel_after_error(self) -> None:
         """Cancel after an exception. Errors of the server must not hide the exception."""
         try:
             if self._keep_open:

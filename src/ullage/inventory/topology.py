@@ -44,7 +44,7 @@ def compose_topology(
 
     CPUs that are not `usable_cpus` are reserved: this process and its children cannot use them.
     """
-    others = _others(devices, record, cards)
+    others = _other_devices(devices, record, cards)
     return Topology(
         zones=record.zones,
         distances=record.distances,
@@ -66,7 +66,7 @@ def _at(end: Gpu | Device, devices: Mapping[str, PciDevice]) -> PciDevice | None
     return None if end.bus_id is None else devices.get(end.bus_id)
 
 
-def _others(devices: Mapping[str, PciDevice], record: ZoneRecord, cards: Sequence[Gpu]) -> tuple[Device, ...]:
+def _other_devices(devices: Mapping[str, PciDevice], record: ZoneRecord, cards: Sequence[Gpu]) -> tuple[Device, ...]:
     """Return the devices of other resources than the node's cards that work may use, with an index per resource."""
     zones, zone_of_cpu = _zones(record)
     kinds = (kind_of(device) for card in cards if (device := _at(card, devices)) is not None)

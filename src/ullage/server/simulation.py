@@ -120,7 +120,7 @@ class _Simulation:
         self._fleet = allocator.fleet.copy(apart=True)
         self._rules, self._request, self._decision = allocator.rules, request, decision
         self._stages = decision.candidates.stages
-        others = {node: self._others(node, set(uuids)) for node, uuids in decision.candidates.by_node.items()}
+        others = {node: self._other_cards(node, set(uuids)) for node, uuids in decision.candidates.by_node.items()}
         scored = Candidates({node: uuids for node, uuids in others.items() if uuids}, ())
         self._other_scores = allocator.score(request, scored)
 
@@ -195,12 +195,12 @@ class _Simulation:
         fleet, by_node = self._fleet, self._decision.candidates.by_node
         return wire.GpuSchedulerState(
             node_gpus={node: tuple(_card(fleet, fleet.card_of[u]) for u in uuids) for node, uuids in by_node.items()},
-            valid_scores=_whole(self._decision.scores),
-            other_scores=_whole(self._other_scores),
+            valid_scores=_rounded(self._decision.scores),
+            other_scores=_rounded(self._other_scores),
             final_gpus=chosen,
         )
 
-    def _others(self, node: str, uuids: set[str]) -> tuple[str, ...]:
+    def _other_cards(self, node: str, uuids: set[str]) -> tuple[str, ...]:
         """Return the cards of a node that are not among these."""
         on_node = self._fleet.uuids(self._fleet.cards_on(self._fleet.row_of[node]))
         return tuple(uuid for uuid in on_node if uuid not in uuids)
@@ -251,7 +251,7 @@ def _reason(refusal: Refusal) -> str:
     return "; ".join(parts) or MEANINGS[refusal.code]
 
 
-def _whole(scores: Scores) -> dict[str, dict[str, int]]:
+def _rounded(scores: Scores) -> dict[str, dict[str, int]]:
     """Return scores of cards as whole numbers, which clients of this document expect."""
     return {node: {uuid: round(score) for uuid, score in cards.items()} for node, cards in scores.cards.items()}
 

@@ -193,7 +193,7 @@ class _Churn:
             FairnessJob(self._arrivals[n], finish - self._started[n], finish, shares[self._groups[n]])
             for n, finish in self._finished.items()
         ]
-        left = (self._tasks[n] for n in self._waiting.left())
+        left = (self._tasks[n] for n in self._waiting.pending())
         never = Counter(kind_of(task.requirement, task.units) for task in left)
         samples = self._samples
         return Churned(

@@ -133,7 +133,7 @@ class Waiting:
         """Return the dominant shares of the queues with waiting tasks."""
         return [self._shares[queue] for queue, waiting in self._backlog.items() if waiting]
 
-    def left(self) -> Iterable[int]:
+    def pending(self) -> Iterable[int]:
         """Return the tasks that still wait."""
         return sorted(number for numbers in self._numbers.values() for number in numbers)
 

@@ -136,7 +136,7 @@ class Batch:
         self._appended[table][width].extend(row[:width])
 
     def _add_results(self, record: AddResults) -> None:
-        inline, apart = (self._appended[tables.results][width] for width in (_INLINE_RESULT, _INLINE_RESULT + 1))
+        inline, references = (self._appended[tables.results][width] for width in (_INLINE_RESULT, _INLINE_RESULT + 1))
         for result in record.results:
             number = self._numbers.get(result.session) or self._number(result.session)
             output: bytes | bytearray | None = result.output
@@ -145,7 +145,7 @@ class Batch:
                 output, payload = self._inline(number, result.output, None)
             elif output is not None:
                 output = bytearray(output)
-            values = inline if payload is None else apart
+            values = inline if payload is None else references
             values += (
                 number,
                 result.task,

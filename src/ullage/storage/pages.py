@@ -71,7 +71,7 @@ def read_results(connection: Connection, session: str, page: Page) -> list[TaskR
             _results.c.sequence,
             _results.c.state,
             _results.c.code,
-            tables.whole(_results, "output"),
+            tables.payload_of(_results, "output"),
             _results.c.message,
             _results.c.executor,
             _results.c.started_at,

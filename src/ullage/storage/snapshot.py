@@ -109,7 +109,7 @@ def _read_tasks(connection: Connection) -> dict[int, list[StoredTask]]:
             _tasks.c.session,
             _tasks.c.task,
             _tasks.c.submission,
-            tables.whole(_tasks, "input"),
+            tables.payload_of(_tasks, "input"),
             _submissions.c.created_at,
             func.coalesce(_attempts.c.losses, 0),
             func.coalesce(_attempts.c.errors, 0),
@@ -139,7 +139,7 @@ def _read_submissions(connection: Connection) -> dict[int, list[StoredSubmission
         _submissions.c.key,
         _submissions.c.first,
         _submissions.c["count"],
-        case((needed, tables.whole(_submissions, "shared"))),
+        case((needed, tables.payload_of(_submissions, "shared"))),
     ).order_by(_submissions.c.session, _submissions.c.submission)
     found: dict[int, list[StoredSubmission]] = defaultdict(list)
     for number, *fields in connection.execute(query):

@@ -24,14 +24,14 @@ def draft_path(path: Path) -> Path:
 
 def exists(path: Path) -> bool:
     """Return whether a database or a part of one exists."""
-    return any(map(Path.exists, (path, witness_path(path), _whole(path))))
+    return any(map(Path.exists, (path, witness_path(path), _recovered(path))))
 
 
 def swap(path: Path) -> Path:
     """Put the complete draft in place. Return the new path of the damaged files."""
     draft = draft_path(path)
     _sync_file(draft)
-    draft.replace(_whole(path))
+    draft.replace(_recovered(path))
     sync_directory(path.parent)
     return finish_swap(path)
 
@@ -39,11 +39,11 @@ def swap(path: Path) -> Path:
 def finish_swap(path: Path) -> Path:
     """Finish a swap that a kill interrupted, if any. Return the path for damaged files."""
     aside = _free_name(path)
-    if _whole(path).exists():
+    if _recovered(path).exists():
         for here, there in zip(_files(path), _files(aside), strict=True):
             if here.exists():
                 here.replace(there)
-        _whole(path).replace(path)
+        _recovered(path).replace(path)
         sync_directory(path.parent)
     draft = draft_path(path)
     if witness_path(draft).exists() and not draft.exists():
@@ -58,7 +58,7 @@ def remove_files(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def _whole(path: Path) -> Path:
+def _recovered(path: Path) -> Path:
     return path.with_name(path.name + "-recovered")
 
 

@@ -243,7 +243,7 @@ def of_task(table: Table) -> ColumnElement[bool]:
     return and_(table.c.session == tasks.c.session, table.c.task == tasks.c.task)
 
 
-def whole(table: Table, column: str) -> ColumnElement[Any]:
+def payload_of(table: Table, column: str) -> ColumnElement[Any]:
     """Return a payload from the row or from `payloads`."""
-    apart = select(payloads.c.data).where(payloads.c.id == table.c.payload).scalar_subquery()
-    return case((table.c.payload.is_not(None), apart), else_=table.c[column])
+    payload = select(payloads.c.data).where(payloads.c.id == table.c.payload).scalar_subquery()
+    return case((table.c.payload.is_not(None), payload), else_=table.c[column])

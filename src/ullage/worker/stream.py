@@ -118,7 +118,7 @@ class WorkerStream:
                 for part in _portions(outcomes):
                     self._socket.sendall(frames.encode(frames.Done(part)))
 
-    def give_back(self) -> None:
+    def return_tasks(self) -> None:
         """Return every task that is not started to the engine. The lock keeps `Left` behind it."""
         with self._sending:
             claims = [job.claim for item in list(self.inbox) if isinstance(item, deque) for job in _drain(item)]

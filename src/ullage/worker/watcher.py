@@ -81,7 +81,7 @@ class Watcher:
         poll.register(self._stream, select.POLLIN)
         poll.register(self._ended, select.POLLIN)
         self._stream.flush()
-        self._stream.give_back()
+        self._stream.return_tasks()
         self._waiting = True
         try:
             while self._started == started:
@@ -92,6 +92,6 @@ class Watcher:
                     os.kill(os.getpid(), signal.SIGTERM)  # the engine is gone, so the result is of no use
                     poll.unregister(self._stream)
                 elif self._started == started:
-                    self._stream.give_back()
+                    self._stream.return_tasks()
         finally:
             self._waiting = False
