@@ -1,4 +1,4 @@
-"""A server within bounds: what one caller may cost before it is known, and what others notice of it."""
+"""A server with bounds: the cost of an unauthenticated caller, and its effect on others."""
 
 from __future__ import annotations
 

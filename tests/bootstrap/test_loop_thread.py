@@ -1,4 +1,4 @@
-"""A server on a loop of its own, whose application runs where it belongs."""
+"""A server on a loop of its own, whose application runs on the loop that created it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that a machine cannot satisfy are named, and keep no server from starting."""
+"""Unsatisfiable settings are named, and the server still starts."""
 
 import pytest
 

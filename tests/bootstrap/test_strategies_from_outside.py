@@ -1,4 +1,4 @@
-"""Strategies of other distributions: found, tried and registered, or refused with the name of who brings them."""
+"""Strategies of other packages: found, tested and registered, or refused with the name of the package."""
 
 import os
 import re

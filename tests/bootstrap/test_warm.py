@@ -1,4 +1,4 @@
-"""A server decides uncompiled until what decides is compiled, by a process that never outlives it."""
+"""A server decides uncompiled until a child process, which never outlives it, has compiled the functions."""
 
 import asyncio
 import os

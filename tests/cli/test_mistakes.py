@@ -1,4 +1,4 @@
-"""Mistakes of people on the command line: each is named, with what is right."""
+"""Mistakes on the command line: each message names the mistake and a fix."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`ullage up` and `down`, around a server process that is a stand-in."""
+"""`ullage up` and `down`, with a fake server process."""
 
 import os
 import subprocess

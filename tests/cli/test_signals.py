@@ -1,4 +1,4 @@
-"""Tests of Ctrl-C hold in whatever way their run was started."""
+"""Tests of Ctrl-C work in foreground and background runs."""
 
 import subprocess
 import sys

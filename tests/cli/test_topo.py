@@ -1,4 +1,4 @@
-"""`ullage topo` draws a machine: what is known in its place, and what is not known as that."""
+"""`ullage topo` draws a machine, with known and unknown facts."""
 
 from __future__ import annotations
 

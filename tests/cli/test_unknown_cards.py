@@ -1,4 +1,4 @@
-"""Requests on cards that do not say what they have, on a real server: parts of them are percentages."""
+"""Requests on cards of unknown capacity, on a real server: parts of them are percentages."""
 
 import json
 

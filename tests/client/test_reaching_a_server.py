@@ -1,4 +1,4 @@
-"""Which server is meant, and what happens if there is none."""
+"""The choice of the server, and the errors without one."""
 
 import json
 import os

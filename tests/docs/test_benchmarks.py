@@ -1,4 +1,4 @@
-"""Every benchmark that `make bench` names can be run by its name, and what it measures works."""
+"""Every benchmark that `make bench` names can be run by its name."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def test_the_executor_of_the_reference_sums_up(server: LiveServer, tmp_path: Pat
 
 
 def test_the_worker_of_the_guide_can_be_registered(server: LiveServer, tmp_path: Path) -> None:
-    worker, caller = blocks("docs/how-to/own-worker.md", "python")
-    (described,) = blocks("docs/how-to/own-worker.md", "toml")
+    worker, caller = blocks("docs/how-to/write-a-worker.md", "python")
+    (described,) = blocks("docs/how-to/write-a-worker.md", "toml")
     (tmp_path / "echo.py").write_text(worker)
     paths = described.replace("/path/to/venv/bin/python", sys.executable).replace(
         "/path/to/echo.py", str(tmp_path / "echo.py")

@@ -35,7 +35,7 @@ INSTALL, PLACE, WAIT, CLAIM, BIND = (
     for name in (
         "kubernetes",
         "place-pods-of-a-cluster",
-        "let-pods-wait-their-turn",
+        "queue-pods",
         "claim-devices",
         "bind-applications-to-cards",
     )

@@ -1,4 +1,4 @@
-"""Cards that no library lists: from the files of a machine to pods in its zones."""
+"""Cards without a library: from the files of a machine to pods in its zones."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""From a node's files and its kubelet's socket to the object in the API, and back to the machine that was found."""
+"""From a node's files and its kubelet's socket to the object in the API, and back to the same machine."""
 
 import asyncio
 import json

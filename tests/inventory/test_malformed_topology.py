@@ -1,4 +1,4 @@
-"""No file of a machine, whatever it holds, crashes the reader, stalls it, or empties the machine."""
+"""No file of a machine, whatever its content, crashes or stalls the reader, or empties the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of paths and links, on any tree of bridges and whatever cards say of their links."""
+"""Rules of paths and links, on any tree of bridges and any links of cards."""
 
 from __future__ import annotations
 

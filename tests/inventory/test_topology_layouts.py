@@ -1,4 +1,4 @@
-"""Recorded machines of many shapes become the topology that they have."""
+"""Recorded machines of many layouts become the right topology."""
 
 from __future__ import annotations
 

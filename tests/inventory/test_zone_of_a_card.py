@@ -1,4 +1,4 @@
-"""Which zone a card is near to: the first source that knows one decides, and nobody guesses."""
+"""The zone of a card: the first source that knows it decides, and none guesses."""
 
 from __future__ import annotations
 

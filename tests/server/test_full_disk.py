@@ -1,4 +1,4 @@
-"""While the disk is full, callers are answered at once, and reading goes on."""
+"""While the disk is full, callers are answered at once, and reads go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long pages are written in a thread while others are answered, and each describes one state."""
+"""A thread writes long pages while others are answered, and each page describes one state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long searches let others in, take turns, end when nobody waits for them, and are carried out only if they hold."""
+"""Long searches yield to other work, run in order, end with their callers, and are checked before they take effect."""
 
 from __future__ import annotations
 

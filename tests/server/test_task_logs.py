@@ -1,4 +1,4 @@
-"""Logs of programs on a real server: who prints without end or plays with files harms nobody else."""
+"""Logs of programs on a real server: endless output and replaced files harm no other program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Churn against a simulation in small steps of time, and whose turn it is."""
+"""Churn against a simulation in small steps of time, and the order of turns."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Measures of fairness against their definitions, and on cases done by hand."""
+"""Measures of fairness against their definitions, and on cases computed by hand."""
 
 import random
 

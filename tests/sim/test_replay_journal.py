@@ -1,4 +1,4 @@
-"""The events of a server become a trace, and what happened is measured as what would have happened is."""
+"""The events of a server become a trace, with the same measures as simulated placements."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`ullage replay` in a process of its own: what it writes, what it keeps, what it refuses."""
+"""`ullage replay` in a process of its own: its output, its cache, its errors."""
 
 import json
 import os

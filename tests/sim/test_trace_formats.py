@@ -1,4 +1,4 @@
-"""Files of traces become nodes and tasks; errors have their place."""
+"""Files of traces become nodes and tasks; errors name their place."""
 
 import pytest
 

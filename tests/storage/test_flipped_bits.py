@@ -1,4 +1,4 @@
-"""No bit of a stored byte can turn without being noticed."""
+"""Every flipped bit of a stored byte is detected."""
 
 from __future__ import annotations
 

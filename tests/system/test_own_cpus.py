@@ -1,4 +1,4 @@
-"""CPUs of this very machine: who asks for them alone runs on exactly those, also after a crash of the server."""
+"""CPUs of this machine: executors with exclusive CPUs run on exactly those, also after a crash of the server."""
 
 from __future__ import annotations
 

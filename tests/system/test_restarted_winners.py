@@ -1,4 +1,4 @@
-"""The server is killed after others gave way to a session: it has the room after the restart, before who came later."""
+"""The server is killed after an eviction: after the restart the winner has the room before later sessions."""
 
 from __future__ import annotations
 

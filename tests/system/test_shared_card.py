@@ -1,4 +1,4 @@
-"""Two sessions on one card of a real server: what their processes are told, and what others see of it."""
+"""Two sessions on one card of a real server: the variables of their processes, and the view of others."""
 
 from __future__ import annotations
 
