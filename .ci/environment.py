@@ -22,7 +22,7 @@ _AT_ONCE = 4
 _TURN_S = 0.2
 _BAR, _WIDTH = 30, 100
 _BASE = ("pip", "setuptools")
-"""What a virtual environment brings itself."""
+"""Packages of every virtual environment."""
 
 
 class _Bar:

@@ -1,4 +1,4 @@
-"""How many pods the extender binds in a second.
+"""Measures the pods that the extender binds in a second.
 
 Work: `ullage kube` as a process of its own before the API server that the tests have, in this process, with 1,000
 nodes of 8 cards and 1,200 pods of one card each. A client in a third process, with connections that stay open, asks

@@ -1,4 +1,4 @@
-"""How many small tasks per second the store takes: each is added, later ended, both durably.
+"""Measures the small tasks per second of the store: each is added, later ended, both durably.
 
 The files are in the directory for temporary files (`TMPDIR`). With "busy" a thread computes without pause beside the
 writer, as a loaded event loop would, which is the worst case: it holds the interpreter lock whenever the writer does

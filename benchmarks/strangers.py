@@ -1,4 +1,4 @@
-"""How long callers wait for an answer while strangers attack the same port.
+"""Measures the latency of callers while strangers attack the same port.
 
 The server of `ullage up` and the three ports of `ullage kube` run as processes of their own. A caller asks on one open
 connection, again and again, first undisturbed and then during each attack. The strangers are one more process. They
@@ -33,7 +33,7 @@ from tests.strangers import ENDLESS, Address, pour
 from tests.system.live_server import LiveServer
 
 _SECONDS = 4.0
-"""How long is measured, undisturbed and in each attack."""
+"""Seconds of each measurement, undisturbed and in each attack."""
 _NODES, _CARDS = 100, 8
 _SILENT, _FLOODING = 400, 8
 _AIM_MS = 50
@@ -44,7 +44,7 @@ Ask = Callable[[], None]
 
 
 class Port(NamedTuple):
-    """Where a front listens, by which CA it is known, and what a caller asks it on its connection."""
+    """The address of a front, its CA, and the request of a caller on its connection."""
 
     name: str
     port: int
@@ -264,4 +264,4 @@ ATTACKS: dict[str, list[Callable[[Address], None]]] = {
     "short connections": [_connect_only] * _FLOODING,
     "half handshakes": [_shake_half] * _FLOODING,
 }
-"""What strangers do, each in a thread of its own, again and again."""
+"""The attacks of strangers, each in a loop in a thread of its own."""

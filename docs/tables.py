@@ -51,78 +51,78 @@ REFERENCE = Path(__file__).parent / "reference"
 SOURCE = Path(ullage.__file__).parent
 
 EVENTS = {
-    "allocation.adjusted": "a request takes more or less of its cards",
+    "allocation.adjusted": "the amounts of a request were changed",
     "allocation.assumed": "cards are reserved for a request until it is committed or forgotten",
     "allocation.bound": "a request holds cards",
-    "allocation.expired": "cards were reserved and never committed; they are free again",
-    "allocation.freed": "a request gave its cards back",
-    "allocation.lapsed": "room was kept for a request that nobody asked for again; it is free",
-    "allocation.mismatch": "a node shows other ids of `resource` for `uid` than it was bound to; the ledger follows it",
-    "allocation.moving": "a request is to leave its place; the one on `to` is held for it until it is asked for again",
-    "allocation.nominated": "room is kept for a request until those who give way to it are gone",
-    "allocation.preempted": "a request gives way to `claimant`; its cards are free when it is freed",
-    "allocation.ready": "a request that room is kept for would get its cards now: ask for it again",
-    "allocation.releasing": "the owner of a request was told to go; its cards are free once that is confirmed",
-    "executor.evicted": "an executor was ended before its task, for another session; the task waits again (code 1004)",
-    "executor.gone": "an executor of a session is gone; `message` says why",
-    "executor.kept": "an executor that was to give way stays: no session counts on its room any more",
-    "executor.left": "an executor left its session; it is kept a while for another one",
-    "executor.misplaced": "an executor runs on other CPUs than those it was placed on; `message` says on which",
-    "executor.reclaimed": "an executor gives way after its task: to `claimant`, for a `cause` (code 1003)",
+    "allocation.expired": "reserved cards were not committed in time; they are free",
+    "allocation.freed": "the cards of a request were freed",
+    "allocation.lapsed": "the room of a nominated request was not used in time; it is free",
+    "allocation.mismatch": "a node shows other ids of `resource` for `uid` than bound; the ledger follows the node",
+    "allocation.moving": "a request has to leave its cards; its place on `to` is reserved until it is allocated again",
+    "allocation.nominated": "room is reserved for a request until its victims are gone",
+    "allocation.preempted": "a request is evicted for `claimant`; its cards stay charged until it is freed",
+    "allocation.ready": "the reserved room of a request is free: allocate it again",
+    "allocation.releasing": "the owner of a request was asked to end; its cards stay charged until it is freed",
+    "executor.evicted": "an executor was ended during its task, for another session; the task waits again (code 1004)",
+    "executor.gone": "an executor of a session is gone; `message` has the reason",
+    "executor.kept": "an executor that was to be reclaimed stays: no session needs its room any more",
+    "executor.left": "an executor left its session; it is kept for a while for another one",
+    "executor.misplaced": "an executor runs on other CPUs than its placement has; `message` lists them",
+    "executor.reclaimed": "an executor ends after its task, for `claimant`; `cause` has the reason (code 1003)",
     "executor.reused": "the plan gave a session an executor that had left another one",
     "executor.started": "the plan gave a session a new executor",
-    "gang.backed-off": "requests that belong together were not placed in time, or lost a member; they try again later",
-    "gang.bound": "requests that belong together got their cards, all at once",
+    "gang.backed-off": "a gang of requests was not placed in time, or lost a member; it is tried again later",
+    "gang.bound": "a gang of requests got its cards, all at once",
     "gang.dropped": "a gang of requests was ended",
-    "gang.preempts": "work of lower priority was told to leave for requests that belong together, all at once",
-    "gang.released": "a gang lost a member, or did not come together, and goes back as a whole",
-    "node.cordoned": "an operator keeps new work off a node",
-    "node.not-ready": "an unknown node did not come back; its executors are given up",
-    "node.ready": "a node reported itself",
-    "node.strangers": "owners that are not known hold something of a node, or no longer; `message` names them",
-    "node.topology-incomplete": "what a machine tells of its zones is not used, or a part of it; `message` says why",
-    "node.uncordoned": "an operator lets work back on a node",
+    "gang.preempts": "requests of lower priority are evicted for a gang, all at once",
+    "gang.released": "a gang of executors lost a member, or did not start in time, and is released as a whole",
+    "node.cordoned": "an operator cordoned a node: it takes no new work",
+    "node.not-ready": "an unknown node did not return; its executors are lost",
+    "node.ready": "a node is ready",
+    "node.strangers": "unknown owners hold resources of a node, or do so no longer; `message` names them",
+    "node.topology-incomplete": "the topology of a machine is ignored, or a part of it; `message` has the reason",
+    "node.uncordoned": "an operator uncordoned a node: it takes work again",
     "node.unknown": "contact with a node was lost",
-    "quota.alert": "little is left of a quota; `message` says of what",
-    "quota.sufficient": "enough is left of a quota again",
+    "quota.alert": "the usage of a quota is near a limit; `message` names the resources",
+    "quota.sufficient": "the usage of a quota is below its alert threshold again",
     "session.bind-failed": "an executor could not start, or could not enter the session (code 1001)",
-    "session.cancelled": "all tasks of a session are being ended",
+    "session.cancelled": "all tasks of a session are cancelled",
     "session.closed": "a session was closed",
     "session.created": "a session was opened",
-    "session.retry-limit": "too many bind failures: no new executor until they are cleared (code 1002)",
+    "session.retry-limit": "too many bind failures: no new executor until a retry (code 1002)",
     "session.updated": "an open session was changed",
 }
-"""What each kind of event means. The kinds themselves are read from the service."""
+"""The meaning of each kind of event. The kinds themselves are read from the service."""
 
 NODE_STATES = {
     NodeState.READY: "takes work",
-    NodeState.UNKNOWN: "contact is lost; it is given time to come back",
-    NodeState.NOT_READY: "it did not come back; its executors are given up and their tasks wait again",
+    NodeState.UNKNOWN: "contact is lost; it may return",
+    NodeState.NOT_READY: "it did not return in time; its executors are lost and their tasks wait again",
 }
 TASK_STATES = {
     TaskState.PENDING: "waits for an executor",
-    TaskState.RUNNING: "was handed to an executor",
+    TaskState.RUNNING: "was sent to an executor",
     TaskState.SUCCEED: "ended with code 0",
-    TaskState.FAILED: "ended with another code, ran too long, or was lost too often",
-    TaskState.CANCELLED: "was ended by its owner",
+    TaskState.FAILED: "ended with another code, exceeded its time limit, or lost too many executors",
+    TaskState.CANCELLED: "was cancelled",
 }
 SESSION_STATES = {
     SessionState.OPEN: "takes tasks and executors",
-    SessionState.CLOSED: "takes nothing new and never opens again; its results stay",
+    SessionState.CLOSED: "takes no new tasks and never opens again; its results stay",
 }
 EXECUTOR_STATES = {
-    ExecutorState.VOID: "decided and charged; its process is starting",
+    ExecutorState.VOID: "placed and charged; its process is starting",
     ExecutorState.IDLE: "a process without a session",
     ExecutorState.BINDING: "entering a session",
     ExecutorState.BOUND: "runs tasks of its session",
     ExecutorState.UNBINDING: "leaving its session after the running task",
     ExecutorState.RELEASING: "ending; still charged",
-    ExecutorState.RELEASED: "known to be gone; no longer charged",
+    ExecutorState.RELEASED: "gone; not charged any more",
 }
 
 
 def write_tables() -> list[Path]:
-    """Bring every table up to date; the files that changed."""
+    """Update every table; return the files that changed."""
     changed = []
     for path in sorted(REFERENCE.glob("*.md")):
         old = path.read_text()
@@ -134,7 +134,7 @@ def write_tables() -> list[Path]:
 
 
 def renew(text: str) -> str:
-    """A reference page with its tables as the code says they are."""
+    """Return a reference page with its tables updated from the code."""
 
     def table(match: re.Match[str]) -> str:
         return f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]().strip()}\n\n<!-- end -->"
@@ -151,7 +151,7 @@ def _rows(titles: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _doc(thing: object) -> str:
-    """A docstring as paragraphs, without the list of what it raises."""
+    """Return a docstring as paragraphs, without its section `Raises`."""
     text = (inspect.getdoc(thing) or "").partition("\nRaises:")[0].strip()
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
@@ -171,7 +171,7 @@ def _signature(thing: Callable[..., object]) -> str:
 
 
 def reasons() -> str:
-    """Codes of `why`, with what they mean and what kind of change helps."""
+    """Return the codes of `why`, with their meanings and cures."""
     rows = ((f"`{code}`", MEANINGS[code], f"`{CURES[code]}`" if code in CURES else "-") for code in Code)
     return _rows(("code", "meaning", "cure"), rows)
 
@@ -181,13 +181,13 @@ def _states(meanings: dict[Any, str], kind: Iterable[object]) -> str:
 
 
 def transitions() -> str:
-    """The life of an executor: what the table does not list is refused."""
+    """Return the state transitions of an executor."""
     rows = ((f"`{state}`", f"`{operation}`", f"`{after}`") for (state, operation), after in TRANSITIONS.items())
     return _rows(("state", "operation", "next state"), rows)
 
 
 def bind_codes() -> str:
-    """How a bind can end."""
+    """Return the results of a bind."""
     return _rows(("code", "meaning"), ((code.value, code.name.lower().replace("_", " ")) for code in BindCode))
 
 
@@ -197,7 +197,7 @@ def _trees(under: str) -> Iterator[ast.AST]:
 
 
 def event_kinds() -> set[str]:
-    """Kinds of events that the service records."""
+    """Return the kinds of events that the service records."""
     return {
         node.value
         for call in _trees("service")
@@ -208,12 +208,12 @@ def event_kinds() -> set[str]:
 
 
 def events() -> str:
-    """Kinds of events and their meaning."""
+    """Return the kinds of events and their meanings."""
     return _rows(("kind", "meaning"), ((f"`{kind}`", EVENTS[kind]) for kind in sorted(event_kinds())))
 
 
 def metrics() -> str:
-    """Names, types and labels, from one scrape of a service that is not there."""
+    """Return names, types and labels, from one scrape of an empty service."""
     amounts = SimpleNamespace(cpu_milli=0, memory_bytes=0, gpu_milli=0)
     record = SimpleNamespace(counts=dict.fromkeys(TaskState, 0), open=True, waiting_for=Code.CPU)
     service = SimpleNamespace(
@@ -259,7 +259,7 @@ def metrics() -> str:
 
 
 def settings_() -> str:
-    """Sections of the settings file, with keys, types and defaults."""
+    """Return the sections of the settings file, with keys, types and defaults."""
     kinds = (
         ("server", settings.ServerSection),
         ("node", settings.NodeSection),
@@ -292,12 +292,12 @@ def _is_section(field: msgspec.structs.FieldInfo) -> bool:
 
 
 def environment() -> str:
-    """Environment variables that a user may set."""
+    """Return the environment variables that a user may set."""
     return _rows(("variable", "meaning"), ((f"`{name}`", meaning) for name, meaning in variables.SETTINGS.items()))
 
 
 def policy() -> str:
-    """What the rules of the cycle mean."""
+    """Return the rules of the cycle and their meanings."""
     return _doc(Policy)
 
 
@@ -333,7 +333,7 @@ def _default(field: Any) -> str:
 
 
 def verbs() -> str:
-    """Every verb with its one line, by group."""
+    """Return every verb with its summary, by group."""
     tables = (
         f"{_sentence(group)[:-1]}:\n\n"
         + _rows(("verb", "does"), ((f"[`{name}`](#ullage-{name})", verb.help) for name, verb in verbs.items()))
@@ -343,12 +343,12 @@ def verbs() -> str:
 
 
 def exit_codes() -> str:
-    """The table in the module that makes the codes."""
+    """Return the table of the module that defines the exit codes."""
     return "\n".join(line for line in (exits.__doc__ or "").splitlines() if line.startswith("|"))
 
 
 def options() -> str:
-    """Every verb with its arguments and an example."""
+    """Return every verb with its arguments and an example."""
     sections = []
     for name, parser in subparsers(build_parser()).items():
         text = [f"### ullage {name}", f"{_sentence(VERBS[name].help)}", f"    {VERBS[name].example}"]
@@ -364,7 +364,7 @@ def _sentence(text: str) -> str:
 
 
 def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Parsers of the words that may follow."""
+    """Return the parsers of the subcommands."""
     found: dict[str, argparse.ArgumentParser] = {}
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to list them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
@@ -388,7 +388,7 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
 
 
 def routes() -> str:
-    """Every endpoint under /v1."""
+    """Return every endpoint under /v1."""
     fronts = (ServerApi, AllocationApi, QuotaApi, GangApi, ConsolidationApi, PodApi, Streams)
     rows = [
         (
@@ -418,7 +418,7 @@ def _schema(kind: Any) -> str:
 
 
 def bodies() -> str:
-    """Every schema of the API."""
+    """Return every schema of the API."""
     kinds = [
         kind
         for module in (api, node_topology, allocation, preemption, consolidation, gang, simulation, allocation_report)
@@ -430,7 +430,7 @@ def bodies() -> str:
 
 
 def errors() -> str:
-    """Codes of errors with the HTTP status of their kind."""
+    """Return the codes of errors with their HTTP status."""
     kinds = {
         name: kind
         for name, kind in vars(error).items()
@@ -453,7 +453,7 @@ def errors() -> str:
 
 
 def names() -> str:
-    """What `import ullage` gives."""
+    """Return the names of the package `ullage`."""
     kept = [name for name in ullage.__all__ if name != "__version__"]
     return _rows(("name", "is"), ((f"`ullage.{name}`", _first(getattr(ullage, name))) for name in kept))
 
@@ -469,7 +469,7 @@ def _methods(kind: type) -> str:
 
 
 def session_options() -> str:
-    """Options of a session."""
+    """Return the options of a session."""
     return f"{_doc(SessionOptions)}\n\n" + _rows(
         ("option", "type"), ((f"`{name}`", f"`{text}`") for name, text in _option_types())
     )

@@ -49,7 +49,7 @@ tflops = 100
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the server and the clients of a test meet; no other server is named."""
+    """Return the home of the server and the clients of a test; no other server is named."""
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.setenv("ULLAGE_HOME", str(place))

@@ -51,12 +51,12 @@ class FakeSession:
 
 
 def server_file(url: str, pid: int) -> str:
-    """What a local server writes of itself."""
+    """Return the content of the file of a local server."""
     return msgspec.json.encode({"url": url, "pid": pid, "started": started_at(pid) or 0, "later": "field"}).decode()
 
 
 def leave_files(home: Path, fake: FakeApi | str, pid: int | None = None) -> None:
-    """What a local server leaves in its home; a string is the address of one that is dead."""
+    """Write the files of a local server into its home; a string is the address of a dead one."""
     url = fake if isinstance(fake, str) else fake.url
     (home / "server.json").write_text(server_file(url, os.getpid() if pid is None else pid))
     (home / "token").write_text(f"{TOKEN}\n")

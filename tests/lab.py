@@ -91,16 +91,16 @@ class SimulatedEngine:
 
     @property
     def alive(self) -> list[str]:
-        """Executors that nobody has stopped."""
+        """Return the executors that were not stopped."""
         return sorted(name for name, worker in self.workers.items() if not worker.stopped)
 
     @property
     def busy(self) -> list[str]:
-        """Those of them that have a task."""
+        """Return those that have a task."""
         return [name for name in self.alive if self.workers[name].tasks]
 
     def finish(self, executor: str, code: int = 0, output: bytes = b"done", message: str = "") -> TaskOrder:
-        """The worker ends the task it is at."""
+        """End the running task of a worker."""
         worker = self.workers[executor]
         task = worker.tasks.popleft()
         now = self.clock()

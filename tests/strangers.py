@@ -16,7 +16,7 @@ PLENTY = 64 * MIB
 
 
 class Address:
-    """Where a server listens; `tls` is set where it wants TLS."""
+    """The address of a server; `tls` is set if it uses TLS."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.host, self.port, self.tls = host, port, tls
@@ -33,7 +33,7 @@ class Address:
 
 
 def read_answer(caller: socket.socket) -> bytes:
-    """All that comes until the connection ends."""
+    """Return all bytes until the connection ends."""
     found = b""
     while piece := _receive(caller):
         found += piece
@@ -85,7 +85,7 @@ ENDLESS: dict[str, tuple[bytes, Callable[[], Iterator[bytes]]]] = {
         lambda: repeat(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 256),
     ),
 }
-"""What a caller sends first, and then again and again."""
+"""The first bytes of a caller, and its repeated bytes."""
 
 
 def resident_bytes(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""What a server says of itself in its home."""
+"""The file of a server in its home."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_server_that_ends_is_found_no_more(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_end_of_a_server_leaves_what_another_one_says_in_the_same_place(tmp_path: Path) -> None:
+def test_the_end_of_a_server_keeps_the_files_of_another_one(tmp_path: Path) -> None:
     """Its home was removed while it ran, and another server was started there."""
     with listen_at_home(tmp_path):
         announce(tmp_path, "http://127.0.0.1:1", {}, [])

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from ullage.bootstrap import bounded_log, log
 bounded_log.MOST_BYTES = 4096
-log.keep_bounded(Path(sys.argv[1]))
+log.bound_size(Path(sys.argv[1]))
 for number in range(int(sys.argv[2])):
     log.info("said", number=number)
 print("printed after all")
@@ -47,7 +47,7 @@ def test_a_log_that_was_full_when_the_server_started_is_moved_away_by_its_first_
     assert numbers(path) == [0]
 
 
-def test_what_is_not_the_log_of_the_home_grows_as_its_owner_likes(tmp_path):
+def test_a_log_outside_the_home_is_unbounded(tmp_path):
     path, other = tmp_path / "server.log", tmp_path / "elsewhere"
     speak(path, 500, into=other)
     assert numbers(other) == list(range(500))

@@ -1,4 +1,4 @@
-"""A server within bounds: what one caller may cost before it is known, and what others notice of it."""
+"""A server with bounds: the cost of an unauthenticated caller, and its effect on others."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ APP = Starlette(
 def serving(
     bounds: Bounds = BOUNDS, tls: TlsFiles | None = None, known: ssl.SSLContext | None = None
 ) -> Iterator[Address]:
-    """Where the application answers, in a thread of its own."""
+    """Yield the address of the application, which runs in a thread of its own."""
     listener = listen("127.0.0.1", 0, "")
     address = Address("127.0.0.1", listener.getsockname()[1], known)
     server = BoundedServer(APP, bounds, tls, drain_s=1)
@@ -245,7 +245,7 @@ def test_a_body_in_many_chunks_of_a_usual_size_is_taken() -> None:
 
 
 def read_one(caller: socket.socket) -> bytes:
-    """What comes up to the end of one answer whose length it says."""
+    """Return the bytes up to the end of one answer with a content length."""
     with caller.makefile("rb") as file:
         head = b"".join(iter(file.readline, b"\r\n")) + b"\r\n"
         length = next(line for line in head.splitlines() if line.lower().startswith(b"content-length:"))
@@ -272,7 +272,7 @@ def test_a_request_that_waits_when_the_server_ends_is_answered_so_that_its_clien
     assert json.loads(body)["code"] == "unavailable"
 
 
-def test_what_is_no_http_is_refused_with_a_code() -> None:
+def test_malformed_http_is_refused_with_a_code() -> None:
     with serving() as address, address.connect() as caller:
         caller.sendall(b"\x16\x03\x01 this is a TLS greeting\r\n\r\n")
         status, _, body = read_answer(caller).partition(b"\r\n\r\n")
@@ -331,7 +331,7 @@ def test_silent_connections_give_way_to_others_the_oldest_first() -> None:
         assert read_answer(silent[-1]).endswith(b"ok")
 
 
-def test_unfinished_bodies_together_are_bounded_and_the_oldest_gives_way() -> None:
+def test_unfinished_bodies_together_are_bounded_and_the_oldest_is_closed() -> None:
     head = b"POST /take HTTP/1.1\r\nHost: a\r\nX-Name: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
     came.clear()
     with serving(replace(BOUNDS, bodies_bytes=3 * MIB)) as address, ExitStack() as opened:
@@ -392,7 +392,7 @@ def test_a_new_connection_is_refused_where_all_others_are_being_answered() -> No
     assert len(connections) == 2
 
 
-def test_an_answer_that_nobody_reads_holds_no_place_that_others_need() -> None:
+def test_an_unread_answer_blocks_no_other_callers() -> None:
     with serving(replace(BOUNDS, connections=2)) as address, ExitStack() as opened:
         for _ in range(4):
             caller = opened.enter_context(address.connect())

@@ -1,4 +1,4 @@
-"""What of `[kube]` cannot be is refused at the start, with the field and what to write."""
+"""Invalid values of `[kube]` are refused at the start, with the field and a fix."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_selectors_as_kubernetes_has_them(selector: str):
 
 
 @pytest.mark.parametrize("bind", [":8080", "0.0.0.0:8080", "[::]:8080", "10.0.0.1:8080", "machine:8080"])
-def test_an_extender_that_others_reach_wants_to_know_who_asks(bind: str) -> None:
+def test_an_extender_on_an_open_address_needs_client_certificates(bind: str) -> None:
     with pytest.raises(InvalidRequest, match=r"kube\.client_ca_file") as caught:
         KubeSection(http_bind=bind).check_callers()
     assert caught.value.field == "kube.http_bind"

@@ -1,4 +1,4 @@
-"""An address that is told is open."""
+"""An announced address is open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ullage.model.error import InvalidRequest, Unavailable
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_who_connects_before_the_server_is_up_waits(host: str) -> None:
+def test_an_early_connection_waits_for_the_server(host: str) -> None:
     try:
         listener = listen(host, 0, "choose another port")
     except Unavailable:
@@ -23,7 +23,7 @@ def test_who_connects_before_the_server_is_up_waits(host: str) -> None:
             assert early.recv(7) == b"at last"
 
 
-def test_an_address_that_is_taken_is_told_with_what_to_do() -> None:
+def test_an_address_in_use_is_an_error_with_a_hint() -> None:
     with listen("127.0.0.1", 0, "choose another port") as first:
         port = first.getsockname()[1]
         with pytest.raises(Unavailable) as caught:

@@ -16,7 +16,7 @@ class Full(io.StringIO):
         raise OSError(28, "No space left on device")
 
 
-def test_a_line_has_its_time_its_level_and_what_happened_first(capsys):
+def test_a_line_begins_with_time_level_and_event(capsys):
     log.info("server.ready", url="http://127.0.0.1:7480", port=7480)
     log.warning("node.unreadable", error="two\nlines")
     ready, unreadable = capsys.readouterr().err.splitlines()

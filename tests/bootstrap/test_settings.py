@@ -1,4 +1,4 @@
-"""What the settings file says of cards, and what it is refused for."""
+"""Cards in the settings file, and its errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def settings(tmp_path: Path, text: str) -> Settings:
         ("[[node.card]]\ntflops = 1\n[[node.card]]\ntflops = nan", r"node.card\[1\].tflops"),
     ],
 )
-def test_what_is_no_number_is_refused_by_its_place(tmp_path: Path, text: str, place: str):
+def test_an_invalid_number_is_refused_with_its_place(tmp_path: Path, text: str, place: str):
     with pytest.raises(InvalidRequest, match=f"{place}: nan is not valid: write a number"):
         settings(tmp_path, text)
 
@@ -57,7 +57,7 @@ def test_cards_are_described_in_sections_of_their_own(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ('vram = "much"', "node.card.vram"),
         ("tflops = -1", "node.card.tflops"),
@@ -67,12 +67,12 @@ def test_cards_are_described_in_sections_of_their_own(tmp_path: Path):
         ('colour = "green"', "colour"),
     ],
 )
-def test_a_wrong_fact_stops_the_start_and_is_named(tmp_path: Path, line: str, said: str):
-    with pytest.raises(InvalidRequest, match=said):
+def test_a_wrong_fact_stops_the_start_and_is_named(tmp_path: Path, line: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, f"[[node.card]]\n{line}\n").machine(Unenforced())
 
 
-def test_nobody_enforces_parts_unless_it_is_said(tmp_path: Path):
+def test_parts_are_not_enforced_by_default(tmp_path: Path):
     assert isinstance(settings(tmp_path, "").sharing(), Unenforced)
 
 
@@ -89,7 +89,7 @@ def test_hami_is_where_its_library_is(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         ('sharing = "mps"\nmps_pipe = "/nowhere/mps"', "node.mps_pipe.*no such directory"),
         ('sharing = "hami"', "node.hami_library.*libvgpu.so"),
@@ -98,8 +98,8 @@ def test_hami_is_where_its_library_is(tmp_path: Path):
         ('sharing = "both"', "node.sharing"),
     ],
 )
-def test_what_sharing_needs_and_does_not_find_stops_the_start(tmp_path: Path, lines: str, said: str):
-    with pytest.raises(InvalidRequest, match=said):
+def test_a_missing_requirement_of_sharing_stops_the_start(tmp_path: Path, lines: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, f"[node]\n{lines}\n").sharing()
 
 
@@ -126,7 +126,7 @@ min_available = 1
 """
 
 
-def test_a_pool_is_as_requests_are_but_for_what_it_says_itself(tmp_path: Path):
+def test_a_pool_inherits_the_rules_of_requests(tmp_path: Path):
     rules = settings(tmp_path, REQUESTS).requests("lab-1")
     assert (rules.strategy, rules.strategies) == (
         "compact-first",
@@ -140,7 +140,7 @@ def test_a_pool_is_as_requests_are_but_for_what_it_says_itself(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (
             "[requests.oversubscription]\ncompute_oversell_ratio = 99",
@@ -164,13 +164,13 @@ def test_a_pool_is_as_requests_are_but_for_what_it_says_itself(tmp_path: Path):
         ('[[requests.budget]]\nnamespace = "-"\nworkload = "web"\nmin_available = 1', "requests.budget.namespace"),
         (
             '[[requests.budget]]\nworkload = "web"\nmin_available = 1\n' * 2,
-            "requests.budget.workload: 'web' .* keep one",
+            "requests.budget.workload: 'web' .* remove one",
         ),
         ('[node]\ndisk = "much"', "node.disk"),
     ],
 )
-def test_a_wrong_rule_for_requests_stops_the_start_and_is_named(tmp_path: Path, lines: str, said: str):
-    with pytest.raises(InvalidRequest, match=said):
+def test_a_wrong_rule_for_requests_stops_the_start_and_is_named(tmp_path: Path, lines: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, lines + "\n").requests("lab-1")
 
 
@@ -199,7 +199,7 @@ def test_profiles_of_the_operator_are_read_beside_the_settings_and_go_first(tmp_
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "profiles: '.*cards.toml' .* cannot be read"),
         ("[[model]]\nname = 1", "profiles: .*cards.toml: model 0: name: 1"),
@@ -207,10 +207,10 @@ def test_profiles_of_the_operator_are_read_beside_the_settings_and_go_first(tmp_
         ("x = " + "[" * 9999, "cards.toml: profiles: not a table in TOML"),
     ],
 )
-def test_a_file_of_profiles_is_read_whole_or_stops_the_start(tmp_path: Path, text: str | None, said: str):
+def test_a_file_of_profiles_is_read_whole_or_stops_the_start(tmp_path: Path, text: str | None, message: str):
     if text is not None:
         (tmp_path / "cards.toml").write_text(text)
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, 'profiles = ["cards.toml"]').card_profiles()
 
 
@@ -222,16 +222,18 @@ def test_the_operator_may_say_how_work_is_aligned(tmp_path: Path, policy: str):
     assert read_settings(None).zone_policy() is None
 
 
-def test_a_policy_of_zones_that_nobody_knows_is_refused(tmp_path: Path):
+def test_an_unknown_policy_of_zones_is_refused(tmp_path: Path):
     path = tmp_path / "ullage.toml"
     path.write_text('numa = "strict"')
     with pytest.raises(InvalidRequest, match=r"numa: 'strict' .*choose one of none, best-effort, restricted"):
         read_settings(path).zone_policy()
 
 
-@pytest.mark.parametrize(("said", "rule"), [("auto", None), ("kubelet", "kubelet"), ("current-best", "current-best")])
-def test_the_rule_of_the_least_width(tmp_path: Path, said: str, rule: str | None):
-    assert settings(tmp_path, f'[topology]\nwidth_rule = "{said}"\n').zone_rules().width_rule == rule
+@pytest.mark.parametrize(
+    ("setting", "rule"), [("auto", None), ("kubelet", "kubelet"), ("current-best", "current-best")]
+)
+def test_the_rule_of_the_least_width(tmp_path: Path, setting: str, rule: str | None):
+    assert settings(tmp_path, f'[topology]\nwidth_rule = "{setting}"\n').zone_rules().width_rule == rule
     assert read_settings(None).zone_rules().width_rule is None
 
 
@@ -256,17 +258,20 @@ def test_entries_of_the_operator_go_before_those_that_are_shipped(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         ('resource = "a*b"', r"topology.provider.resource: 'a\*b'"),
         ('resource = "cpu"\nkind = "device"', r"topology.provider.kind: 'device' .*of kind cpu"),
-        ('resource = "cpu"\n[[topology.provider]]\nresource = "cpu"', r"topology.provider.resource: 'cpu' .*keep one"),
+        (
+            'resource = "cpu"\n[[topology.provider]]\nresource = "cpu"',
+            r"topology.provider.resource: 'cpu' .*remove one",
+        ),
         ('resource = "cpu"\nweight = 2', "weight"),
         ("align = false", "resource"),
     ],
 )
-def test_a_wrong_entry_about_alignment_stops_the_start(tmp_path: Path, lines: str, said: str):
-    with pytest.raises(InvalidRequest, match=said):
+def test_a_wrong_entry_about_alignment_stops_the_start(tmp_path: Path, lines: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, f"[[topology.provider]]\n{lines}\n").zone_rules()
 
 
@@ -283,7 +288,7 @@ def test_how_zones_count_among_nodes(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ('score = "best"', r"topology.score: 'best' .*choose one of absolute, relative"),
         ("weight = -1", r"topology.weight: -1.0 .*from 0 to 1000"),
@@ -292,13 +297,13 @@ def test_how_zones_count_among_nodes(tmp_path: Path):
         ('weight = "much"', r"topology.weight"),
     ],
 )
-def test_a_wrong_word_on_how_zones_count_stops_the_start(tmp_path: Path, line: str, said: str):
-    with pytest.raises(InvalidRequest, match=said):
+def test_a_wrong_word_on_how_zones_count_stops_the_start(tmp_path: Path, line: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, f"[topology]\n{line}\n").zone_rules()
 
 
 @pytest.mark.parametrize("text", ["x = " + "[" * 9999, "x = " + "9" * 9999, "numa = ", "\x00"])
-def test_what_cannot_be_read_as_toml_stops_the_start(tmp_path: Path, text: str):
+def test_invalid_toml_stops_the_start(tmp_path: Path, text: str):
     with pytest.raises(InvalidRequest, match=r"ullage.toml is not valid TOML"):
         settings(tmp_path, text)
 
@@ -312,15 +317,15 @@ def test_quotas_of_owners_are_quantities(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("cards = -1", "quotas.bob.cards"), ('vram = "a lot"', "quotas.bob.vram"), ("gpus = 1", "gpus")],
 )
-def test_a_quota_that_cannot_be_stops_the_start(tmp_path: Path, text: str, said: str):
-    with pytest.raises(InvalidRequest, match=said):
+def test_an_impossible_quota_stops_the_start(tmp_path: Path, text: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, f"[kube.bindings.quotas.bob]\n{text}\n")
 
 
-def test_drivers_of_cards_are_described_by_what_they_call_things(tmp_path: Path):
+def test_drivers_of_cards_are_described_by_names_of_attributes(tmp_path: Path):
     assert settings(tmp_path, "").kube.drivers == (NVIDIA,)
     assert settings(tmp_path, "").kube.claims
     text = '[[kube.card_driver]]\ndriver = "x.example.com"\nvendor = "X"\nkind = ""\nuuid = "id"\nzone = "socket"\n'
@@ -330,7 +335,7 @@ def test_drivers_of_cards_are_described_by_what_they_call_things(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('driver = ""\nvendor = "X"', "kube.card_driver.driver"),
         ('driver = "d"\nvendor = "X"\nuuid = ""', "kube.card_driver.uuid"),
@@ -338,12 +343,12 @@ def test_drivers_of_cards_are_described_by_what_they_call_things(tmp_path: Path)
         ('driver = "d"\nvendor = "X"\nnuma = "x"', "numa"),
     ],
 )
-def test_a_driver_that_names_no_card_stops_the_start(tmp_path: Path, text: str, said: str):
-    with pytest.raises(InvalidRequest, match=said):
+def test_a_driver_that_names_no_card_stops_the_start(tmp_path: Path, text: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, f"[[kube.card_driver]]\n{text}\n")
 
 
-def test_what_models_of_cards_compute_can_be_said(tmp_path: Path):
+def test_the_compute_of_card_models_can_be_set(tmp_path: Path):
     assert settings(tmp_path, "").kube.figures.of("NVIDIA A100-SXM4-80GB").compute_gflops == 312_000
     text = '[[kube.card_model]]\nname = "A100"\ntflops = 250.5\n[[kube.card_model]]\nname = "X"\nvram = "8Gi"\n'
     figures = settings(tmp_path, text).kube.figures
@@ -351,7 +356,7 @@ def test_what_models_of_cards_compute_can_be_said(tmp_path: Path):
     assert figures.of("X").vram_bytes == 8 * 2**30
 
 
-def test_pools_of_cards_can_be_said(tmp_path: Path):
+def test_pools_of_cards_can_be_set(tmp_path: Path):
     text = '[[kube.card_pool]]\nname = "large"\nlabels = {"a/b" = "c"}\nmodels = ["H100"]\n'
     (rule,) = settings(tmp_path, text).kube.pools
     assert rule == PoolRule("large", {"a/b": "c"}, ("H100",))
@@ -359,7 +364,7 @@ def test_pools_of_cards_can_be_said(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('name = " "', "kube.card_pool.name"),
         ('name = "a,b"', "kube.card_pool.name"),
@@ -368,8 +373,8 @@ def test_pools_of_cards_can_be_said(tmp_path: Path):
         ('name = "a"\nnodes = ["n"]', "nodes"),
     ],
 )
-def test_a_pool_that_no_card_can_be_in_stops_the_start(tmp_path: Path, text: str, said: str):
-    with pytest.raises(InvalidRequest, match=said):
+def test_a_pool_that_no_card_can_be_in_stops_the_start(tmp_path: Path, text: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, f"[[kube.card_pool]]\n{text}\n")
 
 
@@ -384,7 +389,7 @@ def test_a_leader_stops_well_before_another_one_leads(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("lease_s = 2", "kube.lease_s"),
         ("lease_s = 301", "kube.lease_s"),
@@ -392,13 +397,13 @@ def test_a_leader_stops_well_before_another_one_leads(tmp_path: Path):
         ("lease_renew_s = 5.1", "kube.lease_renew_s"),
     ],
 )
-def test_a_lease_under_which_leaders_come_and_go_stops_the_start(tmp_path: Path, text: str, said: str):
-    with pytest.raises(InvalidRequest, match=said):
+def test_a_lease_under_which_leaders_come_and_go_stops_the_start(tmp_path: Path, text: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, f"[kube]\n{text}\n")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('name = ""\ntflops = 1', "name"),
         ('name = "X"', "say tflops or vram"),
@@ -407,13 +412,13 @@ def test_a_lease_under_which_leaders_come_and_go_stops_the_start(tmp_path: Path,
         ('name = "X"\ngflops = 1', "gflops"),
     ],
 )
-def test_a_figure_that_cannot_be_stops_the_start(tmp_path: Path, text: str, said: str):
-    with pytest.raises(InvalidRequest, match=said):
+def test_an_impossible_figure_stops_the_start(tmp_path: Path, text: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, f"[[kube.card_model]]\n{text}\n")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[nod]\ngpus = 1\n", "unknown field `nod`; did you mean node? Known are server, node, policy, "),
         ("[node]\ngpuss = 1\n", "unknown field `gpuss` - at `node`; did you mean gpus? Known are name, gpus, "),
@@ -423,10 +428,10 @@ def test_a_figure_that_cannot_be_stops_the_start(tmp_path: Path, text: str, said
         ("[node]\nxyzzy = 1\n", "unknown field `xyzzy` - at `node`; Known are name, gpus, "),
     ],
 )
-def test_a_misspelt_key_is_answered_with_the_one_that_is_near(tmp_path: Path, text: str, said: str):
+def test_a_misspelt_key_is_answered_with_the_one_that_is_near(tmp_path: Path, text: str, message: str):
     with pytest.raises(InvalidRequest) as caught:
         settings(tmp_path, text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "ullage.toml" in str(caught.value)
 
 
@@ -436,17 +441,17 @@ def test_sessions_are_not_given_less_memory_than_a_process_takes(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[node]\nmemory = 4\n", "Expected a text in quotes, got a whole number - at `node.memory`"),
         ('[node]\ngpus = "4"\n', "Expected a whole number or a list, got a text in quotes - at `node.gpus`"),
         ("node = 4\n", "Expected a section, got a whole number - at `node`"),
     ],
 )
-def test_a_value_of_another_kind_is_answered_in_words(tmp_path: Path, text: str, said: str):
+def test_a_value_of_another_kind_is_answered_in_words(tmp_path: Path, text: str, message: str):
     with pytest.raises(InvalidRequest) as caught:
         settings(tmp_path, text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("line", ["weight = 0", 'parent = "a"', 'limit = "gpu=x"', 'guarantee = "cpu=-1"'])

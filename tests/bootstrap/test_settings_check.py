@@ -1,4 +1,4 @@
-"""Settings that a machine cannot satisfy are named, and keep no server from starting."""
+"""Unsatisfiable settings are named, and the server still starts."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from ullage.model.node import Node
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (Settings(resreq="cpu=4,mem=8g,gpu=1"), []),
         (
@@ -30,7 +30,7 @@ from ullage.model.node import Node
         ),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(settings, said):
+def test_an_unsatisfiable_setting_is_named(settings, message):
     machine = settings.machine(Unenforced())
     node = Node("n", cpu_milli=4000, memory_bytes=8 << 30, gpus=(Gpu("GPU-a", 0),), reserved=machine.reserved)
-    assert unsatisfiable(settings, machine, node) == said
+    assert unsatisfiable(settings, machine, node) == message

@@ -1,4 +1,4 @@
-"""Strategies of other distributions: found, tried and registered, or refused with the name of who brings them."""
+"""Strategies of other packages: found, tested and registered, or refused with the name of the package."""
 
 import os
 import re
@@ -80,10 +80,10 @@ def test_a_replay_runs_it_and_names_it_in_its_help(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "last-cards" in done.stdout
     again = ullage(site, *words, "--seeds", "1,2", "--out", str(tmp_path / "out"))
-    assert again.stderr.count("(kept)") == 4
+    assert again.stderr.count("(cached)") == 4
     (site / "last_cards.py").write_text(MODULE.replace("CPU_FREE]", "FIRST_CARD]"))
     changed = ullage(site, *words, "--seeds", "1,2", "--out", str(tmp_path / "out"))
-    assert changed.stderr.count("(kept)") == 2, "what a changed strategy does is run anew"
+    assert changed.stderr.count("(cached)") == 2, "what a changed strategy does is run anew"
 
 
 BROKEN = {
@@ -122,8 +122,10 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path):
         "last_cards:last_cards", "rival:last_cards"
     )
     site = install(tmp_path / "two", other, rival=MODULE)
-    told = python(site, LOAD).stderr
-    assert "strategy last-cards of rival 1.0 (rival:last_cards) cannot be used: there is a strategy last-cards" in told
+    message = python(site, LOAD).stderr
+    assert (
+        "strategy last-cards of rival 1.0 (rival:last_cards) cannot be used: there is a strategy last-cards" in message
+    )
 
 
 def test_a_function_may_make_it(tmp_path: Path):

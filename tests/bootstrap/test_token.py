@@ -48,23 +48,23 @@ def test_a_private_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, mo
     assert done == ["sync", "rename", "sync"]
 
 
-def test_the_note_of_an_engine_is_on_the_disk_before_it_has_its_name(
+def test_the_recorded_roots_are_on_the_disk_before_they_have_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home(tmp_path / "home")
     home.open()
-    home.note_roots((Path("/sys/fs/cgroup/a"),))
+    home.record_roots((Path("/sys/fs/cgroup/a"),))
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        home.note_roots((Path("/sys/fs/cgroup/b"),))
-    assert home.known_roots() == [Path("/sys/fs/cgroup/a")]
+        home.record_roots((Path("/sys/fs/cgroup/b"),))
+    assert home.recorded_roots() == [Path("/sys/fs/cgroup/a")]
     monkeypatch.undo()
-    home.note_roots(())
-    assert home.known_roots() == []
+    home.record_roots(())
+    assert home.recorded_roots() == []
     home.close()
 
 

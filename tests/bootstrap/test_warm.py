@@ -1,4 +1,4 @@
-"""A server decides uncompiled until what decides is compiled, by a process that never outlives it."""
+"""A server decides uncompiled until a child process, which never outlives it, has compiled the functions."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ def plain():
 
 @pytest.fixture
 def logs(monkeypatch):
-    """What is logged, in order."""
+    """Return the log messages in order."""
     found = []
     monkeypatch.setattr(log, "_write", lambda _level, event, facts: found.append({"event": event, **facts}))
     return found
@@ -44,34 +44,34 @@ def changed_over(monkeypatch, command, kept):
     asyncio.run(warm.change_over())
 
 
-def test_what_is_on_disk_is_read_without_a_word(monkeypatch, logs):
+def test_cached_code_is_read_without_a_log_message(monkeypatch, logs):
     changed_over(monkeypatch, ("/no/such/program",), [True])
     assert logs == []
     assert not tiers.is_plain()
 
 
-def test_what_is_not_is_compiled_by_a_child_and_then_read(monkeypatch, logs):
+def test_missing_code_is_compiled_by_a_child_and_then_read(monkeypatch, logs):
     changed_over(monkeypatch, HAPPY, [False, True])
     assert [entry["event"] for entry in logs] == ["placement.compiling", "placement.compiled"]
     assert not tiers.is_plain()
 
 
 @pytest.mark.parametrize(
-    ("command", "kept", "said"),
+    ("command", "kept", "message"),
     [
         ((sys.executable, "-c", "import sys; sys.exit('no room left')"), [False], "ended with 1: no room left"),
         (HAPPY, [False, False], "cannot be read back"),
         (("/no/such/program",), [False], "No such file"),
     ],
 )
-def test_without_compiled_code_decisions_stay_uncompiled_and_it_is_said_why(monkeypatch, logs, command, kept, said):
+def test_without_compiled_code_decisions_stay_uncompiled_with_a_reason(monkeypatch, logs, command, kept, message):
     changed_over(monkeypatch, command, kept)
     assert [entry["event"] for entry in logs] == ["placement.compiling", "placement.uncompiled"]
-    assert said in logs[-1]["error"]
+    assert message in logs[-1]["error"]
     assert tiers.is_plain()
 
 
-def test_an_error_of_the_compiler_is_told_and_decisions_stay_uncompiled(monkeypatch, logs):
+def test_an_error_of_the_compiler_is_reported_and_decisions_stay_uncompiled(monkeypatch, logs):
     def fail():
         raise RuntimeError("no such target")
 
@@ -120,7 +120,7 @@ def test_a_child_that_is_done_ends_well_while_its_parent_lives_on():
         assert child.wait(timeout=60) == 0
 
 
-def test_what_an_image_has_compiled_is_copied_where_the_cache_lacks_it(monkeypatch, tmp_path):
+def test_compiled_code_of_an_image_is_copied_into_the_cache(monkeypatch, tmp_path):
     image, cache = tmp_path / "image", tmp_path / "cache"
     for folder, files in ((image, {"kernel/a": "1", "kernel/b": "1"}), (cache, {"kernel/b": "2"})):
         for name, text in files.items():

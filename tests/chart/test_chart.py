@@ -1,4 +1,4 @@
-"""What the chart renders to, by Helm itself: valid for a cluster, with no more rights than it needs, and no trap."""
+"""The manifests of the chart, rendered by Helm: valid for a cluster, and without unneeded rights."""
 
 import base64
 import hashlib
@@ -140,7 +140,7 @@ def config(documents: list[dict[str, Any]]) -> dict[str, Any]:
     [*((values, NEWEST) for values in CASES.values()), ({}, OLDEST)],
     ids=[*CASES, "as it is, on an old one"],
 )
-def test_every_manifest_is_what_a_cluster_takes(values: dict[str, Any], version: str) -> None:
+def test_every_manifest_is_valid_for_a_cluster(values: dict[str, Any], version: str) -> None:
     for document in render(values):
         if document["kind"] == "ServiceMonitor":
             continue  # of others; its schema is not Kubernetes'
@@ -157,11 +157,11 @@ def test_helm_finds_nothing_wrong() -> None:
 def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
     for role in of_kind(render(values), "Role", "ClusterRole"):
         for rule in role["rules"]:
-            said = {word for words in rule.values() for word in words}
+            rights = {word for words in rule.values() for word in words}
             if rule["resources"] == ["gpubindings"]:
-                said -= {"delete"}  # they are made from the ledger, and go with their rows
-            assert not any("*" in word for word in said), role
-            assert not said & {"secrets", "pods/exec", "serviceaccounts", "escalate", "impersonate", "delete"}, role
+                rights -= {"delete"}  # they are made from the ledger, and go with their rows
+            assert not any("*" in word for word in rights), role
+            assert not rights & {"secrets", "pods/exec", "serviceaccounts", "escalate", "impersonate", "delete"}, role
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_is_written_in_the_whole_cluster_is_one_kind_each(case: str, name: str, written: list[list[str]]) -> None:
+def test_cluster_wide_write_rights_are_for_single_kinds(case: str, name: str, written: list[list[str]]) -> None:
     role = named(render(CASES[case]), "ClusterRole", name)
     assert [rule["resources"] for rule in role["rules"] if set(rule["verbs"]) - {"get", "list", "watch"}] == written
 
@@ -220,7 +220,7 @@ def test_groups_of_pods_are_read_only_where_pods_wait_for_their_turn(tmp_path: P
     assert [(queue.name, queue.weight) for queue in read.share_tree()] == [("research", 2)]
 
 
-def test_nodes_are_written_only_where_a_plugin_has_to_be_told() -> None:
+def test_the_extender_may_patch_nodes_only_with_hamis_plugin() -> None:
     def on_nodes(values: dict[str, Any]) -> set[str]:
         rules = named(render(values), "ClusterRole", "ullage")["rules"]
         return {verb for rule in rules if "nodes" in rule["resources"] for verb in rule["verbs"]}
@@ -254,7 +254,7 @@ def test_containers_may_do_as_little_as_possible(values: dict[str, Any]) -> None
         assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
 
 
-def test_what_is_written_at_run_time_is_on_volumes() -> None:
+def test_files_of_the_run_time_are_on_volumes() -> None:
     (container,) = named(render(), "Deployment", "ullage")["spec"]["template"]["spec"]["containers"]
     assert {"name": "NUMBA_CACHE_DIR", "value": "/cache"} in container["env"]
     assert {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")} == {
@@ -289,7 +289,7 @@ def test_a_cluster_can_start_without_its_webhook(values: dict[str, Any], namespa
         assert hook["clientConfig"]["caBundle"]
 
 
-def test_what_bind_writes_is_looked_after_as_long_as_the_pod_lives() -> None:
+def test_annotations_of_a_bind_are_protected_while_the_pod_lives() -> None:
     (found,) = of_kind(render(), "ValidatingWebhookConfiguration")
     hook = next(each for each in found["webhooks"] if each["name"] == "results.ullage.io")
     who, what = (condition["expression"] for condition in hook["matchConditions"])
@@ -305,7 +305,7 @@ def test_what_bind_writes_is_looked_after_as_long_as_the_pod_lives() -> None:
     assert what.count("(") == what.count(")")
 
 
-def test_what_hamis_plugin_reads_is_looked_after_where_it_is_known_who_that_is(tmp_path: Path) -> None:
+def test_annotations_for_hamis_plugin_are_protected_if_its_users_are_known(tmp_path: Path) -> None:
     documents = render({"hamiUsers": ["plugin"]})
     (found,) = of_kind(documents, "ValidatingWebhookConfiguration")
     hook = next(each for each in found["webhooks"] if each["name"] == "results.ullage.io")
@@ -338,7 +338,7 @@ def test_the_scheduler_falls_into_no_trap(values: dict[str, Any]) -> None:
 
 
 @every_case
-def test_what_selects_pods_selects_its_own(values: dict[str, Any]) -> None:
+def test_selectors_select_only_their_own_pods(values: dict[str, Any]) -> None:
     documents = render(values)
     pods = {each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"] for each in workloads(documents)}
 
@@ -371,7 +371,7 @@ def test_two_replicas_run_apart_and_leave_one_at_a_time() -> None:
     assert named(chosen, "Deployment", "ullage")["spec"]["template"]["spec"]["affinity"] == {"nodeAffinity": {}}
 
 
-def test_the_leader_alone_is_asked_to_place_pods_and_every_replica_answers_the_webhook() -> None:
+def test_only_the_leader_places_pods_and_every_replica_answers_the_webhook() -> None:
     documents = render()
     leader, every = named(documents, "Service", "ullage"), named(documents, "Service", "ullage-webhook")
     assert leader["spec"]["selector"][LEADER] == "true"
@@ -382,9 +382,9 @@ def test_the_leader_alone_is_asked_to_place_pods_and_every_replica_answers_the_w
             for hook in configuration["webhooks"]:
                 assert hook["clientConfig"]["service"]["name"] == "ullage-webhook"
     container = named(documents, "Deployment", "ullage")["spec"]["template"]["spec"]["containers"][0]
-    told = {each["name"]: each for each in container["env"]}
-    assert told[CONTAINER]["value"] == container["name"]
-    paths = {name: told[name]["valueFrom"]["fieldRef"]["fieldPath"] for name in (POD, NAMESPACE, UID)}
+    variables = {each["name"]: each for each in container["env"]}
+    assert variables[CONTAINER]["value"] == container["name"]
+    paths = {name: variables[name]["valueFrom"]["fieldRef"]["fieldPath"] for name in (POD, NAMESPACE, UID)}
     assert paths == {POD: "metadata.name", NAMESPACE: "metadata.namespace", UID: "metadata.uid"}
     assert container["readinessProbe"]["httpGet"]["path"] == "/followz"
 
@@ -409,7 +409,7 @@ def test_certificates_say_their_names_so_that_an_upgrade_makes_them_again() -> N
 
 
 @pytest.mark.parametrize("days", [30, 3650])
-def test_certificates_are_good_for_as_many_days_as_is_said(days: int) -> None:
+def test_certificates_are_valid_for_the_configured_days(days: int) -> None:
     secret = named(render({"tls": {"validDays": days}}), "Secret", "ullage-tls")
     certificate = load_pem_x509_certificate(base64.b64decode(secret["data"]["tls.crt"]))
     assert certificate.not_valid_after_utc - certificate.not_valid_before_utc == timedelta(days=days)
@@ -428,23 +428,23 @@ def test_a_shorter_lease_is_that_of_the_extender_and_of_its_scheduler() -> None:
 
 
 def test_pools_of_cards_are_settings_that_are_read(tmp_path: Path) -> None:
-    said = [{"name": "large", "labels": {"example.com/kind": "big"}, "models": ["NVIDIA H100"]}, {"name": "rest"}]
+    pools = [{"name": "large", "labels": {"example.com/kind": "big"}, "models": ["NVIDIA H100"]}, {"name": "rest"}]
     file = tmp_path / "ullage.toml"
-    file.write_text(named(render({"cardPools": said}), "ConfigMap", "ullage")["data"]["ullage.toml"])
+    file.write_text(named(render({"cardPools": pools}), "ConfigMap", "ullage")["data"]["ullage.toml"])
     assert read_settings(file).kube.pools == (
         PoolRule("large", {"example.com/kind": "big"}, ("NVIDIA H100",)),
         PoolRule("rest"),
     )
 
 
-def test_who_is_told_to_end_answers_until_nobody_is_sent_there_and_has_time_for_the_rest() -> None:
+def test_a_terminating_replica_serves_until_no_requests_arrive() -> None:
     pod = named(render(), "Deployment", "ullage")["spec"]["template"]["spec"]
     waits = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
     answers_the_rest_and_lets_go = DRAIN_S + 2 * KubePatience().answer_s
     assert 0 < waits <= pod["terminationGracePeriodSeconds"] - answers_the_rest_and_lets_go
 
 
-def test_definitions_stay_when_the_release_goes() -> None:
+def test_definitions_stay_after_an_uninstall() -> None:
     definitions = of_kind(render(), "CustomResourceDefinition")
     assert {each["metadata"]["name"] for each in definitions} == {
         "gpubindings.gpu.bytetrade.io",
@@ -456,7 +456,7 @@ def test_definitions_stay_when_the_release_goes() -> None:
 
 
 def kept(schema: dict[str, Any], value: object) -> object:
-    """What an API server keeps of a value: what a definition does not name is cut off."""
+    """Return a value as an API server stores it: without fields that the definition does not name."""
     if isinstance(value, dict):
         known, rest = schema.get("properties", {}), schema.get("additionalProperties")
         named = {key: known.get(key, rest) for key in value}
@@ -481,7 +481,7 @@ def test_definitions_hold_all_that_is_written(definition: str, written: dict[str
 
 
 @every_case
-def test_the_options_of_its_own_programs_are_there(values: dict[str, Any]) -> None:
+def test_the_options_of_its_programs_exist(values: dict[str, Any]) -> None:
     for workload in workloads(render(values)):
         (container,) = workload["spec"]["template"]["spec"]["containers"]
         words = container.get("args")
@@ -539,13 +539,13 @@ def test_two_releases_share_nothing_but_definitions() -> None:
     ],
     ids=str,
 )
-def test_values_that_cannot_be_are_refused(values: dict[str, Any]) -> None:
+def test_impossible_values_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(helm.HelmError):
         checked(values)
 
 
 def checked(values: dict[str, Any]) -> None:
-    """As an install does: the values against their schema, then the templates."""
+    """Act as an install: check the values against their schema, then render the templates."""
     chart = helm.Chart.load(CHART)
     chart.validate_schema(chart.merge_values(values))
     chart.render(values, name="ullage", namespace="gpus")

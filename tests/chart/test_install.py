@@ -48,7 +48,7 @@ VALUES = {
 }
 EVENTS_PATH = "/apis/events.k8s.io/v1/namespaces/default/events"
 CHANGING = {"events", "events.events.k8s.io", "apiservices.apiregistration.k8s.io", "leases.coordination.k8s.io"}
-"""What an API server makes and drops by itself."""
+"""Objects that an API server creates and deletes by itself."""
 DEFINED = f"{DEFINITIONS.plural}.{DEFINITIONS.group}"
 Document = dict[str, Any]
 
@@ -108,7 +108,7 @@ async def read(client: httpx2.AsyncClient, path: str) -> Document:
 
 
 async def listed(client: httpx2.AsyncClient, path: str, key: str) -> list[Document]:
-    """What is told there; nothing of a kind whose definition is just going."""
+    """Return the objects there; none of a kind whose definition is being deleted."""
     answer = await client.get(path)
     assert answer.status_code in (200, 404), answer.text
     found: list[Document] = answer.json()[key] if answer.status_code == 200 else []
@@ -187,7 +187,7 @@ def start_scheduler(plane: ControlPlane, folder: Path, port: int, kubeconfig: Pa
 
 
 async def lead(api: HttpKubeApi, front: LiveFront) -> None:
-    """As the controllers of endpoints do: each Service leads to the pods that it selects."""
+    """Act as the controllers of endpoints: each Service leads to the pods that it selects."""
     address = own_address()
     slices = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", Object)
     endpoints = Kind("", "v1", "Endpoints", "endpoints", Object)
@@ -240,17 +240,17 @@ async def there_and_back(plane: ControlPlane, client: httpx2.AsyncClient, folder
         halves = [half, half | {"metadata": half["metadata"] | {"name": "half-2"}}]
         for pod in halves:
             await api.write(Create(PODS, pod, "default"))
-        cards, said = dict[str, str](), list[str]()
+        cards, notes = dict[str, str](), list[str]()
 
         async def look() -> bool:
             for pod in halves:
                 name = pod["metadata"]["name"]
                 notes = (await api.get(PODS, name, "default")).metadata.annotations or {}
                 cards[name] = notes.get("ullage.io/gpu-ids", "")
-            said[:] = [item.get("note") for item in (await read(client, EVENTS_PATH))["items"]]
+            notes[:] = [item.get("note") for item in (await read(client, EVENTS_PATH))["items"]]
             return all(cards.values())
 
-        await eventually(look, lambda: f"both have a card: {cards} {said} {front.log_text()}")
+        await eventually(look, lambda: f"both have a card: {cards} {notes} {front.log_text()}")
         assert len(set(cards.values())) == 1, "they share one"
         assert "kube.trouble" not in front.log_text()
         forged = half | {"metadata": half["metadata"] | {"name": "forged"}}
@@ -288,7 +288,7 @@ CASES = test_chart.CASES | {"everything": test_chart.CASES["everything"] | NO_MO
 
 
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
-async def test_a_cluster_takes_the_chart_and_gives_it_back(plane: ControlPlane, values: dict[str, Any]) -> None:
+async def test_the_chart_can_be_installed_and_removed(plane: ControlPlane, values: dict[str, Any]) -> None:
     async with connect(plane.kubeconfig) as client:
         await installed_and_removed(plane, client, values)
 
@@ -316,7 +316,7 @@ NAMES, UNTIL = "ullage.io/certificate-names", "ullage.io/certificates-until"
 
 @dataclass(frozen=True)
 class Keys:
-    """What of the release has to do with certificates: both Secrets, what webhooks trust, what restarts its pods."""
+    """The certificates of the release: both Secrets, the CAs of webhooks, the checksums that restart its pods."""
 
     server: Document
     client: Document
@@ -348,7 +348,7 @@ class Keys:
         return load_pem_x509_certificates(base64.b64decode(self.server["data"]["ca.crt"]))
 
     def check(self) -> None:
-        """Whoever shows a certificate is trusted by all who look."""
+        """Check that every client trusts every certificate."""
         first = self.authorities[0]
         assert self.bundles == {self.server["data"]["ca.crt"]}
         assert self.client["data"]["ca.crt"] == self.server["data"]["ca.crt"]

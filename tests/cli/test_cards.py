@@ -21,7 +21,7 @@ def held(http):
 # --- assume, commit, forget ---
 
 
-def test_what_is_assumed_is_bound_by_commit_or_undone_by_forget(ran, http):
+def test_a_reservation_is_bound_by_commit_or_removed_by_forget(ran, http):
     assert ran("alloc p -r gpu=1 --assume")[0] == 0
     assert ran("alloc q -r gpu=1 --assume")[0] == 0
     assert held(http) == {"p": "assumed", "q": "assumed"}
@@ -31,7 +31,7 @@ def test_what_is_assumed_is_bound_by_commit_or_undone_by_forget(ran, http):
     assert held(http) == {}
 
 
-def test_what_was_never_assumed_is_not_committed(ran):
+def test_an_unknown_reservation_is_not_committed(ran):
     code, out, err = ran("commit p")
     assert (code, out) == (2, "")
     assert err.startswith("ullage: allocation p does not exist")
@@ -59,7 +59,7 @@ def test_a_plan_judges_the_limit_too(ran):
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"),
+    ("limit", "text"),
     [
         ("gpu=2", "--limit: 'gpu=2'"),
         ("tflops", "--limit: 'tflops'"),
@@ -67,11 +67,11 @@ def test_a_plan_judges_the_limit_too(ran):
         ("tflops=much", "--limit tflops: 'much'"),
     ],
 )
-def test_a_limit_that_is_no_amount_of_a_card_is_refused(ran, http, limit, said):
+def test_a_limit_that_is_no_amount_of_a_card_is_refused(ran, http, limit, text):
     for verb, failed in (("alloc p", 2), ("gang submit g p", 2), ("plan", 2)):
         code, _, err = ran(f"{verb} -r tflops=1 --limit {limit}")
         assert code == failed
-        assert said in err
+        assert text in err
     assert held(http) == {}
 
 
@@ -79,22 +79,22 @@ def test_a_limit_that_is_no_amount_of_a_card_is_refused(ran, http, limit, said):
 
 
 @pytest.mark.parametrize(
-    ("resreq", "code", "said", "helps"),
+    ("resreq", "code", "text", "helps"),
     [
-        ("gpu=4", 75, "not-enough-gpus-on-node", "`ullage gpus` shows who holds them"),
+        ("gpu=4", 75, "not-enough-gpus-on-node", "`ullage gpus` shows their holders"),
         ("gpu_model=H100", 78, "wrong-model", "freed cards would not help"),
         ("gpu=3,tflops=1", 78, "single.max.gpuCount.limit", "waiting does not help"),
         ("tflops=60", 75, "total.max.tflops.request", "raise its quota"),
     ],
 )
-def test_a_refusal_shows_its_code_and_what_helps(ran, resreq, code, said, helps):
+def test_a_refusal_shows_its_code_and_a_hint(ran, resreq, code, text, helps):
     ran("alloc first -r gpu=1,tflops=50 --namespace team")
-    if "." in said:
+    if "." in text:
         ran("quotas set team --total-requests tflops=100 --max-gpu-count 2")
     got, out, err = ran(f"alloc p -r {resreq} --namespace team")
     assert (got, out) == (code, "")
     message, hint = err.splitlines()
-    assert message.startswith(f"ullage: {said}: ")
+    assert message.startswith(f"ullage: {text}: ")
     assert hint.startswith("hint: ")
     assert helps in hint
 
@@ -107,7 +107,7 @@ def test_a_refusal_is_json_too(ran):
 # --- adjust ---
 
 
-def test_a_dry_run_says_what_a_change_would_do_and_ends_as_a_plan(ran, http):
+def test_a_dry_run_shows_the_change_and_ends_like_a_plan(ran, http):
     ran("alloc p -r gpu=2,tflops=50,vram=10g")
     before = http.get("/v1/allocations/p").json()
     code, out, _ = ran("adjust p -r tflops=90,vram=8g --dry-run")
@@ -136,17 +136,17 @@ def test_adjust_changes_request_and_limit_or_nothing(ran, http):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [("-r vram=some", "--request vram: 'some'"), ("-r vram=1 --limit percent=0", "--limit percent:")],
 )
-def test_an_amount_that_is_none_is_named_by_its_option(ran, options, said):
+def test_an_amount_that_is_none_is_named_by_its_option(ran, options, text):
     ran("alloc p -r vram=1g")
     code, _, err = ran(f"adjust p {options}")
     assert code == 2
-    assert err.startswith(f"ullage: {said}")
+    assert err.startswith(f"ullage: {text}")
 
 
-def test_only_what_is_bound_is_adjusted(ran):
+def test_only_bound_allocations_are_adjusted(ran):
     ran("alloc p -r vram=1g --assume")
     code, _, err = ran("adjust p -r vram=2g")
     assert code == 75
@@ -154,7 +154,7 @@ def test_only_what_is_bound_is_adjusted(ran):
     assert "`ullage commit` binds" in err
 
 
-def test_what_fails_for_one_request_keeps_none_of_the_others_from_it(ran, http):
+def test_a_failure_for_one_request_does_not_stop_the_others(ran, http):
     for uid in ("a", "b"):
         assert ran(f"alloc {uid} -r gpu=1 --assume")[0] == 0
     code, out, err = ran("commit nosuch a b")
@@ -187,7 +187,7 @@ def test_vram_without_its_unit_is_no_change_of_a_request(ran):
 # --- release ---
 
 
-def test_what_is_released_keeps_its_cards_until_it_is_freed(ran, http):
+def test_a_releasing_request_keeps_its_cards_until_it_is_freed(ran, http):
     ran("alloc p -r gpu=4")
     code, out, _ = ran("release p")
     assert (code, rows(out)[0][:2]) == (0, ["p", "releasing"])
@@ -196,7 +196,7 @@ def test_what_is_released_keeps_its_cards_until_it_is_freed(ran, http):
     assert ran("alloc q -r gpu=1")[0] == 0
 
 
-def test_what_is_released_within_a_time_says_when_it_is_free(ran):
+def test_a_release_with_a_time_shows_when_the_cards_are_free(ran):
     before = time.time()
     ran("alloc p -r gpu=1")
     ran("alloc q -r gpu=1")
@@ -209,18 +209,18 @@ def test_what_is_released_within_a_time_says_when_it_is_free(ran):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "text"),
     [
         ("release nobody", "nobody"),
         ("release p --within soon", "--within: 'soon'"),
         ("release p --within 400000d", "--within"),
     ],
 )
-def test_a_release_that_makes_no_sense_is_refused(ran, http, line, said):
+def test_a_release_that_makes_no_sense_is_refused(ran, http, line, text):
     ran("alloc p -r gpu=1")
     code, _, err = ran(line)
     assert code == 2
-    assert said in err
+    assert text in err
     assert held(http) == {"p": "bound"}
 
 
@@ -241,7 +241,7 @@ def test_a_gang_waits_as_a_whole_runs_as_a_whole_and_is_given_up(ran, http):
     assert ran("gang show g")[0] == 2
 
 
-def test_a_gang_needs_no_more_than_what_is_required(ran, http):
+def test_a_gang_needs_only_its_required_members(ran, http):
     assert ran("gang submit g a b c d e -r gpu=1 --required 3")[1].startswith("g: running\n")
     assert set(held(http)) < {"a", "b", "c", "d", "e"}
     ran("gang end g")
@@ -256,7 +256,7 @@ def test_a_gang_that_makes_no_sense_is_refused(ran, http, options):
 # --- quotas ---
 
 
-def test_a_quota_is_set_whole_shown_with_what_is_used_and_deleted(ran):
+def test_a_quota_is_set_shown_with_its_usage_and_deleted(ran):
     ran("alloc p -r gpu=2,tflops=30.25,vram=10g --namespace team")
     code, out, _ = ran("quotas set team --total-requests tflops=100,vram=30g --max-workers 3")
     assert (code, rows(out)[0][:7]) == (0, ["team", "yes", "60.5/100", "20Gi/30Gi", "60.5", "20Gi", "1/3"])
@@ -284,7 +284,7 @@ def test_every_field_of_a_quota_can_be_set(ran, http):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [
         ("", "`ullage quotas delete`"),
         ("--total-requests percent=5", "--total-requests percent: '5'"),
@@ -299,15 +299,15 @@ def test_every_field_of_a_quota_can_be_set(ran, http):
         ("--max-workers -1", "--max-workers: -1"),
     ],
 )
-def test_a_quota_that_makes_no_sense_is_refused_and_the_old_one_stays(ran, http, options, said):
+def test_a_quota_that_makes_no_sense_is_refused_and_the_old_one_stays(ran, http, options, text):
     ran("quotas set team --max-workers 7")
     code, _, err = ran(f"quotas set team {options}")
     assert code == 2
-    assert said in err
+    assert text in err
     assert http.get("/v1/quotas/team").json()["total"]["max_workers"] == 7
 
 
-def test_all_that_a_quota_says_is_shown_in_units_that_people_read(ran):
+def test_all_fields_of_a_quota_are_shown_in_readable_units(ran):
     ran("alloc p -r tflops=30.5,vram=10g --namespace team")
     ran("quotas set team --total-requests tflops=100,vram=30g --max-gpu-count 2 --default-limits percent=12.5")
     shown = dict(line.split(maxsplit=1) for line in ran("show quota team")[1].splitlines())
@@ -325,7 +325,7 @@ def test_a_plan_is_shown_in_units_that_people_read(ran):
     assert rows(ran("plan -r tflops=30,vram=8g")[1])[2][1:] == ["30", "8Gi", "soft", "-"]
 
 
-def test_an_allocation_is_shown_without_what_it_has_not(ran):
+def test_an_allocation_is_shown_without_empty_fields(ran):
     ran("alloc p -r tflops=30,vram=8g")
     out = ran("show allocation p")[1]
     assert "compute_gflops=30000" in out
@@ -342,11 +342,11 @@ def test_one_allocation_is_one_object_in_json(ran):
     assert json.loads(ran("alloc p -r gpu=1 -o json")[1])["uid"] == "p"
 
 
-def test_a_repeat_under_a_uid_that_holds_something_else_says_so(ran):
+def test_a_repeat_of_a_uid_with_other_amounts_gets_a_warning(ran):
     assert ran("alloc twice -r gpu=1")[0] == 0
     assert ran("alloc twice -r gpu=1")[2] == ""
-    code, _, said = ran("alloc twice -r gpu=2")
+    code, _, text = ran("alloc twice -r gpu=2")
     assert code == 0
-    assert said.startswith("warning: twice was asked for before and holds cpu=0,mem=0,gpu=1, not cpu=0,mem=0,gpu=2; ")
-    assert "`ullage free twice` gives them back" in said
+    assert text.startswith("warning: twice exists already and holds cpu=0,mem=0,gpu=1, not cpu=0,mem=0,gpu=2; ")
+    assert "`ullage free twice` frees them" in text
     assert ran("free twice")[0] == 0

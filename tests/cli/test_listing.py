@@ -1,4 +1,4 @@
-"""What the verbs that look print, and the errors they end with."""
+"""Output and errors of the verbs that show state."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def fields(line):
     return line.split()
 
 
-def test_queue_shows_who_runs_and_what_they_hold(capsys, fake, session):
+def test_queue_shows_sessions_and_their_resources(capsys, fake, session):
     fake.reason = "insufficient-gpu"
     titles, row = printed(capsys, "queue").splitlines()
     assert fields(titles) == [
@@ -67,7 +67,7 @@ def test_times_have_date_and_zone(capsys, monkeypatch, session):
     assert "2023-11-14 22:13:20 +0000" in printed(capsys, "sessions")
 
 
-def test_tasks_show_the_first_line_of_what_went_wrong(capsys, session):
+def test_tasks_show_the_first_line_of_their_error(capsys, session):
     out = printed(capsys, "tasks", "function-1")
     assert "function-1/2" in out
     assert "broke" in out
@@ -85,7 +85,7 @@ def test_wide_shows_more_columns(capsys, fake):
     assert "UUID" not in printed(capsys, "gpus")
 
 
-def test_gpus_show_what_is_free_and_who_holds_what(capsys, fake):
+def test_gpus_show_free_amounts_and_holders(capsys, fake):
     fake.gpus = [
         gpu("n1", 0, holder("train", 0.5), holder("serve", 0.25, "bob")),
         gpu("n1", 1, holder("alone", 1.0)),
@@ -123,12 +123,12 @@ def test_show_gives_every_field(capsys, fake, session, kind, name, shown):
 
 
 @pytest.mark.parametrize(("kind", "name"), [("session", "x"), ("node", "x"), ("executor", "x"), ("task", "x/1")])
-def test_show_of_what_does_not_exist_is_an_error(capsys, fake, kind, name):
+def test_show_of_an_unknown_object_is_an_error(capsys, fake, kind, name):
     assert main(["show", kind, name]) == 2
     assert "does not exist" in capsys.readouterr().err
 
 
-def test_why_gives_the_reason_and_what_would_help(capsys, session):
+def test_why_shows_the_reason_and_its_cure(capsys, session):
     out = printed(capsys, "why", "function-1")
     assert out.startswith("function-1: nothing-pending: 0 of 4 gpus are free\n")
     assert "position 2" in out
@@ -142,7 +142,7 @@ def test_cancel_takes_sessions_and_tasks(fake, session):
     assert session.state == "closed"
 
 
-def test_closing_while_tasks_run_says_what_helps(capsys, session):
+def test_closing_while_tasks_run_is_refused_with_a_hint(capsys, session):
     assert main(["close", "function-1"]) == 75
     complaint, hint = capsys.readouterr().err.splitlines()
     assert complaint == "ullage: tasks-running: 1 task runs"
@@ -175,7 +175,7 @@ def test_events_are_listed_and_narrowed(capsys, fake):
     assert len(printed(capsys, "events", "--after", "1").splitlines()) == 2
 
 
-def test_an_event_says_what_it_is_about(capsys, fake):
+def test_an_event_names_its_subject(capsys, fake):
     facts = [("s", {"uid": "e1"}), (None, {"uid": "pod-1"}), (None, {"gang": "train"}), (None, {"node": "n"})]
     fake.events = [
         EventBody(number=n, at=1_700_000_000.0, kind="k", session=session, code=None, message="", data=data)
@@ -205,7 +205,7 @@ def test_an_application_is_registered_from_toml(capsys, fake, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "output"),
     [
         ("a.toml", 'command = "x"', "name"),
         ("a.toml", 'name = "x"\nretry = 1', "retry"),
@@ -213,11 +213,11 @@ def test_an_application_is_registered_from_toml(capsys, fake, tmp_path):
         ("a.json", "{", "not TOML or JSON"),
     ],
 )
-def test_a_wrong_application_file_is_refused_with_the_field(capsys, fake, tmp_path, name, text, said):
+def test_a_wrong_application_file_is_refused_with_the_field(capsys, fake, tmp_path, name, text, output):
     file = tmp_path / name
     file.write_text(text)
     assert main(["apps", "register", "-f", str(file)]) == 2
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
     assert fake.seen == []
 
 
@@ -271,7 +271,7 @@ def test_completions_are_printed(capsys):
     assert "ullage" in printed(capsys, "completion", "bash")
 
 
-def test_completions_without_shtab_say_what_to_install(capsys, monkeypatch):
+def test_completions_without_shtab_have_a_hint(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 69
     assert "pip install shtab" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Mistakes of people on the command line: each is named, with what is right."""
+"""Mistakes on the command line: each message names the mistake and a fix."""
 
 import subprocess
 import sys
@@ -28,34 +28,34 @@ _VERSION = [sys.executable, "-m", "ullage.cli.main", "version"]
 @pytest.mark.parametrize(("typed", "meant"), [("sessionz", "sessions"), ("rum", "run"), ("quota", "quotas")])
 def test_a_verb_that_is_misspelt_is_answered_with_the_one_that_is_near(capsys, typed, meant):
     assert main([typed]) == 2
-    said = capsys.readouterr().err
-    assert f"did you mean {meant}?" in said
-    assert "`ullage --help` lists the verbs" in said
+    message = capsys.readouterr().err
+    assert f"did you mean {meant}?" in message
+    assert "`ullage --help` lists the verbs" in message
 
 
 def test_a_verb_that_is_like_none_is_answered_with_the_way_to_the_list(capsys):
     assert main(["xyzzy"]) == 2
-    said = capsys.readouterr().err
-    assert "did you mean" not in said
-    assert "`ullage --help` lists the verbs" in said
+    message = capsys.readouterr().err
+    assert "did you mean" not in message
+    assert "`ullage --help` lists the verbs" in message
 
 
 def test_an_unknown_option_is_refused_with_the_help_of_its_verb(capsys):
     assert main(["run", "-x", "3", "--", "true"]) == 2
-    assert "run does not take -x; `ullage run --help` shows what it takes" in capsys.readouterr().err
+    assert "run does not take -x; `ullage run --help` lists its arguments" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("-r cpu=1 run -- true", "option: '-r' is not valid: write the verb first and its options after it"),
         ("--verison", "option: '--verison' is not valid: did you mean --version?"),
         ("--hlep", "did you mean --help?"),
     ],
 )
-def test_an_option_before_the_verb_is_refused_by_its_name(capsys, line, said):
+def test_an_option_before_the_verb_is_refused_by_its_name(capsys, line, message):
     assert main(line.split()) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["cpu=1", "mem=1g", "OMP_NUM_THREADS=1"])
@@ -88,7 +88,7 @@ def test_a_session_that_does_not_exist_keeps_none_of_the_others_from_their_actio
     assert verb != "delete" or not fake.sessions
 
 
-def test_a_refusal_among_several_says_whose_it_is_and_the_first_one_gives_the_exit_code(capsys):
+def test_a_refusal_among_several_names_its_uid_and_the_first_one_sets_the_exit_code(capsys):
     def act(name):
         if name != "b":
             raise Conflict("it is busy", code="busy") if name == "a" else NotFound(f"{name} does not exist")
@@ -98,7 +98,7 @@ def test_a_refusal_among_several_says_whose_it_is_and_the_first_one_gives_the_ex
     assert capsys.readouterr().err == "ullage: busy: a: it is busy\nullage: c does not exist\n"
 
 
-def test_a_server_that_is_gone_is_said_once_for_all_names():
+def test_a_missing_server_is_reported_once_for_all_names():
     def act(_):
         raise Unavailable("no server answers")
 
@@ -155,9 +155,7 @@ def test_a_warning_of_the_client_is_one_line(fake):
     )
     assert done.returncode == 69
     first, *rest = done.stderr.splitlines()
-    assert first == (
-        f"warning: the token goes to {url} in plain text, where others on the way can read it; use https, or a tunnel"
-    )
+    assert first == (f"warning: the token goes to {url} in plain text, which others can read; use https, or a tunnel")
     assert rest[0].startswith("ullage: no server answers")
 
 
@@ -189,9 +187,9 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(capsys, home, monk
     monkeypatch.setenv("ULLAGE_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("ULLAGE_TOKEN", token)
     assert main(["queue"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("ullage: ULLAGE_TOKEN: it has a space, a line break")
-    assert token not in said
+    message = capsys.readouterr().err
+    assert message.startswith("ullage: ULLAGE_TOKEN: a token has no spaces, line breaks")
+    assert token not in message
 
 
 def test_an_empty_program_and_a_variable_with_a_space_are_refused_before_anything_runs(capsys, fake):
@@ -202,7 +200,7 @@ def test_an_empty_program_and_a_variable_with_a_space_are_refused_before_anythin
     assert not fake.sessions
 
 
-def test_what_does_not_exist_comes_with_the_way_to_what_does(capsys):
+def test_an_error_for_an_unknown_name_has_a_hint(capsys):
     assert report(NotFound("session nosuch does not exist", field="session")) == 2
     assert capsys.readouterr().err == (
         "ullage: session nosuch does not exist\nhint: `ullage sessions` lists all sessions\n"
@@ -222,18 +220,18 @@ def test_what_does_not_exist_comes_with_the_way_to_what_does(capsys):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_only_what_may_pass_later_ends_with_try_again(error, code):
+def test_only_temporary_refusals_end_with_try_again(error, code):
     assert report(error) == code
 
 
-def test_who_starts_a_server_reads_what_is_wrong_and_not_its_log(tmp_path):
+def test_up_prints_the_error_of_a_server_and_not_its_log(tmp_path):
     (tmp_path / "server.log").touch()
     log = _Log(tmp_path / "server.log")
     lines = "timestamp='2026-01-31' level='info' event='node.discovered'\nullage: storage: 'x' is not valid\nhint: y\n"
     log.path.write_text(lines)
-    assert log.complaint() == "ullage: storage: 'x' is not valid\nhint: y"
+    assert log.message() == "ullage: storage: 'x' is not valid\nhint: y"
     log.path.write_text(lines.splitlines()[0])
-    assert log.complaint() == lines.splitlines()[0]
+    assert log.message() == lines.splitlines()[0]
 
 
 @pytest.mark.parametrize("line", ["--help", "--version", "run --help", "version"])
@@ -263,19 +261,19 @@ def test_a_standard_input_that_is_closed_cannot_be_sent(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("events --session nosuch", "session nosuch does not exist"),
         ("events -f --session nosuch", "session nosuch does not exist"),
         ("queue -q defaults", "queue 'defaults' does not exist: did you mean default? known are default"),
     ],
 )
-def test_a_filter_by_what_does_not_exist_is_no_empty_list(capsys, fake, line, said):
+def test_a_filter_by_an_unknown_name_is_an_error(capsys, fake, line, message):
     assert main(line.split()) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_what_no_state_allows_is_a_wrong_request():
+def test_an_impossible_operation_is_an_invalid_request():
     assert report(Conflict("application function is built in and stays", code="built-in")) == 2
 
 
@@ -296,9 +294,9 @@ def test_what_no_state_allows_is_a_wrong_request():
 )
 def test_an_id_that_is_none_is_named(capsys, fake, words, field):
     assert main(words) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"ullage: {field}: ")
-    assert "is not valid: use 1 to 253 letters" in said
+    message = capsys.readouterr().err
+    assert message.startswith(f"ullage: {field}: ")
+    assert "is not valid: use 1 to 253 letters" in message
 
 
 @pytest.mark.parametrize(
@@ -311,9 +309,9 @@ def test_a_key_that_others_use_is_answered_with_ours(capsys, fake, key, meant):
 
 def test_a_key_that_is_like_none_is_answered_with_all(capsys, fake):
     assert main(["run", "-r", "foo=1", "--", "true"]) == 2
-    said = capsys.readouterr().err
-    assert "did you mean" not in said
-    assert "The keys are cpu, mem, gpu, vram" in said
+    message = capsys.readouterr().err
+    assert "did you mean" not in message
+    assert "The keys are cpu, mem, gpu, vram" in message
 
 
 def test_a_quality_of_service_that_is_none_is_answered_with_those_there_are(capsys):

@@ -65,7 +65,7 @@ def test_the_exit_code_is_the_programs_own(fake, code):
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "output"),
     [
         (3, ""),
         (123, ""),
@@ -75,13 +75,13 @@ def test_the_exit_code_is_the_programs_own(fake, code):
         (137, "ullage: text\n"),
     ],
 )
-def test_only_what_the_program_cannot_say_itself_is_said(capsys, fake, code, said):
+def test_only_failures_that_the_program_cannot_print_are_printed(capsys, fake, code, output):
     fake.logs["command"] = [ends(fake, "failed", code, "text")]
     main(["run", "--", "prog"])
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == output
 
 
-def test_a_task_cancelled_by_somebody_else_ends_like_a_killed_one(fake):
+def test_a_task_cancelled_by_another_client_ends_like_a_killed_one(fake):
     fake.logs["command"] = [ends(fake, "cancelled", 0, "by an operator")]
     assert main(["run", "--", "prog"]) == 143
 
@@ -176,9 +176,7 @@ def test_cancelling_does_not_need_a_terminal_to_say_so(fake, monkeypatch):
     assert main(["run", "--", "prog"]) == 129
 
 
-def test_a_server_that_is_gone_is_said_and_a_signal_then_ends_run_and_says_that_nothing_was_cancelled(
-    capsys, fake, monkeypatch
-):
+def test_a_missing_server_is_reported_and_a_signal_then_ends_run_without_a_cancellation(capsys, fake, monkeypatch):
     monkeypatch.setattr(run, "CANCEL_S", 0.0)
     monkeypatch.setattr(transport, "GONE_S", 0.0)
 
@@ -190,12 +188,14 @@ def test_a_server_that_is_gone_is_said_and_a_signal_then_ends_run_and_says_that_
     monkeypatch.setattr("ullage.cli.main.complain", say_and_interrupt)
     fake.logs["command"] = [lambda *_: fake.close(), None]
     assert main(["run", "-n", "mine", "--", "prog"]) == 143
-    said = capsys.readouterr().err
-    assert said.count("no server answers") == 1
-    assert "ullage: mine is not cancelled: it runs again at the next start\nhint: `ullage cancel mine` ends it" in said
+    output = capsys.readouterr().err
+    assert output.count("no server answers") == 1
+    assert (
+        "ullage: mine is not cancelled: it runs again at the next start\nhint: `ullage cancel mine` ends it" in output
+    )
 
 
-def test_a_signal_while_the_server_does_not_answer_ends_run_and_says_what_may_go_on(capsys, fake, monkeypatch):
+def test_a_signal_while_the_server_does_not_answer_ends_run_with_a_note(capsys, fake, monkeypatch):
     released = threading.Event()
     monkeypatch.setattr(run, "CANCEL_S", 0.01)
 
@@ -207,10 +207,10 @@ def test_a_signal_while_the_server_does_not_answer_ends_run_and_says_what_may_go
     fake.logs["command"] = [stop]
     assert main(["run", "-n", "mine", "--", "prog"]) == 143
     released.set()
-    assert "mine is not cancelled, and may go on: the server at" in capsys.readouterr().err
+    assert "mine is not cancelled and may still run: the server at" in capsys.readouterr().err
 
 
-def test_a_server_that_stays_away_is_asked_no_longer_for_the_cancellation_and_that_is_said(capsys, fake, monkeypatch):
+def test_a_cancellation_without_a_server_is_given_up_with_a_note(capsys, fake, monkeypatch):
     monkeypatch.setattr(run, "CANCEL_S", 0.0)
     monkeypatch.setattr("ullage.client.transport.Patience.wait", refuse_to_wait)
     fake.logs["command"] = [lambda *_: fake.close(), None]
@@ -222,7 +222,7 @@ def refuse_to_wait(_patience, reason):
     raise reason
 
 
-def test_what_the_server_notes_of_a_log_is_said_on_stderr(capfdbinary, fake):
+def test_notes_of_the_server_about_a_log_are_printed_on_stderr(capfdbinary, fake):
     fake.logs["command"] = [("stdout", b"x", "1"), ("note", "5 bytes are not kept", None), ends(fake, "succeed")]
     assert main(["run", "--", "prog"]) == 0
     assert capfdbinary.readouterr() == (b"x", b"ullage: 5 bytes are not kept\n")
@@ -332,7 +332,7 @@ def test_a_program_that_waits_is_explained_once_per_reason(capsys, fake, monkeyp
     assert capsys.readouterr().err == "ullage: command-1 waits: nothing-pending: 0 of 4 gpus are free\n"
 
 
-def test_a_program_that_has_all_it_asks_for_is_not_said_to_wait(capsys, fake, monkeypatch):
+def test_a_program_with_all_its_executors_is_not_reported_as_waiting(capsys, fake, monkeypatch):
     """Its executor starts, and the task is pending until then."""
     monkeypatch.setattr(run, "QUIET_S", 0.0)
     monkeypatch.setattr(run, "AGAIN_S", 0.0)
@@ -352,7 +352,7 @@ def test_a_program_that_has_all_it_asks_for_is_not_said_to_wait(capsys, fake, mo
     assert capsys.readouterr().err == ""
 
 
-def test_a_program_that_was_evicted_says_for_which_session_and_why_it_waits(capsys, fake, monkeypatch):
+def test_why_of_an_evicted_program_names_the_claimant_and_the_reason(capsys, fake, monkeypatch):
     monkeypatch.setattr(run, "QUIET_S", 0.0)
     monkeypatch.setattr(run, "AGAIN_S", 0.0)
     loss = EventBody(
@@ -389,7 +389,7 @@ def test_a_request_that_no_node_can_hold_ends_at_once(capsys, fake):
     assert only_session(fake).state == "closed"
 
 
-def test_what_the_server_warns_of_is_said_on_stderr(capsys, fake):
+def test_warnings_of_the_server_are_printed_on_stderr(capsys, fake):
     fake.warnings = ["no node here can align it"]
     assert main(["submit", "--", "prog"]) == 0
     assert capsys.readouterr().err == "warning: no node here can align it\n"
@@ -422,7 +422,7 @@ def test_a_submission_that_fails_leaves_no_session_behind(fake, monkeypatch):
     assert only_session(fake).state == "closed"
 
 
-def test_logs_show_what_is_there(capfdbinary, fake):
+def test_logs_show_the_present_output(capfdbinary, fake):
     main(["submit", "--", "prog"])
     capfdbinary.readouterr()
     fake.logs["command"] = [("stdout", b"\x80", "1")]
@@ -436,7 +436,7 @@ def test_following_logs_end_with_the_programs_exit_code(fake):
     assert main(["logs", "-f", "command-1/1"]) == 5
 
 
-def test_the_environment_is_what_programs_need_and_what_is_asked_for():
+def test_the_environment_has_standard_and_requested_variables():
     own = {"PATH": "/bin", "LC_ALL": "C", "AWS_SECRET": "s", "EXTRA": "e"}
     assert choose_environment(own, [], everything=False) == {"PATH": "/bin", "LC_ALL": "C"}
     assert choose_environment(own, ["EXTRA", "NEW="], everything=False)["NEW"] == ""

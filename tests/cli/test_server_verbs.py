@@ -1,4 +1,4 @@
-"""`ullage up` and `down`, around a server process that is a stand-in."""
+"""`ullage up` and `down`, with a fake server process."""
 
 import os
 import socket
@@ -83,16 +83,18 @@ def test_commands_that_start_a_server_at_once_get_the_same_one(tmp_path):
     environment = os.environ | {"ULLAGE_HOME": str(tmp_path / "home"), "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-m", "ullage.cli.main"]
     starts = [subprocess.Popen([*command, "up"], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [start.communicate(timeout=300)[0] for start in starts]
+    outputs = [start.communicate(timeout=300)[0] for start in starts]
     subprocess.run([*command, "down"], env=environment, check=True, stdout=subprocess.PIPE)
     assert [start.returncode for start in starts] == [0, 0, 0]
-    assert sorted(words.split(" at ")[0] for words in said) == ["ullage is already running"] * 2 + ["ullage is running"]
+    assert sorted(words.split(" at ")[0] for words in outputs) == ["ullage is already running"] * 2 + [
+        "ullage is running"
+    ]
 
 
 def test_the_log_of_a_start_is_shown_from_the_begin_of_a_line(tmp_path):
     log = server._Log(tmp_path / "server.log")
     log.path.write_text("timestamp='2026' " + "x" * 3000 + "\nullage: the port is taken\n")
-    assert log.complaint() == "ullage: the port is taken"
+    assert log.message() == "ullage: the port is taken"
 
 
 @pytest.mark.parametrize("name", ["server.log", "server.json"])
@@ -116,7 +118,7 @@ def test_a_home_that_this_user_may_not_look_into_is_no_home_without_a_server(cap
     assert f"the home {home} cannot be read: Permission denied; it belongs to another user" in capsys.readouterr().err
 
 
-def test_up_twice_says_so(capsys, home, hidden_fake):
+def test_a_second_up_reports_the_running_server(capsys, home, hidden_fake):
     leave_files(home, hidden_fake)
     assert main(["up"]) == 0
     assert capsys.readouterr().out == f"ullage is already running at {hidden_fake.url}\n"
@@ -228,7 +230,7 @@ def test_cards_of_the_settings_are_as_the_option_has_them(cards, text):
 
 
 @pytest.mark.parametrize("code", [1, 2, 69])
-def test_a_server_that_does_not_come_up_says_why_once_and_its_exit_code_is_that_of_up(capsys, monkeypatch, home, code):
+def test_a_failed_start_is_explained_once_and_its_exit_code_is_that_of_up(capsys, monkeypatch, home, code):
     command = [sys.executable, "-c", f"import sys; print('the port is taken', file=sys.stderr); sys.exit({code})"]
     monkeypatch.setattr(server, "_foreground_command", lambda _: command)
     assert main(["up"]) == code
@@ -236,12 +238,12 @@ def test_a_server_that_does_not_come_up_says_why_once_and_its_exit_code_is_that_
 
 
 @pytest.mark.parametrize(
-    ("end", "said"), [("os.kill(os.getpid(), 9)", "(signal 9)"), ("sys.exit(3)", "(exit code 3)"), ("0", "code 0")]
+    ("end", "message"), [("os.kill(os.getpid(), 9)", "(signal 9)"), ("sys.exit(3)", "(exit code 3)"), ("0", "code 0")]
 )
-def test_a_server_that_ends_without_a_word_is_unavailable(capsys, monkeypatch, home, end, said):
+def test_a_server_that_ends_without_a_word_is_unavailable(capsys, monkeypatch, home, end, message):
     monkeypatch.setattr(server, "_foreground_command", lambda _: [sys.executable, "-c", f"import os, sys; {end}"])
     assert main(["up"]) == 69
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["up --config=x.toml", "run -- true", "submit -- true"])
@@ -269,9 +271,9 @@ def test_a_home_that_cannot_be_used_is_named(capsys, monkeypatch, tmp_path, word
     (tmp_path / "file").touch()
     monkeypatch.setenv("ULLAGE_HOME", str(tmp_path / "file" / "home"))
     assert main(words.split()) == 2
-    said = capsys.readouterr().err
-    assert f"the home {tmp_path / 'file' / 'home'} cannot be used: Not a directory" in said
-    assert "report" not in said
+    message = capsys.readouterr().err
+    assert f"the home {tmp_path / 'file' / 'home'} cannot be used: Not a directory" in message
+    assert "report" not in message
 
 
 def test_a_demonstration_without_a_server_ends_with_the_exit_code_of_the_start(capfd, monkeypatch, tmp_path):
@@ -310,7 +312,7 @@ def test_down_without_a_server_is_fine(capsys, home):
     assert capsys.readouterr().out == "no server is running\n"
 
 
-def test_down_of_a_dead_server_whose_files_are_left_is_fine(capsys, home):
+def test_down_succeeds_if_a_dead_server_left_its_files(capsys, home):
     leave_files(home, "http://127.0.0.1:1", 2**22)
     assert main(["down"]) == 0
 
@@ -327,20 +329,20 @@ def stopped(monkeypatch, home, hidden_fake):
 
 
 @pytest.mark.parametrize("verb", ["queue", "up", "down", "submit -- true", "events", "top", "run -- true"])
-def test_a_verb_says_that_a_stopped_server_does_not_answer_and_ends(capsys, stopped, verb):
+def test_a_verb_reports_a_stopped_server_and_ends(capsys, stopped, verb):
     assert main(verb.split()) == 69
-    said = f"the server at {stopped.url} (process {os.getpid()}) does not answer"
+    message = f"the server at {stopped.url} (process {os.getpid()}) does not answer"
     first, *rest = capsys.readouterr().err.splitlines()
-    assert first == f"ullage: {said}; waiting up to 1 s"
-    assert f"ullage: {said}" in rest[0]
+    assert first == f"ullage: {message}; waiting up to 1 s"
+    assert f"ullage: {message}" in rest[0]
 
 
-def test_down_says_how_a_server_ends_that_does_not_answer(capsys, stopped):
+def test_down_explains_how_to_end_a_server_that_does_not_answer(capsys, stopped):
     main(["down"])
     assert f"(process {os.getpid()}) does not answer: `kill -CONT {os.getpid()}`" in capsys.readouterr().err
 
 
-def test_down_of_a_server_whose_socket_is_gone_does_not_say_that_none_runs(capsys, home, process):
+def test_down_finds_a_running_server_without_a_socket(capsys, home, process):
     leave_files(home, "http://127.0.0.1:1", process.pid)
     assert main(["down"]) == 69
     assert f"(process {process.pid}) does not answer" in capsys.readouterr().err
@@ -359,7 +361,7 @@ def test_page_prints_the_link_that_opens_the_live_page(capsys, home, hidden_fake
     assert capsys.readouterr().out == f"{hidden_fake.url}/enter#{TOKEN}\n"
 
 
-def test_page_without_the_token_says_where_it_is(capsys, home, hidden_fake):
+def test_the_page_without_a_token_names_its_file(capsys, home, hidden_fake):
     leave_files(home, hidden_fake)
     (home / "token").unlink()
     assert main(["page"]) == 2

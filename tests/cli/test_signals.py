@@ -1,4 +1,4 @@
-"""Tests of Ctrl-C hold in whatever way their run was started."""
+"""Tests of Ctrl-C work in foreground and background runs."""
 
 import subprocess
 import sys
@@ -12,6 +12,6 @@ subprocess.run([sys.executable, "-c", {LOOK!r}], check=True)
 """
 
 
-def test_what_a_test_starts_hears_ctrl_c_though_the_run_was_started_in_the_background():
+def test_processes_of_a_test_receive_ctrl_c_in_a_background_run():
     done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"

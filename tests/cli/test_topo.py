@@ -1,4 +1,4 @@
-"""`ullage topo` draws a machine: what is known in its place, and what is not known as that."""
+"""`ullage topo` draws a machine, with known and unknown facts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def drawn(topology, gpus=(), note="", width=None, free=1.0, holders=()):
     return draw_machine(topology_body(node, [placed_card(gpu, free, holders) for gpu in gpus]), width)
 
 
-def test_a_machine_with_all_that_is_known_and_what_is_not():
+def test_a_machine_with_known_and_unknown_facts():
     node = Node("n1", 8000, GIB, CARDS, topology=MACHINE)
     cards = [placed_card(CARDS[0], 1.0), placed_card(CARDS[1], 0.25, ["train"]), placed_card(CARDS[2], 1.0)]
     assert draw_machine(topology_body(node, cards), 80) == DRAWN
@@ -83,14 +83,14 @@ def test_links_of_other_devices_are_not_drawn_where_there_are_no_cards(width: in
     assert "links" not in text
 
 
-def test_cpus_that_somebody_has_alone_are_named_in_their_zone():
+def test_exclusive_cpus_are_listed_in_their_zone():
     node = Node("n1", 8000, GIB, topology=MACHINE)
     lines = draw_machine(topology_body(node, (), {0, 1, 2, 8, 99})).splitlines()
     assert "zone 0   CPUs 0-3,8-11 (4 cores, socket 0; held 0-2,8)   memory 64Gi" in lines
     assert not any("held" in line for line in lines if line.startswith("zone 1"))
 
 
-def test_without_a_topology_the_cards_are_drawn_and_the_reason_is_said():
+def test_without_a_topology_the_cards_are_drawn_with_a_reason():
     text = drawn(None, CARDS[1:2])
     assert text.startswith("n1: its topology is not known; its kernel reports no zones\n\nzone 1\n  gpu1 ")
     assert "links" not in text
@@ -100,23 +100,23 @@ def test_without_a_topology_the_cards_are_drawn_and_the_reason_is_said():
     )
 
 
-def test_a_machine_without_books_says_nothing_of_who_holds_its_cards():
+def test_a_machine_without_books_shows_no_holders_of_its_cards():
     assert "free" not in drawn(MACHINE, CARDS[:2], free=None)
 
 
-def test_what_a_kubelet_decides_and_what_is_kept_from_work_is_said():
+def test_decisions_of_a_kubelet_and_reserved_cpus_are_shown():
     kubelet = Kubelet(ZonePolicy.RESTRICTED, Scope.POD, static_cpus=True)
     text = drawn(Topology(zones=(Zone(0),), reserved_cpus=frozenset({0, 1}), kubelet=kubelet))
-    assert "kubelet: restricted per pod; CPUs static\nkept from work: CPUs 0-1\n" in text
-    assert "kept from work: 2 CPUs\n" in drawn(Topology(zones=(Zone(0),), reserved_count=2))
+    assert "kubelet: restricted per pod; CPUs static\nreserved: CPUs 0-1\n" in text
+    assert "reserved: 2 CPUs\n" in drawn(Topology(zones=(Zone(0),), reserved_count=2))
     assert "zone 0   no CPUs   memory unknown\n" in text
 
 
-def test_a_kubelet_with_options_that_predictions_do_not_follow_is_said():
+def test_options_of_a_kubelet_that_predictions_ignore_are_shown():
     options = {"align-by-socket": "true", "full-pcpus-only": "true", "distribute-cpus-across-numa": "false"}
     kubelet = Kubelet(ZonePolicy.RESTRICTED, static_cpus=True, cpu_options=options)
     text = drawn(Topology(zones=(Zone(0),), kubelet=kubelet))
-    assert "predictions are weaker here: the kubelet has align-by-socket on\n" in text
+    assert "predictions are less exact: the kubelet has enabled align-by-socket\n" in text
     for other in (replace(kubelet, static_cpus=False), replace(kubelet, cpu_options={"full-pcpus-only": "true"})):
         assert "weaker" not in drawn(Topology(zones=(Zone(0),), kubelet=other))
 
@@ -126,7 +126,7 @@ def test_amounts_without_ids_are_drawn_as_amounts():
     assert "zone 0   memory unknown   cpu 14 of 16   gpu 3 of 4\n" in text
 
 
-def test_distances_that_are_not_known_are_said_so():
+def test_unknown_distances_are_shown_as_unknown():
     assert drawn(Topology(zones=(Zone(0), Zone(1)))).endswith("distances between zones: not known\n")
 
 
@@ -161,7 +161,7 @@ def test_a_name_from_a_device_cannot_rewrite_the_screen():
     assert "\x1b" not in drawn(MACHINE, [Gpu("A", 0, "\x1b[2J", zones=(0,))])
 
 
-def test_what_a_file_of_the_machine_says_cannot_rewrite_the_screen():
+def test_text_of_a_machine_file_cannot_rewrite_the_screen():
     zone = Zone(0, amounts={"\x1b[2J": Room(1, 1)})
     text = drawn(Topology(zones=(zone,), source="\x1b[2J"), note="node0/cpulist: '\x1b[2J\r0' is not valid")
     assert not set(text) & {"\x1b", "\r"}
@@ -179,7 +179,7 @@ def test_this_machine_is_drawn_without_a_server(home, capsys, monkeypatch):
     assert capsys.readouterr().out.startswith(f"{body['node']}: ")
 
 
-def test_without_a_server_it_says_how_to_go_on(home, capsys):
+def test_without_a_server_the_error_has_a_hint(home, capsys):
     assert main(["topo"]) == 69
     assert "`ullage topo --local` draws this machine" in capsys.readouterr().err
 

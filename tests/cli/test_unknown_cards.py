@@ -1,4 +1,4 @@
-"""Requests on cards that do not say what they have, on a real server: parts of them are percentages."""
+"""Requests on cards of unknown capacity, on a real server: parts of them are percentages."""
 
 import json
 
@@ -16,7 +16,7 @@ def server(tmp_path_factory):
         yield live
 
 
-def test_a_change_of_size_is_told_in_percent(ran):
+def test_a_change_of_size_is_shown_in_percent(ran):
     ran("alloc p -r gpu=0.5")
     code, out, _ = ran("adjust p -r percent=62.5 --dry-run")
     assert code == 0
@@ -31,16 +31,16 @@ def test_a_change_of_size_is_told_in_percent(ran):
     }
 
 
-def test_the_most_that_there_is_room_for_can_be_asked(ran):
+def test_the_largest_possible_amounts_can_be_requested(ran):
     ran("alloc p -r gpu=0.25")
     ran("alloc q -r gpu=0.375")
     code, _, err = ran("adjust p -r percent=90")
     assert code == 75
-    assert "the most that there is room for is percent=62.5 of each card" in err
+    assert "at most percent=62.5 of each card fits" in err
     assert ran("adjust p -r percent=62.5")[0] == 0
 
 
-def test_an_amount_that_nobody_can_judge_is_refused(ran):
+def test_an_amount_of_unknown_capacity_is_refused(ran):
     ran("alloc p -r gpu=0.5")
     code, _, err = ran("adjust p -r tflops=60")
     assert code == 78

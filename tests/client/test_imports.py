@@ -1,4 +1,4 @@
-"""What is imported, by name: a quick start is a list of modules that are not there."""
+"""Imports: a quick start needs that these modules are not loaded."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ def test_help_does_not_even_import_the_client():
     assert not modules & {*HEAVY, "msgspec", "http.client"}
 
 
-def test_a_server_starts_without_what_only_some_starts_need():
+def test_a_server_starts_without_optional_modules():
     modules = imported_by("import ullage.bootstrap.server")
     assert not modules & {"alembic", "mako", "rich", "pygments", "httpx2", "cloudpickle", "ullage.kube.front"}
 

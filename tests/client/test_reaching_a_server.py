@@ -1,4 +1,4 @@
-"""Which server is meant, and what happens if there is none."""
+"""The choice of the server, and the errors without one."""
 
 import json
 import os
@@ -21,16 +21,16 @@ def test_the_files_of_a_local_server_are_enough(home, hidden_fake):
     api.transport.close()
 
 
-def test_what_the_caller_says_goes_before_the_environment(monkeypatch, home):
+def test_arguments_override_the_environment(monkeypatch, home):
     monkeypatch.setenv("ULLAGE_ENDPOINT", "https://from-environment")
     monkeypatch.setenv("ULLAGE_TOKEN", "t")
-    assert endpoint.given() == endpoint.ServerEndpoint("https://from-environment", "t")
-    assert endpoint.given("https://from-caller", "u") == endpoint.ServerEndpoint("https://from-caller", "u")
+    assert endpoint.configured() == endpoint.ServerEndpoint("https://from-environment", "t")
+    assert endpoint.configured("https://from-caller", "u") == endpoint.ServerEndpoint("https://from-caller", "u")
 
 
 def test_the_token_of_the_local_server_is_not_sent_to_another_one(home):
     leave_files(home, "http://127.0.0.1:1")
-    assert endpoint.given("http://elsewhere") == endpoint.ServerEndpoint("http://elsewhere", None)
+    assert endpoint.configured("http://elsewhere") == endpoint.ServerEndpoint("http://elsewhere", None)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_the_token_of_the_local_server_is_not_sent_to_another_one(home):
 )
 def test_a_token_that_goes_to_another_machine_in_plain_text_is_warned_of(home, url):
     with pytest.warns(UserWarning, match=r"the token goes to http://.* in plain text, .*; use https"):
-        assert endpoint.given(url, "t").token == "t"
+        assert endpoint.configured(url, "t").token == "t"
 
 
 @pytest.mark.parametrize(
@@ -52,26 +52,26 @@ def test_a_token_that_goes_to_another_machine_in_plain_text_is_warned_of(home, u
         ("http://a.localhost", "t"),
     ],
 )
-def test_a_token_that_nobody_can_read_on_its_way_is_no_matter(home, url, token):
-    assert endpoint.given(url, token) == endpoint.ServerEndpoint(url, token)
+def test_a_token_over_an_encrypted_or_local_connection_gives_no_warning(home, url, token):
+    assert endpoint.configured(url, token) == endpoint.ServerEndpoint(url, token)
 
 
 def test_an_address_of_https_where_a_server_speaks_http_is_named(hidden_fake):
     url = "https" + hidden_fake.url.removeprefix("http")
-    with pytest.raises(InvalidRequest, match=f"does not speak TLS .*; a server of Ullage is at {hidden_fake.url}"):
+    with pytest.raises(InvalidRequest, match=f"does not use TLS .*; try {hidden_fake.url}"):
         local.reach(url, "t", start=False)
 
 
 @pytest.mark.parametrize("url", ["http://host:8080/v1", "https://host/?q=1", "http://host#top"])
 def test_an_address_with_more_than_a_host_and_a_port_is_refused(url):
     with pytest.raises(InvalidRequest, match=r"write the address alone: https?://host"):
-        endpoint.given(url)
+        endpoint.configured(url)
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://host", "unix:/run", 5])
 def test_an_address_that_is_no_url_is_refused(home, url):
     with pytest.raises(InvalidRequest, match="endpoint"):
-        endpoint.given(url)
+        endpoint.configured(url)
 
 
 def test_the_home_follows_the_xdg_directories(monkeypatch, tmp_path):
@@ -106,11 +106,11 @@ def test_without_a_server_one_is_started(monkeypatch, home, hidden_fake, capsys)
 def test_inside_an_executor_no_server_is_started(monkeypatch, home):
     monkeypatch.setenv("ULLAGE_EXECUTOR", "e-1")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a server was started"))
-    with pytest.raises(Unavailable, match=r"inside an executor \(e-1\) none is started by itself: leave ULLAGE_HOME"):
+    with pytest.raises(Unavailable, match=r"none is started inside an executor \(e-1\): keep ULLAGE_HOME"):
         ullage.connect()
 
 
-def test_a_server_that_does_not_start_says_why(monkeypatch, home):
+def test_a_failed_start_of_a_server_has_its_reason(monkeypatch, home):
     monkeypatch.setattr(subprocess, "run", lambda c, **_: subprocess.CompletedProcess(c, 69, "", "no disk"))
     with pytest.raises(Unavailable, match="no disk"):
         local.reach(start=True)
@@ -170,7 +170,7 @@ def test_a_home_with_a_long_path_is_reached(home, hidden_fake, monkeypatch):
 def test_https_to_a_server_without_tls_names_the_cause(hidden_fake):
     url = hidden_fake.url.replace("http:", "https:")
     transport = Transport(lambda: endpoint.ServerEndpoint(url))
-    with pytest.raises(InvalidRequest, match="does not speak TLS") as caught:
+    with pytest.raises(InvalidRequest, match="does not use TLS") as caught:
         transport.request("GET", "/v1/server")
     assert caught.value.code == "tls-failed"
     assert hidden_fake.url in caught.value.message

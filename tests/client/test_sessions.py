@@ -72,7 +72,7 @@ def test_a_session_is_deleted_after_its_work(fake, client):
         client.delete_session("s")
 
 
-def test_a_full_disk_of_the_server_is_told_at_once(fake, client):
+def test_a_full_disk_of_the_server_is_reported_at_once(fake, client):
     session = client.session("s")
     fake.refuse = (507, "disk-full", "the disk of the server is full")
     with pytest.raises(DiskFull, match="disk of the server is full"):
@@ -83,7 +83,7 @@ def test_a_full_disk_of_the_server_is_told_at_once(fake, client):
         client.delete_session("s")
 
 
-def test_what_the_server_warns_of_is_a_warning_of_the_caller(fake, client):
+def test_warnings_of_the_server_are_warnings_of_the_caller(fake, client):
     fake.warnings = ["no node here can align it"]
     for make in (client.session, client.open_session):
         with pytest.warns(UserWarning, match="no node here can align it") as caught:
@@ -107,7 +107,7 @@ def test_the_exception_of_a_task_keeps_its_type_and_its_traceback(client):
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt("stop"), BaseException("b"), GeneratorExit()])
-def test_what_is_no_error_is_raised_as_the_function_raised_it(client, error):
+def test_a_base_exception_of_a_function_is_raised_unchanged(client, error):
     with client.session() as session:
         future = session.submit(fail_with, error)
         with pytest.raises(type(error)) as caught:
@@ -201,7 +201,7 @@ def test_a_coroutine_function_runs_to_its_end(client):
         assert list(session.map(double, range(3))) == [0, 2, 4]
 
 
-def test_a_future_says_whether_its_task_runs(fake, client):
+def test_a_future_knows_whether_its_task_runs(fake, client):
     fake.hold = True
     with client.session() as session:
         future = session.submit(square, 3)
@@ -216,7 +216,7 @@ def test_a_future_says_whether_its_task_runs(fake, client):
         assert not future.running()
 
 
-def test_what_cannot_be_sent_is_named(client):
+def test_an_unpicklable_argument_is_named(client):
     lock = threading.Lock()
     with client.session() as session:
         with pytest.raises(InvalidRequest, match=r"function: its global request_id \(ContextVar\) cannot be sent"):
@@ -230,16 +230,16 @@ def test_what_cannot_be_sent_is_named(client):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"prioriti": 3}, "prioriti: 3 is not valid: did you mean priority?"),
         ({"resources": "gpu=1"}, "resources: 'gpu=1' is not valid: "),
         ({"queue": "default", "max_instance": 2}, "did you mean max_instances?"),
     ],
 )
-def test_an_unknown_option_is_refused_before_a_session_is_made(fake, client, options, said):
+def test_an_unknown_option_is_refused_before_a_session_is_made(fake, client, options, message):
     for make in (client.session, lambda **given: client.open_session("x", **given), ullage.Executor):
-        with pytest.raises(InvalidRequest, match=re.escape(said)) as refused:
+        with pytest.raises(InvalidRequest, match=re.escape(message)) as refused:
             make(**options)
         assert "The options of a session are application, resreq, queue" in str(refused.value)
     assert fake.sessions == {}
@@ -358,7 +358,7 @@ def test_a_future_that_has_ended_cannot_be_cancelled(client):
         assert not future.cancel()
 
 
-def test_a_task_cancelled_by_somebody_else_is_a_cancelled_future(fake, client):
+def test_a_task_cancelled_by_another_client_is_a_cancelled_future(fake, client):
     fake.hold = True
     session = client.session()
     future = session.submit(square, 1)
@@ -369,7 +369,7 @@ def test_a_task_cancelled_by_somebody_else_is_a_cancelled_future(fake, client):
     session.cancel()
 
 
-def test_leaving_the_block_waits_for_what_was_submitted_and_closes(fake, client):
+def test_leaving_the_block_waits_for_submitted_tasks_and_closes(fake, client):
     with client.session() as session:
         futures = [session.submit(square, n) for n in range(20)]
     assert all(future.done() for future in futures)
@@ -398,7 +398,7 @@ def test_a_closed_session_takes_no_more_work(client):
 
 
 @pytest.mark.parametrize("chunksize", [1, 2])
-def test_what_is_not_a_function_is_refused_before_it_is_sent(fake, client, chunksize):
+def test_an_uncallable_argument_is_refused_before_it_is_sent(fake, client, chunksize):
     session = client.session()
     with pytest.raises(ullage.InvalidRequest, match="function: 9 is not valid: give the function itself"):
         session.submit(square(3))
@@ -408,22 +408,22 @@ def test_what_is_not_a_function_is_refused_before_it_is_sent(fake, client, chunk
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"task_timeout_s": float("nan")}, "task_timeout_s: nan is not valid: a number of seconds is needed"),
         ({"task_timeout_s": float("inf")}, "task_timeout_s: inf is not valid: .* omit it for no limit"),
         ({"common_data": "text"}, "common_data: 'text' is not valid: bytes are needed, not str"),
     ],
 )
-def test_values_that_would_come_as_others_are_refused(fake, client, options, said):
-    with pytest.raises(ullage.InvalidRequest, match=said):
+def test_values_that_would_come_as_others_are_refused(fake, client, options, message):
+    with pytest.raises(ullage.InvalidRequest, match=message):
         client.session(**options)
     with client.session() as session, pytest.raises(ullage.InvalidRequest, match="data: 'x' is not valid: bytes"):
         session.run("x")
     assert len(fake.sessions) == 1
 
 
-def test_what_would_fit_is_a_note_of_the_refusal(fake, client):
+def test_a_refusal_has_a_fitting_request_as_a_note(fake, client):
     fake.reason = "unplaceable"
     with pytest.raises(ullage.Unplaceable) as caught:
         client.session(resreq="gpu=8")
@@ -453,13 +453,13 @@ def test_who_waits_for_results_is_warned_of_a_reason_that_does_not_pass(fake, cl
     fake.hold, fake.reason = True, reason
     session = client.session(wait=True)
     warned = threading.Event()
-    monkeypatch.setattr(warnings, "warn", lambda text, **_: (said.append(text), warned.set()))
-    said = []
+    monkeypatch.setattr(warnings, "warn", lambda text, **_: (shown.append(text), warned.set()))
+    shown = []
     future = session.submit(square, 2)
     assert warned.wait(30)
     fake.hold = False
     fake.reason = None
-    assert said[0].startswith(f"session {session.id} waits: ")
+    assert shown[0].startswith(f"session {session.id} waits: ")
     assert future.cancel() or future.result(30) == 4
     session.cancel()
 
@@ -474,24 +474,24 @@ def test_a_closed_client_takes_no_more_work(fake, client):
 
 
 def in_a_fork(work):
-    """What `work` returns in a fork of this process, as text; its exception if it raises one."""
+    """Return as text what `work` returns in a fork of this process, or the exception that it raises."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            said = repr(work())
+            text = repr(work())
         except BaseException as error:  # noqa: BLE001 - a fork must not go on with the test
-            said = f"{type(error).__name__}: {error}"
-        os.write(writing, said.encode())
+            text = f"{type(error).__name__}: {error}"
+        os.write(writing, text.encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as file:
-        said = file.read()
+        text = file.read()
     os.waitpid(child, 0)
-    return said
+    return text
 
 
-def test_a_fork_of_a_client_is_told_to_make_its_own_and_waits_for_nothing(fake, client):
+def test_a_fork_cannot_use_the_client_of_its_parent_and_does_not_wait(fake, client):
     fake.hold = True
     with client.session() as session:
         future = session.submit(square, 3)
@@ -510,7 +510,7 @@ def test_a_fork_of_a_client_is_told_to_make_its_own_and_waits_for_nothing(fake, 
             lambda: list(as_completed([future])),
         )
         for use in uses:
-            assert "made before a fork" in in_a_fork(use)
+            assert "created before a fork" in in_a_fork(use)
         fake.release()
         assert future.result(60) == 9
 
@@ -549,7 +549,7 @@ def test_futures_of_a_client_that_is_closed_end_at_once(fake, client):
         future.result(10)
 
 
-def test_a_session_closed_by_somebody_else_refuses_through_the_future(fake, client):
+def test_a_session_closed_by_another_client_refuses_through_the_future(fake, client):
     session = client.session()
     fake.cancel(fake.sessions[session.id])
     with pytest.raises(ullage.Conflict) as caught:
@@ -622,7 +622,7 @@ def test_other_applications_are_left_to_their_own_set_up(fake, client):
         assert (fake.bodies[-1].setup.python, fake.bodies[-1].setup.environment) == (None, {})
 
 
-def test_an_update_sends_only_what_changes(fake, client):
+def test_an_update_sends_only_changed_fields(fake, client):
     with client.session() as session:
         session.update(priority=5, max_instances=None)
         assert fake.bodies[-1] == UpdateSession(priority=5, max_instances=None)
@@ -651,7 +651,7 @@ def test_the_executor_facade_is_a_drop_in(fake):
         executor.submit(square, 1)
 
 
-def test_shutdown_of_the_facade_can_cancel_what_waits(fake):
+def test_shutdown_of_the_executor_can_cancel_waiting_tasks(fake):
     fake.hold = True
     executor = ullage.Executor()
     futures = [executor.submit(square, n) for n in range(3)]
@@ -671,7 +671,7 @@ def test_shutdown_without_waiting_leaves_the_rest_to_a_thread(fake):
     next(thread for thread in threading.enumerate() if thread.name == "ullage-shutdown").join()
 
 
-def test_a_cancelled_future_ends_once_though_its_result_says_so_again(fake, client, caplog):
+def test_a_cancelled_future_ends_once(fake, client, caplog):
     fake.hold = True
     with client.session("s") as session:
         cancelled, other = session.submit(square, 2), session.submit(square, 3)
@@ -703,7 +703,7 @@ def take_none_in_time(results):
     ("first", "take", "timeout"),
     [(1, take_one_and_leave, None), (0, take_a_failure, None), (None, take_none_in_time, 0.01)],
 )
-def test_what_nobody_waits_for_after_a_failure_a_timeout_or_a_break_is_cancelled(
+def test_remaining_calls_are_cancelled_after_a_failure_a_timeout_or_a_break(
     fake, client, ordered, chunksize, first, take, timeout
 ):
     fake.hold = True
@@ -738,7 +738,7 @@ def test_a_failure_while_the_server_is_gone_is_raised_and_the_lost_cancellation_
     assert warned[0].filename == __file__
 
 
-def test_a_fork_may_wait_for_what_has_ended(fake, client):
+def test_a_fork_may_wait_for_ended_tasks(fake, client):
     with client.session() as session:
         future = session.submit(square, 3)
         assert future.result(60) == 9

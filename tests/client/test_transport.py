@@ -53,7 +53,7 @@ def test_each_status_has_its_error(fake, api, status, code, kind):
     assert (type(caught.value), caught.value.code) == (kind, code)
 
 
-def test_a_wrong_token_says_what_to_do(fake):
+def test_a_wrong_token_gets_a_hint(fake):
     transport = Transport(lambda: ServerEndpoint(fake.url, "wrong"))
     with pytest.raises(InvalidRequest, match="ULLAGE_TOKEN") as caught:
         Api(transport).server()
@@ -78,7 +78,7 @@ def test_a_lost_answer_is_asked_for_again(fake, api):
     assert len(fake.seen) == 3
 
 
-def test_what_must_not_happen_twice_is_not_repeated_after_a_lost_answer(fake, api):
+def test_a_request_that_must_not_repeat_is_not_repeated_after_a_lost_answer(fake, api):
     fake.drop_answers = 1
     with pytest.raises(Unavailable, match="lost"):
         api.create_session(CreateSession(application="function"))
@@ -120,7 +120,7 @@ def test_pauses_grow():
 
 
 @pytest.mark.parametrize("name", ["", "x/1", "../x", "a/../b?c", "x/", ".", 5, None])
-def test_what_is_no_name_is_refused_before_a_path_is_made_of_it(fake, api, name):
+def test_an_invalid_name_is_refused_before_it_is_part_of_a_path(fake, api, name):
     allocations = Allocations(api.transport)
     calls = (
         *(api.session, api.why, api.cancel_session, api.application, api.delete_application, api.topology, api.cordon),
@@ -148,7 +148,7 @@ def test_a_closed_transport_makes_no_connection_again(fake, api):
     api.transport.close()
     before = len(fake.seen)
     for ask in (api.server, api.queues, lambda: list(api.log("s", 1, follow=True))):
-        with pytest.raises(Conflict, match=r"the client is closed; make a new one with ullage\.connect") as caught:
+        with pytest.raises(Conflict, match=r"the client is closed; create a new one with ullage\.connect") as caught:
             ask()
         assert caught.value.code == "client-closed"
     assert len(fake.seen) == before
@@ -168,11 +168,11 @@ class Clock:
 
 
 @pytest.fixture
-def said(monkeypatch):
-    """What people are told about a server that does not answer."""
-    said = []
-    monkeypatch.setattr(Silence, "say", said.append)
-    return said
+def messages(monkeypatch):
+    """Return the list of the messages about a server that does not answer."""
+    messages = []
+    monkeypatch.setattr(Silence, "show", messages.append)
+    return messages
 
 
 @pytest.fixture
@@ -182,15 +182,15 @@ def clock(monkeypatch):
     return clock
 
 
-def test_a_wait_for_a_server_is_said_within_a_second_and_once(home, said, clock):
+def test_a_wait_for_a_server_is_reported_once_within_a_second(home, messages, clock):
     transport = Transport(lambda: None, sleep=clock.sleep)
     with pytest.raises(Unavailable):
         Api(transport).server()
-    assert said == ["no server answers; waiting up to 59 s"]
+    assert messages == ["no server answers; waiting up to 59 s"]
     assert clock.now > 55
 
 
-def test_a_wait_that_is_over_is_said_again_when_it_comes_back(fake, said, clock):
+def test_a_new_wait_is_reported_again(fake, messages, clock):
     places = [None] * 7 + [ServerEndpoint(fake.url, TOKEN)] + [None] * 1000
     transport = Transport(lambda: places.pop(0), sleep=clock.sleep)
     api = Api(transport)
@@ -198,11 +198,11 @@ def test_a_wait_that_is_over_is_said_again_when_it_comes_back(fake, said, clock)
     transport.close_own()
     with pytest.raises(Unavailable):
         api.server()
-    assert len(said) == 2
+    assert len(messages) == 2
     transport.close()
 
 
-def test_a_server_that_takes_a_request_and_does_not_answer_is_named_with_its_process(said, monkeypatch):
+def test_a_server_that_takes_a_request_and_does_not_answer_is_named_with_its_process(messages, monkeypatch):
     monkeypatch.setattr(transport_module, "UNANSWERED_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         url = f"http://127.0.0.1:{stopped.getsockname()[1]}"
@@ -212,7 +212,7 @@ def test_a_server_that_takes_a_request_and_does_not_answer_is_named_with_its_pro
         with pytest.raises(Unavailable, match=r"\(process 7\) does not answer"):
             list(Api(transport).log("s", 1, follow=True))
         transport.close()
-    assert said == [f"the server at {url} (process 7) does not answer; waiting up to 1 s"]
+    assert messages == [f"the server at {url} (process 7) does not answer; waiting up to 1 s"]
 
 
 def test_closing_wakes_a_thread_that_follows_a_log(fake, api):

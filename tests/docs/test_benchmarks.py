@@ -1,4 +1,4 @@
-"""Every benchmark that `make bench` names can be run by its name, and what it measures works."""
+"""Every benchmark that `make bench` names can be run by its name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _named() -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("name", _named())
-def test_a_benchmark_has_a_main_that_takes_nothing_and_reads_no_command_line(name: str) -> None:
+def test_the_main_of_a_benchmark_has_no_parameters_and_ignores_the_command_line(name: str) -> None:
     tree = _tree(name)
     mains = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main"]
     assert [len(main.args.args) for main in mains] == [0]

@@ -1,4 +1,4 @@
-"""What the documents show is what happens, on a real server."""
+"""The examples of the documents work on a real server."""
 
 import os
 import re
@@ -42,20 +42,20 @@ def run_python(program: str, where: Path) -> str:
     return run([sys.executable, str(file)], where)
 
 
-def test_the_python_example_of_the_readme_prints_what_it_shows(server: LiveServer, tmp_path: Path) -> None:
+def test_the_python_example_of_the_readme_prints_its_output(server: LiveServer, tmp_path: Path) -> None:
     (program,) = blocks("README.md", "python")
     shown = next(text for text in blocks("README.md", "text") if text.startswith("[0, 1"))
     assert run_python(program, tmp_path) == shown
 
 
-def test_the_allocator_as_a_library_prints_what_it_shows(tmp_path: Path) -> None:
+def test_the_allocator_as_a_library_prints_its_output(tmp_path: Path) -> None:
     page = "docs/how-to/use-the-allocator-as-a-library.md"
     (program,), (shown,) = blocks(page, "python"), blocks(page, "text")
     assert run_python(program, tmp_path) == shown
 
 
 @pytest.mark.parametrize("disabled", ["0", "1"], ids=["compiled", "uncompiled"])
-def test_the_compiled_function_of_the_guide_prints_what_it_shows(
+def test_the_compiled_function_of_the_guide_prints_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disabled: str
 ) -> None:
     page = "docs/how-to/write-a-compiled-function.md"
@@ -73,7 +73,7 @@ def test_the_run_example_ends_as_it_shows(server: LiveServer, tmp_path: Path, pa
     assert run(["bash", "-c", script], tmp_path).splitlines() == expected
 
 
-def test_the_tutorials_program_prints_what_it_says(server: LiveServer, tmp_path: Path) -> None:
+def test_the_program_of_the_tutorial_prints_its_output(server: LiveServer, tmp_path: Path) -> None:
     (program,) = blocks("docs/tutorial/first-steps.md", "python")
     assert run_python(program, tmp_path) == "328350\n"
 
@@ -89,8 +89,8 @@ def test_the_executor_of_the_reference_sums_up(server: LiveServer, tmp_path: Pat
 
 
 def test_the_worker_of_the_guide_can_be_registered(server: LiveServer, tmp_path: Path) -> None:
-    worker, caller = blocks("docs/how-to/own-worker.md", "python")
-    (described,) = blocks("docs/how-to/own-worker.md", "toml")
+    worker, caller = blocks("docs/how-to/write-a-worker.md", "python")
+    (described,) = blocks("docs/how-to/write-a-worker.md", "toml")
     (tmp_path / "echo.py").write_text(worker)
     paths = described.replace("/path/to/venv/bin/python", sys.executable).replace(
         "/path/to/echo.py", str(tmp_path / "echo.py")

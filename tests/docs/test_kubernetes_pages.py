@@ -1,4 +1,4 @@
-"""What the pages about Kubernetes show is what a cluster, Helm, the settings and the front itself take."""
+"""The examples of the pages about Kubernetes are valid for a cluster, Helm, the settings and the front."""
 
 import re
 import shlex
@@ -35,7 +35,7 @@ INSTALL, PLACE, WAIT, CLAIM, BIND = (
     for name in (
         "kubernetes",
         "place-pods-of-a-cluster",
-        "let-pods-wait-their-turn",
+        "queue-pods",
         "claim-devices",
         "bind-applications-to-cards",
     )
@@ -62,7 +62,7 @@ def values() -> dict[str, Any]:
 
 
 def has(names: str) -> bool:
-    """Whether a value of the chart has that name, with dots between its parts."""
+    """Return whether a value of the chart has that name, with dots between its parts."""
     try:
         reduce(lambda found, name: found[name], names.split("."), values())
     except (KeyError, TypeError):
@@ -71,7 +71,7 @@ def has(names: str) -> bool:
 
 
 @pytest.mark.parametrize("page", [INSTALL, WAIT, CLAIM, BIND])
-def test_objects_are_what_a_cluster_takes(page: str) -> None:
+def test_objects_are_valid_for_a_cluster(page: str) -> None:
     found = objects(page)
     assert found
     for document in found:
@@ -93,8 +93,8 @@ def test_values_that_are_set_are_those_of_the_chart(page: str) -> None:
         assert has(name), f"the chart has no value {name}"
 
 
-def test_values_to_look_at_are_those_of_the_chart() -> None:
-    table = (ROOT / INSTALL).read_text().partition("Values to look at")[2].partition("\n## ")[0]
+def test_the_important_values_are_those_of_the_chart() -> None:
+    table = (ROOT / INSTALL).read_text().partition("Important values")[2].partition("\n## ")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = [name.partition(":")[0] for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
     assert len(named) > 10
@@ -141,12 +141,12 @@ def test_a_scheduler_of_ones_own_asks_as_that_of_the_chart() -> None:
     assert not extender["ignorable"]
 
 
-def test_every_metric_that_is_named_is_told_and_the_other_way_round() -> None:
-    told = set()
+def test_documented_metrics_are_exactly_the_exported_ones() -> None:
+    exported = set()
     for kind, name in re.findall(r'(\w+)\(\s*"(ullage_kube_\w+)"', (ROOT / "src/ullage/kube/metrics.py").read_text()):
-        told.add(f"{name}_total" if "Counter" in kind else name)
+        exported.add(f"{name}_total" if "Counter" in kind else name)
     named = set(re.findall(r"`(ullage_kube_\w+[a-z])`", "".join((ROOT / page).read_text() for page in PAGES)))
-    assert named == told
+    assert named == exported
 
 
 def test_every_event_is_named() -> None:

@@ -1,4 +1,4 @@
-"""What the documents name is there: files, links, verbs and options."""
+"""Files, links, verbs and options in the documents exist."""
 
 import re
 from pathlib import Path

@@ -10,12 +10,12 @@ PAGES = sorted(REFERENCE.glob("*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_reference_tables_are_what_the_code_says(page: Path) -> None:
+def test_reference_tables_match_the_code(page: Path) -> None:
     text = page.read_text()
     assert text == renew(text), f"{page.name} is stale: run `make docs`"
 
 
-def test_every_table_stands_in_some_page() -> None:
+def test_every_table_is_in_a_page() -> None:
     text = "".join(page.read_text() for page in PAGES)
     assert [name for name in TABLES if f"<!-- table: {name} -->" not in text] == []
     assert text.count("<!-- table: ") == text.count("<!-- end -->") == len(TABLES)

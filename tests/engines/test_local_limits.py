@@ -12,7 +12,16 @@ import msgspec
 import pytest
 
 from tests.engines.recorder import opened
-from ullage.engines.local.cgroup import Cell, Confinement, Legacy, Unified, Watching, detect, leftovers, quota_us
+from ullage.engines.local.cgroup import (
+    Cell,
+    Confinement,
+    Legacy,
+    Unified,
+    Watching,
+    detect,
+    executor_directories,
+    quota_us,
+)
 from ullage.model.application import COMMAND
 from ullage.model.request import ResourceRequirement
 from ullage.service.engine_port import Completed, ExecutorGone, TaskOrder
@@ -94,12 +103,12 @@ class TestKernelLimits:
                 await recorder.enter(requirement=LIMIT)
                 confinement = recorder.engine._confinement
                 assert confinement is not None
-                assert [directory.name for directory in leftovers(list(confinement.roots))] == ["e"] * len(
+                assert [directory.name for directory in executor_directories(list(confinement.roots))] == ["e"] * len(
                     confinement.roots
                 )
                 recorder.engine.stop("e", 1.0)
                 await recorder.first(ExecutorGone)
-                assert leftovers(list(confinement.roots)) == []
+                assert executor_directories(list(confinement.roots)) == []
             assert not any(root.exists() for root in confinement.roots)
 
         asyncio.run(main())

@@ -124,7 +124,7 @@ def test_mps_limits_memory_per_visible_card_and_threads_by_the_least(home: Home,
     assert found["ULLAGE_GPU_ENFORCED"] == "mps"
 
 
-def test_mps_limits_only_what_was_granted_by_amount(home: Home, mps: Mps):
+def test_mps_limits_only_amounts(home: Home, mps: Mps):
     memory = environment(home, mps, order((CARD, Charge(0, 8 * GIB))))
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in memory
     compute = environment(home, mps, order((CARD, Charge(195, 0))))

@@ -1,4 +1,4 @@
-"""The API server in this process, for what writes there."""
+"""The API server in this process, for tests that write to it."""
 
 import pytest
 from tests.kube.conftest import anyio_backend, api, client, server

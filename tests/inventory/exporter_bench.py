@@ -44,7 +44,7 @@ class Bench:
         (self.kubelet / "config").write_text(json.dumps(words))
 
     def fresh(self) -> Exporter:
-        """As after a restart of its process."""
+        """Restart the exporter."""
         return Exporter(
             self.api,
             self.settings,

@@ -61,7 +61,7 @@ class Hardware:
 
 @dataclass
 class Grant:
-    """What the containers of a pod were given; `lent` is what finished init containers leave to those after them."""
+    """The resources of the containers of a pod; `lent` are those that finished init containers leave to later ones."""
 
     cpus: set[int] = field(default_factory=set)
     devices: dict[str, set[str]] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class FakeKubelet:
     # --- admission ---
 
     def admit(self, pod: Mapping[str, Any]) -> Grant:
-        """What a pod is given.
+        """Return the resources of a pod.
 
         Raises:
             Refused: it fails; nothing of it stays.
@@ -120,7 +120,7 @@ class FakeKubelet:
             raise
 
     def _predicates(self, pod: Mapping[str, Any]) -> None:
-        """Whether the node has room at all, as a scheduler counts too."""
+        """Return whether the node has room, as a scheduler counts."""
         kept = len(self.reserved) if self.config.get("reservedSystemCPUs") else 0
         cpu_room = len(self.zone_of) * 1000 - (
             kept * 1000 or int(float(self.config.get("kubeReserved", {}).get("cpu", 0)) * 1000)
@@ -133,7 +133,7 @@ class FakeKubelet:
                 raise Refused(f"OutOf{resource}")
 
     def _peak(self, pod: Mapping[str, Any], resource: str) -> int:
-        """What all containers ask at once, at most."""
+        """Return the largest sum of the concurrent requests of the containers."""
         staying = peak = 0
         for stage, container in containers_of(pod):
             amount = asked(container, resource)
@@ -334,7 +334,7 @@ def containers_of(pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, An
 
 
 def asked(container: Mapping[str, Any], resource: str) -> int:
-    """What a container asks: thousandths of CPUs, bytes, devices."""
+    """Return the request of a container: thousandths of CPUs, bytes, devices."""
     told = container["resources"]
     text = str(told.get("requests", {}).get(resource, told.get("limits", {}).get(resource, 0)))
     if resource == "cpu":
@@ -349,7 +349,7 @@ def exclusive(container: Mapping[str, Any]) -> int:
 
 
 def guaranteed(pod: Mapping[str, Any]) -> bool:
-    """Whether every container limits CPU and memory to what it requests."""
+    """Return whether every container limits CPU and memory to its requests."""
     told = [container["resources"] for _, container in containers_of(pod)]
     return all(
         name in one.get("limits", {})

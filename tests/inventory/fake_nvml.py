@@ -27,7 +27,7 @@ class FakeCard:
     failing: dict[str, int] = field(default_factory=dict)
     """Name of a function -> the NVML error it raises for this card."""
     nvlinks: list[str | None] = field(default_factory=list)
-    """Where each link leads: the bus id of a card, SWITCH, or None for one that is not active."""
+    """The end of each link: the bus id of a card, SWITCH, or None for an inactive link."""
     near: int | None = None
     """Bits of the NUMA nodes whose memory is near."""
 

@@ -1,4 +1,4 @@
-"""What the operator says of cards beside what is found."""
+"""Facts of cards in the settings and from discovery."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def test_more_vram_than_the_driver_knows_is_refused():
         with_facts(CARDS, [CardFacts(vram_bytes=80 * GIB)])
 
 
-def test_ids_that_name_no_card_are_told():
+def test_ids_without_a_card_are_reported():
     facts = [CardFacts(ids=("0", "7")), CardFacts(ids=("GPU-cc",))]
     assert absent(CARDS, facts) == ["7", "GPU-cc"]
 
 
-def test_a_declared_card_has_the_facts_and_the_note_says_what_is_missing(tmp_path):
+def test_a_declared_card_has_its_facts_and_a_note_of_missing_ones(tmp_path):
     facts = (CardFacts(ids=("0",), model="A100", vram_bytes=40 * GIB), CardFacts(ids=("5",), model="T4"))
     found = discover(MachineSettings(gpus=1, facts=facts), {}, NvmlCards(FakeNvml()), root=machine(tmp_path))
     assert (found.node.gpus[0].model, found.node.gpus[0].vram_bytes) == ("A100", 40 * GIB)
-    assert found.note.endswith("No card here is 5, of which facts are given.")
+    assert found.note.endswith("The facts of 5 match no card.")
 
 
 @pytest.mark.parametrize("holds", [False, True])
 def test_a_card_offers_hard_isolation_only_where_it_is_enforced(tmp_path, holds):
-    settings = MachineSettings(gpus=1, holds=lambda _gpu: holds)
+    settings = MachineSettings(gpus=1, can_enforce=lambda _gpu: holds)
     (card,) = discover(settings, {}, NvmlCards(FakeNvml()), root=machine(tmp_path)).node.gpus
     assert card.isolations == ({Isolation.SOFT, Isolation.HARD} if holds else {Isolation.SOFT})

@@ -1,4 +1,4 @@
-"""Cards that no library lists: from the files of a machine to pods in its zones."""
+"""Cards without a library: from the files of a machine to pods in its zones."""
 
 import json
 
@@ -165,7 +165,7 @@ async def test_cards_of_two_vendors_are_published_only_when_one_is_named(server,
     }
     ((source, sentence),) = bench.said
     assert source == "cards"
-    assert f"cards of {AMD_GPU} and {ASCEND_CARD} are here" in sentence
+    assert f"the machine has cards of {AMD_GPU} and {ASCEND_CARD}" in sentence
     assert "--card-resource" in sentence
 
 
@@ -225,7 +225,7 @@ async def test_a_node_without_cards_publishes_no_resource_of_cards(server, api, 
     assert bench.said == []
 
 
-async def test_cards_under_a_name_of_ones_own_are_held_as_the_kubelet_says(server, api, tmp_path):
+async def test_cards_with_a_custom_resource_name_are_held_as_the_kubelet_reports(server, api, tmp_path):
     bench = Bench(server, api, tmp_path, two_sockets(tmp_path), "example.com/gpu")
     record = await exported(bench, pod("p", container("c", devices("example.com/gpu", "GPU-1b"))))
     assert (record.card_resource, record.stock["gpu"].total) == ("example.com/gpu", 8)

@@ -21,7 +21,7 @@ def test_version_2_gives_a_fractional_quota_and_a_memory_limit(tmp_path):
     assert read_limits(tmp_path) == CgroupLimits(1500, 4 * GIB)
 
 
-def test_version_2_says_max_for_no_limit(tmp_path):
+def test_version_2_writes_max_for_no_limit(tmp_path):
     groups(tmp_path, ["0::/job"], V2)
     write(tmp_path, f"{CG}/job/cpu.max", "max 100000")
     write(tmp_path, f"{CG}/job/memory.max", "max")
@@ -75,7 +75,7 @@ def test_a_version_1_container_without_namespace_finds_its_group_at_the_top_of_t
     assert read_limits(tmp_path) == CgroupLimits(None, GIB)
 
 
-def test_a_mount_that_shows_another_group_says_nothing(tmp_path):
+def test_a_mount_of_another_group_is_ignored(tmp_path):
     groups(tmp_path, ["5:memory:/docker/ab12"], v1("memory", top="/docker/cd34"))
     write(tmp_path, f"{CG}/memory/memory.limit_in_bytes", GIB)
     assert read_limits(tmp_path) == CgroupLimits()

@@ -1,4 +1,4 @@
-"""From a node's files and its kubelet's socket to the object in the API, and back to the machine that was found."""
+"""From a node's files and its kubelet's socket to the object in the API, and back to the same machine."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def one_pod(card: str = "GPU-1b") -> bytes:
 
 
 @pytest.mark.parametrize("machine", [two_sockets, v100])
-async def test_what_is_read_back_is_what_was_found(server, api, tmp_path, machine):
+async def test_written_topologies_are_read_back_unchanged(server, api, tmp_path, machine):
     bench = Bench(server, api, tmp_path, machine(tmp_path))
     async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
         assert await bench.round()
@@ -89,7 +89,7 @@ async def test_it_is_written_when_something_changes_and_never_else(bench):
     assert bench.said == []
 
 
-async def test_the_object_goes_with_its_node_and_keeps_what_others_wrote_on_it(bench):
+async def test_the_object_is_owned_by_its_node_and_keeps_fields_of_others(bench):
     async with PodResourcesServer(bench.settings.pod_resources) as socket:
         await bench.round()
         uid = bench.server.do(lambda: bench.server.rules.get(("nodes", "", "n1")))["metadata"]["uid"]
@@ -108,24 +108,24 @@ async def test_the_object_goes_with_its_node_and_keeps_what_others_wrote_on_it(b
     assert bench.stored()["metadata"]["annotations"]["somebody"] == "else"
 
 
-async def test_drift_is_mended_within_a_minute(bench):
+async def test_drift_is_corrected_within_a_minute(bench):
     async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
         await bench.round()
-        told = bench.stored()["spec"]
+        spec = bench.stored()["spec"]
         bench.server.do(
             lambda: bench.server.rules.change(("numatopologies", "", "n1"), lambda item: {**item, "spec": {}})
         )
         assert await bench.round(30)
         assert bench.stored()["spec"] == {}
         assert await bench.round(31)
-        assert bench.stored()["spec"] == told
+        assert bench.stored()["spec"] == spec
         bench.server.do(lambda: bench.server.rules.delete(("numatopologies", "", "n1"), {}))
         assert await bench.round(61)
-        assert bench.stored()["spec"] == told
+        assert bench.stored()["spec"] == spec
         assert bench.writes() == 3
 
 
-async def test_a_write_that_somebody_came_before_is_decided_anew(bench):
+async def test_a_write_after_a_concurrent_one_is_decided_again(bench):
     async with PodResourcesServer(bench.settings.pod_resources) as socket:
         await bench.round()
         bench.server.do(
@@ -170,7 +170,7 @@ async def test_without_a_kubelet_the_last_state_stays_and_its_age_grows(bench):
         assert bench.record().use.pods[0].containers[0].devices == (("gpu", ("GPU-3b",)),)
 
 
-async def test_refusals_and_what_cannot_be_read_keep_the_last_state(bench):
+async def test_refusals_and_unreadable_answers_keep_the_last_state(bench):
     async with PodResourcesServer(bench.settings.pod_resources, one_pod()) as socket:
         await bench.round()
         before = bench.stored()
@@ -185,9 +185,9 @@ async def test_refusals_and_what_cannot_be_read_keep_the_last_state(bench):
             (0, None, b"\xff" * 11),
         ):
             socket.status, socket.raw, socket.answer = status, raw, answer
-            said = len(bench.said)
+            logged = len(bench.said)
             assert await bench.round()
-            assert len(bench.said) > said, (status, raw, answer)
+            assert len(bench.said) > logged, (status, raw, answer)
             assert bench.stored() == before
 
 
@@ -208,7 +208,7 @@ async def test_an_answer_larger_than_one_window(bench):
     assert bench.said == []
 
 
-async def test_files_stand_in_for_a_socket_that_never_answered_and_are_told_as_stale(bench):
+async def test_files_replace_a_socket_that_never_answered_and_are_marked_stale(bench):
     write(bench.root, "kubelet/cpu", json.dumps({"policyName": "static", "entries": {"u1": {"c": "1-2"}}}))
     entry = {"PodUID": "u1", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": {"0": ["GPU-1b"]}}
     write(bench.root, "kubelet/devices", json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
@@ -241,7 +241,7 @@ async def test_files_stand_in_for_a_socket_that_never_answered_and_are_told_as_s
         '{"Data": {}}',
     ],
 )
-async def test_nothing_is_told_as_free_while_the_files_of_who_holds_what_cannot_be_read(bench, text):
+async def test_nothing_is_published_as_free_while_allocations_cannot_be_read(bench, text):
     async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
         assert await bench.round()
     before = bench.stored()
@@ -269,7 +269,7 @@ async def test_nothing_is_told_as_free_while_the_files_of_who_holds_what_cannot_
         "u2",
     ],
 )
-async def test_a_file_with_an_entry_that_cannot_be_read_is_not_believed(bench, wrong):
+async def test_a_file_with_an_unreadable_entry_is_ignored(bench, wrong):
     write(bench.root, "kubelet/cpu", json.dumps({"policyName": "none"}))
     entry = {"PodUID": "u1", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": {"0": ["GPU-1b"]}}
     write(bench.root, "kubelet/devices", json.dumps({"Data": {"PodDeviceEntries": [entry, wrong]}}))
@@ -301,12 +301,12 @@ async def test_an_adapter_of_another_vendor_leaves_the_cards_theirs(bench):
         ("node/node1/distance", "20", "node1/distance is not a distance for each of 2 zones"),
     ],
 )
-async def test_what_cannot_be_read_of_the_zones_is_said(bench, name, content, sentence):
+async def test_unreadable_zones_have_a_note(bench, name, content, sentence):
     write(bench.root, f"sys/devices/system/{name}", content)
     async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
         assert await bench.round()
-    (said,) = [said for source, said in bench.said if source == "topology"]
-    assert said.startswith(sentence)
+    (message,) = [message for source, message in bench.said if source == "topology"]
+    assert message.startswith(sentence)
 
 
 async def test_a_configuration_that_breaks_counts_as_it_was(bench):
@@ -334,7 +334,7 @@ async def test_a_machine_without_nvml_has_the_cards_of_its_driver(bench):
     ]
 
 
-async def test_it_goes_round_until_it_is_ended(bench):
+async def test_it_repeats_until_it_is_ended(bench):
     bench.exporter._pause = lambda _: asyncio.sleep(0)
     async with PodResourcesServer(bench.settings.pod_resources, one_pod()) as socket:
         work = asyncio.create_task(bench.exporter.run())
@@ -359,10 +359,14 @@ async def test_the_scheduler_has_the_machine_that_was_found(bench):
     kept = frozenset({Isolation.SHARED, Isolation.SOFT})  # nothing in a cluster says that it keeps more
     meant = (replace(card, isolations=kept) for card in found.gpus)
     assert machine.gpus == tuple(map(SHIPPED_FIGURES.complete, meant))
-    told, meant = machine.topology, found.topology
-    assert (told.zones, told.distances, told.cpus) == (meant.zones, meant.distances, meant.cpus)
-    assert sorted(told.links, key=str) == sorted(meant.links, key=str)
-    assert [replace(device, resource="nic") for device in told.devices] == list(meant.devices)
+    found_topology, meant = machine.topology, found.topology
+    assert (found_topology.zones, found_topology.distances, found_topology.cpus) == (
+        meant.zones,
+        meant.distances,
+        meant.cpus,
+    )
+    assert sorted(found_topology.links, key=str) == sorted(meant.links, key=str)
+    assert [replace(device, resource="nic") for device in found_topology.devices] == list(meant.devices)
 
 
 def command(bench: Bench, kubeconfig: Path, *more: str) -> list[str]:
@@ -384,7 +388,7 @@ def command(bench: Bench, kubeconfig: Path, *more: str) -> list[str]:
     ]
 
 
-async def test_the_process_exports_and_ends_when_it_is_told(bench, tmp_path):
+async def test_the_process_exports_and_ends_on_a_signal(bench, tmp_path):
     kubeconfig = write_kubeconfig(tmp_path, bench.server.url)
     text = "Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-1b"
     write(bench.root, "proc/driver/nvidia/gpus/0000:1b:00.0/information", text)
@@ -410,17 +414,17 @@ async def test_the_process_exports_and_ends_when_it_is_told(bench, tmp_path):
         (("--resource=nic",), "n1", "--resource"),
     ],
 )
-async def test_what_cannot_be_is_refused_at_once(monkeypatch, capsys, words, node, says):
+async def test_invalid_options_are_refused_at_once(monkeypatch, capsys, words, node, says):
     monkeypatch.setenv("MY_NODE_NAME", node)
     assert main(["exporter", *words]) == 2
     assert says in capsys.readouterr().err
 
 
-async def test_what_the_server_does_not_keep_is_not_sent_again_and_again(bench, monkeypatch):
+async def test_data_that_the_server_drops_is_not_sent_repeatedly(bench, monkeypatch):
     rules = bench.server.rules
 
     def pruned(plural, namespace, body, create=rules.create):
-        kept = {key: told for key, told in body["spec"].items() if key != "gpuDetail"}
+        kept = {key: value for key, value in body["spec"].items() if key != "gpuDetail"}
         return create(plural, namespace, {**body, "spec": kept})
 
     monkeypatch.setattr(rules, "create", pruned)

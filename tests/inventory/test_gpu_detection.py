@@ -61,7 +61,7 @@ def test_configuration_of_two_beats_an_environment_of_four_and_an_nvml_of_eight(
     detection = found(2, "0,1,2,3")
     assert indexes(detection) == [0, 1]
     assert detection.source == "configuration"
-    assert detection.note == "2 cards: configuration says 2."
+    assert detection.note == "2 cards: the configuration has 2."
 
 
 def test_an_environment_of_two_beats_an_nvml_of_eight():
@@ -70,13 +70,13 @@ def test_an_environment_of_two_beats_an_nvml_of_eight():
     assert (detection.source, detection.note) == ("environment", "2 cards: CUDA_VISIBLE_DEVICES is '0,1'.")
 
 
-def test_with_nothing_said_nvml_decides():
+def test_without_settings_nvml_decides():
     detection = found()
     assert indexes(detection) == list(range(8))
     assert (detection.source, detection.note) == ("nvml", "8 cards: NVML lists them all.")
 
 
-def test_with_nothing_said_and_no_nvml_there_are_no_cards_and_the_note_says_why():
+def test_without_settings_and_nvml_there_are_no_cards_and_a_note():
     detection = found(nvml=NO_NVML)
     assert (detection.gpus, detection.source) == ((), "none")
     assert detection.note == (
@@ -133,7 +133,7 @@ def test_the_beginning_of_two_uuids_ends_the_list():
     assert "the list ends at 'GPU-aa', which is not one card" in detection.note
 
 
-def test_a_mig_slice_is_passed_over_and_the_note_says_so():
+def test_a_mig_slice_is_skipped_with_a_note():
     detection = found(value="MIG-6f1c,1,MIG-GPU-3a000000/1/0")
     assert indexes(detection) == [1]
     assert "2 MIG slices are not counted as cards" in detection.note
@@ -170,19 +170,19 @@ def test_no_environment_is_an_error_and_no_card_comes_twice(value, nvml):
 
 
 @given(st.text(alphabet="0123456789abcdefGPU-MI, ", max_size=40))
-def test_what_cuda_would_show_is_always_a_part_of_what_nvml_lists(value):
+def test_cards_of_cuda_are_a_subset_of_those_of_nvml(value):
     assert set(found(value=value).gpus) <= set(EIGHT.cards())
 
 
 # The operator's word.
 
 
-def test_a_count_above_what_nvml_lists_is_obeyed_and_the_rest_declared():
+def test_cards_above_the_number_of_nvml_are_declared():
     detection = found(3, nvml=Cards("GPU-aa"))
     assert [gpu.uuid for gpu in detection.gpus] == ["GPU-aa", "declared-n1-1", "declared-n1-2"]
     assert [gpu.model for gpu in detection.gpus] == ["NVIDIA H100", None, None]
     assert all(gpu.healthy for gpu in detection.gpus)
-    assert detection.note == "3 cards: configuration says 3, 2 of them declared because NVML lists only 1."
+    assert detection.note == "3 cards: the configuration has 3, 2 of them declared because NVML lists only 1."
 
 
 def test_a_count_without_nvml_declares_the_same_cards_every_time():

@@ -77,8 +77,8 @@ def the_node(root, library: FakeNvml, config: dict, chance: random.Random | None
     """A machine as a scheduler knows it from what its exporter wrote."""
     found = discover(MachineSettings(name="n1"), {}, NvmlCards(library), root=root).node
     settings, complaints = read_kubelet_config(config, found.memory_bytes)
-    told = numatopology_object(record_of(found, settings, GPU, {"nic": NIC}))
-    record, dropped = read_numatopology(json.loads(json.dumps(shuffled(chance, told))))
+    document = numatopology_object(record_of(found, settings, GPU, {"nic": NIC}))
+    record, dropped = read_numatopology(json.loads(json.dumps(shuffled(chance, document))))
     assert (complaints, dropped) == ((), ())
     cards, cpus = list(record.cards), list(record.topology.cpus)
     if chance is not None:
@@ -316,7 +316,7 @@ def test_all_that_is_compared_happens(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_order_in_which_all_is_told_does_not_matter(tmp_path, seed):
+def test_the_order_of_reports_does_not_matter(tmp_path, seed):
     chance = random.Random(500 + seed)
     hardware = some_hardware(chance)
     library = FakeNvml(*hardware.write(tmp_path))
@@ -328,7 +328,7 @@ def test_the_order_in_which_all_is_told_does_not_matter(tmp_path, seed):
         assert planned(mixed, shuffled(random.Random(seed), pod)) == planned(plain, pod)
 
 
-def test_memory_less_than_what_is_kept(tmp_path):
+def test_less_memory_than_is_reserved(tmp_path):
     library = FakeNvml(*TWO_SOCKETS.write(tmp_path))
     config = {"topologyManagerPolicy": "single-numa-node", "memoryManagerPolicy": "Static"}
     config |= {"reservedMemory": [{"numaNode": 1, "limits": {"memory": "2Gi"}}]}

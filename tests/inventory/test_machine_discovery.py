@@ -64,7 +64,7 @@ def test_the_smaller_of_installed_memory_and_limit_counts(tmp_path):
     assert node_of(tmp_path).memory_bytes == 64 * GIB
 
 
-def test_the_operators_word_beats_what_is_found(tmp_path):
+def test_settings_override_discovery(tmp_path):
     reserved = Resources(1000, GIB)
     node = node_of(
         machine(tmp_path),
@@ -81,7 +81,7 @@ def test_the_operators_word_beats_what_is_found(tmp_path):
     assert node.allocatable == Resources(95_000, GIB, 1000)
 
 
-def test_the_node_has_the_cards_and_the_machine_says_who_decided(tmp_path):
+def test_the_node_has_the_cards_and_the_note_names_their_source(tmp_path):
     nvml = NvmlCards(FakeNvml(FakeCard("GPU-aa"), FakeCard("GPU-bb")))
     found = discover(MachineSettings(), {"CUDA_VISIBLE_DEVICES": "1"}, nvml, root=machine(tmp_path))
     assert [gpu.uuid for gpu in found.node.gpus] == ["GPU-bb"]
@@ -89,7 +89,7 @@ def test_the_node_has_the_cards_and_the_machine_says_who_decided(tmp_path):
     assert found.note == "1 card: CUDA_VISIBLE_DEVICES is '1'."
 
 
-def test_a_lost_card_lowers_what_is_allocatable_and_stays_in_the_capacity(tmp_path):
+def test_a_lost_card_lowers_allocatable_and_stays_in_capacity(tmp_path):
     lost = {"nvmlDeviceGetMemoryInfo": FakeNvml.NVML_ERROR_GPU_IS_LOST}
     node = node_of(machine(tmp_path), library=FakeNvml(FakeCard("GPU-aa"), FakeCard("GPU-bb", failing=lost)))
     assert (node.capacity.gpu_milli, node.allocatable.gpu_milli) == (2000, 1000)
@@ -169,6 +169,6 @@ def test_the_topology_of_the_machine_that_runs_this_test_agrees_with_its_process
     if not listed:
         pytest.skip("/proc/cpuinfo lists no processors on this architecture")
     assert cpus == set(map(int, listed))
-    told = sum(zone.memory.total for zone in node.topology.zones if zone.memory)
-    assert told or node.topology_note
-    assert told <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    total = sum(zone.memory.total for zone in node.topology.zones if zone.memory)
+    assert total or node.topology_note
+    assert total <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""No file of a machine, whatever it holds, crashes the reader, stalls it, or empties the machine."""
+"""No file of a machine, whatever its content, crashes or stalls the reader, or empties the machine."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def node_of(root, library):
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_a_malformed_file_costs_no_more_than_what_it_tells(recorded, name, content):
+def test_a_malformed_file_loses_only_its_own_facts(recorded, name, content):
     root, library = recorded
     (root / name).write_bytes(content)
     node = node_of(root, library)
@@ -98,7 +98,7 @@ def test_a_malformed_file_costs_no_more_than_what_it_tells(recorded, name, conte
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kind", ["missing", "a directory", "a pipe", "a circle of links", "not to be read"])
-def test_what_is_no_file_is_as_good_as_nothing(recorded, name, kind):
+def test_a_path_that_is_no_file_counts_as_missing(recorded, name, kind):
     root, library = recorded
     path = root / name
     path.unlink()
@@ -115,7 +115,7 @@ def test_what_is_no_file_is_as_good_as_nothing(recorded, name, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         (f"{NODES}/online", "", "node/online: '' is not valid"),
         (f"{NODES}/online", "0,64", "node/online: '0,64' is not valid: ids are at most 63"),
@@ -123,51 +123,51 @@ def test_what_is_no_file_is_as_good_as_nothing(recorded, name, kind):
         (f"{NODES}/node1/cpulist", "0-3", "cpus: 0 is not valid: it lies in zone 0 and in zone 1"),
     ],
 )
-def test_zones_that_contradict_each_other_leave_the_machine_without_a_topology(recorded, name, content, said):
+def test_zones_that_contradict_each_other_leave_the_machine_without_a_topology(recorded, name, content, message):
     root, library = recorded
     write(root, name, content)
     node = node_of(root, library)
     assert (node.topology, {gpu.zones for gpu in node.gpus}) == (None, {()})
-    assert node.topology_note.startswith(f"the topology is not used: {said}")
+    assert node.topology_note.startswith(f"the topology is not used: {message}")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         (f"{NODES}/node1/cpulist", "0-99999999999", "node1/cpulist: '0-99999999999' is not valid"),
         (f"{NODES}/node1/distance", "20", "node1/distance is not a distance for each of 2 zones"),
         (f"{NODES}/node1/distance", "20 256", "node1/distance is not a distance for each of 2 zones"),
-        (f"{NODES}/node1/meminfo", "MemTotal: -5 kB", "node1/meminfo does not say how much memory there is"),
+        (f"{NODES}/node1/meminfo", "MemTotal: -5 kB", "node1/meminfo has no total memory"),
         (
             f"{NODES}/node1/meminfo",
             "MemTotal: 999999999999999 kB",
-            "node1/meminfo does not say how much memory there is",
+            "node1/meminfo has no total memory",
         ),
         (
             f"{NODES}/node1/hugepages/hugepages-2048kB/nr_hugepages",
             99_999_999,
             "node1/hugepages hold more than the memory of the zone",
         ),
-        (f"{CPUS}/cpu5/topology/core_id", "-1", "CPU 5 does not say which core it is of"),
+        (f"{CPUS}/cpu5/topology/core_id", "-1", "CPU 5 does not report its core"),
         *((f"{CARD}/{name}", "", "PCI: 0000:3b:00.0 cannot be read") for name in ("vendor", "device", "class")),
     ],
 )
-def test_a_piece_that_cannot_be_read_is_left_out_and_said(recorded, name, content, said):
+def test_an_unreadable_piece_is_left_out_with_a_note(recorded, name, content, message):
     root, library = recorded
     write(root, name, content)
     found = read(root, library)
     assert isinstance(found.topology, Topology)
-    assert found.note.startswith(said)
+    assert found.note.startswith(message)
 
 
-def test_zones_that_have_much_less_memory_than_the_machine_do_not_tell_which_has_how_much(tmp_path):
+def test_memory_of_zones_is_unknown_if_their_sum_is_far_below_the_machines(tmp_path):
     zones(tmp_path, {0: "0-3", 1: "4-7"}, memory_kb=1000)
     write(tmp_path, "proc/meminfo", "MemTotal:       2200 kB")
     assert [zone.memory.total for zone in read(tmp_path).topology.zones] == [1_024_000, 1_024_000]
     write(tmp_path, "proc/meminfo", "MemTotal:       2300 kB")
     found = read(tmp_path)
     assert [zone.memory for zone in found.topology.zones] == [None, None]
-    assert found.note == "the zones together have less memory than the machine: how much each of them has is not known"
+    assert found.note == "the zones together have less memory than the machine: the memory of each is unknown"
 
 
 def test_cpus_whose_cores_are_not_known_are_no_threads_of_each_other(recorded):
@@ -194,7 +194,7 @@ def test_a_long_list_of_troubles_is_cut_short(tmp_path):
     assert len(note) < 200
 
 
-def test_names_that_are_no_addresses_are_passed_over(tmp_path):
+def test_names_that_are_no_addresses_are_skipped(tmp_path):
     library = two_sockets(tmp_path)
     for name in ("0000:zz:00.0", "..", "0000:3b:00.9", "x" * 200, "\udcff"):
         path = tmp_path / "sys/bus/pci/devices" / name

@@ -11,7 +11,7 @@ from ullage.model.gpu import Gpu
 LOST = FakeNvml.NVML_ERROR_GPU_IS_LOST
 
 
-def test_a_card_has_the_facts_that_nvml_tells():
+def test_a_card_has_the_facts_of_nvml():
     assert NvmlCards(FakeNvml(FakeCard("GPU-aa", near=0b10))).cards() == (
         Gpu("GPU-aa", 0, "NVIDIA H100", "NVIDIA", 80 * GIB, zones=(1,), bus_id="0000:3b:00.0"),
     )
@@ -22,7 +22,7 @@ def test_a_card_in_a_large_pci_domain_has_the_address_the_kernel_gives_it():
     assert card.bus_id == "10000:01:00.0"
 
 
-def test_a_driver_that_does_not_know_what_is_near_is_as_healthy():
+def test_a_driver_without_topology_is_healthy():
     failing = {"nvmlDeviceGetMemoryAffinity": FakeNvml.NVML_ERROR_UNKNOWN}
     (card,) = NvmlCards(FakeNvml(FakeCard("GPU-aa", failing=failing))).cards()
     assert (card.zones, card.healthy) == ((), True)
@@ -70,7 +70,7 @@ def test_a_card_lost_between_two_readings_keeps_its_facts_until_it_is_back(quest
     assert cards.cards() == before
 
 
-def test_a_card_that_never_said_its_name_is_not_healthy_and_named_by_its_place():
+def test_a_card_that_never_reported_its_name_is_unhealthy_and_named_by_its_index():
     library = FakeNvml(FakeCard("GPU-aa", failing={"nvmlDeviceGetHandleByIndex": LOST}), FakeCard("GPU-bb"))
     gpus = NvmlCards(library).cards()
     assert [(gpu.uuid, gpu.index, gpu.healthy) for gpu in gpus] == [("unreadable-0", 0, False), ("GPU-bb", 1, True)]

@@ -1,4 +1,4 @@
-"""Rules of paths and links, on any tree of bridges and whatever cards say of their links."""
+"""Rules of paths and links, on any tree of bridges and any links of cards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def crossed(a, b):
 
 
 @given(places(), places(), st.booleans())
-def test_a_path_is_named_by_what_is_crossed_and_is_the_same_both_ways(one, other, one_zone):
+def test_a_path_is_named_by_its_crossings_and_is_symmetric(one, other, one_zone):
     path = find_path(one, other, one_zone=one_zone)
     assert find_path(other, one, one_zone=one_zone) is path
     way = crossed(one[0], other[0])

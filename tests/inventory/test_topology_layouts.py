@@ -1,4 +1,4 @@
-"""Recorded machines of many shapes become the topology that they have."""
+"""Recorded machines of many layouts become the right topology."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_links_that_end_at_a_switch_join_all_cards_behind_one(tmp_path, silent):
     assert len(pairs) == 28
 
 
-def test_ends_that_disagree_count_as_the_fewer_and_are_said(tmp_path):
+def test_ends_that_disagree_count_as_the_smaller_number_with_a_note(tmp_path):
     library = two_sockets(tmp_path)
     a, b, c = library.installed[:3]
     a.nvlinks = [b.bus_id] * 4 + [c.bus_id]
@@ -106,7 +106,7 @@ def test_ends_that_disagree_count_as_the_fewer_and_are_said(tmp_path):
     assert "GPU-1b has 1 NVLinks to GPU-4b, which has 0 back" in found.note
 
 
-def test_links_to_what_is_no_card_of_the_node_do_not_count(tmp_path):
+def test_links_to_other_devices_do_not_count(tmp_path):
     library = two_sockets(tmp_path)
     library.installed[0].nvlinks = ["00000004:04:00.1", "no address", ""]
     assert {links for _, links in matrix(read(tmp_path, library)).values()} == {0}
@@ -213,7 +213,7 @@ def records(draw):
 
 @settings(max_examples=30)
 @given(records())
-def test_whatever_the_kernel_writes_is_read_as_it_is(tmp_path_factory, record):
+def test_bytes_of_the_kernel_are_read_unchanged(tmp_path_factory, record):
     ids, cpus, distances, memory_kb = record
     root = tmp_path_factory.mktemp("machine")
     inside = {zone: format_ids(cpu for cpu, place in cpus.items() if place[0] == zone) for zone in ids}
@@ -243,14 +243,14 @@ def test_cpus_that_this_process_is_kept_off_are_reserved(tmp_path):
     assert read(tmp_path, usable={0, 1, 6, 99}).topology.reserved_cpus == {2, 3, 4, 5, 7}
 
 
-def test_a_machine_that_tells_of_no_zones_has_no_topology_and_nothing_to_say(tmp_path):
+def test_a_machine_without_zones_has_no_topology_and_no_notes(tmp_path):
     device(tmp_path, bus_of(0x1B), own_bridge(0x1B), 1)
     found = read(tmp_path, FakeNvml(*cards(0x1B)))
     assert (found.topology, found.note) == (None, "")
     assert found.cards[0].zones == (1,)
 
 
-def test_what_has_not_changed_is_not_read_again_before_a_minute_is_over(tmp_path):
+def test_unchanged_facts_are_read_again_after_a_minute(tmp_path):
     library, moment = two_sockets(tmp_path), [0.0]
     reader = TopologyReader(tmp_path, now=lambda: 100.0 + moment[0], steady=lambda: moment[0])
     first = read(tmp_path, library, reader=reader)
@@ -265,7 +265,7 @@ def test_what_has_not_changed_is_not_read_again_before_a_minute_is_over(tmp_path
     assert read(tmp_path, library, reader=reader).topology is second.topology
 
 
-def test_a_device_that_comes_is_seen_at_once(tmp_path):
+def test_a_new_device_is_seen_at_once(tmp_path):
     library, reader = two_sockets(tmp_path), TopologyReader(tmp_path)
     assert read(tmp_path, library, reader=reader).topology.devices == ()
     adapter(tmp_path, 0xE1, 1)

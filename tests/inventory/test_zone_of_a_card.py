@@ -1,4 +1,4 @@
-"""Which zone a card is near to: the first source that knows one decides, and nobody guesses."""
+"""The zone of a card: the first source that knows it decides, and none guesses."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ def test_then_the_cpus_that_are_near_if_they_lie_in_one_zone(tmp_path):
     assert card_in(tmp_path / "c", -1, local="4-9", near=0b1) == (0,)
 
 
-def test_then_what_nvml_says(tmp_path):
+def test_then_the_cards_of_nvml(tmp_path):
     assert card_in(tmp_path, -1, near=0b10) == (1,)
 
 
 @pytest.mark.parametrize("near", [0b11, 0b100, 0, 2**64 - 1])
-def test_what_nvml_says_of_all_zones_or_of_one_without_processors_says_nothing(tmp_path, near):
+def test_nvml_masks_of_all_zones_or_of_one_without_processors_are_ignored(tmp_path, near):
     assert card_in(tmp_path, -1, near=near, cpus={0: "0-3", 1: "4-7", 2: ""}) == ()
 
 
 @pytest.mark.parametrize("zone", [-1, None])
-def test_a_zone_nobody_knows_is_unknown_and_makes_no_claim(tmp_path, zone):
+def test_an_unknown_zone_makes_no_claim(tmp_path, zone):
     found = read(tmp_path, two_sockets(tmp_path, zone_of=lambda _: zone))
     assert [gpu.zones for gpu in found.cards] == [()] * 8
     assert found.topology.zone_ids == (0, 1)
     assert {link.path for link in found.topology.links} <= {Path.UNKNOWN}
 
 
-def test_cards_are_counted_by_address_and_lie_where_it_is_told(tmp_path):
+def test_cards_are_ordered_by_address_and_have_their_zones(tmp_path):
     buses = (0x3B, 0x86, 0xAF, 0xD8)
     found = read(tmp_path, two_sockets(tmp_path, buses, zone_of=lambda place: place // 2))
     assert [(gpu.index, gpu.bus_id, gpu.zones) for gpu in found.cards] == [
@@ -65,7 +65,7 @@ def test_cards_are_counted_by_address_and_lie_where_it_is_told(tmp_path):
     ]
 
 
-def test_a_card_that_sysfs_does_not_show_has_the_zone_that_nvml_says(tmp_path):
+def test_a_card_without_sysfs_has_the_zone_of_nvml(tmp_path):
     zones(tmp_path, {0: "0-3", 1: "4-7"})
     assert [gpu.zones for gpu in read(tmp_path, FakeNvml(*cards(*EIGHT, near=0b10))).cards] == [(1,)] * 8
 

@@ -33,7 +33,10 @@ async def test_a_pod_that_fits_nowhere_says_why_and_its_nodes_say_it_in_one_text
     config = f"--kubeconfig={write_kubeconfig(tmp_path, server.url)}"
     async with running(server, api) as up:
         code, said = await why(capsys, "default/train", config)
-        assert (code, said) == (0, "default/train: nothing was said about it yet; its scheduler is default-scheduler\n")
+        assert (code, said) == (
+            0,
+            "default/train: no event or condition gives a reason yet; its scheduler is default-scheduler\n",
+        )
         found = await up.ask("filter", Pod=pod, NodeNames=list("abc"))
         assert {*found["FailedNodes"].values(), *found["FailedAndUnresolvableNodes"].values()} == {
             "NodeInsufficientDevice"

@@ -31,7 +31,7 @@ def test_a_request_gets_parts_of_cards_once(http: httpx2.Client):
     assert free(http) == [(100_000, 40)] * 4
 
 
-def test_cards_that_are_named_wrongly_are_told_apart_and_all_are_freed(http: httpx2.Client):
+def test_wrongly_named_cards_are_listed_and_all_are_freed(http: httpx2.Client):
     held = {gpu["uuid"] for gpu in allocate(http, "p", "gpu=2").json()["gpus"]}
     other = next(gpu["uuid"] for gpu in http.get("/v1/gpus").json() if gpu["uuid"] not in held)
     first, second = sorted(held)
@@ -40,7 +40,7 @@ def test_cards_that_are_named_wrongly_are_told_apart_and_all_are_freed(http: htt
     assert free(http) == [(100_000, 40)] * 4
 
 
-def test_what_does_not_fit_is_refused_with_every_stage_and_changes_nothing(http: httpx2.Client):
+def test_a_refusal_has_every_stage_and_changes_nothing(http: httpx2.Client):
     answer = allocate(http, "big", "gpu=5,vram=1g")
     body = answer.json()
     assert (answer.status_code, body["code"]) == (409, "not-enough-gpus-on-node")
@@ -61,7 +61,7 @@ def test_an_assumption_holds_its_cards_until_it_is_committed_or_forgotten(http: 
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_repeated_uid_is_answered_with_what_it_holds_whatever_is_asked_now(http: httpx2.Client, commit: bool):
+def test_a_repeated_uid_returns_its_allocation_whatever_it_asks(http: httpx2.Client, commit: bool):
     first = allocate(http, "p", "gpu=1,vram=10g", commit=commit).json()
     again = allocate(http, "p", "gpu=2,vram=30g", commit=commit)
     assert (again.status_code, again.json()) == (201, first)
@@ -79,14 +79,14 @@ def test_a_repeated_uid_is_answered_with_what_it_holds_whatever_is_asked_now(htt
         ({"limit": {"tflops": 30, "vram": "1g"}}, "limit.vram", "'1Gi' is not valid: 10Gi is asked"),
         ({"resreq": "gpu=0.5", "limit": {"percent": 49.5}}, "limit.percent", "'49.5' is not valid: 50 is asked"),
         ({"limit": {"percent": 101}}, "limit.percent", "up to 100"),
-        ({"limit": {"tflops": 30, "percent": 50}}, "limit.percent", "keep one"),
+        ({"limit": {"tflops": 30, "percent": 50}}, "limit.percent", "leave one of the two out"),
         ({"namespace": "a b"}, "namespace", "letters"),
         ({"uid": "a/b"}, "uid", "letters"),
         ({"strategy": ""}, "strategy", "choose one of"),
         ({"strategy": "nope"}, "strategy", "choose one of"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_the_edge(http: httpx2.Client, wrong: dict[str, object], field: str, says):
+def test_invalid_bodies_are_refused_at_the_edge(http: httpx2.Client, wrong: dict[str, object], field: str, says):
     body = {"uid": "p", "resreq": "tflops=30,vram=10g", **wrong}
     gang = {"members": [body, {"uid": "q", "resreq": "vram=1g"}]}
     named = http.get("/v1/gpus").json()[0]["uuid"]
@@ -97,9 +97,9 @@ def test_what_makes_no_sense_is_refused_at_the_edge(http: httpx2.Client, wrong: 
         http.put("/v1/gangs/g", json=gang),
     ]
     for answer in asked:
-        told = answer.json()
-        assert (answer.status_code, told["code"], told["field"]) == (400, "invalid-request", field)
-        assert says in told["message"]
+        body = answer.json()
+        assert (answer.status_code, body["code"], body["field"]) == (400, "invalid-request", field)
+        assert says in body["message"]
     assert http.get("/v1/allocations").json() == []
     assert http.get("/v1/gangs/g").status_code == 404
 
@@ -112,8 +112,8 @@ def test_a_limit_of_its_request_and_one_in_another_unit_are_taken(http: httpx2.C
 def test_a_member_of_a_gang_evicts_nobody(http: httpx2.Client):
     members = [{"uid": "p", "resreq": "vram=1g"}, {"uid": "q", "resreq": "vram=1g", "preempt": True}]
     answer = http.put("/v1/gangs/g", json={"members": members})
-    told = answer.json()
-    assert (answer.status_code, told["code"], told["field"]) == (400, "invalid-request", "members.preempt")
+    body = answer.json()
+    assert (answer.status_code, body["code"], body["field"]) == (400, "invalid-request", "members.preempt")
     assert http.get("/v1/gangs/g").status_code == 404
 
 
@@ -124,7 +124,7 @@ def test_an_adjusted_limit_below_its_request_is_refused(http: httpx2.Client):
     assert http.get("/v1/allocations/p").json() == held
 
 
-def test_a_plan_without_a_uid_is_never_that_of_somebody(http: httpx2.Client):
+def test_a_plan_without_a_uid_never_matches_a_request(http: httpx2.Client):
     assert allocate(http, "plan", "vram=10g").status_code == 201
     assert allocate(http, ".plan", "vram=10g").status_code == 400
     planned = http.post("/v1/plan", json={"resreq": "gpu=9,vram=10g"}).json()
@@ -166,7 +166,7 @@ def test_an_allocation_shows_its_limit_as_it_was_put(http: httpx2.Client):
     assert allocate(http, "s", "tflops=5").json()["limit"] is None
 
 
-def test_scaling_says_the_most_that_would_pass_and_a_dry_run_changes_nothing(http: httpx2.Client):
+def test_a_refused_scaling_has_the_largest_possible_amounts_and_a_dry_run_changes_nothing(http: httpx2.Client):
     allocate(http, "p", "tflops=50,vram=10g")
     before = free(http)
     asked = {"request": {"tflops": 300, "vram": "30g"}, "dry_run": True}
@@ -179,7 +179,7 @@ def test_scaling_says_the_most_that_would_pass_and_a_dry_run_changes_nothing(htt
     assert (10_000, 25) in free(http)
 
 
-def test_a_plan_says_where_and_why_and_does_nothing(http: httpx2.Client):
+def test_a_plan_shows_the_placement_and_changes_nothing(http: httpx2.Client):
     plan = http.post("/v1/plan", json={"resreq": "gpu=2,vram=10g"}).json()
     assert plan["refusal"] is None
     assert len(plan["choice"]["gpus"]) == 2
@@ -189,7 +189,7 @@ def test_a_plan_says_where_and_why_and_does_nothing(http: httpx2.Client):
     assert http.get("/v1/allocations").json() == []
 
 
-def test_a_quota_counts_what_is_held_and_refuses_what_is_beyond(http: httpx2.Client):
+def test_a_quota_counts_allocations_and_refuses_requests_beyond_it(http: httpx2.Client):
     allocate(http, "p", "tflops=60,vram=1g", namespace="team")
     quota = http.put("/v1/quotas/team", json={"total": {"requests": {"tflops": 100}}}).json()
     assert quota["used"]["requests"]["tflops"] == "60"
@@ -201,7 +201,7 @@ def test_a_quota_counts_what_is_held_and_refuses_what_is_beyond(http: httpx2.Cli
     assert http.get("/v1/quotas/team").status_code == 404
 
 
-def test_sessions_see_only_what_requests_leave(http: httpx2.Client):
+def test_sessions_see_only_free_cards_of_requests(http: httpx2.Client):
     allocate(http, "p", "gpu=4")
     session = http.post("/v1/sessions", json={"application": "function", "resreq": "cpu=1,gpu=1"}).json()["id"]
     http.post(f"/v1/sessions/{session}/tasks", json={"key": "k", "inputs": [""]})
@@ -211,7 +211,7 @@ def test_sessions_see_only_what_requests_leave(http: httpx2.Client):
     http.post(f"/v1/sessions/{session}/cancel")
 
 
-def test_what_a_pod_holds_is_freed_by_its_name(http: httpx2.Client):
+def test_the_cards_of_a_pod_are_freed_by_its_name(http: httpx2.Client):
     allocate(http, "u1", "vram=1g", namespace="team", pod="web", pod_uid="u1")
     allocate(http, "u2", "vram=1g", namespace="team", pod="web", pod_uid="u2")
     assert [freed["uid"] for freed in http.delete("/v1/pods/team/web?uid=u1").json()] == ["u1"]
@@ -219,7 +219,7 @@ def test_what_a_pod_holds_is_freed_by_its_name(http: httpx2.Client):
     assert http.delete("/v1/pods/team/web").json() == []
 
 
-def test_a_node_says_what_is_left_of_its_cards(http: httpx2.Client):
+def test_a_node_shows_the_free_amounts_of_its_cards(http: httpx2.Client):
     node = http.get("/v1/nodes").json()[0]["name"]
     assert http.get("/v1/unused-nodes").json() == [node]
     allocate(http, "p", "tflops=30,vram=10g")
@@ -255,7 +255,7 @@ def test_a_quota_is_shown_as_it_was_put_and_may_be_put_back(http: httpx2.Client)
     assert again == first == http.get("/v1/quotas/team").json()
 
 
-def test_a_quota_shows_what_is_used_and_reserved_in_the_unit_of_its_name(http: httpx2.Client):
+def test_a_quota_shows_its_usage_and_reservations_in_the_unit_of_its_name(http: httpx2.Client):
     limits = {"requests": {"tflops": 100, "vram": "40g"}, "max_workers": 10}
     http.put("/v1/quotas/team", json={"total": limits, "alert_threshold_percent": 60})
     allocate(http, "p", "gpu=2,tflops=500m,vram=1g", namespace="team", limit={"tflops": 10.65, "vram": "2g"})
@@ -278,7 +278,7 @@ def test_a_quota_shows_what_is_used_and_reserved_in_the_unit_of_its_name(http: h
     assert (shown["ready"], shown["reason"]) == (True, "CapacitySufficient")
 
 
-def test_a_quota_that_runs_short_says_since_when_and_tells_it_once(http: httpx2.Client):
+def test_the_alert_of_a_quota_has_its_time_and_is_recorded_once(http: httpx2.Client):
     newest = http.get("/v1/events?limit=10000").json()[-1]["number"]
     http.put("/v1/quotas/team", json={"total": {"max_workers": 2}, "alert_threshold_percent": 60})
     before = http.get("/v1/quotas/team").json()
@@ -292,12 +292,12 @@ def test_a_quota_that_runs_short_says_since_when_and_tells_it_once(http: httpx2.
     http.delete("/v1/allocations/q")
     assert http.get("/v1/quotas/team").json()["ready"]
 
-    def told() -> list[tuple[str, str]]:
+    def alerts() -> list[tuple[str, str]]:
         events = http.get(f"/v1/events?after={newest}&limit=10000").json()
         return [(event["kind"], event["data"]["namespace"]) for event in events if event["kind"].startswith("quota.")]
 
-    wait_until(lambda: len(told()) >= 2, "both events are stored")
-    assert told() == [("quota.alert", "team"), ("quota.sufficient", "team")]
+    wait_until(lambda: len(alerts()) >= 2, "both events are stored")
+    assert alerts() == [("quota.alert", "team"), ("quota.sufficient", "team")]
 
 
 @pytest.mark.parametrize(
@@ -321,13 +321,13 @@ def test_a_quota_that_contradicts_itself_is_refused_and_the_old_one_stays(http: 
     assert http.get("/v1/quotas/team").json() == old
 
 
-def test_a_quota_fills_what_a_request_leaves_out(http: httpx2.Client):
+def test_a_quota_fills_missing_amounts_of_a_request(http: httpx2.Client):
     http.put("/v1/quotas/team", json={"single": {"default_requests": {"tflops": 7, "vram": "2g"}}})
     (gpu,) = allocate(http, "p", "vram=1g", namespace="team").json()["gpus"]
     assert (gpu["compute_gflops"], gpu["vram_bytes"]) == (7000, GIB)
 
 
-def test_a_repeat_changes_nothing_and_tells_nobody(http: httpx2.Client):
+def test_a_repeat_changes_nothing_and_records_no_event(http: httpx2.Client):
     allocate(http, "p", "vram=1g")
     newest = http.get("/v1/events?limit=10000").json()[-1]["number"]
     allocate(http, "p", "vram=1g")
@@ -378,7 +378,7 @@ def counters(http: httpx2.Client) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
 
-def test_what_happens_to_requests_is_counted_once(http: httpx2.Client):
+def test_results_of_requests_are_counted_once(http: httpx2.Client):
     before = counters(http)
     for _ in range(2):
         allocate(http, "p", "tflops=50,vram=10g")

@@ -1,4 +1,4 @@
-"""While the disk is full, callers are answered at once, and reading goes on."""
+"""While the disk is full, callers are answered at once, and reads go on."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def client(service: Service, taken: asyncio.Event, shown: asyncio.Event | None =
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test")
 
 
-def test_what_changes_something_is_refused_and_what_reads_is_answered():
+def test_changes_are_refused_and_reads_are_answered():
     async def ask() -> list[int]:
         service = Service()
         async with client(service, asyncio.Event()) as http:
@@ -113,7 +113,7 @@ def test_a_change_that_is_made_and_waits_for_the_disk_is_not_called_refused(path
 
     answer = asyncio.run(ask())
     assert (answer.status_code, answer.json()["code"]) == (507, "not-stored")
-    assert "is stored once there is room; do not repeat it" in answer.json()["message"]
+    assert "will be stored once there is space; do not repeat it" in answer.json()["message"]
 
 
 def test_a_change_that_is_stored_is_answered_when_the_disk_is_full_before_its_answer_is_written():

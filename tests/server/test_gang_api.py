@@ -41,11 +41,9 @@ def test_a_gang_without_its_quorum_waits_for_members(http: httpx2.Client):
         ({"members": members("a", resreq="gpu=1,pool=nowhere")}, 404, "pool"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_no_gang_waits(
-    http: httpx2.Client, wrong: dict[str, object], status: int, field: str
-):
-    told = http.put("/v1/gangs/w", json={"members": members("a"), **wrong})
-    assert (told.status_code, told.json()["field"]) == (status, field)
+def test_an_invalid_gang_is_refused(http: httpx2.Client, wrong: dict[str, object], status: int, field: str):
+    answer = http.put("/v1/gangs/w", json={"members": members("a"), **wrong})
+    assert (answer.status_code, answer.json()["field"]) == (status, field)
     assert http.get("/v1/gangs/w").status_code == 404
 
 
@@ -75,7 +73,7 @@ def test_a_member_that_is_freed_does_not_come_back(http: httpx2.Client):
     assert http.get("/v1/gangs/m").status_code == 404
 
 
-def test_a_gang_that_preempts_waits_for_those_who_leave_and_is_placed_when_they_are_freed(http: httpx2.Client):
+def test_a_preempting_gang_is_placed_when_its_victims_are_freed(http: httpx2.Client):
     http.post("/v1/allocations", json={"uid": "low", "resreq": "gpu=4"})
     urgent = [{**each, "qos": "high"} for each in members("a", "b")]
     plain = http.put("/v1/gangs/p", json={"members": urgent}).json()
@@ -91,7 +89,7 @@ def test_a_gang_that_preempts_waits_for_those_who_leave_and_is_placed_when_they_
     assert http.get("/v1/nominations").json() == []
 
 
-def test_preemption_is_said_of_the_gang_and_a_domain_is_a_label(http: httpx2.Client):
+def test_preemption_is_a_field_of_the_gang_and_a_domain_is_a_label(http: httpx2.Client):
     one = [{"uid": "a", "resreq": "gpu=1", "preempt": True}]
     assert http.put("/v1/gangs/x", json={"members": one}).json()["field"] == "members.preempt"
     assert http.put("/v1/gangs/x", json={"members": members("a"), "domain": ""}).json()["field"] == "gang.domain"
@@ -106,7 +104,7 @@ def test_a_gang_may_name_levels_and_have_to_stay_within_one(http: httpx2.Client)
     assert (gang["phase"], gang["domain"], gang["domains"]) == ("running", "rack", 1)
 
 
-def test_the_command_line_says_over_how_many_domains_a_gang_is_spread(
+def test_the_command_line_shows_the_number_of_domains_of_a_gang(
     http: httpx2.Client, capsys: pytest.CaptureFixture[str]
 ):
     assert main(["gang", "submit", "t", "a", "b", "-r", "gpu=1", "--domain", "rack", "--preempt"]) == 0

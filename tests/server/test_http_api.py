@@ -96,12 +96,12 @@ def test_a_bad_session_is_refused_with_the_field_and_nothing_changes(
 
 
 def as_opened(http: httpx2.Client) -> dict[str, list[object]]:
-    """What each session asked for, by id; its counts move on while earlier sessions of this server run."""
-    said = ("application", "queue", "resreq", "priority", "weight", "min_instances", "max_instances", "batch_size")
-    return {session["id"]: [session[field] for field in said] for session in http.get("/v1/sessions").json()}
+    """Return the specification of each session by id; its counts change while earlier sessions of this server run."""
+    fields = ("application", "queue", "resreq", "priority", "weight", "min_instances", "max_instances", "batch_size")
+    return {session["id"]: [session[field] for field in fields] for session in http.get("/v1/sessions").json()}
 
 
-def test_what_is_not_json_is_refused(http: httpx2.Client):
+def test_invalid_json_is_refused(http: httpx2.Client):
     assert refusal(http.post("/v1/sessions", content=b"{nope"))[:2] == (400, "invalid-request")
 
 
@@ -115,7 +115,7 @@ def test_a_bad_page_is_refused(http: httpx2.Client, query: str):
     assert http.get(f"/v1/events?{query}").status_code == 400
 
 
-def test_what_does_not_exist_is_not_found(http: httpx2.Client):
+def test_an_unknown_name_is_not_found(http: httpx2.Client):
     for path in ("/v1/sessions/none", "/v1/sessions/none/why", "/v1/sessions/none/results", "/v1/applications/none"):
         assert refusal(http.get(path))[:2] == (404, "not-found"), path
     assert refusal(http.post("/v1/nodes/none/cordon"))[:2] == (404, "not-found")
@@ -151,7 +151,7 @@ def test_a_submission_is_taken_once_however_often_it_is_sent(http: httpx2.Client
     assert http.get(f"/v1/sessions/{session}").json()["pending"] == 2
 
 
-def test_a_request_no_node_can_hold_says_so_at_once_and_blocks_nobody(http: httpx2.Client):
+def test_a_request_too_large_for_any_node_is_reported_at_once_and_blocks_no_other(http: httpx2.Client):
     answer = http.post("/v1/sessions", json={**FUNCTION, "resreq": "gpu=5"}).json()
     assert answer["reason"] == "unplaceable"
     assert "needs 5 GPUs" in answer["message"]
@@ -280,7 +280,7 @@ def test_the_openapi_document_names_every_route_and_its_schemas(http: httpx2.Cli
     assert named <= set(document["components"]["schemas"])
 
 
-def test_the_metrics_are_what_prometheus_reads(http: httpx2.Client):
+def test_the_metrics_are_valid_for_prometheus(http: httpx2.Client):
     families = {family.name: family for family in text_string_to_metric_families(http.get("/metrics").text)}
     assert {"ullage_tasks", "ullage_cycles", "ullage_queue_share", "ullage_node_held"} <= set(families)
     cards = {s.labels["gpu"]: s.value for s in families["ullage_gpu_held"].samples if s.labels["resource"] == "card"}
@@ -293,7 +293,7 @@ def test_the_metrics_are_what_prometheus_reads(http: httpx2.Client):
     assert families["ullage_fragmentation_milli"].samples == [], "too few tasks arrived to say so"
 
 
-def test_the_overview_says_what_is_idle_and_what_fits(http: httpx2.Client):
+def test_the_overview_shows_idle_cards_and_fitting_requests(http: httpx2.Client):
     http.post("/v1/allocations", json={"uid": "part", "resreq": "gpu=0.25"})
     room = http.get("/v1/overview").json()["room"]
     assert (room["idle_milli"], room["fits"]) == (3750, {"1": 3, "2": 1, "4": 0})
@@ -409,7 +409,7 @@ def test_each_operation_has_an_id_of_its_own_a_tag_and_a_description(http: httpx
         assert all(each["description"] for each in operation["parameters"]), operation
 
 
-def test_the_openapi_document_says_how_names_and_numbers_look(http: httpx2.Client):
+def test_the_openapi_document_has_patterns_and_bounds(http: httpx2.Client):
     paths = http.get("/v1/openapi.json").json()["paths"]
     assert not [path for path in paths if ":" in path]
     task = paths["/v1/sessions/{session}/tasks/{task}"]["get"]["parameters"]

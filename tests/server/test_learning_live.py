@@ -1,4 +1,4 @@
-"""A running server learns what is asked for, and tells which strategy decides."""
+"""A running server learns the workload, and shows the deciding strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long pages are written in a thread while others are answered, and each describes one state."""
+"""A thread writes long pages while others are answered, and each page describes one state."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def change(lab: Lab) -> None:
 
 
 def page_of(lab: Lab, route: str) -> Callable[[], Any]:
-    """What a thread is to write for a route, of the present state."""
+    """Return the function that a thread calls to write the present state for a route."""
     answers = Answers(lab.service, SERVER, {})
     fronts = [ServerApi(lab.service, answers, nothing), AllocationApi(lab.service, Searches()), PodApi(lab.service)]
     endpoints = [(endpoint, front) for front in fronts for endpoint in endpoints_of(type(front))]

@@ -43,13 +43,13 @@ def test_victims_are_named_until_they_are_gone_and_then_the_request_is_placed(ht
     assert http.get("/v1/nominations").json() == []
 
 
-def test_what_fits_evicts_nobody(http: httpx2.Client):
+def test_a_fitting_request_evicts_nothing(http: httpx2.Client):
     assert allocate(http, "low", "tflops=80,vram=8g").status_code == 201
     assert allocate(http, "high", "tflops=80,vram=8g", qos="high", preempt=True).status_code == 201
     assert http.get("/v1/allocations/low").json()["state"] == "bound"
 
 
-def test_who_cannot_be_evicted_is_told_per_node(http: httpx2.Client):
+def test_protected_requests_are_counted_per_node(http: httpx2.Client):
     allocate(http, "low", protected_s=3600)
     refused = allocate(http, "high", qos="high", preempt=True)
     assert (refused.status_code, refused.json()["code"]) == (409, "insufficient-compute")
@@ -99,7 +99,7 @@ def test_the_command_line_plans_evicts_and_places(http: httpx2.Client, capsys: p
     assert main(["plan", *words, "--priority", "0", "--preempt"]) == 1
     shown = capsys.readouterr().out
     assert "would fit on node" in shown
-    assert "nobody who may be evicted makes it fit" in shown
+    assert "no eviction makes it fit" in shown
     assert main(["alloc", "high", *words, "--preempt"]) == 75
     assert "80 TFLOPS and 8Gi of 4 cards" in capsys.readouterr().out
     assert main(["alloc", "high", *words, "--preempt", "-o", "json"]) == 75

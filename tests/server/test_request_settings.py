@@ -1,4 +1,4 @@
-"""What the settings say of requests for cards, on a real server."""
+"""The settings of requests for cards, on a real server."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_weights_decide_which_card_is_the_fullest(http: httpx2.Client):
     assert [gpu["uuid"] for gpu in placed["gpus"]] == [fuller]
 
 
-def test_nobody_of_another_namespace_gives_way(http: httpx2.Client):
+def test_requests_of_other_namespaces_are_not_evicted(http: httpx2.Client):
     allocate(http, "low", "gpu=4", namespace="other")
     asked = {"qos": "high", "preempt": True}
     refused = allocate(http, "high", "gpu=1", **asked)
@@ -87,7 +87,7 @@ def test_nobody_of_another_namespace_gives_way(http: httpx2.Client):
     assert allocate(http, "high", "gpu=1", namespace="other", **asked).status_code == 202
 
 
-def test_a_budget_keeps_workers_of_a_workload_where_others_will_do(http: httpx2.Client):
+def test_a_budget_protects_workers_of_a_workload_if_other_victims_suffice(http: httpx2.Client):
     cards = [gpu["uuid"] for gpu in http.get("/v1/gpus").json()]
     for uid, card, workload in zip(("w0", "w1", "j0", "j1"), cards, ("web", "web", "job", "job"), strict=True):
         allocate(http, uid, "gpu=1", gpus=[card], workload=workload, priority=1 if workload == "job" else 0)

@@ -16,6 +16,6 @@ def test_pairs_are_a_mapping_of_their_own():
 
 
 @pytest.mark.parametrize("pairs", [{"cpu": "8"}, {"gpu~nic": "hard"}, {"nic~nic": "required"}])
-def test_what_is_no_pair_is_refused(pairs):
+def test_an_invalid_pair_is_refused(pairs):
     with pytest.raises(InvalidRequest):
         bodies.requirement(api.ResourceMap(gpu=2, pairs=pairs), None)

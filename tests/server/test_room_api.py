@@ -22,7 +22,7 @@ def cards(http: httpx2.Client) -> list[str]:
     return uuids
 
 
-def test_a_dry_run_says_who_would_move_and_does_nothing(http: httpx2.Client, cards: list[str]):
+def test_a_dry_run_lists_the_moves_and_changes_nothing(http: httpx2.Client, cards: list[str]):
     answer = http.post(ROUTE, json={"resreq": "gpu=2"})
     body = answer.json()
     assert (answer.status_code, body["done"], body["least"], body["refusal"]) == (200, False, True, None)
@@ -36,7 +36,7 @@ def test_a_dry_run_says_who_would_move_and_does_nothing(http: httpx2.Client, car
     assert http.get("/v1/nominations").json() == []
 
 
-def test_what_is_carried_out_is_held_for_those_who_move_and_for_the_room(http: httpx2.Client, cards: list[str]):
+def test_places_of_moves_and_the_room_are_reserved(http: httpx2.Client, cards: list[str]):
     answer = http.post(ROUTE, json={"resreq": "gpu=2", "uids": ["wide"], "dry_run": False})
     assert (answer.status_code, answer.json()["done"]) == (202, True)
     assert http.get("/v1/allocations/a").json()["state"] == "releasing"
@@ -64,7 +64,7 @@ def test_room_that_is_held_is_not_given_out_again_whatever_its_uid(http: httpx2.
     assert not set(first) & set(second)
 
 
-def test_what_moving_cannot_do_says_how_much_it_can_and_who_stays(http: httpx2.Client, cards: list[str]):
+def test_an_impossible_move_reports_the_possible_number_and_the_staying_requests(http: httpx2.Client, cards: list[str]):
     asked = {"resreq": "gpu=2", "count": 2}
     body = http.post(ROUTE, json=asked).json()
     assert (body["refusal"]["code"], body["refusal"]["needed"], body["refusal"]["had"]) == ("no-moves-help", 2, 1)
@@ -86,12 +86,12 @@ def test_what_moving_cannot_do_says_how_much_it_can_and_who_stays(http: httpx2.C
         ({"priority": 2**40}, "priority"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_the_edge(http: httpx2.Client, wrong: dict[str, object], field: str):
-    told = http.post(ROUTE, json={"resreq": "gpu=1", **wrong})
-    assert (told.status_code, told.json()["field"]) == (400, field)
+def test_invalid_bodies_are_refused_at_the_edge(http: httpx2.Client, wrong: dict[str, object], field: str):
+    answer = http.post(ROUTE, json={"resreq": "gpu=1", **wrong})
+    assert (answer.status_code, answer.json()["field"]) == (400, field)
 
 
-def test_a_plan_says_whether_moving_would_do(http: httpx2.Client, cards: list[str], capsys: pytest.CaptureFixture[str]):
+def test_a_plan_shows_whether_moves_suffice(http: httpx2.Client, cards: list[str], capsys: pytest.CaptureFixture[str]):
     plan = http.post("/v1/plan", json={"resreq": "gpu=2", "move": True}).json()
     assert plan["refusal"]["code"] == "not-enough-gpus-on-node"
     assert [move["uid"] for move in plan["room"]["moves"]] == ["a"]
@@ -103,7 +103,7 @@ def test_a_plan_says_whether_moving_would_do(http: httpx2.Client, cards: list[st
     assert "room can be made for 0 of 1" in capsys.readouterr().out
 
 
-def test_the_verb_shows_what_it_would_do_and_does_it_only_with_yes(
+def test_the_verb_shows_its_changes_and_makes_them_only_with_yes(
     http: httpx2.Client, cards: list[str], capsys: pytest.CaptureFixture[str]
 ):
     assert main(["defrag", "--for", "gpu=2", "-o", "json"]) == 0
@@ -113,7 +113,7 @@ def test_the_verb_shows_what_it_would_do_and_does_it_only_with_yes(
     assert main(["defrag", "--for", "gpu=2", "--count", "2", "--yes"]) == 75
     assert "no-moves-help" in capsys.readouterr().err
     assert main(["defrag", "--for", "gpu=8"]) == main(["defrag", "--for", "gpu=8", "--yes"]) == 78
-    assert "so many would not fit if nobody held anything" in capsys.readouterr().out
+    assert "more would not fit on empty nodes either" in capsys.readouterr().out
     assert main(["defrag", "--for", "gpu=2", "--up-to", "4"]) == 75
     assert "not moved: 3 priority" in capsys.readouterr().out
     assert main(["defrag", "--for", "gpu=0.5"]) == 2
@@ -121,13 +121,13 @@ def test_the_verb_shows_what_it_would_do_and_does_it_only_with_yes(
     assert main(["defrag", "--for", "gpu=1", "--priority", str(2**40)]) == 2
     assert "--priority: " in capsys.readouterr().err
     assert main(["defrag", "--for", "gpu=1"]) == 0
-    assert "it fits as it is; nobody moves" in capsys.readouterr().out
+    assert "it fits without moves" in capsys.readouterr().out
     assert main(["defrag", "--for", "gpu=2", "--yes"]) == 0
-    assert "they were told to go" in capsys.readouterr().out
+    assert "their owners are asked to move them" in capsys.readouterr().out
     assert {kept["uid"] for kept in http.get("/v1/nominations").json()} == {"a", "room-1"}
 
 
-def test_a_quota_that_would_refuse_the_work_is_told_before_anybody_moves(
+def test_a_quota_that_would_refuse_the_work_is_reported_before_anybody_moves(
     http: httpx2.Client, cards: list[str], capsys: pytest.CaptureFixture[str]
 ):
     assert main(["quotas", "set", "default", "--max-workers", "3"]) == 0

@@ -1,4 +1,4 @@
-"""Long searches let others in, take turns, end when nobody waits for them, and are carried out only if they hold."""
+"""Long searches yield to other work, run in order, end with their callers, and are checked before they take effect."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_search_ends_when_its_caller_leaves_and_one_that_waits_does_not_begin(
     assert not [entry for entry in log if entry.startswith("b")]
 
 
-def test_a_flood_is_refused_by_name_and_those_who_left_make_room() -> None:
+def test_a_flood_is_refused_and_cancelled_searches_make_room() -> None:
     async def main() -> None:
         searches, left, log = Searches(), asyncio.Event(), list[str]()
         waiting = [
@@ -154,7 +154,7 @@ def machine(tmp_path: Any) -> Iterator[Machine]:
 
 
 def room(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -> Any:
-    """What is answered to who asks for room; as `searching`."""
+    """Return the answer to a request for room; as `searching`."""
     make = ConsolidationApi(machine.service, Searches()).make_room
     return searching(
         machine, machine.service.consolidations, meanwhile, make, {"resreq": "gpu=2", "dry_run": False, **body}
@@ -162,7 +162,7 @@ def room(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -
 
 
 def urgent(machine: Machine, meanwhile: Callable[[int, int], None], **body: Any) -> Any:
-    """What is answered to an urgent request that others may give way to; as `searching`."""
+    """Return the answer to an urgent request with preemption; as `searching`."""
     create = AllocationApi(machine.service, Searches()).create_allocation
     asks = {"uid": "urgent", "resreq": "gpu=2", "qos": "critical", "preempt": True, **body}
     return searching(machine, machine.service.preemptions, meanwhile, create, asks)
@@ -175,7 +175,7 @@ def searching(
     handler: Callable[[Request], Awaitable[Any]],
     body: dict[str, Any],
 ) -> Any:
-    """What is answered; `meanwhile` is called after each slice with the numbers of the search and of the slice."""
+    """Return the answer; `meanwhile` is called after each slice with the numbers of the search and of the slice."""
     planning, count = of.planning, 0
 
     def watched(*args: Any) -> Slices[Any]:
@@ -238,7 +238,7 @@ def test_a_plan_in_slices_is_the_plan_made_at_once_and_of_the_books_at_its_begin
     assert not machine.service.state.fleet.ledger
 
 
-def test_what_does_not_touch_the_plan_changes_nothing(machine: Machine) -> None:
+def test_unrelated_changes_keep_the_plan(machine: Machine) -> None:
     found = machine.service.consolidations.plan(asked("request"), 1, None)
     assert isinstance(found, Consolidation)
     goes = found.moves[0].allocation.id
@@ -253,7 +253,7 @@ def test_what_does_not_touch_the_plan_changes_nothing(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("when", [0, 5, 9])
-def test_nobody_leaves_when_there_is_room_without_it_by_now(machine: Machine, when: int) -> None:
+def test_nothing_moves_if_there_is_room_at_the_end_of_the_search(machine: Machine, when: int) -> None:
     goes = first_move(machine)
 
     def meanwhile(search: int, number: int) -> None:
@@ -265,7 +265,7 @@ def test_nobody_leaves_when_there_is_room_without_it_by_now(machine: Machine, wh
     assert [unit.uid for unit in answer.body.units] == ["wide"]
 
 
-def test_another_plan_is_made_when_somebody_took_a_place_of_the_first(machine: Machine) -> None:
+def test_another_plan_is_made_if_a_place_of_the_first_was_taken(machine: Machine) -> None:
     consolidations = machine.service.consolidations
     found = consolidations.plan(asked("request"), 1, None)
     assert isinstance(found, Consolidation)
@@ -338,7 +338,7 @@ def test_a_refusal_is_one(machine: Machine) -> None:
     assert not releasing(machine)
 
 
-def test_a_caller_who_leaves_asks_nobody_to_go(machine: Machine) -> None:
+def test_a_caller_who_disconnects_starts_no_moves(machine: Machine) -> None:
     api, left = ConsolidationApi(machine.service, Searches()), asyncio.Event()
     body = {"resreq": "gpu=2", "dry_run": False}
 
@@ -352,7 +352,7 @@ def test_a_caller_who_leaves_asks_nobody_to_go(machine: Machine) -> None:
     assert not releasing(machine)
 
 
-def test_who_would_give_way_is_found_in_slices_as_at_once_and_of_the_books_at_its_begin(machine: Machine) -> None:
+def test_victims_found_in_slices_are_those_of_the_books_at_the_start(machine: Machine) -> None:
     preemptions, wanted = machine.service.preemptions, replace(asked("wanted"), claim=Claim(priority=100))
     at_begin = preemptions.plan(wanted)
     assert isinstance(at_begin, Preemption)
@@ -396,7 +396,7 @@ def test_victims_of_a_long_search_leave_and_a_repeat_searches_no_more(machine: M
 
 
 @pytest.mark.parametrize("when", [0, 2])
-def test_nobody_is_evicted_when_it_fits_by_the_end_of_the_search(machine: Machine, when: int) -> None:
+def test_nothing_is_evicted_if_the_request_fits_at_the_end_of_the_search(machine: Machine, when: int) -> None:
     (goes,) = first_victims(machine)
 
     def meanwhile(search: int, number: int) -> None:
@@ -407,7 +407,7 @@ def test_nobody_is_evicted_when_it_fits_by_the_end_of_the_search(machine: Machin
     assert nobody_waits(machine)
 
 
-def test_whoever_placed_it_meanwhile_is_answered_the_same(machine: Machine) -> None:
+def test_a_request_that_was_placed_meanwhile_gets_the_same_answer(machine: Machine) -> None:
     (goes,) = first_victims(machine)
 
     def meanwhile(search: int, number: int) -> None:
@@ -444,7 +444,7 @@ def test_other_victims_are_searched_when_the_first_do_not_help_any_more(machine:
     assert releasing(machine) - {first} == {victim.uid for victim in nomination.victims}
 
 
-def test_after_some_searches_whose_victims_change_nobody_is_evicted(machine: Machine) -> None:
+def test_after_some_searches_with_changed_victims_nothing_is_evicted(machine: Machine) -> None:
     def meanwhile(search: int, number: int) -> None:
         if number == 0:  # whoever would leave is another one by then
             for uid in list(machine.service.state.fleet.ledger):
@@ -457,7 +457,7 @@ def test_after_some_searches_whose_victims_change_nobody_is_evicted(machine: Mac
     assert nobody_waits(machine)
 
 
-def test_a_refusal_after_a_search_is_counted_and_nobody_leaves(machine: Machine) -> None:
+def test_a_refusal_after_a_search_is_counted_and_evicts_nothing(machine: Machine) -> None:
     before = machine.service.allocations.refused.total()
     with pytest.raises(Refused):
         urgent(machine, lambda *_: None, qos="low", priority=0)
@@ -465,7 +465,7 @@ def test_a_refusal_after_a_search_is_counted_and_nobody_leaves(machine: Machine)
     assert nobody_waits(machine)
 
 
-def test_a_caller_who_leaves_evicts_nobody(machine: Machine) -> None:
+def test_a_caller_who_disconnects_evicts_nothing(machine: Machine) -> None:
     left = asyncio.Event()
     left.set()
     body = {"uid": "urgent", "resreq": "gpu=2", "qos": "critical", "preempt": True}

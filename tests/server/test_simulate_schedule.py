@@ -1,4 +1,4 @@
-"""Where a pod would go, and who holds which card: asked of an allocator, answered as bodies."""
+"""The simulated placement of a pod and the report of cards, as bodies."""
 
 import json
 
@@ -82,12 +82,12 @@ def test_a_pod_that_fits_gets_a_node_and_cards():
     assert (state["ValidNodeNotMatchingGPUScore"], state["PreemptPods"], state["IsPreemption"]) == ({}, {}, False)
 
 
-def test_each_filter_tells_the_cards_before_and_after_it():
-    told = stages(simulated(tflops_request="50", vram_request="20Gi"))
-    assert told["pool"]["Before"] == ["gpu-1", "gpu-5", "gpu-6", "gpu-2", "gpu-3", "gpu-4"]
-    assert told["phase"]["Before"] == told["pool"]["After"] == ["gpu-1", "gpu-5", "gpu-6", "gpu-2", "gpu-4"]
-    assert (told["phase"]["FilterName"], told["phase"]["Diff"]) == ("PhaseFilter", 1)
-    room = told["room"]
+def test_each_filter_has_the_cards_before_and_after_it():
+    removed = stages(simulated(tflops_request="50", vram_request="20Gi"))
+    assert removed["pool"]["Before"] == ["gpu-1", "gpu-5", "gpu-6", "gpu-2", "gpu-3", "gpu-4"]
+    assert removed["phase"]["Before"] == removed["pool"]["After"] == ["gpu-1", "gpu-5", "gpu-6", "gpu-2", "gpu-4"]
+    assert (removed["phase"]["FilterName"], removed["phase"]["Diff"]) == ("PhaseFilter", 1)
+    room = removed["room"]
     assert (room["After"], room["Diff"]) == (["gpu-2"], 3)
     assert {gone["code"] for gone in room["Removed"]} == {"insufficient-vram"}
 
@@ -100,7 +100,7 @@ def test_cards_that_do_not_match_on_a_node_that_does_are_scored_too():
     assert state["ValidNodeNotMatchingGPUScore"] == {"node-1": {"gpu-1": 100, "gpu-5": 100, "gpu-6": 100}}
 
 
-def test_what_is_held_counts_and_is_shown():
+def test_allocations_count_and_are_shown():
     allocator = an_allocator()
     held(allocator, "u-2", "gpu-1")
     held(allocator, "u-3", "gpu-1", state="assumed", tflops=5, gib=1)
@@ -110,7 +110,7 @@ def test_what_is_held_counts_and_is_shown():
     assert found["effectiveAvailable"] == {"tflops": "75", "vram": "11Gi"}
 
 
-def test_node_terms_are_looked_at():
+def test_node_terms_are_respected():
     answer = simulated(spec={"nodeSelector": {"zone": "b"}}, tflops_request="1")
     assert answer["error"]["code"] == "node-affinity"
     assert stages(answer)["node-affinity"]["FilterName"] == "NodeAffinityFilter"
@@ -127,7 +127,7 @@ def test_the_same_question_has_the_same_answer_and_changes_nothing():
     assert allocator.take_dirty() == frozenset()
 
 
-def test_it_tells_what_would_happen():
+def test_the_changes_are_described():
     allocator = an_allocator()
     held(allocator, "u-2", "gpu-1")
     answer = simulated(allocator, tflops_request="50", vram_request="8Gi", gpu_count="2")
@@ -146,11 +146,11 @@ def test_a_pod_that_was_not_created_yet_can_be_asked_about():
 # --- why not ---
 
 
-def test_too_few_cards_on_one_node_keep_the_whole_story():
+def test_too_few_cards_on_one_node_keep_all_stages():
     answer = simulated(tflops_request="50", vram_request="8Gi", gpu_count="5")
     error = answer["error"]
     assert (error["type"], error["code"], error["numAllNodes"]) == ("FitError", "not-enough-gpus-on-node", 4)
-    assert error["message"].startswith("0 of 4 nodes will do: ")
+    assert error["message"].startswith("0 of 4 nodes fit: ")
     assert answer["scheduleResult"] == {"SuggestedHost": "", "EvaluatedNodes": 4, "FeasibleNodes": 0}
     same_node = stages(answer)["same-node"]
     assert (len(same_node["Before"]), same_node["After"], same_node["Diff"]) == (4, [], 4)
@@ -172,7 +172,7 @@ def test_stages_after_the_last_card_were_not_reached():
     assert answer["gpuSchedulerState"]["FinalGPUs"] == []
 
 
-def test_cpu_and_memory_of_each_node_are_told():
+def test_cpu_and_memory_of_each_node_are_exported():
     answer = simulated(spec=containers(needs("9", "1Gi")), tflops_request="1")
     assert answer["error"]["code"] == "insufficient-cpu"
     node = answer["nodes"]["node-1"]
@@ -180,7 +180,7 @@ def test_cpu_and_memory_of_each_node_are_told():
     assert node["memoryBytes"] == {"asked": GI, "free": 64 * GI, "total": 64 * GI, "enough": True}
 
 
-def test_the_cap_of_each_node_is_told():
+def test_the_cap_of_each_node_is_exported():
     allocator = an_allocator(workers_per_node=2)
     held(allocator, "u-2", "gpu-1", state="assumed")
     held(allocator, "u-3", "gpu-2", state="assumed")
@@ -191,7 +191,7 @@ def test_the_cap_of_each_node_is_told():
     assert simulated(an_allocator(workers_per_node=0), tflops_request="1")["nodes"]["node-1"]["maxWorkers"] is None
 
 
-def test_the_quota_is_told():
+def test_the_quota_is_exported():
     caps = Caps(100_000, 1000 * GI)
     quotas = Quotas({"team": Quota(total_requests=caps, max_workers=1)})
     allocator = an_allocator(quotas=quotas)
@@ -239,7 +239,7 @@ def test_no_cards_at_all_is_a_refusal_too():
 # --- the pod itself ---
 
 
-def test_what_annotations_say_wrong_is_an_answer():
+def test_a_wrong_annotation_gives_an_answer():
     answer = simulated(tflops_request="10", compute_percent_request="20")
     error = answer["error"]
     assert (error["type"], error["code"], error["numAllNodes"]) == ("InvalidAnnotation", "invalid-annotation", 4)
@@ -253,7 +253,7 @@ def test_an_unknown_pool_is_an_answer():
     assert (error["type"], error["code"]) == ("NotFound", "unknown-pool")
 
 
-def test_what_admission_would_refuse_is_a_warning():
+def test_a_pod_that_admission_would_refuse_gets_a_warning():
     answer = simulated(gpupool=None, tflops_request="1", vram_request="1m")
     assert answer["error"] is None
     assert "vram-request" in answer["warnings"][0]
@@ -322,7 +322,7 @@ def test_the_report_has_all_cards_and_all_who_hold_some():
     assert [found["gpu"] for found in report["allocation"]["u-2"]["gpus"]] == ["gpu-1", "gpu-2"]
 
 
-def test_who_is_on_a_node_that_is_gone_is_told_still():
+def test_allocations_on_a_lost_node_are_still_exported():
     allocator = an_allocator()
     allocator.reconcile([Allocation("u-9", "node-9", ResourceRequirement.of(gpu=1), ("gpu-9",), claim=Claim())], 0.0)
     report = allocation_report(allocator.fleet)

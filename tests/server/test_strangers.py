@@ -1,4 +1,4 @@
-"""What callers without a token cost a real server, and what others notice of it."""
+"""The cost of callers without a token for a real server and its other callers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_requests_without_an_end_are_ended_and_cost_little_memory(server: LiveSe
     assert resident_bytes(server.process.pid) - before < GROWTH
 
 
-def test_many_silent_callers_keep_nobody_out(server: LiveServer, address: Address) -> None:
+def test_many_silent_callers_block_no_other(server: LiveServer, address: Address) -> None:
     assert server.process is not None
     assert address.ask() == 200
     before = resident_bytes(server.process.pid)

@@ -1,4 +1,4 @@
-"""Logs of programs on a real server: who prints without end or plays with files harms nobody else."""
+"""Logs of programs on a real server: endless output and replaced files harm no other program."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def endless(server: LiveServer, http: httpx2.Client) -> Iterator[tuple[str, list
     ended(http, session)
 
 
-def test_a_reader_that_does_not_read_an_endless_log_keeps_nobody_waiting(http: httpx2.Client, endless):
+def test_a_stalled_reader_of_an_endless_log_blocks_no_other(http: httpx2.Client, endless):
     session, _ = endless
     for _ in range(50):
         assert http.get("/healthz").text == "ok"
         assert http.get(f"/v1/sessions/{session}").json()["running"] == 1
 
 
-def test_a_reader_that_left_an_endless_log_keeps_nobody_waiting(http: httpx2.Client, endless):
+def test_a_reader_that_left_an_endless_log_blocks_no_other(http: httpx2.Client, endless):
     session, leave = endless
     for step in leave:
         step()
@@ -105,7 +105,7 @@ def test_a_log_is_resumed_at_the_position_of_any_message(http: httpx2.Client):
         assert sum(map(len, seen)) == 400_000
 
 
-def test_what_a_program_left_in_the_background_prints_does_not_keep_a_reader(http: httpx2.Client):
+def test_output_of_a_background_process_does_not_hold_a_reader(http: httpx2.Client):
     session = started(http, "yes & echo first")
     assert messages(http, session)[-1].event == "end"
     ended(http, session)
@@ -116,7 +116,7 @@ def test_what_a_program_left_in_the_background_prints_does_not_keep_a_reader(htt
     ["mkfifo 1.out", "ln -s /dev/zero 1.out", "ln -s ../../../token 1.out"],
     ids=["fifo", "endless", "file of the server"],
 )
-def test_what_takes_the_place_of_a_log_is_not_read(http: httpx2.Client, replace: str):
+def test_a_replacement_of_a_log_is_not_read(http: httpx2.Client, replace: str):
     name = f"replaces-{os.urandom(4).hex()}"
     session = started(http, f'cd "$ULLAGE_TASK_LOGS"/{name}@* && rm 1.out && {replace}', id=name)
     found = messages(http, session)
@@ -133,7 +133,7 @@ def test_a_log_that_its_program_made_huge_has_an_end(http: httpx2.Client):
     assert "more than a log has" in found[0].data
 
 
-def test_a_reader_is_told_how_much_of_a_log_is_not_kept(server: LiveServer, http: httpx2.Client):
+def test_a_reader_gets_the_number_of_bytes_that_a_log_dropped(server: LiveServer, http: httpx2.Client):
     session = started(http, "true")
     messages(http, session)
     (folder,) = logs_of(server, session)
@@ -142,7 +142,7 @@ def test_a_reader_is_told_how_much_of_a_log_is_not_kept(server: LiveServer, http
     writer.close()
     found = messages(http, session)
     assert found[0].event == "note"
-    assert found[0].data == "700 bytes of stdout are not kept any more: a log keeps at most 1Gi"
+    assert found[0].data == "700 bytes of stdout were dropped: a log has at most 1Gi"
     assert printed(found) == b"x" * 300 + b"last\n"
 
 
@@ -165,7 +165,7 @@ def test_a_new_session_of_an_id_shows_nothing_of_the_one_before(server: LiveServ
     assert printed(messages(http, "twice")) == b"new\n"
     answer = http.get("/v1/sessions/twice/tasks/1/log", headers={"Last-Event-ID": position})
     assert answer.status_code == 404
-    assert "another one of that id" in answer.json()["message"]
+    assert "another one has its id" in answer.json()["message"]
 
 
 @pytest.mark.parametrize("position", ["x", "o1", "o-1e0", "o" + "9" * 5000 + "e0"])

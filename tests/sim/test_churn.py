@@ -1,4 +1,4 @@
-"""Churn against a simulation in small steps of time, and whose turn it is."""
+"""Churn against a simulation in small steps of time, and the order of turns."""
 
 import random
 from collections import Counter
@@ -90,7 +90,7 @@ def test_tasks_start_and_end_as_they_do_second_by_second(monkeypatch, seed):
             assert percent == pytest.approx(held[int(at)] / 30)
 
 
-def test_what_fits_goes_before_what_waits_and_a_wide_task_gets_its_room_whole():
+def test_fitting_tasks_pass_waiting_ones_and_a_wide_task_gets_whole_room():
     tasks = (task("a", 1, 0, 10), task("b", 2, 1, 5), task("c", 1, 2, 3))
     run = run_churn(Trace("t", (node("n"),), tasks), "best-fit", 1)
     assert (run.waits.worst_s, run.started, run.ended_s) == (9, 3, 15), "b waits for a alone; c ran beside a"
@@ -103,13 +103,13 @@ def test_units_start_together_or_not_at_all():
     assert (run.started, run.waits.worst_s, run.waits.p50_s, run.ended_s) == (3, 9, 0, 15)
 
 
-def test_what_never_fits_is_counted_and_keeps_nobody():
+def test_a_task_that_never_fits_is_counted_and_blocks_no_other():
     tasks = (task("a", 8, 0, 10), task("b", 1, 0, 10))
     run = run_churn(Trace("t", (node("n"),), tasks), "best-fit", 1)
     assert (run.started, run.never, run.waits.worst_s) == (1, {k: int(k is TraceKind.WIDE) for k in TraceKind}, 0)
 
 
-def test_whose_turn_it_is():
+def test_the_order_of_turns():
     tasks = (
         task("running", 2, 0, 10, queue="a"),
         task("old", 2, 1, 10, queue="a"),
@@ -138,7 +138,7 @@ def test_dominant_resource_fairness_gives_the_papers_answer():
     assert run.waits.mean_s == pytest.approx((5 * 4 + 5 * 104 + 2 * 204) / 13)
 
 
-def test_what_each_queue_holds_follows_the_share_tree():
+def test_the_amounts_of_each_queue_follow_the_share_tree():
     groups = {Group(q, 0, 0, 1): Resources(gpu_milli=1000) for q in ("a", "b", "c1", "c2")}
     queues = (Queue("a", weight=2), Queue("c"), Queue("c1", "c"), Queue("c2", "c"))
     waiting = Waiting(Turn.DRF, Resources(gpu_milli=8000), groups, [ResourceRequirement(gpu_count=1)], queues)
@@ -152,7 +152,7 @@ def test_what_each_queue_holds_follows_the_share_tree():
     waiting.start(lambda _number: pytest.fail("nothing ended"))
     for _ in range(2):
         waiting.ended(of[0])
-    waiting.try_again(1)
+    waiting.retry(1)
     waiting.start(lambda number: len(started) < 10 and not started.append(number))
     assert [of[number].queue for number in started[8:]] == ["a", "a"], "its share fell when its tasks ended"
 
@@ -188,7 +188,7 @@ def test_tasks_start_in_the_order_in_which_the_scheduler_serves_as_many_sessions
     assert len(started) > 8
 
 
-def test_only_what_may_have_got_room_is_tried_again():
+def test_only_requests_that_may_have_room_are_retried():
     shapes = [ResourceRequirement(gpu_count=n) for n in (1, 2, 4)]
     groups = {Group("q", 0, n, 1): Resources(gpu_milli=s.gpu_count * 1000) for n, s in enumerate(shapes)}
     waiting = Waiting(Turn.FIFO, Resources(gpu_milli=8000), groups, shapes)
@@ -197,7 +197,7 @@ def test_only_what_may_have_got_room_is_tried_again():
     tried = []
     waiting.start(lambda number: bool(tried.append(number)))
     assert tried == [0, 1, 2], "four cards, two, one"
-    waiting.try_again(2)
+    waiting.retry(2)
     waiting.start(lambda number: bool(tried.append(number)))
     assert tried[3:] == [1, 2]
     waiting.add(3, next(iter(groups)))

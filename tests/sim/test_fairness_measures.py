@@ -1,4 +1,4 @@
-"""Measures of fairness against their definitions, and on cases done by hand."""
+"""Measures of fairness against their definitions, and on cases computed by hand."""
 
 import random
 
@@ -50,9 +50,9 @@ def test_jains_index():
 
 def test_queues_count_by_the_time_in_which_two_or_more_wait():
     queues = WaitingQueues()
-    queues.note(100.0, [0.9])
-    queues.note(30.0, [0.4, 0.4])
-    queues.note(10.0, [0.6, 0.0])
+    queues.add(100.0, [0.9])
+    queues.add(30.0, [0.4, 0.4])
+    queues.add(10.0, [0.6, 0.0])
     assert queues.jain == pytest.approx((30 * 1.0 + 10 * 0.5) / 40)
     assert queues.gap == pytest.approx(10 * 0.6 / 40)
 

@@ -68,7 +68,7 @@ def test_policies_see_the_same_arrivals(trace):
     assert run_inflation(trace, "best-fit", 7).arrived == run_inflation(trace, "spread", 7).arrived
 
 
-def test_arrivals_are_the_whole_trace_shuffled_and_then_draws_until_the_load_is_there():
+def test_arrivals_are_the_shuffled_trace_and_then_draws_until_the_load_is_reached():
     shares, cards = np.array([500, 1000, 1000, 0]), np.array([1, 1, 4, 0])
     order = inflate(shares, cards, 10_000, np.random.default_rng(3))
     assert sorted(order[:4].tolist()) == [0, 1, 2, 3]
@@ -116,7 +116,7 @@ def test_the_typical_workload_covers_95_percent_and_adds_up_to_one():
     assert workload.popularity == pytest.approx((90 / 96, 6 / 96))
 
 
-def test_what_is_released_can_be_placed_again():
+def test_a_released_uid_can_be_placed_again():
     fleet = Fleet([Node("n", 8000, 1 << 30, (Gpu("g", 0),))])
     placing = Placing(fleet, (ResourceRequirement.of(1, gpu=1), ResourceRequirement.of(1)), "best-fit")
     held = placing.place_one(0)
@@ -128,13 +128,13 @@ def test_what_is_released_can_be_placed_again():
 
 
 @pytest.mark.parametrize(
-    ("nodes", "task", "told"),
+    ("nodes", "task", "message"),
     [
         ((Node("n", 1000, 1 << 30),), TraceTask("t", ResourceRequirement.of(1, gpu=1)), "no node of tiny has a card"),
-        ((Node("n", 1000, 0, (Gpu("g", 0),)),), TraceTask("t", ResourceRequirement.of(1)), "asks for a card"),
+        ((Node("n", 1000, 0, (Gpu("g", 0),)),), TraceTask("t", ResourceRequirement.of(1)), "requests a card"),
         ((Node("n", 1000, 0, (Gpu("g", 0),)),), TraceTask("t", ResourceRequirement.of(1, gpu=1), units=2), "--churn"),
     ],
 )
-def test_a_trace_that_cannot_be_inflated_is_refused(nodes, task, told):
-    with pytest.raises(InvalidRequest, match=told):
+def test_a_trace_that_cannot_be_inflated_is_refused(nodes, task, message):
+    with pytest.raises(InvalidRequest, match=message):
         run_inflation(Trace("tiny", nodes, (task,)), "best-fit", 1)

@@ -1,4 +1,4 @@
-"""The events of a server become a trace, and what happened is measured as what would have happened is."""
+"""The events of a server become a trace, with the same measures as simulated placements."""
 
 import json
 
@@ -17,7 +17,7 @@ from ullage.storage.open import open_store
 
 
 def nobody():
-    """Nobody waits for the answer."""
+    """Ignore the answer."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def journal(events, tmp_path):
     return path
 
 
-def test_what_held_room_is_a_task_with_its_queue_its_wait_and_its_end(journal):
+def test_each_allocation_is_a_task_with_its_queue_its_wait_and_its_end(journal):
     history = read_history(journal)
     assert [(node.name, node.cpu_milli, len(node.gpus)) for node in history.trace.nodes] == [("n1", 8000, 2)]
     tasks = history.trace.tasks
@@ -72,7 +72,7 @@ def test_what_held_room_is_a_task_with_its_queue_its_wait_and_its_end(journal):
     assert {gpu for placed in history.placed for gpu in placed.gpus} == {"GPU-n1-0", "GPU-n1-1"}
 
 
-def test_what_happened_and_what_would_have_happened_are_measured_alike(journal):
+def test_recorded_and_simulated_placements_have_the_same_measures(journal):
     history = read_history(journal)
     happened, would = run_recorded(history), run_churn(history.trace, "best-fit", 1)
     assert (happened.waits.mean_s, happened.waits.worst_s, happened.ended_s) == (20, 70, 130)
@@ -101,11 +101,11 @@ def test_the_verb_reads_the_database_of_a_server_that_has_it_open(events, tmp_pa
         store.close()
     use = json.loads(capsys.readouterr().out)[0]
     waits = {row[1]: row[use["titles"].index("mean wait")] for row in use["rows"]}
-    assert waits == {"as it happened": "20", "best-fit, fifo": "5", "spread, fifo": "5"}
-    assert "as it happened" in (out / "index.html").read_text()
+    assert waits == {"recorded": "20", "best-fit, fifo": "5", "spread, fifo": "5"}
+    assert "recorded" in (out / "index.html").read_text()
 
 
-def test_a_server_that_began_anew_has_lost_its_executors_and_kept_its_requests(events, tmp_path):
+def test_a_restarted_server_has_lost_its_executors_and_kept_its_requests(events, tmp_path):
     lines = [as_json(event) for event in events if event.at < 1020]
     request = as_json(next(event for event in events if event.kind == "allocation.bound")) | {"at": 1005.0}
     again = as_json(events[0]) | {"at": 1015.0}
@@ -116,7 +116,7 @@ def test_a_server_that_began_anew_has_lost_its_executors_and_kept_its_requests(e
     assert [(task.name, task.duration_s) for task in tasks] == [("e1-1", 15), ("e1-2", 15), ("r1", 95)]
 
 
-def test_the_members_of_a_gang_are_told_one_by_one():
+def test_the_members_of_a_gang_are_listed():
     with Lab(a_node(gpus=2)) as lab:
         claim = Claim(gang=GangClaim("g", 2, 2))
         members = [Request(uid, ResourceRequirement.of(1, gpu=1), claim) for uid in ("m1", "m2")]
@@ -124,22 +124,24 @@ def test_the_members_of_a_gang_are_told_one_by_one():
         lab.pump()
         lab.service.gangs.drop("g", nobody)
         lab.pump()
-        told = [(e.kind, e.data.get("uid")) for e in lab.store.events(Page(0, 100)) if e.kind.startswith("allocation.")]
-    assert told == [(f"allocation.{what}", uid) for what in ("bound", "freed") for uid in ("m1", "m2")]
+        recorded = [
+            (e.kind, e.data.get("uid")) for e in lab.store.events(Page(0, 100)) if e.kind.startswith("allocation.")
+        ]
+    assert recorded == [(f"allocation.{what}", uid) for what in ("bound", "freed") for uid in ("m1", "m2")]
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("{oops", "is no list of events"),
         ('{"kind": "node.ready"}', "event 1: at, kind and data are needed"),
-        ('{"at": 1, "kind": "node.ready", "data": {"node": "n1", "gpus": 2}}', "did not record enough"),
+        ('{"at": 1, "kind": "node.ready", "data": {"node": "n1", "gpus": 2}}', "earlier versions did not record it"),
     ],
 )
-def test_a_file_that_tells_nothing_is_refused(tmp_path, content, told):
+def test_a_file_without_placements_is_refused(tmp_path, content, message):
     path = tmp_path / "journal.jsonl"
     path.write_text(content)
-    with pytest.raises(InvalidRequest, match=told):
+    with pytest.raises(InvalidRequest, match=message):
         read_history(path)
 
 

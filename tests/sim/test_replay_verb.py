@@ -1,4 +1,4 @@
-"""`ullage replay` in a process of its own: what it writes, what it keeps, what it refuses."""
+"""`ullage replay` in a process of its own: its output, its cache, its errors."""
 
 import json
 import os
@@ -45,8 +45,8 @@ def test_everything_is_written_and_told(files, tmp_path, capsys):
     assert [(r["trace"], r["policy"], r["seed"]) for r in found] == [
         ("tiny", policy, seed) for policy in ("best-fit", "spread") for seed in (1, 2, 3)
     ]
-    shown, told = capsys.readouterr()
-    assert "6/6 tiny" in told
+    shown, message = capsys.readouterr()
+    assert "6/6 tiny" in message
     mean = sum(result["allocation"][130] for result in found[:3]) / 3
     for text in (shown, (out / "table.md").read_text(), (out / "index.html").read_text()):
         assert f"{mean:.2f}" in text
@@ -68,7 +68,7 @@ def test_without_matplotlib_all_but_the_plots_is_written(files, tmp_path, capsys
     assert {path.name for path in out.iterdir()} == {"cells", "results.jsonl", "table.md", "index.html"}
 
 
-def test_churn_tells_waits_and_fairness_per_turn(files, tmp_path, capsys):
+def test_churn_reports_waits_and_fairness_per_turn(files, tmp_path, capsys):
     out = tmp_path / "out"
     more = ["--churn", "--turn", "fifo", "drf", "--first", "40", "--seeds", "1", "--processes", "1", "-o", "json"]
     assert main(["replay", *files, *more, "--out", str(out)]) == 0
@@ -115,7 +115,7 @@ def test_a_killed_replay_goes_on_where_it_was(files, tmp_path, capsys):
     torn.write_text(torn.read_text()[:100])
     (out / "cells" / "0123.77.half").write_text("{")
     again = subprocess.run([*COMMAND, *arguments, "--out", str(out)], capture_output=True, text=True, check=True)
-    assert again.stderr.count("(kept)") == len(finished) - 1
+    assert again.stderr.count("(cached)") == len(finished) - 1
     assert "12/12" in again.stderr
     assert main(["replay", *arguments, "--processes", "1", "--out", str(straight)]) == 0
     assert without_seconds(results(out)) == without_seconds(results(straight))
@@ -127,7 +127,7 @@ def _children(pid):
 
 
 def _wait_until_gone(pids):
-    """What was started by a killed process must end by itself."""
+    """Wait until the children of a killed process have ended by themselves."""
     deadline = time.monotonic() + 60
     while any(_lives(pid) for pid in pids):
         assert time.monotonic() < deadline, "a worker outlived the replay"
@@ -141,21 +141,21 @@ def _lives(pid):
         return False
 
 
-def test_ctrl_c_ends_all_and_keeps_what_is_finished(files, tmp_path):
+def test_ctrl_c_ends_all_runs_and_keeps_finished_ones(files, tmp_path):
     out = tmp_path / "out"
     arguments = [*files, "--seeds", "1..200", "--processes", "2", "--out", str(out)]
     running = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert running.stderr is not None
     running.stderr.readline()
     os.killpg(running.pid, signal.SIGINT)
-    told = running.stderr.read()
+    message = running.stderr.read()
     running.stderr.close()
     assert running.wait(timeout=60) == 130
-    assert "Traceback" not in told
+    assert "Traceback" not in message
     assert list((out / "cells").glob("*.json"))
 
 
-def test_a_cell_is_known_by_what_is_in_the_files_and_by_its_settings(tmp_path):
+def test_the_key_of_a_cell_depends_on_file_contents_and_settings(tmp_path):
     nodes, tasks = openb_nodes(tmp_path / "n.csv"), openb_pods(tmp_path / "p.csv")
     source = cells.TraceSource(nodes, tasks)
     cell = cells.ReplayCell(source, "best-fit", 1)
@@ -191,7 +191,7 @@ def test_published_curves_are_compared_where_there_are_some(files, tmp_path, cap
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--policy", "bestest"], "--policy: 'bestest' is not valid: choose one of best-fit"),
         (["--seeds", "9..1"], "--seeds: '9..1' is not valid"),
@@ -203,14 +203,14 @@ def test_published_curves_are_compared_where_there_are_some(files, tmp_path, cap
         (["--published", "nothing.csv"], "nothing.csv cannot be read"),
     ],
 )
-def test_what_cannot_run_is_refused_before_anything_is_written(files, tmp_path, capsys, arguments, told):
+def test_an_impossible_replay_is_refused_before_anything_is_written(files, tmp_path, capsys, arguments, message):
     out = tmp_path / "out"
     assert main(["replay", *files, *arguments, "--out", str(out)]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not out.exists()
 
 
-def test_a_bad_line_is_told_by_a_process_of_the_pool_too(tmp_path, capsys):
+def test_an_error_for_a_bad_line_passes_through_the_pool(tmp_path, capsys):
     nodes = openb_nodes(tmp_path / "n.csv")
     tasks = tmp_path / "t.csv"
     tasks.write_text("request,arrival_s\ncpu=1,0\nmany,0\n")

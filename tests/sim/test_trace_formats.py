@@ -1,4 +1,4 @@
-"""Files of traces become nodes and tasks; what is wrong in them is told with its place."""
+"""Files of traces become nodes and tasks; errors name their place."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_an_openb_node_has_cards_of_its_model_with_the_memory_that_is_known(tmp_
     assert {gpu.vram_bytes for gpu in nodes[1].gpus} == {None}
 
 
-def test_an_openb_pod_asks_what_its_line_says(tmp_path):
+def test_the_request_of_an_openb_pod_is_that_of_its_line(tmp_path):
     rows = [
         ("a", 1000, 1024, 0, 0, "", "LS", "Running", 5, 105, 10),
         ("b", 2000, 1024, 1, 460, "T4|G2", "LS", "Running", 5, "", ""),
@@ -97,7 +97,7 @@ def test_a_philly_job_is_a_gang_of_equal_units_on_its_virtual_cluster(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("columns", "row", "told"),
+    ("columns", "row", "message"),
     [
         (OPENB_PODS[:5], ("a", "many", 1, 0, 0), ["line 2", "cpu_milli", "'many'", "write a whole number"]),
         (OPENB_PODS[:5], ("a", 1, 1, 1, 1001), ["line 2", "gpu_milli", "'1001'", "1000"]),
@@ -116,17 +116,17 @@ def test_a_philly_job_is_a_gang_of_equal_units_on_its_virtual_cluster(tmp_path):
         (("a", "b"), (1, 2), ["line 1", "'a,b'", "no known format"]),
     ],
 )
-def test_a_bad_line_of_tasks_is_told_with_file_line_column_value_and_fix(tmp_path, columns, row, told):
+def test_the_error_for_a_bad_task_has_file_line_column_value_and_fix(tmp_path, columns, row, message):
     path = write_csv(tmp_path / "tasks.csv", columns, [row])
     with pytest.raises(InvalidRequest) as raised:
         read_tasks(path)
     assert raised.value.code == "invalid-trace"
-    for words in (str(path), *told):
+    for words in (str(path), *message):
         assert words in raised.value.message
 
 
 @pytest.mark.parametrize(
-    ("columns", "rows", "told"),
+    ("columns", "rows", "message"),
     [
         (OPENB_NODES, [("a", 1, 1, 1, "T4"), ("a", 1, 1, 1, "T4")], ["line 3", "sn", "'a'", "another node"]),
         (OPENB_NODES, [("a", 1, 1, 129, "T4")], ["line 2", "gpu", "'129'", "128"]),
@@ -136,22 +136,22 @@ def test_a_bad_line_of_tasks_is_told_with_file_line_column_value_and_fix(tmp_pat
         (("name", "cpu", "memory", "gpus"), [], ["no rows"]),
     ],
 )
-def test_a_bad_line_of_nodes_is_told_too(tmp_path, columns, rows, told):
+def test_the_error_for_a_bad_node_names_its_line(tmp_path, columns, rows, message):
     path = write_csv(tmp_path / "nodes.csv", columns, rows)
     with pytest.raises(InvalidRequest) as raised:
         read_nodes(path)
-    for words in (str(path), *told):
+    for words in (str(path), *message):
         assert words in raised.value.message
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [(b"", "is empty"), (b'{"request": "cpu=1"}\n{oops\n', "line 2"), (b"\xff\xfe\x00", "cannot be read")],
 )
-def test_a_file_that_is_no_list_is_refused(tmp_path, content, told):
+def test_a_file_that_is_no_list_is_refused(tmp_path, content, message):
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(content)
-    with pytest.raises(InvalidRequest, match=told):
+    with pytest.raises(InvalidRequest, match=message):
         read_tasks(path)
 
 
@@ -161,17 +161,17 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ([("a", "", 1, 0), ("a", "", 1, 0)], ["line 3", "queue", "another queue has this name"]),
-        ([("a", "b", 1, 0), ("b", "", 1, 0)], ["line 2", "parent", "'b'", "a line before"]),
+        ([("a", "b", 1, 0), ("b", "", 1, 0)], ["line 2", "parent", "'b'", "an earlier line"]),
         ([("a", "", 0, 0)], ["line 2", "weight", "1 to 1000"]),
         ([("a b", "", 1, 0)], ["line 2", "queue"]),
         ([("a", "", 1, "high")], ["line 2", "priority", "'high'"]),
     ],
 )
-def test_a_bad_queue_is_told_with_its_line(tmp_path, rows, told):
+def test_the_error_for_a_bad_queue_names_its_line(tmp_path, rows, message):
     with pytest.raises(InvalidRequest) as error:
         read_queues(write_csv(tmp_path / "queues.csv", ("queue", "parent", "weight", "priority"), rows))
-    for word in told:
+    for word in message:
         assert word in str(error.value)

@@ -43,7 +43,7 @@ Content = tuple[int, dict[str, tuple[dict[int, int], int]]]
 
 @dataclass
 class Model:
-    """What is written: the same writes for the same seed."""
+    """The writes of a history: the same for the same seed."""
 
     seed: int
     written: int = 0
@@ -221,7 +221,7 @@ def cut_power(path: Path, chosen: random.Random) -> None:
 
 
 def _was_brought_into_the_file(path: Path, sums: dict[int, int]) -> bool:
-    """Whether a page of a commit is in the file: SQLite writes none before the log is on the disk."""
+    """Return whether a page of a commit is in the file: SQLite writes none before the log is on the disk."""
     with path.open("rb") as file:
         found = dict(enumerate(database.file_sums(file, 4096), 1))
     return any(found.get(page) == total for page, total in sums.items())

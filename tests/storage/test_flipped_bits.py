@@ -1,4 +1,4 @@
-"""No bit of a stored byte can turn without being noticed."""
+"""Every flipped bit of a stored byte is detected."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ def test_every_flipped_bit_is_found_or_harmless(left: Path, tmp_path: Path, seed
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.99])
-def test_a_log_that_was_cut_off_is_refused_and_the_missing_commits_are_named(
-    left: Path, tmp_path: Path, part: float
-) -> None:
+def test_a_truncated_log_is_refused_and_the_missing_commits_are_named(left: Path, tmp_path: Path, part: float) -> None:
     copy = copied(left, tmp_path / "copy")
     log = Path(f"{copy}-wal")
     os.truncate(log, int(log.stat().st_size * part))
-    assert "is changed or cut off: commits" in refusal(copy).message
+    assert "is changed or truncated: commits" in refusal(copy).message
 
 
 @pytest.mark.parametrize("missing", FILES)
@@ -47,6 +45,6 @@ def test_an_older_copy_is_refused(left: Path, tmp_path: Path, suffixes: tuple[st
     assert refusal(newer).code == "storage-damaged"
 
 
-def test_a_store_that_is_whole_is_opened_with_everything(left: Path, tmp_path: Path) -> None:
+def test_an_intact_store_is_opened_with_all_records(left: Path, tmp_path: Path) -> None:
     copy = copied(left, tmp_path / "copy")
     assert content(copy) == content(copy)

@@ -1,4 +1,4 @@
-"""A store that is sound is opened, with all that was acknowledged, whatever ended the process before."""
+"""An intact store is opened with all acknowledged records, whatever ended the process before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kill leaves: half a write, a commit without its record, a file that another program has looked into."""
+"""The state after a kill: half a write, a commit without its record, a file that another program has opened."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from ullage.storage.wal import log_path, read_log
 from ullage.storage.witness import Witness
 
 
-def test_a_torn_write_is_cut_back_to_the_last_good_one_and_said_so(
+def test_a_torn_write_is_cut_back_to_the_last_good_one_with_a_note(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     acknowledged = write_without_closing(path.with_name("before.db"), 19)
@@ -101,7 +101,7 @@ def test_a_vacuum_that_shortened_the_file_in_its_own_commit_is_taken_without_its
 
 
 def is_shortened_without_a_record(path: Path) -> bool:
-    """Whether pages of the witness are neither in the file nor in its log."""
+    """Return whether pages of the witness are neither in the file nor in its log."""
     testimony = witness.read_witness(path)
     assert testimony is not None
     pages = path.stat().st_size // testimony.page_bytes
@@ -150,48 +150,46 @@ def test_a_write_of_nothing_is_no_commit(path: Path) -> None:
     store.close()
 
 
-def test_records_are_on_the_disk_before_the_log_is_begun_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_on_the_disk_before_the_log_is_restarted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = (each for each in database._SETTINGS if "autocheckpoint" not in each)
     monkeypatch.setattr(database, "_SETTINGS", (*settings, "wal_autocheckpoint = 8"))
     monkeypatch.setattr(witness, "LOG_PAGES", 8)
-    monkeypatch.setattr(witness, "_MOST_UNSETTLED_S", 60.0)
+    monkeypatch.setattr(witness, "_MOST_UNSYNCED_S", 60.0)
     monkeypatch.setattr(writer, "_QUIET_S", 60.0)
-    attest, begun_again, unsettled = Witness.attest, list[bool](), 0
+    attest, restarted, unsynced = Witness.attest, list[bool](), 0
 
-    def look_and_attest(self: Witness, commits: int) -> None:
-        nonlocal unsettled
-        unsettled += not self.is_settled
+    def record_and_attest(self: Witness, commits: int) -> None:
+        nonlocal unsynced
+        unsynced += not self.is_synced
         if read_log(log_path(path)).salts != self._testimony.position.salts:
-            begun_again.append(self.is_settled)
+            restarted.append(self.is_synced)
         attest(self, commits)
 
-    monkeypatch.setattr(Witness, "attest", look_and_attest)
+    monkeypatch.setattr(Witness, "attest", record_and_attest)
     fill(path, SESSION)
     store = open_store(str(path))
     store.load()
     for number in range(1, 21):
         store.write(add_one(number)).result()
     store.close()
-    assert len(begun_again) > 2
-    assert all(begun_again)
-    assert unsettled > 2, "a commit does not wait for the record of the one before"
+    assert len(restarted) > 2
+    assert all(restarted)
+    assert unsynced > 2, "a commit does not wait for the record of the one before"
 
 
-def test_records_are_brought_to_the_disk_when_nothing_is_written_for_a_while(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, settled = open_store(str(path)), queue.SimpleQueue[int]()
+def test_records_are_synced_after_a_while_without_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, synced = open_store(str(path)), queue.SimpleQueue[int]()
     store.load()
-    settle = Witness.settle
+    sync = Witness.sync
 
-    def settle_and_say(self: Witness) -> None:
-        settle(self)
-        settled.put(self._testimony.commits)
+    def sync_and_report(self: Witness) -> None:
+        sync(self)
+        synced.put(self._testimony.commits)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Witness, "settle", settle_and_say)
+        patch.setattr(Witness, "sync", sync_and_report)
         store.write(SESSION).result()
-        while settled.get(timeout=60) < 2:
+        while synced.get(timeout=60) < 2:
             pass
     store.close()
 
@@ -281,7 +279,7 @@ def test_a_program_that_looks_into_a_store_after_a_kill_changes_nothing(path: Pa
     assert len(load_and_close(copy).sessions[0].tasks) == 20
 
 
-def test_a_commit_without_a_record_is_taken_though_another_program_brought_it_into_the_file(
+def test_a_commit_without_a_record_is_accepted_after_another_program_merged_it(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = write_without_closing(path, 20)
@@ -290,7 +288,7 @@ def test_a_commit_without_a_record_is_taken_though_another_program_brought_it_in
     assert not log_path(copy).exists()
     for _ in range(2):
         assert len(load_and_close(copy).sessions[0].tasks) == 20
-    assert caplog.text.count("another program put them there") == 1
+    assert caplog.text.count("another program merged commits") == 1
 
 
 def write_as_another_program(path: Path) -> None:
@@ -299,7 +297,7 @@ def write_as_another_program(path: Path) -> None:
         connection.commit()
 
 
-def test_what_another_program_wrote_is_refused_by_that_name_and_accepted_by_recovery(path: Path) -> None:
+def test_changes_of_another_program_are_refused_and_accepted_by_recovery(path: Path) -> None:
     fill(path, SESSION, *map(add_one, range(1, 21)))
     write_as_another_program(path)
     error = refusal(path)
@@ -307,24 +305,24 @@ def test_what_another_program_wrote_is_refused_by_that_name_and_accepted_by_reco
     assert "another program has written to it" in error.message
     assert "--as-it-is" in error.message
     found = recover(path, keep=False)
-    assert found.whole_at == found.acknowledged
+    assert found.intact_at == found.acknowledged
     recover(path, keep=True, as_it_is=True)
     assert len(load_and_close(path).sessions[0].tasks) == 10
 
 
-def test_a_file_that_is_not_whole_is_not_accepted_as_it_is(path: Path) -> None:
+def test_a_damaged_file_is_not_accepted_as_it_is(path: Path) -> None:
     fill(path, SESSION, *map(add_one, range(1, 400)))
     data = bytearray(path.read_bytes())
     data[8 * 4096 : 12 * 4096] = bytes(4 * 4096)
     path.write_bytes(data)
     assert refusal(path).message.startswith(f"{path} is damaged")
     before = path.read_bytes()
-    with pytest.raises(Unavailable, match="is not whole as it is"):
+    with pytest.raises(Unavailable, match="a full check fails"):
         recover(path, keep=True, as_it_is=True)
     assert path.read_bytes() == before
 
 
-def test_what_another_program_writes_while_the_store_is_open_is_taken_and_said(
+def test_changes_of_another_program_to_an_open_store_are_kept_and_reported(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(path, SESSION, *map(add_one, range(1, 21)))

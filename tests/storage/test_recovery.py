@@ -1,4 +1,4 @@
-"""What is recovered of a damaged store."""
+"""Recovery of a damaged store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_recovery_of_one_turned_bit_loses_nothing(left: Path, tmp_path: Path, su
     assert {each: Path(f"{found.aside}{each}").read_bytes() for each in FILES} == before
 
 
-def test_recovery_of_a_lost_page_keeps_what_is_whole_and_names_what_is_not(tmp_path: Path) -> None:
+def test_recovery_of_a_lost_page_keeps_intact_records_and_names_lost_ones(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     store = open_store(str(path))
     store.load()
@@ -58,7 +58,7 @@ def test_recovery_of_a_lost_page_keeps_what_is_whole_and_names_what_is_not(tmp_p
     middle = data.index(b"broken" * 500) + 300_000
     data[middle : middle + 9000] = bytes(9000)
     path.write_bytes(data)
-    assert "pages are not what was written last" in refusal(path).message
+    assert "differ from the last written state" in refusal(path).message
     found = recover(path, keep=True)
     assert len(found.lost) >= 2
     assert (found.sessions, found.left_out) == (1, ["session broken"])
@@ -101,15 +101,15 @@ def test_recovery_keeps_the_log_of_an_empty_file(left: Path, tmp_path: Path) -> 
     copy = copied(left, tmp_path / "copy")
     os.truncate(copy, 0)
     log = Path(f"{copy}-wal").read_bytes()
-    with pytest.raises(Unavailable, match="nothing was changed: put a copy"):
+    with pytest.raises(Unavailable, match="nothing was changed: restore a backup"):
         recover(copy, keep=True)
     assert Path(f"{copy}-wal").read_bytes() == log
 
 
-def test_what_is_whole_at_an_earlier_commit_is_offered_and_kept_if_asked(left: Path, tmp_path: Path) -> None:
+def test_an_intact_earlier_commit_is_offered_and_kept_on_request(left: Path, tmp_path: Path) -> None:
     copy = copied(left, tmp_path / "copy")
     Path(f"{copy}-wal").unlink()
-    with pytest.raises(Unavailable, match=r"whole as it is, at commit \d+ of \d+ .*--keep --as-it-is keeps that"):
+    with pytest.raises(Unavailable, match=r"intact at commit \d+ of \d+ .*--keep --as-it-is keeps it"):
         recover(copy, keep=True)
     assert recover(copy, keep=True, as_it_is=True).aside is not None
     store = open_store(str(copy))

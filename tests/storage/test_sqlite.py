@@ -1,4 +1,4 @@
-"""What holds for the file: its refusals, its lock, its mode, its size, and what it does on a full disk."""
+"""The database file: its errors, its lock, its mode, its size, and a full disk."""
 
 import errno
 import os
@@ -106,7 +106,7 @@ def test_a_file_cut_short_is_refused_and_left_alone(path: Path) -> None:
     assert_refused_unchanged(path, "storage-damaged")
 
 
-def test_content_that_is_not_what_was_written_is_refused(path: Path) -> None:
+def test_changed_content_is_refused(path: Path) -> None:
     fill(path, SESSION)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE sessions SET value = '{}'")
@@ -182,7 +182,7 @@ def test_the_newest_eviction_of_a_session_is_found_by_its_own_index() -> None:
     assert [row.detail for row in plan] == ["SEARCH events USING INDEX evictions (session=? AND number>?)"]
 
 
-def test_a_file_of_the_first_version_is_brought_up_with_what_it_holds(path: Path) -> None:
+def test_a_file_of_the_first_version_is_migrated_with_its_content(path: Path) -> None:
     fill(path, SESSION, add_one(1))
     with rewritten(path) as connection:
         bring_down(connection, "0001")
@@ -240,7 +240,7 @@ def test_priorities_that_were_taken_before_they_had_a_range_are_brought_into_it(
     assert nomination.request == replace(request, claim=Claim(priority=read))
 
 
-def test_a_second_store_on_the_same_file_is_refused_and_told_who_has_it(path: Path, tmp_path: Path) -> None:
+def test_a_second_store_on_the_same_file_is_refused_with_its_holder(path: Path, tmp_path: Path) -> None:
     store = open_store(str(path))
     (tmp_path / "link.db").symlink_to(path)
     for name in (path, tmp_path / "link.db", f"sqlite:///{path}"):

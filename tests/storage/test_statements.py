@@ -1,4 +1,4 @@
-"""How rows reach the driver: in few statements, in values that it takes as they are, and whole."""
+"""Rows reach the driver in few statements, in values that need no conversion, and complete."""
 
 from __future__ import annotations
 

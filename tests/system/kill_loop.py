@@ -33,7 +33,7 @@ def square(number: int) -> int:
 
 @dataclass
 class Books:
-    """What was acknowledged: held names, names that were given back, and names whose last request had no answer."""
+    """Acknowledged names: held ones, freed ones, and names whose last request had no answer."""
 
     held: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)

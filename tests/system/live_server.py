@@ -75,7 +75,7 @@ class LiveServer:
         return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=60)
 
     def kill(self) -> None:
-        """As a crash: nothing is cleaned up by the server itself."""
+        """Kill the server, which cleans up nothing."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()

@@ -1,4 +1,4 @@
-"""Processes are killed in the middle of work: nothing is lost, nothing ends twice, nothing stays behind."""
+"""Processes are killed during work: nothing is lost, nothing ends twice, and no process is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server answers and decides at once on a machine where nothing is compiled, and leaves no process behind."""
+"""A server answers and decides at once on a machine without compiled code, and leaves no process behind."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pages on cards, command by command as a reader types them: what they show is what happens."""
+"""The commands of the pages on cards print the output of the pages."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ from tests.system.live_server import LiveServer
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 HTTP_ERROR = 22
-"""How `curl --fail-with-body` ends when the server refuses."""
+"""The exit code of `curl --fail-with-body` when the server refuses."""
 
 
 class Step(NamedTuple):
@@ -70,7 +70,7 @@ def bash(home: Path, tmp_path: Path) -> Iterator[Callable[[list[str]], list[tupl
 
 
 @pytest.mark.parametrize("page", ["hold-cards-for-pods.md", "set-quotas.md", "make-room.md"])
-def test_every_command_of_a_page_does_what_the_page_shows(bash, page: str):
+def test_every_command_of_a_page_prints_the_output_of_the_page(bash, page: str):
     walked = steps(page)
     for step, (code, out) in zip(walked, bash([step.command for step in walked]), strict=True):
         assert code != HTTP_ERROR, (step.command, out)

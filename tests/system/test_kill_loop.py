@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.system.kill_loop import run
 
 
-def test_what_was_acknowledged_is_there_after_every_kill(home: Path):
+def test_acknowledged_records_survive_every_kill(home: Path):
     counts = run(home, 3)
     assert counts["kills"] == 3
     assert counts["gangs taken"] > 0

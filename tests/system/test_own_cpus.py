@@ -1,4 +1,4 @@
-"""CPUs of this very machine: who asks for them alone runs on exactly those, also after a crash of the server."""
+"""CPUs of this machine: executors with exclusive CPUs run on exactly those, also after a crash of the server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL_BUT_ONE = len(CPUS) - 1
 
 @pytest.fixture
 def extra() -> str:
-    """What the settings say besides."""
+    """Return further lines of the settings."""
     return ""
 
 
@@ -50,7 +50,7 @@ def runs_on() -> list[int]:
 
 
 def held_cpus(http: httpx2.Client) -> str:
-    """As the topology of the one node, which has one zone, is drawn."""
+    """Return the held CPUs of the only node, which has one zone."""
     (node,) = http.get("/v1/nodes").json()
     (zone,) = http.get(f"/v1/nodes/{node['name']}/topology").json()["zones"]
     return str(zone["held_cpus"])
@@ -87,7 +87,7 @@ def test_two_sessions_run_on_cpus_of_their_own_which_come_back(
         wait_until(lambda: ask(http, "rest", ALL_BUT_ONE).status_code == 201, "the CPUs come back")
 
 
-def test_after_a_crash_every_cpu_is_held_by_whom_it_was_held(server: LiveServer) -> None:
+def test_after_a_crash_every_cpu_has_its_former_holder(server: LiveServer) -> None:
     with server.client() as http:
         for uid, commit in (("bound", True), ("assumed", False)):
             assert ask(http, uid, 1, commit=commit).status_code == 201
@@ -108,7 +108,7 @@ def test_after_a_crash_every_cpu_is_held_by_whom_it_was_held(server: LiveServer)
 
 
 @pytest.mark.parametrize("extra", ['numa = "best-effort"'])
-def test_the_settings_say_how_those_are_aligned_who_do_not(server: LiveServer) -> None:
+def test_the_settings_have_the_default_alignment(server: LiveServer) -> None:
     with ullage.connect() as client, server.client() as http:
         silent = client.session("silent", resreq="cpu=1", min_instances=1)
         default = client.session("default", min_instances=1)

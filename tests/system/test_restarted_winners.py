@@ -1,4 +1,4 @@
-"""The server is killed after others gave way to a session: it has the room after the restart, before who came later."""
+"""The server is killed after an eviction: after the restart the winner has the room before later sessions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def evicted(http: httpx2.Client, name: str) -> bool:
 
 
 @pytest.mark.parametrize("starts", [False, True], ids=["before it starts", "in the protected time"])
-def test_who_others_left_for_has_the_room_after_a_kill(server: LiveServer, starts: bool):
+def test_winners_have_their_room_after_a_kill(server: LiveServer, starts: bool):
     with server.client() as http:
         run(http, "a", 2)
         wait_until(lambda: running(http, "a") == [2], "both cards are held")
@@ -64,7 +64,7 @@ def test_who_others_left_for_has_the_room_after_a_kill(server: LiveServer, start
         assert evicted(http, "a")
 
 
-def test_an_eviction_is_in_the_log_with_who_has_the_room_and_why(server: LiveServer):
+def test_the_log_has_evictions_with_their_claimant_and_reason(server: LiveServer):
     with server.client() as http:
         run(http, "a", 2)
         wait_until(lambda: running(http, "a") == [2], "both cards are held")

@@ -1,4 +1,4 @@
-"""Two sessions on one card of a real server: what their processes are told, and what others see of it."""
+"""Two sessions on one card of a real server: the variables of their processes, and the view of others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UUID = "GPU-11111111-2222-3333-4444-555555555555"
 CARD = f'[node]\ngpus = ["{UUID}"]\ncpu = 4\n[[node.card]]\nmodel = "A100"\nvram = "40g"\ntflops = 19.5\n'
 
 
-def told() -> dict[str, str]:
+def grant_variables() -> dict[str, str]:
     return dict(os.environ)
 
 
@@ -43,13 +43,16 @@ def server(home: Path, tmp_path: Path, library: Path, sharing: str) -> Iterator[
     assert live.leftovers() == []
 
 
-def test_two_sessions_share_a_card_and_their_processes_know_what_they_hold(
+def test_two_sessions_share_a_card_and_their_processes_know_their_parts(
     server: LiveServer, sharing: str, library: Path, capsys: pytest.CaptureFixture[str]
 ):
     with ullage.connect() as client:
         half = client.session("half", resreq={"cpu": 1, "gpu": 0.5}, min_instances=1)
         quarter = client.session("quarter", resreq="cpu=1,vram=10g", min_instances=1)
-        first, second = half.submit(told).result(timeout=60), quarter.submit(told).result(timeout=60)
+        first, second = (
+            half.submit(grant_variables).result(timeout=60),
+            quarter.submit(grant_variables).result(timeout=60),
+        )
         for seen in (first, second):
             assert seen["CUDA_VISIBLE_DEVICES"] == UUID
             assert seen["ULLAGE_GPU_ENFORCED"] == sharing
@@ -79,7 +82,7 @@ def test_hard_isolation_is_offered_only_where_it_is_enforced(server: LiveServer,
     with ullage.connect() as client:
         session = client.session("kept", resreq="cpu=1,gpu=0.5,isolation=hard", wait=True)
         if sharing == "hami":
-            assert session.submit(told).result(timeout=60)["ULLAGE_GPU_ENFORCED"] == "hami"
+            assert session.submit(grant_variables).result(timeout=60)["ULLAGE_GPU_ENFORCED"] == "hami"
         else:
             assert session.status().reason == "unplaceable"
             assert "cannot keep its users apart in this way" in session.status().message

@@ -1,4 +1,4 @@
-"""Work that a task of a real server submits goes to that server, also where the task knows nothing of its home."""
+"""Work that a task of a real server submits goes to that server, also if the task does not know its home."""
 
 from __future__ import annotations
 

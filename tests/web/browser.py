@@ -63,7 +63,7 @@ class Browser:
         call("POST", f"{self._session}/url", {"url": url})
 
     def run(self, script: str) -> Any:
-        """What the script returns in the page."""
+        """Run a script in the page and return its result."""
         return call("POST", f"{self._session}/execute/sync", {"script": script, "args": []})["value"]
 
     def until(self, expression: str) -> Any:
@@ -79,7 +79,7 @@ class Browser:
         call("POST", f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def complaints(self) -> list[str]:
-        """What the console says, since it was last asked, of errors and of what the policy refused."""
+        """Return the errors and policy violations of the console since the last call."""
         entries = call("POST", f"{self._session}/se/log", {"type": "browser"})["value"]
         return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 

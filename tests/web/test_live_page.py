@@ -104,9 +104,9 @@ def test_zones_and_links_are_asked_for_when_they_are_opened(server, window):
         assert window.run("return document.querySelectorAll('.zone').length") == 0
         window.run("document.querySelector('.topology summary').click()")
         window.until("document.querySelectorAll('.topology .chip.idle').length === 4")
-        said = window.run("return document.querySelector('.topology').innerText")
-        assert "zone unknown" in said
-        assert "read from sysfs" in said or "its topology is not known" in said
+        text = window.run("return document.querySelector('.topology').innerText")
+        assert "zone unknown" in text
+        assert "read from sysfs" in text or "its topology is not known" in text
         server.create_session("train", "gpu=1", min_instances=1)
         window.until("document.querySelectorAll('.topology .chip.taken').length === 1")
         assert window.run("return document.querySelector('.topology .chip.taken').title").endswith("held by train")
@@ -123,7 +123,7 @@ def test_a_session_that_can_never_run_waits_with_its_reason(server, window):
         assert "the request is larger than any node" in reason
 
 
-def test_a_redraw_keeps_the_elements_of_what_stayed(server, window):
+def test_a_redraw_keeps_the_elements_of_unchanged_rows(server, window):
     with server.up():
         server.create_session("first")
         enter(window, server)
@@ -134,7 +134,7 @@ def test_a_redraw_keeps_the_elements_of_what_stayed(server, window):
         assert window.run("return window.kept.every(element => element.isConnected)")
 
 
-def test_what_users_write_is_text(server, window):
+def test_input_of_users_is_shown_as_text(server, window):
     with server.up():
         server.create_session("named", owner=HOSTILE)
         enter(window, server)
@@ -153,7 +153,7 @@ def test_a_lost_server_is_shown_and_found_again(server, window):
         window.until("document.getElementById('link').textContent === 'live'")
 
 
-def test_a_browser_that_is_no_longer_admitted_is_told_what_to_do(server, window):
+def test_a_browser_with_an_old_token_gets_a_hint(server, window):
     with server.up():
         enter(window, server)
         window.run("localStorage.clear()")

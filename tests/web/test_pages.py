@@ -1,4 +1,4 @@
-"""What the page is made of and who may read it, without a browser."""
+"""The files of the page and their protection, without a browser."""
 
 import re
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ def test_every_asset_has_its_type_and_the_policy(reader, name):
 
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, "/static/page.js"])
-def test_the_policy_allows_only_what_this_server_serves(reader, path):
+def test_the_content_policy_allows_only_this_server(reader, path):
     policy = reader.get(path).headers["content-security-policy"]
     assert policy.split("; ")[0] == "default-src 'self'"
     assert "unsafe" not in policy
@@ -134,7 +134,7 @@ def test_the_style_sheet_loads_nothing(reader):
     assert not re.search(r"@import|url\(", read(reader, "/static/style.css"))
 
 
-def test_the_files_of_the_page_are_open_and_what_it_shows_is_not(client):
+def test_the_files_of_the_page_need_no_token_and_its_data_does(client):
     for document in DOCUMENTS:
         assert {client.get(address).status_code for address in References(read(client, document)).addresses} == {200}
     for path in ("/v1/live", "/v1/overview", "/v1/nodes", "/metrics"):

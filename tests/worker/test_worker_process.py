@@ -330,7 +330,7 @@ def test_all_that_a_program_printed_is_in_its_log_when_its_end_is_reported(comma
     assert (len(printed), printed[-5:]) == (3_000_005, b"last\n")
 
 
-def test_what_a_program_leaves_in_the_background_goes_on_printing(commands: Bench, tmp_path: Path) -> None:
+def test_a_background_process_of_a_program_goes_on_printing(commands: Bench, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     text = f"( while ! test -e {gate}; do sleep 0.01; done; head -c 300000 /dev/zero; echo late ) & echo early"
     commands.send(command(1, "sh", "-c", text))
@@ -380,7 +380,7 @@ def test_a_program_ended_by_a_signal(commands: Bench) -> None:
         (("/etc/passwd",), {}, 126, "/etc/passwd: cannot be run: Permission denied"),
         (("ls",), {"cwd": "/nowhere"}, 126, "/nowhere: no such working directory"),
         (("ls", "a\0b"), {}, 126, "ls: cannot be run: embedded null byte"),
-        ((), {}, 126, "there is no program to run"),
+        ((), {}, 126, "no program to run"),
     ],
 )
 def test_a_program_that_cannot_run(

@@ -88,7 +88,7 @@ admin_groups = {{ .Values.bindings.adminGroups | toJson }}
 {{- end }}
 {{- end }}
 
-{{/* The names of the Services that the server's certificate is for, with commas. */}}
+{{/* The names of the Services in the server's certificate, separated by commas. */}}
 {{- define "ullage.certificateNames" -}}
 {{- $hosts := list -}}
 {{- range $service := list (include "ullage.name" .) (printf "%s-webhook" (include "ullage.name" .)) -}}
@@ -119,7 +119,7 @@ a third of their time, or a year, is left. An earlier chart did not write the da
 {{- dict "make" $make "until" $until | toJson -}}
 {{- end -}}
 
-{{/* Another text for other certificates: who has read the old ones has to start again. */}}
+{{/* A checksum of the certificates: pods with the old ones have to restart. */}}
 {{- define "ullage.certificatesChecksum" -}}
 {{- $until := "" -}}
 {{- if not .Values.tls.existingServer -}}

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from ullage.bootstrap import log
-from ullage.bootstrap.http.apart import HandedOver, LoopApart
+from ullage.bootstrap.http.loop_thread import CompleteRequests, LoopThread
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.bootstrap.kube_server import KubeServer, served
 from ullage.bootstrap.kube_settings import BindingsSection, KubeSection
@@ -126,14 +126,14 @@ class KubeProcess:
             api = HttpKubeApi(client, KubePatience(answer_s=section.timeout_s))
             candidate = Candidate(api, section.lease, section.namespace, self._terms)
             front = make_front(api, candidate, self._rules, _front_settings(section, self._queues), on_error=_log_error)
-            with LoopApart() as apart:
-                async with served(self._servers(front, api, apart)) as serving:
+            with LoopThread() as loop_thread:
+                async with served(self._servers(front, api, loop_thread)) as serving:
                     code = await self._lead(front, serving)
             await front.let_go()
         log.info("kube.ended", code=code)
         return code
 
-    def _servers(self, front: Front, api: HttpKubeApi, apart: LoopApart) -> dict[str, KubeServer]:
+    def _servers(self, front: Front, api: HttpKubeApi, loop_thread: LoopThread) -> dict[str, KubeServer]:
         """Return the servers; those that every pod of a cluster can reach have their own loop."""
         section, metrics = self._section, FrontMetrics(front)
         webhook = Webhook(
@@ -163,17 +163,17 @@ class KubeProcess:
                 unready=lambda: "" if front.followed.namespaces.synced else "namespaces are not read",
             )
             tls = _tls(section.webhook_cert_file, section.webhook_key_file)
-            handed = HandedOver(app, most_bytes=admission.MAX_BODY, at_once=REVIEWS_AT_ONCE)
-            found["webhook"] = KubeServer(handed, section.webhook_bind, tls, apart)
+            complete = CompleteRequests(app, most_bytes=admission.MAX_BODY, at_once=REVIEWS_AT_ONCE)
+            found["webhook"] = KubeServer(complete, section.webhook_bind, tls, loop_thread)
         if section.bindings.bind is not None and front.bindings is not None:
             app = compute_resources(front.bindings.use, caller_of, metrics.call)
             tls = _tls(section.cert_file, section.key_file, section.bindings.proxy_ca_file)
             known = Authentication(app, _callers(section.bindings, api))
-            handed = HandedOver(known, most_bytes=compute_questions.MAX_BODY, at_once=CALLS_AT_ONCE)
-            found["bindings"] = KubeServer(handed, section.bindings.bind, tls, apart)
+            complete = CompleteRequests(known, most_bytes=compute_questions.MAX_BODY, at_once=CALLS_AT_ONCE)
+            found["bindings"] = KubeServer(complete, section.bindings.bind, tls, loop_thread)
         if section.metrics_bind is not None:
-            handed = HandedOver(_metrics_app(metrics, front), most_bytes=0, at_once=CALLS_AT_ONCE)
-            found["metrics"] = KubeServer(handed, section.metrics_bind, None, apart)
+            complete = CompleteRequests(_metrics_app(metrics, front), most_bytes=0, at_once=CALLS_AT_ONCE)
+            found["metrics"] = KubeServer(complete, section.metrics_bind, None, loop_thread)
         return found
 
     async def _lead(self, front: Front, serving: dict[str, KubeServer]) -> int:

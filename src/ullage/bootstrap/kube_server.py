@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp
 
-from ullage.bootstrap.http.apart import LoopApart
 from ullage.bootstrap.http.bounds import cluster_bounds
+from ullage.bootstrap.http.loop_thread import LoopThread
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.kube_settings import Address
 from ullage.bootstrap.listener import listen
@@ -25,9 +25,9 @@ _T = TypeVar("_T")
 class KubeServer(BoundedServer):
     """One application on its own address, on the current loop or its own. The process handles signals."""
 
-    def __init__(self, app: ASGIApp, bind: str, tls: TlsFiles | None, apart: LoopApart | None = None) -> None:
+    def __init__(self, app: ASGIApp, bind: str, tls: TlsFiles | None, loop_thread: LoopThread | None = None) -> None:
         super().__init__(app, cluster_bounds(), tls, drain_s=DRAIN_S)
-        self._apart = apart
+        self._loop_thread = loop_thread
         address = Address.parse(bind, "bind")
         self.listener = listen(address.host, address.port, "name another one in [kube]")
         self.done: asyncio.Future[None]
@@ -51,7 +51,7 @@ class KubeServer(BoundedServer):
 
     def _start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Future[_T]:
         """Run a coroutine on the loop of this server."""
-        return asyncio.ensure_future(work) if self._apart is None else self._apart.start(work)
+        return asyncio.ensure_future(work) if self._loop_thread is None else self._loop_thread.start(work)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

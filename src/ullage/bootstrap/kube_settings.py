@@ -127,50 +127,50 @@ class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How `ullage kube` reaches its cluster, and where it serves. Addresses are `HOST:PORT`; `:PORT` is all of them.
+    """The cluster and the addresses of `ullage kube`. Addresses are `HOST:PORT`; `:PORT` is all addresses of a machine.
 
-    Without `kubeconfig` the service account of its pod counts, else the file that KUBECONFIG names. `domain` is that
-    of the annotations and labels of pods. The Lease `lease` in `lease_namespace` (by default its own namespace) elects
+    The default `kubeconfig` is the service account of its pod, then the file that KUBECONFIG names. `domain` is the
+    domain of its annotations and labels. The Lease `lease` in `lease_namespace` (by default its own namespace) elects
     the leader. If the machine of a leader is lost, another process leads after `lease_s`, in whole seconds. A leader
-    renews the Lease every `lease_renew_s` (by default 2/15 of `lease_s`, 2 at most). It stops deciding after 2/3 of
-    `lease_s` without a renewal: an API server that takes longer to answer keeps pods from being placed.
-    `node_label_selector` selects the nodes that count; `topologies` says whether the cluster has Numatopology objects,
-    and then nothing is decided before they are known; `resource_quotas` says whether `limits.nvidia.com/gpumem` and
-    `gpucores` in ResourceQuotas count, which requires permission to list them.
+    renews the Lease every `lease_renew_s` (by default 2/15 of `lease_s`, 2 at most). It stops placing pods after 2/3
+    of `lease_s` without a renewal, until the API server answers. `node_label_selector` selects the nodes; with
+    `topologies` the cluster has Numatopology objects, and nothing is decided before they are read; with
+    `resource_quotas` the keys `limits.nvidia.com/gpumem` and `gpucores` of ResourceQuotas apply, which requires
+    permission to list them.
 
     kube-scheduler calls the extender at `http_bind`: over TLS with `cert_file` and `key_file`, and only with a
-    certificate of `client_ca_file` if there is one. The API server calls the webhook at `webhook_bind`, always over
-    TLS; without it there is no webhook. Files are read again when they change. `metrics_bind` has the metrics and both
+    certificate of `client_ca_file` if it is set. The API server calls the webhook at `webhook_bind`, always over TLS;
+    without it there is no webhook. Files are read again when they change. `metrics_bind` serves the metrics and the
     probes.
 
     The webhook writes `scheduler_name` on pods with cards (empty: it does not), also on those for the default
     scheduler with `force_overwrite_default_scheduler`, and `runtime_class` where a pod has none. Only `own_user` (the
     user of this process at the API server; empty: no user) may change what a scheduler wrote on a pod. `hami_users`
     are HAMi's device plugin and its scheduler: if they are named, only they and `own_user` may change the annotations
-    of a pod by which that plugin hands out cards. Without them anybody may add to these annotations, and nobody may
-    take cards or amounts off a pod that is on a node.
+    of a pod that name the cards for the plugin. Without them every user may add to these annotations, and no user may
+    remove cards or amounts from a pod that is on a node.
 
-    Policies are HAMi's: how nodes and cards are chosen by default; without both the strategy of `[requests]` counts.
-    `default_memory` (MiB) and `default_cores` (percent) are what HAMi's pods get of each card if they request neither.
+    The policies are HAMi's defaults for nodes and cards; without both the strategy of `[requests]` applies.
+    `default_memory` (MiB) and `default_cores` (percent) are the defaults of HAMi's pods for each card.
 
-    With `cleanup_startup_delay` (such as `10m`) pods are evicted whose cards are on no node: first that long after the
-    start, each five minutes after its card was missed, few at a time, and none of a node that does not report.
+    With `cleanup_startup_delay` (such as `10m`) pods are evicted whose cards are missing: first that long after the
+    start, each pod after five minutes without its card, few at a time, and none of a node that does not report.
 
-    `queues` selects the pods with cards that the webhook makes wait for admission: none (`off`), those with a queue in
-    the label `DOMAIN/queue` or on their namespace (`named`), or `all`. A pod without that label is in the queue that
-    has the name of its namespace. Weights, guarantees and limits of queues are those of `[queues.NAME]`.
+    `queues` selects the pods with cards that wait in queues: none (`off`), those with a queue in the label
+    `DOMAIN/queue` or on their namespace (`named`), or `all`. A pod without that label is in the queue that has the
+    name of its namespace. Weights, guarantees and limits of queues are those of `[queues.NAME]`.
 
-    `preemption` says whether pods are evicted for others of higher priority that fit nowhere, where kube-scheduler
-    cannot see that it would help: for parts of cards, and for cards of which others hold parts.
+    With `preemption` pods are evicted for others of higher priority that fit nowhere, where kube-scheduler cannot do
+    it: for parts of cards, and for whole cards that are shared.
 
-    `claims` says whether ResourceClaims count, where the cluster has them: cards that they hold are held, and those of
-    pods that name the scheduler are allocated here (needs cel-expr-python). Cards are the devices of NVIDIA's driver,
-    or those that `[[kube.card_driver]]` describes. `[[kube.card_model]]` has the compute of card models, where the
-    figures that come with Ullage are wrong or missing. `[[kube.card_pool]]` selects the cards of a pool.
+    With `claims` ResourceClaims are supported, where the cluster has them: their cards are held, and the claims of
+    pods that name the scheduler are allocated (needs cel-expr-python). Cards are the devices of NVIDIA's driver, or
+    those that `[[kube.card_driver]]` describes. `[[kube.card_model]]` has the compute of card models that Ullage's
+    table lacks or has wrong. `[[kube.card_pool]]` selects the cards of a pool.
 
-    A node whose device plugin follows HAMi's annotations gets one pod at a time: a lock that is not removed expires
-    after `node_lock_timeout_s`, and a pod waits `node_lock_retry_s` for its turn, less than kube-scheduler waits for
-    an answer.
+    A node with HAMi's device plugin starts one pod at a time: a lock that is not removed expires after
+    `node_lock_timeout_s`, and a pod waits `node_lock_retry_s` for the lock, less than kube-scheduler waits for an
+    answer.
     """
 
     kubeconfig: str | None = None
@@ -226,14 +226,14 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if (getattr(self, one) is None) is not (getattr(self, other) is None):
                 raise invalid(f"kube.{one}", getattr(self, one), f"kube.{other} belongs to it; name both, or neither")
         if self.client_ca_file is not None and self.cert_file is None:
-            raise invalid("kube.client_ca_file", self.client_ca_file, "clients are known over TLS; name kube.cert_file")
+            raise invalid("kube.client_ca_file", self.client_ca_file, "it needs TLS; name kube.cert_file")
         if self.webhook_bind is not None and self.webhook_cert_file is None:
-            raise invalid("kube.webhook_bind", self.webhook_bind, "API servers want TLS; name kube.webhook_cert_file")
+            raise invalid("kube.webhook_bind", self.webhook_bind, "it needs TLS; name kube.webhook_cert_file")
         self._check_names()
         self._check_amounts()
 
     def _check_names(self) -> None:
-        """Refuse names that an API server would refuse each time, as the process would wait for ever."""
+        """Refuse names that an API server would refuse: the process would wait for ever."""
         may_be_empty = "scheduler_name", "runtime_class"
         for name in ("domain", "lease", "lease_namespace", *may_be_empty):
             text = getattr(self, name)
@@ -257,9 +257,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if not 0 < getattr(self, name) < math.inf:
                 raise invalid(f"kube.{name}", getattr(self, name), "seconds above 0 are needed")
         none = {
-            "default_memory": "nothing is said",
-            "default_cores": "nothing is said",
-            "node_lock_retry_s": "nobody waits",
+            "default_memory": "no default",
+            "default_cores": "no default",
+            "node_lock_retry_s": "pods do not wait",
         }
         for name, meaning in none.items():
             if not 0 <= getattr(self, name) < math.inf:
@@ -291,7 +291,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             fix = "a proxy names users as they are; leave one of the two out"
             raise invalid("kube.bindings.user_prefix", self.bindings.user_prefix, fix)
         if self.bindings.proxy_ca_file is not None and self.cert_file is None:
-            fix = "the proxy is known over TLS; name kube.cert_file"
+            fix = "it needs TLS; name kube.cert_file"
             raise invalid("kube.bindings.proxy_ca_file", self.bindings.proxy_ca_file, fix)
 
     @property

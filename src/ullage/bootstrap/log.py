@@ -32,7 +32,7 @@ def error(event: str, **facts: object) -> None:
     _write("error", event, facts)
 
 
-def keep_bounded(path: Path) -> None:
+def bound_size(path: Path) -> None:
     """Rename the file at `path` whenever it is full, if it is the standard error of this process."""
     _bounded[:] = [path] if is_standard_error(path) else []
 

@@ -81,7 +81,7 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     settings = _override(read_settings(file), host, port, gpus)
     settings.service()  # reports errors before any file is created
     make_home(home)
-    log.keep_bounded(home / LOG_FILE)
+    log.bound_size(home / LOG_FILE)
     tiers.start_plain()
     options = {"config": None if file is None else str(file.absolute()), "gpus": cards_text(settings.node.gpus)}
     in_force = {name: value for name, value in options.items() if value is not None}

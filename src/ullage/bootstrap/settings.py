@@ -214,7 +214,7 @@ class Settings(_Section, frozen=True, kw_only=True):
             max_executors=node.max_executors,
             labels=node.labels,
             facts=tuple(card.facts() for card in node.card),
-            holds=sharing.can_enforce,
+            can_enforce=sharing.can_enforce,
         )
 
     def sharing(self) -> Sharing:
@@ -350,7 +350,7 @@ def read_settings(path: Path | None) -> Settings:
         return msgspec.structs.replace(settings, profiles=profiles)
     except msgspec.ValidationError as error:
         text = re.sub(r"`\$\.?(.*?)`", r"`\1`", with_known_fields(error, Settings))
-        text = re.sub(r"(?:Expected|got) `[^`]*`", _in_words, text)
+        text = re.sub(r"(?:Expected|got) `[^`]*`", _plain_types, text)
         raise InvalidRequest(f"settings: {path}: {text}", field="config") from None
 
 
@@ -364,7 +364,7 @@ _TYPES = {
 }
 
 
-def _in_words(match: re.Match[str]) -> str:
+def _plain_types(match: re.Match[str]) -> str:
     """Return the types of an error in plain words."""
     verb, _, names = match.group().partition(" ")
     types = [_TYPES.get(name, name) for name in names.strip("`").split(" | ") if name != "null"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from ullage.cli.allocations import of_known, reach_allocations
+from ullage.cli.allocations import or_not_found, reach_allocations
 from ullage.cli.exits import NO
 from ullage.cli.output import Column, add_output, print_row
 from ullage.cli.refusal import report_refusal
@@ -63,7 +63,7 @@ def _adjusted(arguments: argparse.Namespace) -> AdjustmentBody:
     )
     with as_typed({"request": "--request", "limit": "--limit"}):
         api = reach_allocations()
-        return of_known(api, arguments.uid, lambda: api.adjust(arguments.uid, change))
+        return or_not_found(api, arguments.uid, lambda: api.adjust(arguments.uid, change))
 
 
 def _amounts(body: AmountsBody, *, signed: bool = False) -> str:

@@ -91,7 +91,7 @@ def reach_allocations() -> Allocations:
     return Allocations(reach(start=False).transport)
 
 
-def of_known(api: Allocations, uid: str, act: Callable[[], T]) -> T:
+def or_not_found(api: Allocations, uid: str, act: Callable[[], T]) -> T:
     """Return `act()`. If it fails because the request does not exist, raise NotFound instead of Conflict.
 
     Raises:
@@ -140,7 +140,7 @@ def _amounts(text: str) -> tuple[object, ...]:
 
 def _commit(arguments: argparse.Namespace) -> int:
     api = reach_allocations()
-    code, committed = for_each(arguments.uid, lambda uid: of_known(api, uid, lambda: api.commit(uid)))
+    code, committed = for_each(arguments.uid, lambda uid: or_not_found(api, uid, lambda: api.commit(uid)))
     if committed:
         print_list(committed, ALLOCATIONS, arguments.output)
     return code

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from ullage.cli.output import Column, add_output, print_list
-from ullage.client.endpoint import given
+from ullage.client.endpoint import configured
 from ullage.client.transport import Transport
 from ullage.model.compute_answer import CheckType
 from ullage.model.error import Conflict, InvalidRequest, invalid
@@ -138,7 +138,7 @@ def _call(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
         UllageError: as the transport.
 
     """
-    endpoint = given()
+    endpoint = configured()
     if endpoint is None:
         raise InvalidRequest("set ULLAGE_ENDPOINT to the address of the bindings, and ULLAGE_TOKEN to your token")
     raw = Transport(lambda: endpoint).request(method, path, body, repeat=method == "GET")

@@ -68,7 +68,7 @@ def _run(argv: Sequence[str] | None) -> int:
         arguments = _parse_quickly(sys.argv[1:]) if argv is None else _parse(list(argv))
         caution(unknown_variables(os.environ))
         warnings.showwarning = _show_warning
-        Silence.say = complain
+        Silence.show = complain
         code = cast("Callable[[argparse.Namespace], int]", arguments.act)(arguments)
         sys.stdout.flush()
     except Exit as end:

@@ -72,7 +72,7 @@ def _field(name: str, value: object) -> str:
     if name in _TIMES or name.endswith("_at"):
         return show_time(value)  # type: ignore[arg-type]  # fields of these names are times
     if isinstance(value, msgspec.Struct):
-        return ", ".join(f"{path}={item}" for path, item in _given(value)) or "-"
+        return ", ".join(f"{path}={item}" for path, item in _set_fields(value)) or "-"
     if isinstance(value, dict):
         return ", ".join(f"{key}={_text(item)}" for key, item in value.items()) or "-"
     if isinstance(value, list):
@@ -81,12 +81,12 @@ def _field(name: str, value: object) -> str:
     return _text(value)
 
 
-def _given(body: msgspec.Struct | dict[Any, Any], above: str = "") -> Iterator[tuple[str, object]]:
+def _set_fields(body: msgspec.Struct | dict[Any, Any], above: str = "") -> Iterator[tuple[str, object]]:
     """Yield the fields of a body that are set, with paths such as `total.vram`."""
     named = body if isinstance(body, dict) else {name: getattr(body, name) for name in body.__struct_fields__}
     for name, value in named.items():
         if isinstance(value, msgspec.Struct | dict):
-            yield from _given(value, f"{above}{name}.")
+            yield from _set_fields(value, f"{above}{name}.")
         elif isinstance(value, list):
             yield f"{above}{name}", ",".join(map(str, value)) or "-"
         elif value not in (None, ""):

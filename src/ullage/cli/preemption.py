@@ -11,7 +11,7 @@ from ullage.model.counted import counted
 from ullage.wire.preemption import AttemptBody, GivesBody, NominationBody, PreemptionBody, VictimBody
 
 
-def _gives(victim: VictimBody) -> str:
+def _freed_amounts(victim: VictimBody) -> str:
     """Return text such as `60 TFLOPS and 20Gi of 2 cards`; equal amounts are counted."""
     amounts = Counter(map(_amount, victim.gives))
     return ", ".join(f"{amount} of {counted(count, 'card')}" for amount, count in amounts.items())
@@ -33,7 +33,7 @@ _VICTIMS = (
     Column("VICTIM", lambda victim: victim.uid),
     Column("NAMESPACE", lambda victim: victim.namespace),
     Column("PRIORITY", lambda victim: victim.priority),
-    Column("GIVES", _gives),
+    Column("GIVES", _freed_amounts),
     Column("WHY", lambda victim: victim.reason.text),
     Column("UUIDS", lambda victim: ",".join(gives.uuid for gives in victim.gives), wide=True),
 )

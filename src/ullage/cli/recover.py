@@ -43,11 +43,11 @@ def _lines(found: Recovery) -> Iterator[str]:
     elif found.pages is None:
         yield f"{found.path}: no witness can be read, so nothing proves that the file is the last state of the server"
     else:
-        yield f"{found.path}: {found.pages} pages, {len(found.mended)} mended, {len(found.lost)} lost"
-    if found.whole_at is not None:
+        yield f"{found.path}: {found.pages} pages, {len(found.repaired)} repaired, {len(found.lost)} lost"
+    if found.intact_at is not None:
         yield (
-            f"a full check finds the file intact at commit {found.whole_at} of {found.acknowledged} acknowledged ones; "
-            "--keep --as-it-is keeps it, with changes of other programs"
+            f"a full check finds the file intact at commit {found.intact_at} of {found.acknowledged} acknowledged "
+            "ones; --keep --as-it-is keeps it, with changes of other programs"
         )
     yield f"intact sessions: {found.sessions}"
     for name in found.left_out:

@@ -26,7 +26,7 @@ def activity(session: SessionBody) -> str:
     return "pending" if session.pending else "idle"
 
 
-def _took(task: TaskBody) -> str:
+def _duration(task: TaskBody) -> str:
     return "-" if task.started_at is None else show_age(task.started_at, task.ended_at)
 
 
@@ -78,7 +78,7 @@ TASKS = (
     Column("CREATED", lambda t: show_time(t.created_at)),
     Column("STARTED", lambda t: show_time(t.started_at), wide=True),
     Column("ENDED", lambda t: show_time(t.ended_at), wide=True),
-    Column("TOOK", _took),
+    Column("TOOK", _duration),
     Column("LOSSES", lambda t: t.losses, wide=True),
     Column("MESSAGE", lambda t: t.message.partition("\n")[0]),
 )

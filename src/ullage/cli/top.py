@@ -77,7 +77,7 @@ class _Newest:
         patience = self._api.transport.patience()
         try:
             while True:
-                lost = Unavailable("the live view broke off")
+                lost = Unavailable("the connection of the live view was lost")
                 try:
                     for overview in self._api.live():
                         self.overview = overview

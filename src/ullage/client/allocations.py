@@ -1,4 +1,4 @@
-"""Requests for cards, alone and in gangs, and quotas, as the HTTP API takes them."""
+"""Routes of the HTTP API for requests for cards, gangs and quotas."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class Allocations:
         return self._transport.call("GET", "/v1/nominations", list[NominationBody])
 
     def all(self) -> list[AllocationBody]:
-        """Return what requests hold."""
+        """Return all allocations."""
         return self._transport.call("GET", "/v1/allocations", list[AllocationBody])
 
     def get(self, uid: str) -> AllocationBody:
-        """Return what one request holds."""
+        """Return one allocation."""
         return self._transport.call("GET", path_of("allocations", uid), AllocationBody)
 
     def commit(self, uid: str) -> AllocationBody:
@@ -68,7 +68,7 @@ class Allocations:
         return self._transport.call("POST", path_of("allocations", uid, "commit"), AllocationBody)
 
     def forget(self, uid: str) -> None:
-        """Undo everything that a request holds."""
+        """Release everything that a request holds."""
         self._transport.request("POST", path_of("allocations", uid, "forget"))
 
     def release(self, uid: str, within_s: float | None = None) -> AllocationBody:

@@ -1,4 +1,4 @@
-"""What an answer of the server means: a body, or an error of `model.error`."""
+"""Errors of `model.error` from responses of the server."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _BUSY = (429, 502, 503, 504)
 _SERVER = 500
 _NO_ROOM = 507
 _SHOWN = 200
-"""Characters of an answer that is no `ErrorBody` which a message repeats."""
+"""The most characters that a message quotes of a response without an `ErrorBody`."""
 
 
 class RefusedAnswer(Conflict):
-    """A request for cards got nothing, or no more than it has; `refusal` says why and what could help."""
+    """A request for cards, or a change of one, was refused; `refusal` has the reason and suggestions."""
 
     def __init__(self, refusal: RefusalBody) -> None:
         super().__init__(refusal.message, code=refusal.code, field=refusal.field)
@@ -35,7 +35,7 @@ class RefusedAnswer(Conflict):
 
 
 def error_of(status: int, content_type: str, body: bytes) -> UllageError:
-    """Return the error that an answer with this HTTP status stands for."""
+    """Return the error of a response with this HTTP status."""
     answer = _error_body(status, content_type, body)
     if status in _UNAUTHORIZED:
         text = f"{answer.message}: set ULLAGE_TOKEN to the token of this server"
@@ -54,12 +54,12 @@ def error_of(status: int, content_type: str, body: bytes) -> UllageError:
 
 
 def may_be_repeated(status: int) -> bool:
-    """Return whether the same request may be answered a moment later."""
+    """Return whether the same request may succeed soon."""
     return status in _BUSY
 
 
 def _refused(body: bytes) -> RefusedAnswer | None:
-    """Return what says more than an `ErrorBody` does; None for any other conflict."""
+    """Return the error with the whole refusal; None for any other conflict."""
     from ullage.wire.allocation import RefusalBody  # noqa: PLC0415  # only refusals need it
 
     try:

@@ -1,7 +1,7 @@
 """The routes of the server as methods: one call, one request, typed on both sides.
 
-Every method raises `Unavailable` when no server answers for `transport.RETRY_S` seconds, and else
-the error in the response: `InvalidRequest`, `NotFound`, `Conflict`. What is no name is an `InvalidRequest` at once.
+Every method raises `Unavailable` when no server answers for `transport.RETRY_S` seconds, else the error in the
+response: `InvalidRequest`, `NotFound`, `Conflict`. An invalid name is an `InvalidRequest` without a request.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ullage.wire.api import (
 from ullage.wire.node_topology import TopologyBody
 
 PAGE = 1000
-"""Entries asked for at a time."""
+"""Entries of a page."""
 
 
 class ServerReads:
-    """What a server returns about itself, its hardware, applications, queues and sessions."""
+    """Routes that read the server, its hardware, applications, queues and sessions."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -49,7 +49,7 @@ class ServerReads:
         return self.transport.call("GET", "/v1/server", ServerBody)
 
     def overview(self) -> Overview:
-        """Return the state of everything at once."""
+        """Return the whole state of the server."""
         return self.transport.call("GET", "/v1/overview", Overview)
 
     def applications(self) -> list[ApplicationBody]:
@@ -68,7 +68,7 @@ class ServerReads:
         """Return the topology of a node: zones with CPUs, memory and cards, and the links between cards.
 
         Raises:
-            NotFound: there is no such node.
+            NotFound: the node does not exist.
 
         """
         return self.transport.call("GET", path_of("nodes", node, "topology"), TopologyBody)
@@ -93,7 +93,7 @@ class ServerReads:
         """Delete a closed session with its tasks, results and events.
 
         Raises:
-            NotFound: there is none.
+            NotFound: it does not exist.
             Conflict: it is open (`session-open`).
 
         """
@@ -134,7 +134,7 @@ class Api(ServerReads):
         self.transport.request("DELETE", path_of("applications", name))
 
     def put_queue(self, name: str, spec: PutQueueBody) -> QueueBody:
-        """Make a queue, or replace its whole specification."""
+        """Create a queue, or replace its whole specification."""
         return self.transport.call("PUT", path_of("queues", name), QueueBody, spec)
 
     # --- hardware and workers ---
@@ -150,11 +150,11 @@ class Api(ServerReads):
     # --- sessions ---
 
     def create_session(self, spec: CreateSession) -> SessionBody:
-        """Make a session. Not repeated after a lost connection unless the caller chose the id."""
+        """Create a session. After a lost connection the request is not repeated."""
         return self.transport.call("POST", "/v1/sessions", SessionBody, spec, repeat=False)
 
     def open_session(self, session: str, spec: CreateSession | None = None) -> SessionBody:
-        """Return the session of that id, made from `spec` if there is none."""
+        """Return the session of that id, which `spec` creates if it does not exist."""
         return self.transport.call("POST", path_of("sessions", session, "open"), SessionBody, spec)
 
     def session(self, session: str) -> SessionBody:
@@ -166,11 +166,11 @@ class Api(ServerReads):
         return self.transport.call("PATCH", path_of("sessions", session), SessionBody, changes)
 
     def close_session(self, session: str) -> None:
-        """Take no more tasks; Conflict `tasks-running` while some run."""
+        """Close a session to new tasks; Conflict `tasks-running` while tasks run."""
         self.transport.request("POST", path_of("sessions", session, "close"))
 
     def cancel_session(self, session: str) -> None:
-        """Cancel all tasks, running ones too, and close."""
+        """Cancel all tasks, running ones too, and close the session."""
         self.transport.request("POST", path_of("sessions", session, "cancel"))
 
     def clear_failures(self, session: str) -> None:
@@ -202,7 +202,7 @@ class Api(ServerReads):
         return self.transport.call("GET", path_of("sessions", session, "tasks", task), TaskBody)
 
     def cancel_task(self, session: str, task: int) -> TaskBody:
-        """Cancel a task, also a running one; one that has ended stays as it is."""
+        """Cancel a task, also a running one. An ended task does not change."""
         return self.transport.call("POST", path_of("sessions", session, "tasks", task, "cancel"), TaskBody)
 
     def log(self, session: str, task: int, *, follow: bool, position: str | None = None) -> Iterator[Message]:

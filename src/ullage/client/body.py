@@ -8,10 +8,10 @@ from ullage.model.error import InvalidRequest, invalid
 
 
 def encode_body(body: msgspec.Struct | None) -> bytes | None:
-    """Return a body as JSON; None if there is none.
+    """Return a body as JSON; None for None.
 
     Raises:
-        InvalidRequest: a field has a value that JSON cannot carry.
+        InvalidRequest: JSON cannot represent the value of a field.
 
     """
     if body is None:

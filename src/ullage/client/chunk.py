@@ -14,7 +14,7 @@ class Chunk:
         self._function = function
 
     def __call__(self, calls: list[tuple[Any, ...]]) -> list[Any]:
-        """Return what each call returned; the first failure is that of all."""
+        """Return the results of the calls. The first failure fails all."""
         function = self._function
         return [function(*args) for args in calls]
 

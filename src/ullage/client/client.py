@@ -25,16 +25,16 @@ from ullage.wire.api import (
 )
 
 _EVENTS_S = 1.0
-"""Seconds between looks for new events."""
+"""Seconds between two requests for new events."""
 
 
 def connect(endpoint: str | None = None, token: str | None = None) -> Client:
-    """Reach a server: the one named here or by ULLAGE_ENDPOINT, else the local one, started if need be.
+    """Connect to a server: the given one, that of ULLAGE_ENDPOINT, or the local one, which is started if necessary.
 
-    A variable of the environment that begins with ULLAGE_ and that nothing reads is warned of.
+    Unknown environment variables that begin with ULLAGE_ are warned of.
 
     Raises:
-        Unavailable: no server answers, and none can be started here.
+        Unavailable: no server answers, and no local one can be started.
         InvalidRequest: the address is malformed.
 
     """
@@ -59,7 +59,7 @@ class Client(ServerReads):
         self.close()
 
     def close(self) -> None:
-        """Close the connections; what is asked after that is refused, and sessions stay as they are."""
+        """Close the connections. Later calls are refused; sessions do not change."""
         self.transport.close()
 
     def allocations(self) -> Allocations:
@@ -69,12 +69,12 @@ class Client(ServerReads):
     # --- sessions ---
 
     def session(self, name: str | None = None, **options: Unpack[SessionOptions]) -> Session:
-        """Create a session, for Python functions unless `application` says otherwise.
+        """Create a session, for Python functions unless `application` names another application.
 
         Raises:
             AlreadyExists: `name` is taken.
-            NotFound: there is no such application or queue.
-            InvalidRequest: an option is wrong, or there is no such option.
+            NotFound: the application or the queue does not exist.
+            InvalidRequest: an option is invalid or unknown.
             Unplaceable: no node can ever hold the request, and the option `wait` is not set.
 
         """
@@ -87,11 +87,11 @@ class Client(ServerReads):
         return self._warned(body)
 
     def open_session(self, name: str, **options: Unpack[SessionOptions]) -> Session:
-        """Return the open session of that name. With options it is created if there is none.
+        """Return the open session of that name. With options it is created if it does not exist.
 
         Raises:
-            NotFound: there is none, and no option is given to make one.
-            InvalidRequest: it differs from the options, or there is no such option.
+            NotFound: it does not exist, and no options are given.
+            InvalidRequest: it differs from the options, or an option is unknown.
             Unplaceable: options are given, no node can ever hold the request, and `wait` is not set.
 
         """
@@ -106,7 +106,7 @@ class Client(ServerReads):
             refuse_unplaceable(self._api, body)
 
     def _warned(self, body: SessionBody, *, keep_open: bool = False) -> Session:
-        """Return the session; what the server warns of is a warning here."""
+        """Return the session and pass on the warnings of the server."""
         for text in body.warnings:
             warnings.warn(text, stacklevel=3)
         return Session(self._api, body, keep_open=keep_open)
@@ -128,10 +128,10 @@ class Client(ServerReads):
         """
         self._api.delete_application(name)
 
-    # --- the rest ---
+    # --- events ---
 
     def events(self, after: int = 0, *, session: str | None = None, follow: bool = False) -> Iterator[EventBody]:
-        """Yield events after number `after`; with `follow` also those to come."""
+        """Yield events after number `after`; with `follow` also future ones."""
         while True:
             page = self._api.events(after, PAGE, session)
             for event in page:

@@ -1,9 +1,9 @@
-"""Where the server is, and the token it wants.
+"""The address and the token of the server.
 
-In this order: what the caller gives, `ULLAGE_ENDPOINT` with `ULLAGE_TOKEN`, and the files that a
-local server keeps in its home, `$ULLAGE_HOME`: `server.json` and `server.sock` while it runs, and `token`.
+In this order: the arguments of the caller, `ULLAGE_ENDPOINT` with `ULLAGE_TOKEN`, and the files in the home of a local
+server, `$ULLAGE_HOME`: `server.json` and `server.sock` while it runs, and `token`.
 
-A local server is reached by its socket alone: a port may belong to another user by now.
+A local server is reached only by its socket, because its port may belong to another user by now.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LOG_FILE = "server.log"
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _THIS_MACHINE = re.compile(r"localhost|.+\.localhost|127(\.\d{1,3}){3}|::1")
-"""Names and addresses that no packet leaves this machine for."""
+"""Names and addresses of this machine alone."""
 
 
 class ServerEndpoint(msgspec.Struct, frozen=True):
-    """A server's address. Known only of a local one: its process, home, options and warnings."""
+    """The address of a server; of a local one also its process, home, options and warnings."""
 
     url: str
     token: str | None = None
@@ -42,7 +42,7 @@ class ServerEndpoint(msgspec.Struct, frozen=True):
 
 
 class ServerFile(msgspec.Struct, frozen=True):
-    """What a local server says of itself: its address, its process, when that started (see `process`), its options.
+    """The file of a local server: its address, its process and the start of that (see `process`), its options.
 
     `options` are those of `ullage up` that cannot be read from the address: the file `config` and `gpus` as they are in
     force, whether an option or the file says so. `warnings` are about its settings.
@@ -65,10 +65,10 @@ def home() -> Path:
 
 
 def make_home(directory: Path) -> None:
-    """Make the directory of a local server, for its user alone.
+    """Create the directory of a local server, for its user alone.
 
     Raises:
-        InvalidRequest: there can be none, or no file can be made in it (`home-unusable`).
+        InvalidRequest: the directory, or a file in it, cannot be created (`home-unusable`).
 
     """
     from tempfile import TemporaryFile  # noqa: PLC0415 - slow to import, and needed only where a server starts
@@ -85,14 +85,14 @@ def make_home(directory: Path) -> None:
         ) from None
 
 
-def given(url: str | None = None, token: str | None = None) -> ServerEndpoint | None:
-    """Return the server that the caller or the environment names, if one of them does.
+def configured(url: str | None = None, token: str | None = None) -> ServerEndpoint | None:
+    """Return the server that the caller or the environment names; None if neither does.
 
-    A token that would go to another machine over plain http is warned of, once in a process.
+    A token for another machine over plain http is warned of, once in a process.
 
     Raises:
-        InvalidRequest: the address is not an http or https URL, it has a path, a query or a fragment, no host or a
-            wrong port; or the token cannot be one.
+        InvalidRequest: the address is not an http or https URL; it has a path, a query or a fragment, no host or an
+            invalid port; or the token is invalid.
 
     """
     if url is None:
@@ -107,16 +107,16 @@ def given(url: str | None = None, token: str | None = None) -> ServerEndpoint | 
     _check_host(url, extra)
     token = token or os.environ.get("ULLAGE_TOKEN")
     if token and not _TOKEN.fullmatch(token):
-        text = "it has a space, a line break or another character that no token has; copy the file `token` of its home"
+        text = "a token has no spaces, line breaks or control characters; copy the file `token` of its home"
         raise InvalidRequest(f"ULLAGE_TOKEN: {text}", field="token")
     if token and extra.scheme == "http" and not _THIS_MACHINE.fullmatch(extra.hostname or ""):
-        text = f"the token goes to {url} in plain text, where others on the way can read it; use https, or a tunnel"
+        text = f"the token goes to {url} in plain text, which others can read; use https, or a tunnel"
         warnings.warn(text, stacklevel=2)
     return ServerEndpoint(url, token)
 
 
 def _check_host(url: str, parts: SplitResult) -> None:
-    """Refuse an address without a host, or with a port that is none."""
+    """Refuse an address without a host, or with an invalid port."""
     try:
         good = parts.hostname is not None and parts.port != 0
     except ValueError:
@@ -126,10 +126,10 @@ def _check_host(url: str, parts: SplitResult) -> None:
 
 
 def local(token: str | None = None) -> ServerEndpoint | None:
-    """Return the local server according to its files; None if the process that wrote them is gone.
+    """Return the local server from its files; None if its process is gone.
 
     Raises:
-        Forbidden: this user may not look into the home (`home-unreadable`), so a server may run there.
+        Forbidden: this user may not read the home (`home-unreadable`), so a server may run there.
 
     """
     directory = home()
@@ -146,6 +146,6 @@ def local(token: str | None = None) -> ServerEndpoint | None:
     if token is None:
         try:
             token = (directory / "token").read_text().strip() or None
-        except OSError:  # another user's server: it will ask for a token, which says more than a missing file
+        except OSError:  # another user's server, which will ask for a token
             token = None
     return ServerEndpoint(file.url, token, file.pid, home=str(directory), options=file.options, warnings=file.warnings)

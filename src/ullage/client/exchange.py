@@ -25,7 +25,7 @@ _LASTING = frozenset({Code.BIND_FAILURES, Code.TOO_LARGE})
 """Reasons that stay until somebody mends the cause, or adds a node."""
 
 _JOIN_S = 1.0
-"""Seconds to wait for a thread that has nothing left to do but to end; it is a daemon in any case."""
+"""Seconds to wait for a thread that only has to end; it is a daemon."""
 
 
 def list_tasks(api: Api, session: str) -> Iterator[TaskBody]:
@@ -40,7 +40,7 @@ def list_tasks(api: Api, session: str) -> Iterator[TaskBody]:
 
 
 class Exchange:
-    """Starts its threads with the first call. `cursor` is where the results of new tasks begin."""
+    """The threads of a session, which start with the first call. `cursor` is where the results of new tasks begin."""
 
     def __init__(self, api: Api, session: str, cursor: int) -> None:
         self._api = api
@@ -52,10 +52,10 @@ class Exchange:
         self._warned = ""
 
     def add(self, call: OutstandingCall) -> None:
-        """Send a call; its future ends when its task does.
+        """Send a call. Its future ends when its task does.
 
         Raises:
-            Conflict: the session or the client was closed here, or was made before a fork.
+            Conflict: the session or the client was closed here, or was created before a fork.
 
         """
         self._api.transport.require_open()
@@ -65,20 +65,20 @@ class Exchange:
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether its threads are here: a fork leaves them behind."""
+        """Whether its threads run in this process, which they do not after a fork."""
         return self._api.transport.is_of_this_process
 
     def require_here(self) -> None:
-        """Return if its threads are here.
+        """Check that the threads run in this process.
 
         Raises:
-            Conflict: it was made before a fork (`client-forked`).
+            Conflict: it was created before a fork (`client-forked`).
 
         """
         self._api.transport.require_here()
 
     def cancel(self, future: TaskFuture[Any]) -> bool:
-        """Cancel one task wherever it is; False if it has ended."""
+        """Cancel one task, sent or not. Return False if it has ended."""
         self.require_here()
         if self._outstanding.withdraw(future):
             return True
@@ -86,7 +86,7 @@ class Exchange:
         if task is None or future.done():
             return future.cancelled()
         if self._api.cancel_task(self._session, task).state in (TaskState.SUCCEED, TaskState.FAILED):
-            return False  # its result is on the way
+            return False  # its result arrives soon
         return future.become_cancelled()
 
     def is_running(self, future: TaskFuture[Any]) -> bool:
@@ -95,7 +95,7 @@ class Exchange:
         return task is not None and self._api.task(self._session, task).state == TaskState.RUNNING
 
     def cancel_pending(self) -> None:
-        """Cancel what does not run yet."""
+        """Cancel the tasks that do not run yet."""
         self.require_here()
         self._outstanding.withdraw_all()
         mine = {self._outstanding.task_of(future): future for future in self._outstanding.futures()}
@@ -104,7 +104,7 @@ class Exchange:
                 self.cancel(mine[task.task])
 
     def cancel_soon(self, futures: list[Future[Any]]) -> None:
-        """Cancel futures in a thread: the exception that made them useless is not held up by so many requests."""
+        """Cancel futures in a thread, so that many requests do not delay the exception of the caller."""
         left = [future for future in futures if not future.done()]
         if left and self.is_of_this_process:
             with suppress(RuntimeError):  # the interpreter ends
@@ -123,18 +123,18 @@ class Exchange:
             self.cancel(future)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until every future has ended; False after `timeout` seconds."""
+        """Wait until every future has ended. Return False after `timeout` seconds."""
         self.require_here()
         return self._outstanding.wait_until_none(timeout)
 
     def abandon(self) -> None:
-        """Collect nothing more: futures that have not ended are cancelled here."""
+        """Stop collecting results, and cancel the futures that have not ended."""
         self._outstanding.stop()
         for future in self._outstanding.drop_all():
             future.become_cancelled()
 
     def stop(self) -> None:
-        """Abandon what is left, and end the threads."""
+        """Abandon the remaining futures, and end the threads."""
         self.abandon()
         for thread in self._threads:
             if thread is not threading.current_thread():  # closed from the callback of a future
@@ -145,7 +145,7 @@ class Exchange:
             if self._threads:
                 return
             for name, work in (("ullage-sender", self._send), ("ullage-collector", self._collect)):
-                # Daemons: a program that leaves its results behind may end.
+                # Daemons: a program may end without its results.
                 thread = threading.Thread(target=work, name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -156,7 +156,7 @@ class Exchange:
             tasks = SubmitTasks(inputs=inputs, key=uuid.uuid4().hex, shared=calls[0].shared)
             try:
                 first = self._api.submit(self._session, tasks).first
-            except Exception as error:  # noqa: BLE001  # whatever it is, somebody waits for these futures
+            except Exception as error:  # noqa: BLE001  # any error must end the futures
                 self._outstanding.refused(error)
             else:
                 self._outstanding.sent(first)

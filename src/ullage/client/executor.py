@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class Executor(concurrent.futures.Executor):
-    """Drop-in for `ProcessPoolExecutor`: one session, with the options of `Client.session`.
+    """A replacement for `ProcessPoolExecutor`: one session, with the options of `Client.session`.
 
     Raises:
-        Unavailable: no server answers, and none can be started here.
-        InvalidRequest: an option is wrong.
+        Unavailable: no server answers, and no local one can be started.
+        InvalidRequest: an option is invalid.
 
     """
 
@@ -29,7 +29,7 @@ class Executor(concurrent.futures.Executor):
     ) -> None:
         self._process = os.getpid()
         self._client = connect(endpoint, token)
-        self._down = threading.Lock()  # taken once, by the first shutdown
+        self._down = threading.Lock()  # acquired once, by the first shutdown
         try:
             self.session = self._client.session(**options)
         except BaseException:
@@ -56,11 +56,11 @@ class Executor(concurrent.futures.Executor):
         return self.session.map(fn, *iterables, timeout=timeout, chunksize=chunksize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work; close the session once what was submitted has ended.
+        """Accept no more calls; close the session once the submitted ones have ended.
 
-        Without `wait` that is left to a thread, which the interpreter waits for when it ends.
+        Without `wait` a thread does that; the interpreter waits for it at its end.
         """
-        if os.getpid() != self._process or not self._down.acquire(blocking=False):  # a fork ends: nothing here is its
+        if os.getpid() != self._process or not self._down.acquire(blocking=False):  # a fork does not own the session
             return
         if cancel_futures:
             self.session.cancel_pending()

@@ -18,33 +18,33 @@ from ullage.worker.service import TaskFailed
 T = TypeVar("T")
 
 _ENDED = ("CANCELLED_AND_NOTIFIED", "FINISHED")
-"""States of a `concurrent.futures.Future` after which it needs nothing from its server."""
+"""Final states of a `concurrent.futures.Future`."""
 
 _LOGGER = logging.getLogger("concurrent.futures")
-"""Where the standard library logs what callbacks raise."""
+"""The logger of the standard library for exceptions of callbacks."""
 
 Decode = Callable[[Result], Any]
-"""Returns the value of a task that ended, or raises what it failed with."""
+"""Returns the value of an ended task, or raises its exception."""
 
 
 class Server(Protocol):
-    """What a future needs of the server of its task."""
+    """The server of a task, as its future uses it."""
 
     def cancel(self, future: TaskFuture[Any]) -> bool:
-        """Cancel one task wherever it is; False if it has ended."""
+        """Cancel one task, sent or not. Return False if it has ended."""
 
     def is_running(self, future: TaskFuture[Any]) -> bool:
         """Return whether the task of a future runs."""
 
     def require_here(self) -> None:
-        """Raise if results cannot come to this process."""
+        """Raise if this process cannot receive results."""
 
 
 class TaskFuture(Future[T]):
     """A `concurrent.futures.Future` whose work runs under a session.
 
-    `task` is the task's id, None until the server has taken it. `result()` raises the exception of
-    the task itself, with the worker's traceback as a note; `TaskFailed` if there is none to raise.
+    `task` is the id of the task, None until the server has accepted it. `result()` raises the exception of
+    the task itself, with the traceback of the worker as a note; `TaskFailed` if it cannot.
     """
 
     def __init__(self, decode: Decode, server: Server) -> None:
@@ -56,7 +56,7 @@ class TaskFuture(Future[T]):
 
     @property
     def _waiters(self) -> list[Any]:
-        """Those who wait for several futures; `wait` and `as_completed` of the standard library add themselves.
+        """Waiters for several futures; `wait` and `as_completed` of the standard library add themselves.
 
         Raises:
             Conflict: the future cannot end in this process (`client-forked`).
@@ -71,15 +71,15 @@ class TaskFuture(Future[T]):
         self._waiting = waiters
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
-        """Call `fn` with this future when it ends; what `fn` raises is logged, and ends no thread of the client."""
+        """Call `fn` with this future when it ends. Exceptions of `fn` are logged and end no thread of the client."""
         super().add_done_callback(partial(_call_back, fn))
 
     def result(self, timeout: float | None = None) -> T:
-        """Return the value of the task, or raise what it failed with.
+        """Return the value of the task, or raise its exception.
 
         Raises:
             TimeoutError: it did not end in `timeout` seconds.
-            Conflict: its client was made before a fork (`client-forked`).
+            Conflict: its client was created before a fork (`client-forked`).
 
         """
         if not self.done():
@@ -87,13 +87,13 @@ class TaskFuture(Future[T]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what the task failed with, None if it succeeded; raises as `result` does."""
+        """Return the exception of the task, None if it succeeded; raises as `result` does."""
         if not self.done():
             self._server.require_here()
         return super().exception(timeout)
 
     def running(self) -> bool:
-        """Return whether the task runs now; this asks the server.
+        """Return whether the task runs now, according to the server.
 
         Raises:
             UllageError: the server does not answer, or the session is deleted.
@@ -102,10 +102,10 @@ class TaskFuture(Future[T]):
         return not self.done() and self._server.is_running(self)
 
     def cancel(self) -> bool:
-        """Cancel the task, also while it runs; False if it has ended.
+        """Cancel the task, also while it runs. Return False if it has ended.
 
         Raises:
-            UllageError: the server does not take the cancellation.
+            UllageError: the server does not accept the cancellation.
 
         """
         if self.done():
@@ -117,7 +117,7 @@ class TaskFuture(Future[T]):
         if not super().cancel():
             return False
         if self._notifies.acquire(blocking=False):  # once: it may be cancelled here, and then by its result
-            self.set_running_or_notify_cancel()  # wakes those who wait for several futures
+            self.set_running_or_notify_cancel()  # wakes waiters for several futures
         return True
 
     def fail(self, error: BaseException) -> None:
@@ -125,8 +125,8 @@ class TaskFuture(Future[T]):
         with suppress(InvalidStateError):
             self.set_exception(error)
 
-    def settle(self, result: Result) -> None:
-        """End as the task did, unless it was cancelled here before."""
+    def finish(self, result: Result) -> None:
+        """End with the result of the task, unless it was cancelled here before."""
         if result.state == TaskState.CANCELLED:
             self.become_cancelled()
             return
@@ -140,7 +140,7 @@ class TaskFuture(Future[T]):
 
 
 def _call_back(fn: Callable[[Future[T]], object], future: Future[T]) -> None:
-    """Call `fn`; outside of the main thread, `sys.exit()` in it is logged as any other exception is."""
+    """Call `fn`. Outside of the main thread, `sys.exit()` in it is logged like any other exception."""
     try:
         fn(future)
     except Exception:
@@ -155,7 +155,7 @@ def decode_bytes(result: Result) -> bytes | None:
     """Return the output of a raw task.
 
     Raises:
-        TaskFailed: with the worker's code, text and output.
+        TaskFailed: it did not succeed.
 
     """
     if result.state == TaskState.SUCCEED:
@@ -164,10 +164,10 @@ def decode_bytes(result: Result) -> bytes | None:
 
 
 def decode_value(result: Result) -> Any:
-    """Return what the function returned.
+    """Return the result of a function task.
 
     Raises:
-        BaseException: what the function raised; TaskFailed if that did not come through.
+        BaseException: the exception of the function; TaskFailed if that cannot be loaded.
 
     """
     if result.state == TaskState.SUCCEED:

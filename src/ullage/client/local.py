@@ -1,4 +1,4 @@
-"""Reaching a server: the one that is named, the local one, or a new local one."""
+"""Connecting to a server: the named one, the local one, or a new local one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from importlib.util import find_spec
 
 from ullage.client.api import Api
-from ullage.client.endpoint import ServerEndpoint, given, home, local
+from ullage.client.endpoint import ServerEndpoint, configured, home, local
 from ullage.client.transport import RETRY_S, NotAnswered, Transport
 from ullage.model.error import UllageError, Unavailable
 
 SERVER_PACKAGES = ("alembic", "numpy", "sqlalchemy", "starlette", "uvicorn")
-"""Packages of the `server` extra without which no server starts."""
+"""Packages of the `server` extra that every server needs."""
 
 INSTALL = "pip install 'ullage[server]'"
 
@@ -20,15 +20,15 @@ INSTALL = "pip install 'ullage[server]'"
 def reach(url: str | None = None, token: str | None = None, *, start: bool, retry_s: float = RETRY_S) -> Api:
     """Return a server that answers. With `start`, a local one is started if none is named and none answers.
 
-    Inside an executor none is started: what runs there would count the same machine a second time.
+    Inside an executor no server is started: it would count the same machine a second time.
 
     Raises:
-        Unavailable: none answers, or the new one did not start, or this process runs in an executor (`in-executor`).
-        InvalidRequest: the address is malformed, or what answers there speaks another protocol (`tls-failed`).
+        Unavailable: no server answers, the new one did not start, or this is an executor (`in-executor`).
+        InvalidRequest: the address is malformed, or another protocol is used there (`tls-failed`).
         Forbidden: another user answers in the home of a local server.
 
     """
-    named = given(url, token)
+    named = configured(url, token)
     if named is None and start and not answers(local(token)):
         _refuse_in_executor()
         start_server()
@@ -44,31 +44,31 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
 
 
 def _refuse_in_executor() -> None:
-    """Refuse to start a server where another one runs this process.
+    """Refuse to start a server inside an executor.
 
     Raises:
-        Unavailable: it runs in an executor.
+        Unavailable: this process runs in an executor.
 
     """
     if (executor := os.environ.get("ULLAGE_EXECUTOR")) is None:
         return
-    text = f"no server answers in {home()}, and inside an executor ({executor}) none is started by itself"
-    fix = "leave ULLAGE_HOME as the executor has it, or name a server with ULLAGE_ENDPOINT"
+    text = f"no server answers in {home()}, and none is started inside an executor ({executor})"
+    fix = "keep ULLAGE_HOME of the executor, or name a server with ULLAGE_ENDPOINT"
     raise Unavailable(f"{text}: {fix}", code="in-executor")
 
 
 def answers(endpoint: ServerEndpoint | None) -> bool:
-    """Return whether a server is there and ready.
+    """Return whether a server is ready.
 
     Raises:
-        Unavailable: one is there, and does not answer in time.
+        Unavailable: a server runs, but does not answer in time.
 
     """
     if endpoint is None:
         return False
     try:
         require_answer(endpoint)
-    except NotAnswered:  # a second server of this home could not start
+    except NotAnswered:  # no second server of this home could start
         raise
     except UllageError:
         return False
@@ -76,11 +76,11 @@ def answers(endpoint: ServerEndpoint | None) -> bool:
 
 
 def require_answer(endpoint: ServerEndpoint) -> None:
-    """Return if a server is there and ready.
+    """Check that a server is ready.
 
     Raises:
-        Unavailable: nothing answers, or the server is not ready.
-        InvalidRequest: what answers does not speak the protocol of the address (`tls-failed`), or is no server.
+        Unavailable: no server answers, or it is not ready.
+        InvalidRequest: another protocol is used at the address (`tls-failed`), or another program answers.
         Forbidden: another user answers in the home of a local server.
 
     """
@@ -92,21 +92,21 @@ def require_answer(endpoint: ServerEndpoint) -> None:
 
 
 def missing_packages() -> list[str]:
-    """Return what a server needs and this interpreter lacks."""
+    """Return the packages that a server needs and this interpreter lacks."""
     return [name for name in SERVER_PACKAGES if find_spec(name) is None]
 
 
 def start_server() -> None:
-    """Start a local server in the background, as `ullage up` does, and say so on stderr.
+    """Start a local server in the background like `ullage up`, and print its address on stderr.
 
     Raises:
-        Unavailable: the server extra is not installed, or the server did not come up.
+        Unavailable: the server extra is not installed, or the server did not start.
 
     """
     missing = missing_packages()
     if missing:
         raise Unavailable(
-            f"no server is running, and none can be started: {', '.join(missing)} not installed; {INSTALL}"
+            f"no server is running and none can be started: {', '.join(missing)} not installed; {INSTALL}"
         )
     import subprocess  # noqa: PLC0415  # needed only here, and slow to import for a command line
 
@@ -116,6 +116,6 @@ def start_server() -> None:
     if done.returncode:
         raise Unavailable(f"the local server did not start: {done.stderr.strip() or done.stdout.strip()}")
     started = local()
-    print(  # noqa: T201  # the one line that tells of a process left behind
+    print(  # noqa: T201  # names a process that outlives this one
         f"ullage: started a local server at {started.url if started else '?'}; `ullage down` ends it", file=sys.stderr
     )

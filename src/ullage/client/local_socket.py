@@ -1,7 +1,7 @@
-"""The Unix socket of a local server: the kernel says which user answers there, so a token can be sent to it.
+"""The Unix socket of a local server. The kernel names the user who listens there, so it is safe to send the token.
 
-The address of a Unix socket has at most 108 bytes, and a home may have a longer path. So the socket is reached through
-a descriptor of its directory.
+The address of a Unix socket has at most 108 bytes, but a home may have a longer path. So the address refers to a
+descriptor of the directory.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Peer(NamedTuple):
 
 
 def listen(home: Path, backlog: int) -> socket.socket:
-    """Return a socket in `home` to which only its owner can connect; one that a dead server left is replaced.
+    """Return a socket in `home` that accepts only its owner. The socket of an ended server is replaced.
 
     Raises:
-        OSError: the directory takes no socket.
+        OSError: no socket can be created in the directory.
 
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -68,7 +68,7 @@ def connect(home: Path, timeout_s: float | None) -> socket.socket:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Return who listened at the other end when this connection was made, as the kernel says."""
+    """Return the process that listened when this connection was made, according to the kernel."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(found)
     return Peer(pid, uid)

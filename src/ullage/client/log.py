@@ -16,18 +16,18 @@ from ullage.model.error import Unavailable
 from ullage.wire.api import TaskBody
 
 _LASTING_S = 1.0
-"""Seconds after which a connection without a message was a good one all the same."""
+"""Seconds after which a connection without messages counts as successful."""
 
 
 class LogPiece(NamedTuple):
-    """Some bytes of one of the two streams."""
+    """Bytes of one of the two streams."""
 
     stream: str
     data: bytes
 
 
 class TaskLog:
-    """The log of one task; after iteration `ended` is the task as it was then.
+    """The log of one task. After iteration `ended` is the ended task.
 
     `on_note` gets the server's remarks on the log, such as how many bytes of it are no longer kept, and that the server
     is gone. `patience` says how long it waits then.
@@ -45,20 +45,20 @@ class TaskLog:
         self.ended: TaskBody | None = None
 
     def give_up(self) -> None:
-        """End an iteration of another thread with an error, also one that waits for a server."""
+        """End the iteration of another thread with an error, also while it waits for a server."""
         self._api.transport.close()
 
     def __iter__(self) -> Iterator[LogPiece]:
         """Yield each piece once as it arrives; with `follow` until the task ends.
 
         Raises:
-            Unavailable: the server stays away.
+            Unavailable: no server answers.
 
         """
         position: str | None = None
         self.patience.renew()
         while True:
-            lost = Unavailable("the log broke off")
+            lost = Unavailable("the connection of the log was lost")
             begun = time.monotonic()
             try:
                 for message in self._api.log(self._session, self._task, follow=self._follow, position=position):
@@ -75,5 +75,5 @@ class TaskLog:
                 lost = error
             answered = not isinstance(lost, NotConnected | NotAnswered)
             if answered and time.monotonic() - begun >= _LASTING_S:
-                self.patience.renew()  # the server was there to this moment: the program was quiet
+                self.patience.renew()  # the server answered until now, and the program printed nothing
             self.patience.wait(lost)

@@ -1,6 +1,6 @@
-"""The futures of a session that have not ended, on their way to the server and at it.
+"""The futures of a session that have not ended.
 
-Only state under one lock: the threads that talk to the server are in `exchange.py`.
+This module only keeps state under one lock. The threads that send requests are in `exchange.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ BATCH_TASKS = 1000
 """Tasks in one submission."""
 
 BATCH_BYTES = 1 << 20
-"""Bytes of input after which a submission takes no further task."""
+"""Bytes of input above which a submission gets no further task."""
 
 UNSENT_BYTES = 64 << 20
-"""Bytes of input that wait to be sent before `add` makes its caller wait."""
+"""Bytes of unsent input above which `add` blocks."""
 
 
 class OutstandingCall(NamedTuple):
-    """One task to be: `shared` is the data it has in common with its neighbours."""
+    """One call that becomes a task. `shared` is data that it has in common with other calls."""
 
     shared: bytes | None
     input: bytes
@@ -33,7 +33,7 @@ class OutstandingCall(NamedTuple):
 
 
 class Outstanding:
-    """A call is unsent, then in flight in one batch at a time, then at the server, then settled."""
+    """The calls of a session: unsent, then in flight in one batch at a time, then at the server, then ended."""
 
     def __init__(self) -> None:
         lock = threading.Lock()
@@ -55,7 +55,7 @@ class Outstanding:
     # --- callers ---
 
     def add(self, call: OutstandingCall) -> None:
-        """Queue a call; waits while too much is unsent.
+        """Queue a call. Block while too many bytes are unsent.
 
         Raises:
             Conflict: the session was closed here.
@@ -73,7 +73,7 @@ class Outstanding:
                 self._to_send.notify()
 
     def withdraw(self, future: TaskFuture[Any]) -> bool:
-        """Take an unsent call back; False if it is on its way."""
+        """Cancel an unsent call. Return False if it is sent."""
         if future.task is not None:
             return False
         with self._lock:
@@ -83,23 +83,23 @@ class Outstanding:
             self._unsent.remove(call)
             self._unsent_bytes -= len(call.input)
         future.become_cancelled()
-        self._settled(1)
+        self._count_ended(1)
         return True
 
     def task_of(self, future: TaskFuture[Any]) -> int | None:
-        """Return the task's id once the server has taken it; None if it never did."""
+        """Wait for the task id of a sent call and return it; None if the server did not accept it."""
         with self._lock:
             while future.task is None and self._is_under_way(future):
                 self._answered.wait()
         return future.task
 
     def wait_until_none(self, timeout: float | None = None) -> bool:
-        """Wait until every call is settled; False after `timeout` seconds."""
+        """Wait until every call has ended. Return False after `timeout` seconds."""
         with self._lock:
             return self._none_left.wait_for(lambda: not self._count, timeout)
 
     def stop(self) -> None:
-        """Take no more; the two threads end."""
+        """Accept no more calls, and end the two threads."""
         with self._lock:
             self._stopped = True
             self._to_send.notify_all()
@@ -107,7 +107,7 @@ class Outstanding:
             self._at_server.notify_all()
 
     def drop_all(self) -> list[TaskFuture[Any]]:
-        """Forget every call that is not in flight, and return their futures for the caller to end."""
+        """Remove every call that is not in flight, and return their futures for the caller to end."""
         with self._lock:
             futures = [call.future for call in self._unsent]
             futures += self._sent.values()
@@ -116,11 +116,11 @@ class Outstanding:
             self._sent.clear()
             self._room.notify_all()
             self._answered.notify_all()
-        self._settled(len(futures))
+        self._count_ended(len(futures))
         return futures
 
     def withdraw_all(self) -> None:
-        """Take every unsent call back."""
+        """Cancel every unsent call."""
         with self._lock:
             futures = [call.future for call in self._unsent]
             self._unsent.clear()
@@ -129,10 +129,10 @@ class Outstanding:
             self._answered.notify_all()
         for future in futures:
             future.become_cancelled()
-        self._settled(len(futures))
+        self._count_ended(len(futures))
 
     def futures(self) -> list[TaskFuture[Any]]:
-        """Return all that are not settled, the unsent ones first."""
+        """Return all futures that have not ended, the unsent ones first."""
         with self._lock:
             calls = (*self._unsent, *self._in_flight)
             return [*(call.future for call in calls), *self._sent.values()]
@@ -140,7 +140,7 @@ class Outstanding:
     # --- the sender ---
 
     def take(self) -> Sequence[OutstandingCall] | None:
-        """Return the next batch, as soon as there is a call; None when stopped. Answer with `sent` or `refused`."""
+        """Wait for a call and return the next batch; None when stopped. `sent` or `refused` follows."""
         with self._lock:
             self._sender_waits = True
             self._to_send.wait_for(lambda: self._unsent or self._stopped)
@@ -161,7 +161,7 @@ class Outstanding:
             return batch
 
     def sent(self, first: int) -> None:
-        """Record that the server has accepted the batch: its tasks are `first` and the numbers after it."""
+        """Record that the server has accepted the batch. Its tasks are numbered from `first`."""
         early: list[tuple[TaskFuture[Any], Result]] = []
         with self._lock:
             stopped, batch = self._stopped, self._in_flight
@@ -173,64 +173,64 @@ class Outstanding:
                         self._sent[task] = call.future
                 else:
                     early.append((call.future, result))
-            self._landed()
+            self._clear_flight()
             self._at_server.notify_all()
-        self._settle(early)
-        if stopped:  # no results are collected any more
+        self._finish(early)
+        if stopped:  # no more results are collected
             self._abandon(batch, len(early))
 
     def refused(self, error: BaseException) -> None:
         """Fail the calls of the batch, which the server has refused."""
         with self._lock:
             stopped, batch = self._stopped, self._in_flight
-            self._landed()
+            self._clear_flight()
         if stopped:  # refused because the session was cancelled here
             self._abandon(batch, 0)
             return
         for call in batch:
             call.future.fail(error)
-        self._settled(len(batch))
+        self._count_ended(len(batch))
 
     # --- the collector ---
 
     def wait_for_sent(self) -> bool:
-        """Wait until there are results to expect; False when stopped."""
+        """Wait until a task is at the server. Return False when stopped."""
         with self._lock:
             self._at_server.wait_for(lambda: self._sent or self._stopped)
             return not self._stopped
 
     def ended(self, results: Iterable[Result]) -> None:
-        """Settle the futures of tasks that ended; tasks of other clients of the session are among them."""
+        """Finish the futures of ended tasks. Tasks of other clients of the session are ignored."""
         mine: list[tuple[TaskFuture[Any], Result]] = []
         with self._lock:
             for result in results:
                 future = self._sent.pop(result.task, None)
                 if future is not None:
                     mine.append((future, result))
-                elif self._in_flight:  # perhaps a task of the batch whose numbers are not known yet
+                elif self._in_flight:  # possibly a task of the batch whose numbers are not known yet
                     self._early[result.task] = result
-        self._settle(mine)
+        self._finish(mine)
 
     def _is_under_way(self, future: TaskFuture[Any]) -> bool:
         return any(call.future is future for call in (*self._in_flight, *self._unsent))
 
-    def _abandon(self, batch: Sequence[OutstandingCall], settled: int) -> None:
+    def _abandon(self, batch: Sequence[OutstandingCall], ended: int) -> None:
         for call in batch:
-            call.future.become_cancelled()  # those that have ended stay as they are
-        self._settled(len(batch) - settled)
+            call.future.become_cancelled()  # ended futures do not change
+        self._count_ended(len(batch) - ended)
 
-    def _landed(self) -> None:
+    def _clear_flight(self) -> None:
         """Record that no batch is in flight."""
         self._in_flight = ()
         self._early.clear()
         self._answered.notify_all()
 
-    def _settle(self, ended: list[tuple[TaskFuture[Any], Result]]) -> None:
+    def _finish(self, ended: list[tuple[TaskFuture[Any], Result]]) -> None:
         for future, result in ended:  # without the lock: callbacks of futures may do anything
-            future.settle(result)
-        self._settled(len(ended))
+            future.finish(result)
+        self._count_ended(len(ended))
 
-    def _settled(self, count: int) -> None:
+    def _count_ended(self, count: int) -> None:
         with self._lock:
             self._count -= count
             if not self._count:

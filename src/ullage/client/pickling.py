@@ -1,4 +1,4 @@
-"""Functions, arguments and what comes back, as bytes."""
+"""Functions, arguments and results as bytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import cloudpickle  # type: ignore[import-untyped]  # it has no types
 from ullage.model.error import InvalidRequest, invalid
 
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes))
-"""Types that pickle the same with or without cloudpickle, which costs six times as much."""
+"""Types that pickle the same with or without cloudpickle, which takes six times as long."""
 
 MOST_INPUT = 510 << 20
-"""Bytes of one task: the server takes a body of 512 MiB, in which others may be too."""
+"""The most bytes of one task: the server accepts a body of 512 MiB, which may have other tasks too."""
 
-_KEPT = 64
-"""Pickled functions that a session keeps."""
+_CACHED = 64
+"""Pickled functions that a session caches."""
 
 
 def dump_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -40,10 +40,10 @@ def dump_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
 
 
 def check_callable(function: object) -> None:
-    """Refuse what cannot be called.
+    """Refuse a value that cannot be called.
 
     Raises:
-        InvalidRequest: it is the result of a call, most often.
+        InvalidRequest: it is not callable; often it is the result of a call.
 
     """
     if not callable(function):
@@ -51,7 +51,7 @@ def check_callable(function: object) -> None:
 
 
 def check_size(size: int) -> None:
-    """Refuse a function and arguments that no request to the server can hold.
+    """Refuse a function and arguments that exceed a request to the server.
 
     Raises:
         InvalidRequest: they take more bytes than `MOST_INPUT`.
@@ -63,18 +63,18 @@ def check_size(size: int) -> None:
 
 
 def _refusal(field: str, named: Iterable[tuple[str, object]], error: Exception) -> InvalidRequest:
-    """Return the error that names which of several values cannot be pickled."""
+    """Return the error that names the value that cannot be pickled."""
     for name, value in named:
         try:
             cloudpickle.dumps(value)
         except Exception as cause:  # noqa: BLE001  # user classes may do anything when pickled
             text = f"{field}: {name} ({type(value).__name__}) cannot be sent to an executor: {cause}"
-            return InvalidRequest(f"{text}; make it inside the function, or send what it is made of", field=field)
+            return InvalidRequest(f"{text}; create it inside the function, or send plain data instead", field=field)
     return InvalidRequest(f"{field}: cannot be sent to an executor: {error}", field=field)
 
 
 def _parts(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
-    """Yield what a plain function refers to: variables of enclosing functions, and globals."""
+    """Yield the values that a plain function refers to: variables of enclosing functions, and globals."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):
         return
@@ -89,22 +89,22 @@ def _parts(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
 
 
 def load(data: bytes) -> Any:
-    """Return a value from a worker. It was made by the caller's own functions: it is trusted as they are."""
+    """Return a value from a worker. It comes from the caller's own functions and is trusted like them."""
     return pickle.loads(data)  # noqa: S301  # trusted: see above
 
 
 class PickledFunctions:
-    """Each function pickled once: as it is, with the globals it uses, when it is first submitted."""
+    """A cache of pickled functions: each is pickled, with the globals that it uses, when it is first submitted."""
 
     def __init__(self) -> None:
-        # By identity, with the function itself, so that its id is not used again.
+        # By identity, with the function itself, so that its id is not reused.
         self._known: dict[int, tuple[object, bytes]] = {}
 
     def dump(self, function: Callable[..., Any]) -> bytes:
         """Return the bytes of `function`.
 
         Raises:
-            InvalidRequest: it is not callable, or refers to something that cannot be pickled, which is named.
+            InvalidRequest: it is not callable, or refers to a value that cannot be pickled; the value is named.
 
         """
         check_callable(function)
@@ -115,9 +115,9 @@ class PickledFunctions:
             data: bytes = cloudpickle.dumps(function)
         except Exception as error:
             raise _refusal("function", _parts(function), error) from error
-        # Only plain functions: another callable carries state, which may be different next time.
+        # Only plain functions: other callables have state that may change.
         if isinstance(function, FunctionType):
-            if len(self._known) >= _KEPT:
+            if len(self._known) >= _CACHED:
                 del self._known[next(iter(self._known))]
             self._known[id(function)] = (function, data)
         return data

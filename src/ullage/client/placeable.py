@@ -1,4 +1,4 @@
-"""A session that no node can ever hold is refused when it is made, not waited for."""
+"""Refusal of new sessions that no node can ever hold."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ullage.wire.api import SessionBody
 
 
 def refuse_unplaceable(api: Api, body: SessionBody) -> None:
-    """Refuse a session that no node can hold, also if every node were empty.
+    """Refuse a session that no node could hold even if it were empty.
 
     Raises:
-        Unplaceable: with what is asked, what there is, and requests that fit.
+        Unplaceable: no node can hold it; the error has the amounts, and requests that fit.
 
     """
     if body.reason == Code.TOO_LARGE:

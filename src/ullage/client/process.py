@@ -1,4 +1,4 @@
-"""Which process a number means: numbers are used again, so the time of the start belongs to it."""
+"""The start times of processes, which distinguish processes that reuse a pid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _START = 19
 
 
 def started_at(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since the machine did; None if there is no such process."""
+    """Return the start of a process in clock ticks since boot; None if it does not exist."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

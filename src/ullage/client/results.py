@@ -14,14 +14,14 @@ from ullage.model.error import invalid
 T = TypeVar("T")
 
 Cancel = Callable[[list[Future[Any]]], object]
-"""Cancels the futures for which nobody waits after a failure, a timeout, or the early end of a loop."""
+"""Cancels the remaining futures after a failure, a timeout, or the early end of a loop."""
 
 
 class Deadline:
     """A time `seconds` from now; None is never.
 
     Raises:
-        InvalidRequest: it is no number.
+        InvalidRequest: it is not a number.
 
     """
 
@@ -30,13 +30,13 @@ class Deadline:
             raise invalid("timeout", seconds, "a number of seconds is needed, or None for no limit")
         self._ends = None if seconds is None else time.monotonic() + seconds
 
-    def left(self) -> float | None:
+    def remaining(self) -> float | None:
         """Return the seconds until then, at least 0; None for never."""
         return None if self._ends is None else max(0.0, self._ends - time.monotonic())
 
 
 def in_order(futures: list[Future[T]], deadline: Deadline, cancel: Cancel) -> Iterator[T]:
-    """Yield results in the order of `futures`, which is emptied, so that the memory of each can be freed."""
+    """Yield results in the order of `futures`, and remove each future to free its memory."""
     futures.reverse()
     try:
         while futures:
@@ -46,10 +46,10 @@ def in_order(futures: list[Future[T]], deadline: Deadline, cancel: Cancel) -> It
 
 
 def _last_result(futures: list[Future[T]], deadline: Deadline) -> T:
-    """Return the result of the last future, and forget that future; one that is not awaited any more stays."""
+    """Remove the last future and return its result. After an error the future remains."""
     future = futures.pop()
     try:
-        return future.result(deadline.left())
+        return future.result(deadline.remaining())
     except BaseException:
         futures.append(future)
         raise
@@ -70,9 +70,9 @@ def as_they_end(futures: list[Future[T]], deadline: Deadline, cancel: Cancel) ->
 
 
 def _next_result(ended: queue.SimpleQueue[Future[T]], left: dict[Future[T], None], deadline: Deadline) -> T:
-    """Return the result of the next future that ends, and forget that future."""
+    """Return the result of the next future that ends, and remove that future."""
     try:
-        future = ended.get(timeout=deadline.left())
+        future = ended.get(timeout=deadline.remaining())
     except queue.Empty:
         raise TimeoutError from None
     del left[future]

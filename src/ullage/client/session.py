@@ -27,17 +27,17 @@ from ullage.wire.api import Explanation, SessionBody, TaskBody, UpdateSession
 T = TypeVar("T")
 
 _GIVE_UP_S = 5.0
-"""Seconds for which a server is sought that takes the cancellation after an exception."""
+"""The most seconds to send the cancellation after an exception."""
 
 _CLOSE_S = 30.0
-"""Seconds that cancelled tasks may take to end before closing gives up."""
+"""The most seconds that closing waits for cancelled tasks to end."""
 
 
 class Session:
-    """Runs tasks under one claim; made by `Client.session` and `Client.open_session`.
+    """A session on a server, which runs tasks; `Client.session` and `Client.open_session` return it.
 
-    Leaving its `with` block waits for what was submitted and closes the session; an exception in
-    the block cancels it. A session that was reached with `open_session` is left open.
+    Leaving its `with` block waits for the submitted tasks and closes the session; an exception in
+    the block cancels it. A session from `open_session` stays open.
     """
 
     def __init__(self, api: Api, body: SessionBody, *, keep_open: bool = False) -> None:
@@ -45,7 +45,7 @@ class Session:
         self._api = api
         self._keep_open = keep_open
         self._functions = PickledFunctions()
-        # Results are numbered from 1 in the order of the endings: earlier ones are not of this client.
+        # Results are numbered from 1 in the order of their ends; earlier ones belong to other clients.
         self._exchange = Exchange(api, body.id, body.succeed + body.failed + body.cancelled)
 
     def __repr__(self) -> str:
@@ -57,15 +57,15 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._exchange.is_of_this_process:  # the end of a fork; the session is that of its parent
+        if not self._exchange.is_of_this_process:  # the end of a fork, whose parent owns the session
             return
         if kind is not None:
-            self._give_up()
+            self._cancel_after_error()
             return
         try:
             self._exchange.wait()
         except BaseException:  # interrupted
-            self._give_up()
+            self._cancel_after_error()
             raise
         if self._keep_open:
             self._exchange.stop()
@@ -80,7 +80,7 @@ class Session:
         A function is pickled when it is first submitted, with the globals that it uses then.
 
         Raises:
-            InvalidRequest: it is not callable, or something cannot be sent, or is too large to be.
+            InvalidRequest: it is not callable, or a value cannot be sent or is too large.
 
         """
         return self._add(self._functions.dump(function), dump_call(args, kwargs), decode_value)
@@ -95,10 +95,10 @@ class Session:
         progress: bool = False,
         timeout: float | None = None,
     ) -> Iterator[T]:
-        """Call `function` with one item of each iterable at a time; everything is submitted at once.
+        """Call `function` with one item of each iterable at a time. All calls are submitted at once.
 
-        Results come in order, or with `ordered=False` as they end; the first failure is raised. After it, after a
-        timeout, and where the iterator is closed before its end, as by `break`, the rest is cancelled.
+        Results come in order, or with `ordered=False` as they end; the first failure is raised. The remaining calls
+        are cancelled after a failure, after a timeout, and when the iterator is closed early, as by `break`.
         `chunksize` calls make one task. `progress` draws a bar if stderr is a terminal.
 
         Raises:
@@ -123,7 +123,7 @@ class Session:
         return results if chunksize == 1 else chain.from_iterable(results)
 
     def run(self, data: bytes) -> TaskFuture[bytes | None]:
-        """Submit a raw task: `data` goes to the application's worker, its output comes back.
+        """Submit a raw task: the worker of the application receives `data` and returns the output.
 
         Raises:
             InvalidRequest: `data` is not bytes, or is too large to be sent.
@@ -143,13 +143,13 @@ class Session:
         return self.run(data).result(timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until everything submitted here has ended; False after `timeout` seconds."""
+        """Wait until all tasks submitted here have ended. Return False after `timeout` seconds."""
         return self._exchange.wait(timeout)
 
     # --- the session ---
 
     def status(self) -> SessionBody:
-        """Return the session now: counts, what it holds, what it deserves."""
+        """Return the session now: its counts, its executors, and its deserved share."""
         return self._api.session(self.id)
 
     def why(self) -> Explanation:
@@ -182,7 +182,7 @@ class Session:
         return body
 
     def cancel(self) -> None:
-        """Cancel all tasks, running ones too, and close."""
+        """Cancel all tasks, running ones too, and close the session."""
         self._exchange.require_here()
         self._exchange.abandon()
         self._api.cancel_session(self.id)
@@ -193,10 +193,10 @@ class Session:
         self._exchange.cancel_pending()
 
     def close(self) -> None:
-        """Wait for what was submitted here, then close the session.
+        """Wait for the tasks submitted here, then close the session.
 
         Raises:
-            Conflict: tasks of others still run.
+            Conflict: tasks of other clients still run.
 
         """
         self._exchange.wait()
@@ -208,14 +208,14 @@ class Session:
             except Conflict as refusal:
                 if refusal.code != "tasks-running":
                     raise
-                patience.wait(refusal)  # a cancelled task takes a moment to end
+                patience.wait(refusal)  # a cancelled task takes time to end
         self._exchange.stop()
 
     def delete(self) -> None:
-        """Close the session as `close` does, then delete it with its tasks, results and events.
+        """Close the session like `close`, then delete it with its tasks, results and events.
 
         Raises:
-            Conflict: tasks of others still run.
+            Conflict: tasks of other clients still run.
 
         """
         self.close()
@@ -231,8 +231,8 @@ class Session:
         shared = self._functions.dump(Chunk(function))
         return [self._add(shared, dump_call((calls,), {}), decode_value) for calls in chunks]
 
-    def _give_up(self) -> None:
-        """Cancel after an exception, which an error of the server must not hide."""
+    def _cancel_after_error(self) -> None:
+        """Cancel after an exception. Errors of the server must not hide the exception."""
         try:
             if self._keep_open:
                 with suppress(UllageError):
@@ -244,14 +244,14 @@ class Session:
             self._exchange.stop()
 
     def _cancel_soon(self) -> None:
-        """Cancel the session, or warn that no server took it: the caller waits for the end of its `with` block."""
+        """Cancel the session within seconds, or warn that no server accepted it."""
         transport = self._api.transport.hurried(_GIVE_UP_S)
         try:
             Api(transport).cancel_session(self.id)
         except Unavailable as error:
             text = f"session {self.id} is not cancelled: {error.message}"
             warnings.warn(f"{text}; `ullage cancel {self.id}` ends it once a server answers", stacklevel=4)
-        except UllageError:  # closed or deleted by somebody else
+        except UllageError:  # closed or deleted meanwhile
             pass
         finally:
             transport.close()

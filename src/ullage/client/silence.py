@@ -1,4 +1,4 @@
-"""Says that no server answers, while a program waits for one."""
+"""Messages while a program waits for a server that does not answer."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from contextlib import suppress
 from typing import ClassVar
 
 GONE_S = 0.5
-"""Seconds without a server after which a wait for one is mentioned."""
+"""Seconds without a server after which the wait is reported."""
 
 UNANSWERED_S = 2.0
-"""Seconds without an answer to a request after which the wait is mentioned."""
+"""Seconds without an answer to a request after which the wait is reported."""
 
 
 class Silence:
-    """Mentions a wait for a server once, and again only after a server answered.
+    """Reports a wait for a server once, and again only after a server answered.
 
-    A program that people watch sets `say`, which takes the sentence. Without it the caller of `mention` may name
-    another one; else nothing is said.
+    A program that people watch sets `show`, which is called with the message. Without it the caller of `report` may
+    name another function; else nothing is reported.
     """
 
-    say: ClassVar[Callable[[str], object] | None] = None
+    show: ClassVar[Callable[[str], object] | None] = None
 
     def __init__(self) -> None:
-        self._mentioned = False
+        self._reported = False
 
     @property
-    def is_heard(self) -> bool:
-        """Whether a mention would reach somebody."""
-        return Silence.say is not None and not self._mentioned
+    def is_shown(self) -> bool:
+        """Whether a report would be shown."""
+        return Silence.show is not None and not self._reported
 
     def end(self) -> None:
         """Note that a server answered."""
-        self._mentioned = False
+        self._reported = False
 
-    def mention(self, reason: str, left_s: float, say: Callable[[str], object] | None = None) -> None:
-        """Say the reason, and that the wait lasts up to `left_s` seconds more."""
-        say = Silence.say or say
-        if say is None or self._mentioned:
+    def report(self, reason: str, left_s: float, show: Callable[[str], object] | None = None) -> None:
+        """Report the reason, and that the wait lasts up to `left_s` seconds more."""
+        show = Silence.show or show
+        if show is None or self._reported:
             return
-        self._mentioned = True
+        self._reported = True
         with suppress(OSError):  # the terminal may be gone
-            say(f"{reason}; waiting up to {max(1.0, left_s):.0f} s")
+            show(f"{reason}; waiting up to {max(1.0, left_s):.0f} s")

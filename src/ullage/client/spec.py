@@ -1,4 +1,4 @@
-"""What a session asks for, from Python values to the wire."""
+"""The request for a session from Python values."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ullage.wire.api import CreateSession, SetupBody
 
 
 class SessionOptions(TypedDict, total=False):
-    """Options of a session; what is left out takes the server's default.
+    """Options of a session; an omitted option has the default of the server.
 
-    `resreq` is what one executor holds: a `ResourceRequirement`, a text such as `cpu=2,mem=4g,gpu=1` or
+    `resreq` is the requirement of one executor: a `ResourceRequirement`, a text such as `cpu=2,mem=4g,gpu=1` or
     `gpu=0.5`, or a mapping with the same keys. `min_instances` and `max_instances` count executors; with
     `batch_size` n they start n at a time or not at all. `retries` is how often a failed task is run again,
-    `task_timeout_s` how long one may run (both: as the application says, if left out); with
-    `close_when_done` the session closes by itself once its tasks have ended. `common_data` is given to
-    every executor once. `environment` and `working_directory` are for the executors. A request that no node can ever
-    hold is refused, unless `wait` asks to wait for such a node.
+    `task_timeout_s` the longest time of one task; their defaults are those of the application. With
+    `close_when_done` the session closes itself once its tasks have ended. Every executor gets `common_data`
+    once. `environment` and `working_directory` are for the executors. A request that no node can ever
+    hold is refused, unless `wait` is set.
     """
 
     application: str
@@ -49,7 +49,7 @@ def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
     """Return the request for a session.
 
     Raises:
-        InvalidRequest: there is no such option, the requirement cannot be read, or JSON has no such value.
+        InvalidRequest: an option is unknown, the requirement is malformed, or JSON cannot represent a value.
 
     """
     _refuse_unknown(options)
@@ -75,7 +75,7 @@ def _refuse_unknown(options: SessionOptions) -> None:
 
 
 def _check_values(options: SessionOptions) -> None:
-    """Refuse what JSON would carry as something else."""
+    """Refuse values that JSON would change."""
     timeout, data = options.get("task_timeout_s"), options.get("common_data")
     if isinstance(timeout, float) and not math.isfinite(timeout):
         raise invalid("task_timeout_s", timeout, "a number of seconds is needed; omit it for no limit")
@@ -84,10 +84,10 @@ def _check_values(options: SessionOptions) -> None:
 
 
 def check_bytes(field: str, data: object) -> None:
-    """Refuse what is not bytes.
+    """Refuse a value that is not bytes.
 
     Raises:
-        InvalidRequest: it is a text, most often.
+        InvalidRequest: it is not bytes; often it is a text.
 
     """
     if not isinstance(data, bytes):
@@ -95,7 +95,7 @@ def check_bytes(field: str, data: object) -> None:
 
 
 def user_name() -> str:
-    """Return who runs this process."""
+    """Return the user of this process."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container with a number for a user
@@ -107,7 +107,7 @@ def _setup(application: str, options: SessionOptions) -> SetupBody:
     directory = options.get("working_directory")
     if application != FUNCTION.name:
         return SetupBody(environment=environment, working_directory=directory)
-    # Functions are found where the caller finds them: same interpreter, same directory of scripts.
+    # Workers import functions as the caller does: same interpreter, same directory of scripts.
     environment.setdefault("PYTHONPATH", _import_path())
     return SetupBody(python=sys.executable, environment=environment, working_directory=directory)
 
@@ -120,7 +120,7 @@ def working_directory() -> str:
 
     """
     try:
-        return os.getcwd()  # noqa: PTH109  # msgpack carries text
+        return os.getcwd()  # noqa: PTH109  # msgpack needs text
     except FileNotFoundError:
         raise InvalidRequest(
             "the working directory was deleted; change to another one", code="no-working-directory", field="cwd"
@@ -128,7 +128,7 @@ def working_directory() -> str:
 
 
 def _import_path() -> str:
-    """Return the caller's PYTHONPATH, with the directory of its script before it."""
+    """Return the PYTHONPATH of the caller, after the directory of its script."""
     script = sys.path[0] if sys.path else ""
     if not os.path.isabs(script):  # noqa: PTH117  # as below; '' is the current directory
         script = os.path.normpath(os.path.join(working_directory(), script))  # noqa: PTH118  # keeps what a link is named

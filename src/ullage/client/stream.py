@@ -1,4 +1,4 @@
-"""Server-sent events: the messages of an answer that comes piece by piece."""
+"""Server-sent events: the messages of a response that arrives in pieces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COMMENT = ""
 
 
 class Message(NamedTuple):
-    """One event. `id` is where to resume after it; the last one seen stays in force."""
+    """One event. `id` is the position to resume after it; without one, the previous id applies."""
 
     event: str
     data: str

@@ -1,8 +1,8 @@
-"""Requests to the server over HTTP, repeated until it answers or patience ends.
+"""Requests to the server over HTTP, repeated until it answers or a time limit ends.
 
-Each thread keeps one connection alive. A request that may be repeated is sent again after a lost
-connection, also while the server restarts, perhaps at another address. The standard library's
-client is used because importing a larger one takes longer than the command line may take as a whole.
+Each thread keeps one connection open. A request that may be repeated is sent again after a lost connection, also while
+the server restarts, possibly at another address. The client is that of the standard library, because importing a
+larger one takes longer than a whole command.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ullage.model.name import check_name
 T = TypeVar("T")
 
 ANSWER_S = 60.0
-"""Seconds the server may take to answer, on top of what the request itself asks it to wait."""
+"""Seconds the server may take to answer, in addition to the wait that the request itself asks for."""
 
 RETRY_S = 60.0
 """Seconds for which a request is repeated while no server answers."""
@@ -56,14 +56,14 @@ _FIELDS = {
     "quotas": "namespace",
     "sessions": "session",
 }
-"""What the name after each of these parts of a path is called in an error."""
+"""The field in errors for the name after each of these parts of a path."""
 
 
 def path_of(kind: str, *parts: str | int, **query: str | float | None) -> str:
     """Return the path of a route under `/v1`, such as `/v1/sessions/NAME/tasks?limit=9`; None is left out.
 
     Raises:
-        InvalidRequest: a name is none, such as one that is empty or has a slash: the path would mean something else.
+        InvalidRequest: a name is invalid, such as an empty one or one with a slash, which would change the path.
 
     """
     if parts and kind in _FIELDS:
@@ -75,20 +75,20 @@ def path_of(kind: str, *parts: str | int, **query: str | float | None) -> str:
 
 
 class Patience:
-    """Pauses between attempts, each twice the one before, until `seconds` without success have passed."""
+    """Pauses between attempts, each twice as long as the one before, until `seconds` pass without success."""
 
     def __init__(
         self,
         seconds: float,
         sleep: Callable[[float], None] = time.sleep,
         silence: Silence | None = None,
-        say: Callable[[str], object] | None = None,
+        show: Callable[[str], object] | None = None,
     ) -> None:
-        """`say` gets the mention of a long wait in a program that does not set `Silence.say`."""
+        """`show` gets the report of a long wait in a program that does not set `Silence.show`."""
         self._seconds = seconds
         self._sleep = sleep
         self._silence = silence
-        self._say = say
+        self._show = show
         self._ends = 0.0
         self._restart()
 
@@ -111,7 +111,7 @@ class Patience:
         """Pause before the next attempt.
 
         Raises:
-            UllageError: `reason`, when patience is at its end.
+            UllageError: `reason`, when the time is over.
 
         """
         left_s = self._ends - time.monotonic()
@@ -119,13 +119,13 @@ class Patience:
             raise reason
         unanswered = isinstance(reason, NotAnswered)  # which took its time already
         if self._silence is not None and (unanswered or self._seconds - left_s >= GONE_S):
-            self._silence.mention(reason.message if unanswered else "no server answers", left_s, self._say)
+            self._silence.report(reason.message if unanswered else "no server answers", left_s, self._show)
         self._sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
 
 
 class Transport:
-    """Sends requests to the server that `locate` names; it is asked again after a connection is lost."""
+    """Sends requests to the server that `locate` returns, which is called again after a lost connection."""
 
     def __init__(
         self,
@@ -147,16 +147,16 @@ class Transport:
         self._process = os.getpid()
 
     def __del__(self) -> None:
-        self.close()  # a caller that drops its client leaves no connection behind
+        self.close()  # a dropped client leaves no connection open
 
-    def patience(self, say: Callable[[str], object] | None = None) -> Patience:
-        """Return the patience for a caller that repeats more than one request; `say` as for `Patience`."""
-        return Patience(self._retry_s, self._sleep, silence=self._silence, say=say)
+    def patience(self, show: Callable[[str], object] | None = None) -> Patience:
+        """Return the patience for a caller that repeats more than one request; `show` as for `Patience`."""
+        return Patience(self._retry_s, self._sleep, silence=self._silence, show=show)
 
     def hurried(self, seconds: float) -> Transport:
-        """Return a transport to the same server that waits `seconds` for a server, and as long for an answer."""
+        """Return a transport to the same server with other time limits: `seconds` to connect and to answer."""
         hurried = Transport(self._locate, seconds, self._sleep, answer_s=seconds)
-        hurried._silence = self._silence  # one wait is mentioned once
+        hurried._silence = self._silence  # one wait is reported once
         return hurried
 
     def request(
@@ -171,20 +171,20 @@ class Transport:
     ) -> bytes:
         """Return the body of a successful response; MessagePack both ways if `packed`.
 
-        `repeat` says that a repeated request has no further effect. `wait_s` is how long the server may hold
+        `repeat` means that a repeated request has no further effect. `wait_s` is how long the server may hold
         the request before it starts to answer.
 
         Raises:
-            Unavailable: no server answers, and patience is at its end.
-            DiskFull: at once, whatever `repeat` says.
-            Conflict: it was closed here (`client-closed`), or made before a fork (`client-forked`).
+            Unavailable: no server answers within the time limit.
+            DiskFull: the disk of the server is full; such a request is not repeated.
+            Conflict: it was closed here (`client-closed`), or created before a fork (`client-forked`).
             UllageError: the server refuses the request.
 
         """
         self.require_open()
         patience = self.patience()
         if not repeat:
-            self.close_own()  # on an old connection, a loss would leave open whether the server has acted
+            self.close_own()  # after a loss of an old connection, it is unknown whether the server has acted
         kind = MSGPACK if packed else JSON
         headers = {"Accept": kind} | ({} if body is None else {"Content-Type": kind})
         while True:
@@ -192,7 +192,7 @@ class Transport:
                 return self._send(method, path, body, headers, timeout_s=self._answer_s + wait_s)
             except NotConnected as error:
                 patience.wait(error)
-            except DiskFull:  # an operator has to make room: raised at once
+            except DiskFull:  # an operator has to free space
                 raise
             except Unavailable as error:
                 if not repeat:
@@ -210,8 +210,8 @@ class Transport:
         """Yield a successful response whose body is read while it arrives, on its own connection.
 
         Raises:
-            Unavailable: no server answers, or nothing arrives for `STALLED_S`. It is not asked again: the caller
-                knows where to resume.
+            Unavailable: no server answers, or nothing arrives for `STALLED_S`. The request is not repeated: the
+                caller knows where to resume.
             Conflict: the transport was closed here (`client-closed`).
             UllageError: the server refuses the request.
 
@@ -240,42 +240,42 @@ class Transport:
         """Close the calling thread's connection."""
         connection = getattr(self._own, "connection", None)
         if connection is not None:
-            self._forget(connection)
+            self._drop(connection)
 
     def close(self) -> None:
-        """Close the connections of all threads, and make no others; threads that wait for an answer are woken."""
-        if not self.is_of_this_process:  # the connections and the lock are those of the process that made them
+        """Close the connections of all threads for good. Threads that wait for an answer are woken."""
+        if not self.is_of_this_process:  # the parent process owns the connections and the lock
             return
         with self._lock:
             self._closed = True
             sockets = list(self._all.values())
             self._all.clear()
-        for used in sockets:  # each is its thread's, which may be in the middle of a request
+        for used in sockets:  # its thread may be in the middle of a request
             with suppress(OSError):
                 used.shutdown(socket.SHUT_RDWR)
             used.close()
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether it was made here: a fork copies it, but neither its threads nor what is underway on its sockets."""
+        """Whether it was created here. A fork copies it without its threads."""
         return os.getpid() == self._process
 
     def require_here(self) -> None:
-        """Return if it was made by this process, so that what is waited for can come.
+        """Check that this process created it, so that answers can arrive.
 
         Raises:
-            Conflict: it was made before a fork (`client-forked`).
+            Conflict: it was created before a fork (`client-forked`).
 
         """
         if not self.is_of_this_process:
-            text = "this client was made before a fork, and its threads are in the process that made it"
-            raise Conflict(f"{text}: make a new one here with ullage.connect()", code="client-forked")
+            text = "this client was created before a fork, and its threads are in the parent process"
+            raise Conflict(f"{text}: create a new one here with ullage.connect()", code="client-forked")
 
     def require_open(self) -> None:
-        """Return unless it was closed.
+        """Check that it is open.
 
         Raises:
-            Conflict: it was (`client-closed`), or it was made before a fork (`client-forked`).
+            Conflict: it was closed (`client-closed`), or created before a fork (`client-forked`).
 
         """
         self.require_here()
@@ -292,10 +292,10 @@ class Transport:
             answer = connection.getresponse()
             data = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            self._forget(connection)
+            self._drop(connection)
             raise _lost(endpoint, error) from error
-        except BaseException:  # interrupted in the middle: what would be read next belongs to this request
-            self._forget(connection)
+        except BaseException:  # interrupted: the next bytes on the connection belong to this request
+            self._drop(connection)
             raise
         if answer.status in _OK:
             self._silence.end()
@@ -306,36 +306,36 @@ class Transport:
         raise refusal
 
     def _listen(self, connection: http.client.HTTPConnection, endpoint: ServerEndpoint, timeout_s: float) -> None:
-        """Wait a moment for the answer to a request that may take `timeout_s`, and mention it if none comes."""
+        """Wait for the answer to a request that may take `timeout_s`, and report a long wait."""
         used: socket.socket | None = connection.sock
-        if used is None or not self._silence.is_heard:
+        if used is None or not self._silence.is_shown:
             return
         ready = select.poll()
         with suppress(ValueError):  # closed by another thread
             ready.register(used, select.POLLIN)
             asked_to_wait_s = timeout_s - self._answer_s
             if not ready.poll(1000 * (asked_to_wait_s + UNANSWERED_S)):
-                self._silence.mention(_unanswered(endpoint), self._answer_s)
+                self._silence.report(_unanswered(endpoint), self._answer_s)
 
     def _connection(self, timeout_s: float) -> tuple[http.client.HTTPConnection, ServerEndpoint]:
-        """Return the calling thread's connection, made if need be."""
+        """Return the connection of the calling thread, which is created if necessary."""
         self.require_open()
         connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
         if connection is not None and connection.sock is not None:
             connection.sock.settimeout(timeout_s)
             endpoint: ServerEndpoint = self._own.endpoint
             return connection, endpoint
-        if connection is not None:  # the server ended it with its last answer
-            self._forget(connection)
+        if connection is not None:  # the server closed it with its last answer
+            self._drop(connection)
         connection, endpoint = self._connect(timeout_s)
         self._own.connection, self._own.endpoint = connection, endpoint
         return connection, endpoint
 
     def _connect(self, timeout_s: float) -> tuple[http.client.HTTPConnection, ServerEndpoint]:
-        """Return a new connection, which `close` finds."""
+        """Return a new connection, and register it for `close`."""
         endpoint = self._locate()
         if endpoint is None:
-            raise NotConnected("no server is running; `ullage up` starts it, and what was submitted goes on")
+            raise NotConnected("no server is running; `ullage up` starts it, and submitted tasks continue")
         connection = _new_connection(endpoint, timeout_s)
         try:
             connection.connect()
@@ -350,12 +350,12 @@ class Transport:
             raise
         with self._lock:
             if not self._closed:
-                self._all[connection] = connection.sock  # a stream takes it away from the connection
+                self._all[connection] = connection.sock  # a stream removes the socket from the connection
                 return connection, endpoint
         connection.close()
         raise _closed_here()
 
-    def _forget(self, connection: http.client.HTTPConnection) -> None:
+    def _drop(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
             self._all.pop(connection, None)
         with suppress(OSError):
@@ -364,26 +364,26 @@ class Transport:
 
 
 def _closed_here() -> Conflict:
-    return Conflict("the client is closed; make a new one with ullage.connect()", code="client-closed")
+    return Conflict("the client is closed; create a new one with ullage.connect()", code="client-closed")
 
 
 class NotConnected(Unavailable):
-    """The request was not sent: any request may be repeated after that."""
+    """The request was not sent, so any request may be repeated."""
 
 
 class NotAnswered(Unavailable):
-    """A server took the request, and did not answer in time."""
+    """A server accepted the request, but did not answer in time."""
 
 
 class _LocalConnection(http.client.HTTPConnection):
-    """A connection to the socket of a local server, which proves that it runs as the owner of the home."""
+    """A connection to the socket of a local server, which must run as the owner of the home."""
 
     def __init__(self, home: str, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
         self._home = Path(home)
 
     def connect(self) -> None:
-        """Connect, before any byte is sent.
+        """Connect and check the user.
 
         Raises:
             OSError: no process listens.
@@ -393,8 +393,8 @@ class _LocalConnection(http.client.HTTPConnection):
         self.sock = local_socket.connect(self._home, self.timeout)
         found, owner = local_socket.peer_of(self.sock).uid, self._home.stat().st_uid
         if found not in (owner, _ROOT):
-            text = f"the process that answers in {self._home} runs as user {found}, and the home belongs to {owner}"
-            raise Forbidden(f"{text}: the token is not sent to it", code="not-the-owner", field="endpoint")
+            text = f"the process that answers in {self._home} runs as user {found}, but the home belongs to {owner}"
+            raise Forbidden(f"{text}: the token is not sent", code="not-the-owner", field="endpoint")
 
 
 def _new_connection(endpoint: ServerEndpoint, timeout_s: float) -> http.client.HTTPConnection:
@@ -406,7 +406,7 @@ def _new_connection(endpoint: ServerEndpoint, timeout_s: float) -> http.client.H
 
 
 def _lost(endpoint: ServerEndpoint, error: BaseException) -> Unavailable:
-    """Return the error for a request that a server took and did not answer to its end."""
+    """Return the error for a request whose answer is missing or incomplete."""
     if isinstance(error, TimeoutError):
         return NotAnswered(_unanswered(endpoint))
     return Unavailable(f"the connection to {endpoint.url} was lost: {_text(error)}")
@@ -425,7 +425,7 @@ def _tls_text(endpoint: ServerEndpoint, error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate of {endpoint.url} is not trusted: {error.verify_message}"
     plain = "http" + endpoint.url.removeprefix("https")
-    return f"what answers at {endpoint.url} does not speak TLS ({error.reason}); a server of Ullage is at {plain}"
+    return f"the server at {endpoint.url} does not use TLS ({error.reason}); try {plain}"
 
 
 def _as_unavailable(error: UllageError) -> Unavailable:

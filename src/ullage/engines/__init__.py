@@ -1,1 +1,1 @@
-"""Where work runs."""
+"""Engines, which run executors."""

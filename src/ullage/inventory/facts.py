@@ -41,7 +41,7 @@ class CardFacts:
 
 
 def with_facts(cards: Sequence[Gpu], facts: Sequence[CardFacts]) -> tuple[Gpu, ...]:
-    """Return the cards with these facts; if two are about one card, the later one counts.
+    """Return the cards with these facts. A later fact of a card overrides an earlier one.
 
     Raises:
         InvalidRequest: the vram exceeds that of the driver.
@@ -75,4 +75,4 @@ def _with(gpu: Gpu, fact: CardFacts) -> Gpu:
 
 def _check_vram(gpu: Gpu, fact: CardFacts) -> None:
     if gpu.vram_bytes is not None and fact.vram_bytes is not None and fact.vram_bytes > gpu.vram_bytes:
-        raise invalid(f"{_FIELD}.vram", fact.vram_bytes, f"card {gpu.index} has {gpu.vram_bytes} bytes; say no more")
+        raise invalid(f"{_FIELD}.vram", fact.vram_bytes, f"card {gpu.index} has {gpu.vram_bytes} bytes; write no more")

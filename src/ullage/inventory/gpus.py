@@ -56,7 +56,7 @@ def detect(override: Override, environment: Mapping[str, str], nvml: CardReader,
     _check(override)
     if override in (0, ()):
         # The driver is not called, so a machine with a hanging driver can still be used.
-        return Detection((), "configuration", "No cards: configuration says none.")
+        return Detection((), "configuration", "No cards: the configuration has none.")
     if isinstance(override, int):
         return _counted(override, _ask(nvml), node)
     if override is not None:
@@ -105,7 +105,7 @@ def _counted(count: int, answer: _Answer, node: str) -> Detection:
     known = (answer.cards or ())[:count]
     missing = range(len(known), count)
     gpus = known + tuple(declare(str(index), node, index) for index in missing)
-    note = f"{_cards(count)}: configuration says {count}"
+    note = f"{_cards(count)}: the configuration has {count}"
     if answer.cards is None:
         note += f", all declared because NVML cannot be read ({answer.reason})"
     elif missing:

@@ -1,4 +1,4 @@
-"""Identifiers of cards as people and CUDA write them: the index or the beginning of the UUID.
+"""Identifiers of cards in the form of users and CUDA: the index or the beginning of the UUID.
 
 Source: CUDA C++ Programming Guide, CUDA environment variables, CUDA_VISIBLE_DEVICES: an index "as determined by
 nvidia-smi", or a UUID as nvidia-smi prints it, cut short anywhere as long as no other card begins the same. NVML and

@@ -1,4 +1,4 @@
-"""The relevant kinds of PCI devices, as a table to which vendors are added."""
+"""The relevant kinds of PCI devices, from an extensible table."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ullage.inventory.pci import PciDevice
 class DeviceKind:
     """Devices of one resource; a vendor of None, and an empty set of `kinds` or `devices`, matches any.
 
-    Those that are `listed` are cards in the inventory of the node: the library of their driver lists them. `card` says
-    that they are cards; one whose class is in `adapters` may only drive a display.
+    `listed` kinds are cards that the library of their driver lists. `card` means that the devices are cards; one whose
+    class is in `adapters` may only drive a display.
     """
 
     resource: str

@@ -37,7 +37,7 @@ _OUTSIDE = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 class MachineSettings:
     """The operator's settings of this machine; None means that a fact is discovered.
 
-    `facts` are of cards; `holds` says of a card whether users can be limited to parts of it now.
+    `facts` are facts of cards. `can_enforce` returns whether users can be limited to parts of a card now.
     """
 
     name: str | None = None
@@ -48,7 +48,7 @@ class MachineSettings:
     max_executors: int = MAX_EXECUTORS
     labels: dict[str, str] = field(default_factory=dict)
     facts: tuple[CardFacts, ...] = ()
-    holds: Callable[[Gpu], bool] = lambda _gpu: False
+    can_enforce: Callable[[Gpu], bool] = lambda _gpu: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ def discover(
     root: Path = Path("/"),
     topology: TopologyReader | None = None,
 ) -> Machine:
-    """Return the present machine; cheap enough to be repeated at each heartbeat.
+    """Return the machine as it is now; cheap enough for each heartbeat.
 
-    `topology` caches what it has read of this machine; without one everything is read again.
+    `topology` caches the topology of this machine; without it everything is read again.
 
     Raises:
         InvalidRequest: a setting is wrong; the message names it.
@@ -82,30 +82,28 @@ def discover(
     cards = tuple(_shareable(gpu, settings) for gpu in with_facts(detection.gpus, settings.facts))
     limits = read_limits(root)
     cpus = _usable_cpus(root)
-    near = (topology or TopologyReader(root)).read(cards, nvml, cpus)
+    reading = (topology or TopologyReader(root)).read(cards, nvml, cpus)
     node = Node(
         name=name,
         cpu_milli=_cpu_milli(len(cpus), limits) if settings.cpu_milli is None else settings.cpu_milli,
         memory_bytes=_memory_bytes(root, limits) if settings.memory_bytes is None else settings.memory_bytes,
-        gpus=near.cards,
+        gpus=reading.cards,
         reserved=settings.reserved,
         max_executors=settings.max_executors,
         labels=dict(settings.labels),
         arch=platform.machine() or None,
         os=platform.system().lower() or None,
         gpu_source=detection.source,
-        topology=near.topology,
-        topology_note=near.note,
+        topology=reading.topology,
+        topology_note=reading.note,
     )
     unknown = ", ".join(absent(cards, settings.facts))
-    return Machine(
-        node, f"{detection.note} No card here is {unknown}, of which facts are given." if unknown else detection.note
-    )
+    return Machine(node, f"{detection.note} The facts of {unknown} match no card." if unknown else detection.note)
 
 
 def _shareable(gpu: Gpu, settings: MachineSettings) -> Gpu:
     """Return the card with its supported isolation modes; hardware slices are not made here."""
-    enforced = {Isolation.HARD} if settings.holds(gpu) else set()
+    enforced = {Isolation.HARD} if settings.can_enforce(gpu) else set()
     return replace(gpu, isolations=frozenset({Isolation.SOFT} | enforced))
 
 
@@ -124,7 +122,7 @@ def _check(settings: MachineSettings) -> None:
     _check_amount("node.reserved.cpu", settings.reserved.cpu_milli, 0, MAX_INT64)
     _check_amount("node.reserved.memory", settings.reserved.memory_bytes, 0, MAX_INT64)
     if settings.reserved.gpu_milli:
-        raise invalid("node.reserved.gpu", settings.reserved.gpu_milli, "keep cards back by naming the others in gpus")
+        raise invalid("node.reserved.gpu", settings.reserved.gpu_milli, "reserve cards by naming the others in gpus")
 
 
 def _check_amount(name: str, amount: object, least: int, most: int) -> None:

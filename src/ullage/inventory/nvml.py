@@ -1,7 +1,7 @@
 """NVIDIA cards through NVML, the library under nvidia-smi.
 
-Source: NVML API Reference. Every reading starts and stops NVML again, which it counts and allows any number of times;
-so a driver that comes or goes between two readings is noticed.
+Source: NVML API Reference. Every reading starts and stops NVML, which NVML permits any number of times. So a driver
+that is loaded or unloaded between two readings is noticed.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class NvmlCards:
         self._last: tuple[Gpu, ...] = ()
 
     def cards(self) -> tuple[Gpu, ...]:
-        """Return all cards this process may use; one that fails is unhealthy and keeps its last known facts.
+        """Return all cards this process may use. A failed card is unhealthy and has its last known facts.
 
-        When NVML stops answering after it has answered, all cards are reported as unhealthy: running programs may
-        survive that, as they do when a driver is upgraded under them, but new ones do not start.
+        If NVML stops answering, all cards are unhealthy: running programs may survive, as during a driver upgrade, but
+        new ones do not start.
 
         Raises:
             CardsUnreadable: no nvidia-ml-py, no driver, or NVML does not start or cannot count.
@@ -81,7 +81,7 @@ class NvmlCards:
         return self._last
 
     def nvlinks(self) -> tuple[NvLinkEnd, ...]:
-        """Ends of all active NVLinks; a card that fails has none.
+        """Return the ends of all active NVLinks. A failed card has none.
 
         Raises:
             CardsUnreadable: as for `cards`.
@@ -123,7 +123,7 @@ class NvmlCards:
 
 
 class _Card:
-    """One card that is being read; no `handle` means that NVML could not reach it."""
+    """One card during a reading. `handle` is None if NVML cannot reach the card."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._library = library
@@ -150,13 +150,13 @@ class _Card:
             model=model,
             vendor=VENDOR,
             vram_bytes=None if memory is None else memory.total,
-            zones=self._near(),
+            zones=self._zones(),
             bus_id=None if pci is None else kernel_address(pci.busId),
             healthy=self._works,
         )
 
-    def _near(self) -> tuple[int, ...]:
-        """Return the NUMA nodes whose memory NVML calls near. A missing answer is not a failure, as drivers differ."""
+    def _zones(self) -> tuple[int, ...]:
+        """Return the NUMA nodes with near memory, according to NVML; none without an answer, as drivers differ."""
         ask = getattr(self._library, "nvmlDeviceGetMemoryAffinity", None)
         if ask is None:
             return ()
@@ -186,8 +186,8 @@ def _load() -> Any:
 def _handles(library: Any) -> list[Any]:
     """Return handles in PCI order, None for a card that cannot be reached.
 
-    NVML counts cards that this process has no permission for, such as those a container was not given. CUDA does not
-    list them either, so they take no index.
+    NVML counts cards without permission for this process, such as those of other containers. CUDA does not list them,
+    so they have no index.
     """
     handles = []
     for position in range(library.nvmlDeviceGetCount()):

@@ -1,4 +1,4 @@
-"""The path between two PCI devices, named as `nvidia-smi topo -m` names it.
+"""The path between two PCI devices, with the names of `nvidia-smi topo -m`.
 
 A switch appears as bridges: one port up, and one port down to each device. Two devices below one switch therefore have
 one bridge each between them and the port they share.
@@ -10,11 +10,11 @@ from ullage.inventory.pci import PciDevice, is_host_bridge
 from ullage.model.topology import Path
 
 Place = tuple[PciDevice, tuple[int, ...]]
-"""A device, and the zones that it is near."""
+"""A device and its zones."""
 
 
 def find_path(one: Place, other: Place, *, one_zone: bool) -> Path:
-    """Return what a copy from one device to the other crosses; `one_zone` says that the machine has only one.
+    """Return the path of a copy between two devices; `one_zone` means that the machine has only one zone.
 
     Devices of one slot, or of one bus below a bridge, are on one board: a PCIe slot takes one device.
     """

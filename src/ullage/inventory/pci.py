@@ -29,8 +29,8 @@ class PciDevice:
     """A device at `address` (`0000:3b:00.0`) with its numbers; `kind` is the class code, 24 bits.
 
     `parents` are the bridges above it, from the host bridge down. `kernel_zones` are the zones that the kernel reports
-    for it and for the bridges above it, nearest first. `local_cpus` are the CPUs near it. A `virtual` one is a
-    function that SR-IOV made of another device.
+    for it and for the bridges above it, nearest first. `local_cpus` are the CPUs near it. A `virtual` device is an
+    SR-IOV function of another device.
     """
 
     address: str
@@ -44,7 +44,7 @@ class PciDevice:
 
     @property
     def name(self) -> str:
-        """Vendor and device, `15b3:1021`: known without a driver."""
+        """Vendor and device, such as `15b3:1021`, which need no driver."""
         return f"{self.vendor:04x}:{self.device:04x}"
 
     @property
@@ -54,7 +54,7 @@ class PciDevice:
 
 
 def list_addresses(root: Path) -> tuple[str, ...] | None:
-    """Addresses of all devices, ascending; None if they cannot be listed or are too many."""
+    """Return the addresses of all devices, ascending; None if they cannot be listed or are too many."""
     names = list_names(root / _DEVICES, MAX_DEVICES)
     if names is None:
         return None if (root / _DEVICES).is_dir() else ()

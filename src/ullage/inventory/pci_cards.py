@@ -15,7 +15,7 @@ PCI_RESOURCES = frozenset(kind.resource for kind in SHIPPED if kind.card and not
 
 @dataclass(frozen=True, slots=True)
 class PciCards:
-    """The cards of one resource in the order of their addresses; `reason` says why expected cards are missing."""
+    """The cards of one resource in the order of their addresses; `reason` explains missing cards."""
 
     resource: str = ""
     devices: tuple[PciDevice, ...] = ()
@@ -23,17 +23,17 @@ class PciCards:
 
 
 def find_cards(devices: Iterable[PciDevice], resource: str = "") -> PciCards:
-    """Return the cards of `resource`, one of `PCI_RESOURCES`; for "", those of the only resource that has any.
+    """Return the cards of `resource`, one of `PCI_RESOURCES`; for "", those of the only resource with cards.
 
-    A display adapter is a card only where the machine has no other card of its resource and no card of a vendor whose
-    library lists cards. Functions that SR-IOV made of another device are not cards.
+    A display adapter is a card only if the machine has no other card of its resource and no card of a vendor whose
+    library lists cards. SR-IOV functions of other devices are not cards.
     """
     found = _by_resource(devices)
     if resource:
         return PciCards(resource, found.get(resource, ()))
     if len(found) > 1:
         names = " and ".join(sorted(found))
-        return PciCards(reason=f"cards of {names} are here; none is published until one of these is named")
+        return PciCards(reason=f"the machine has cards of {names}; name one of these to publish its cards")
     return next((PciCards(name, cards) for name, cards in found.items() if name in PCI_RESOURCES), PciCards())
 
 

@@ -1,6 +1,6 @@
 """The record of a machine's topology, from the values of the kernel and of NVML.
 
-This module touches no file; its arguments were read before (see `topology_reader.py`).
+This module reads no files; `topology_reader.py` does.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def compose_topology(
 ) -> Topology:
     """Return the record of a machine with `cards`, placed, and `devices` by address in their order.
 
-    CPUs that are not `usable_cpus` are reserved: this process and all it starts cannot use them.
+    CPUs that are not `usable_cpus` are reserved: this process and its children cannot use them.
     """
-    others = _others(devices, record, cards)
+    others = _other_devices(devices, record, cards)
     return Topology(
         zones=record.zones,
         distances=record.distances,
@@ -66,7 +66,7 @@ def _at(end: Gpu | Device, devices: Mapping[str, PciDevice]) -> PciDevice | None
     return None if end.bus_id is None else devices.get(end.bus_id)
 
 
-def _others(devices: Mapping[str, PciDevice], record: ZoneRecord, cards: Sequence[Gpu]) -> tuple[Device, ...]:
+def _other_devices(devices: Mapping[str, PciDevice], record: ZoneRecord, cards: Sequence[Gpu]) -> tuple[Device, ...]:
     """Return the devices of other resources than the node's cards that work may use, with an index per resource."""
     zones, zone_of_cpu = _zones(record)
     kinds = (kind_of(device) for card in cards if (device := _at(card, devices)) is not None)

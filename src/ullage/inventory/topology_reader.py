@@ -1,7 +1,7 @@
-"""Reads the topology of this machine, again when something may have changed.
+"""The topology of this machine, read again after possible changes.
 
-A record that contradicts itself is refused as a whole, and the machine has none; a part that cannot be read is left
-out. In both cases a note says so, for people and for the log.
+A record that contradicts itself is refused as a whole, and the machine has none. An unreadable part is left out. A
+note reports both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.topology import Topology
 
 REREAD_S = 60.0
-"""Seconds after which all is read again even without a sign of a change: links and switches fail silently."""
+"""Seconds after which everything is read again without a visible change: links and switches fail silently."""
 
 _NVSWITCH = (0x10DE, 0x068000)
 """Vendor and kind of a switch between cards."""
@@ -74,7 +74,7 @@ class TopologyReader:
     def read(self, cards: Sequence[Gpu], nvml: CardReader, usable_cpus: Collection[int]) -> Reading:
         """Return the topology of a machine that offers `cards`, and whose work may use `usable_cpus`.
 
-        No content below the root is an error: at worst the record is None.
+        Malformed files are no error: the record is then None.
         """
         addresses = list_addresses(self._root)
         signs = (
@@ -101,8 +101,8 @@ class TopologyReader:
         if addresses is None:
             notes = (*notes, f"the PCI devices cannot be listed, or there are more than {MAX_DEVICES}: none is used")
         if silent := [address for address in addresses or () if address not in devices]:
-            whose = silent[0] if len(silent) == 1 else f"{silent[0]} and {len(silent) - 1} more"
-            notes = (*notes, f"PCI: {whose} cannot be read: what it is is not known, and it is left out")
+            names = silent[0] if len(silent) == 1 else f"{silent[0]} and {len(silent) - 1} more"
+            notes = (*notes, f"PCI: {names} cannot be read and is left out")
         topology = None
         try:
             record = read_zones(self._root)
@@ -118,7 +118,7 @@ class TopologyReader:
     def _nvlinks(
         self, cards: Sequence[Gpu], devices: Mapping[str, PciDevice], nvml: CardReader
     ) -> tuple[Mapping[tuple[str, str], int], tuple[str, ...]]:
-        """Return NVLinks between the cards. If NVML does not answer, they are those of the last answer."""
+        """Return the NVLinks between the cards; without an answer of NVML, those of its last answer."""
         at = {gpu.bus_id: gpu.uuid for gpu in cards if gpu.bus_id is not None}
         if len(at) < 2:  # noqa: PLR2004 - a link has two ends; without cards the driver is not called
             return {}, ()

@@ -1,8 +1,8 @@
-"""The zones that a device is near: the first of four sources that has them decides.
+"""The zones of a device, from the first of four sources that has them.
 
-The sources are the kernel's zone of the device, the kernel's zone of the nearest bridge above, the CPUs that the
-kernel calls near, and NVML. NVML comes last: where a card's own memory is a NUMA node, a zone without CPUs, NVML names
-that one. If no source has a zone, it stays unknown.
+The sources are the kernel's zone of the device, the kernel's zone of the nearest bridge above, the kernel's local CPUs,
+and NVML. NVML comes last: if the memory of a card is a NUMA node without CPUs, NVML reports that node. Without a
+source the zones are unknown.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ullage.model.topology import zones_of
 
 
 def find_zones(
-    device: PciDevice | None, heard: Sequence[int], zones: Collection[int], zone_of_cpu: Mapping[int, int]
+    device: PciDevice | None, reported: Sequence[int], zones: Collection[int], zone_of_cpu: Mapping[int, int]
 ) -> tuple[int, ...]:
-    """Return the zones of a device, ascending; none if they are unknown. `heard` are those of NVML.
+    """Return the zones of a device, ascending; none if they are unknown. `reported` are those of NVML.
 
     `zones` are those of the machine; other zones are ignored. NVML is also ignored where it names a zone without CPUs,
     or all zones that have CPUs.
@@ -29,4 +29,4 @@ def find_zones(
         if len(near) == 1 and None not in near:
             return zones_of(near)
     working = set(zone_of_cpu.values())
-    return zones_of(heard) if set(heard) < working else ()
+    return zones_of(reported) if set(reported) < working else ()

@@ -1,7 +1,7 @@
 """The zones of a machine with their CPUs, memory and distances, from sysfs.
 
 Sources: the kernel's Documentation/ABI/stable/sysfs-devices-node and sysfs-devices-system-cpu. A part that cannot be
-read is left out, and a note says so; where zones contradict each other nothing is read.
+read is left out, with a note. If zones contradict each other, nothing is read.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MAX_PAGE_SIZES = 64
 _KIB = 1024
 
 _LEAST_TOTAL = 0.9
-"""The part of the machine's memory that its zones must have together; it may change while they are read."""
+"""The least part of the machine's memory that its zones have together; it may change during a reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneRecord:
-    """Zones by id, CPUs by id, and a row of distances per zone or none; `notes` say what was left out."""
+    """Zones by id, CPUs by id, and a row of distances per zone or none. `notes` name the omitted parts."""
 
     zones: tuple[Zone, ...]
     cpus: tuple[Cpu, ...]
@@ -57,7 +57,7 @@ def read_zones(root: Path) -> ZoneRecord | None:
     if not ids:
         raise invalid("node/online", "", "the kernel lists at least one zone there")
     zone_of = _zone_of_cpus(root, ids, notes)
-    zones = _believed([_zone(root / _NODES / f"node{id_}", id_, notes) for id_ in ids], root, notes)
+    zones = _checked([_zone(root / _NODES / f"node{id_}", id_, notes) for id_ in ids], root, notes)
     return ZoneRecord(zones, _cpus(root, zone_of, notes), _distances(root, ids, notes), tuple(notes))
 
 
@@ -81,7 +81,7 @@ def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
     """Return a zone; work may have its memory except the huge pages."""
     total = read_total(directory / "meminfo")
     if total is None or total > MAX_ZONE_BYTES:
-        notes.append(f"node{id_}/meminfo does not say how much memory there is")
+        notes.append(f"node{id_}/meminfo has no total memory")
         return Zone(id_)
     pages = _hugepages(directory / "hugepages")
     huge = sum(room.total for room in pages.values())
@@ -91,15 +91,15 @@ def _zone(directory: Path, id_: int, notes: list[str]) -> Zone:
     return Zone(id_, Room(total, total - huge), pages)
 
 
-def _believed(zones: Sequence[Zone], root: Path, notes: list[str]) -> tuple[Zone, ...]:
-    """Return the zones, without their memory if together they have much less of it than the machine.
+def _checked(zones: Sequence[Zone], root: Path, notes: list[str]) -> tuple[Zone, ...]:
+    """Return the zones, without their memory if together they have much less than the machine.
 
-    Some virtual machines are given more memory without its zone.
+    Some virtual machines get more memory without a zone.
     """
     total = sum(zone.memory.total for zone in zones if zone.memory is not None)
     whole = read_total(root / "proc/meminfo") or 0
     if all(zone.memory is not None for zone in zones) and total < whole * _LEAST_TOTAL:
-        notes.append("the zones together have less memory than the machine: how much each of them has is not known")
+        notes.append("the zones together have less memory than the machine: the memory of each is unknown")
         return tuple(replace(zone, memory=None) for zone in zones)
     return tuple(zones)
 
@@ -140,9 +140,7 @@ def _cpus(root: Path, zone_of: Mapping[int, int], notes: list[str]) -> tuple[Cpu
     places = {cpu: _core(root / _CPUS / f"cpu{cpu}/topology") for cpu in sorted(zone_of)}
     unknown = next((cpu for cpu, place in places.items() if place is None), None)
     if unknown is not None:
-        notes.append(
-            f"CPU {unknown} does not say which core it is of: each CPU counts as a core, each zone as a socket"
-        )
+        notes.append(f"CPU {unknown} does not report its core: each CPU counts as a core, each zone as a socket")
         places = {cpu: (zone_of[cpu], cpu) for cpu in places}
     return tuple(Cpu(cpu, zone_of[cpu], *place) for cpu, place in places.items() if place is not None)
 

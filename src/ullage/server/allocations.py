@@ -44,8 +44,8 @@ from ullage.wire.preemption import NominationBody
 
 BODY_LIMIT = 1 << 20
 MAX_SECONDS = 10 * 366 * 24 * 3600
-_LEAVING = 202
-"""The HTTP status while a workload that was asked to leave still runs."""
+_ACCEPTED = 202
+"""The HTTP status while a workload that was asked to end still runs."""
 
 
 class Refused(Exception):
@@ -90,7 +90,7 @@ class AllocationApi:
 
     @route("GET", "/v1/allocations/{uid}", "allocations")
     async def get_allocation(self, request: HttpRequest) -> wire.AllocationBody:
-        """Return what a request holds."""
+        """Return the allocation of a request."""
         return self.body(self._allocations.get(_uid(request)))
 
     @route(
@@ -99,7 +99,7 @@ class AllocationApi:
         "allocations",
         body=wire.CreateAllocation,
         status=201,
-        others=((_LEAVING, NominationBody),),
+        others=((_ACCEPTED, NominationBody),),
     )
     async def create_allocation(self, request: HttpRequest) -> wire.AllocationBody | Answer:
         """Place a request; with `preempt` evict others for it."""
@@ -122,11 +122,11 @@ class AllocationApi:
             raise invalid("preempt", True, "cards are chosen and bound; leave out gpus and commit")
         outcome = await self._placed_or_evicting(request, asked)
         if isinstance(outcome, Nomination):
-            return Answer(_LEAVING, nomination_body(self._fleet, outcome))
+            return Answer(_ACCEPTED, nomination_body(self._fleet, outcome))
         return self.body(self._accepted(outcome, asked))
 
     async def _placed_or_evicting(self, request: HttpRequest, asked: Request) -> Outcome | Nomination:
-        """Place a request, or search for victims; search again a few times if those found no longer suffice."""
+        """Place a request, or search for victims. Repeat the search a few times if they no longer suffice."""
         preemptions = self._service.preemptions
         for left in reversed(range(TRIES)):
             if not preemptions.searches_for(asked):
@@ -145,7 +145,7 @@ class AllocationApi:
         return outcome
 
     def _trap(self, asked: Request) -> list[str]:
-        """Return a warning if no node can satisfy a refused request."""
+        """Return a warning if no node can ever satisfy a refused request."""
         trap = width_trap(self._fleet, self._service.policy, asked.requirement)
         return [] if trap is None else [trap]
 
@@ -161,10 +161,10 @@ class AllocationApi:
 
     @route("POST", "/v1/allocations/{uid}/forget", "allocations")
     async def forget_allocation(self, request: HttpRequest) -> None:
-        """Undo everything that a request holds."""
+        """Release everything that a request holds."""
         await durable(self._allocations.forget, _uid(request))
 
-    @route("POST", "/v1/allocations/{uid}/release", "allocations", body=wire.ReleaseAllocation, status=_LEAVING)
+    @route("POST", "/v1/allocations/{uid}/release", "allocations", body=wire.ReleaseAllocation, status=_ACCEPTED)
     async def release_allocation(self, request: HttpRequest) -> wire.AllocationBody:
         """Record that the owner was asked to stop."""
         body = await bodies.read_body(request, wire.ReleaseAllocation, BODY_LIMIT)
@@ -179,7 +179,7 @@ class AllocationApi:
 
     @route("POST", "/v1/allocations/{uid}/adjust", "allocations", body=wire.AdjustAllocation)
     async def adjust_allocation(self, request: HttpRequest) -> wire.AdjustmentBody:
-        """Change the amounts that a request takes of its cards."""
+        """Change the amounts of a request on its cards."""
         body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)
         change = AmountsChange(amounts_of("request", body.request), amounts_or_none("limit", body.limit))
         check_vram(change.request)
@@ -271,7 +271,7 @@ def _choice(fleet: Fleet, choice: Choice) -> wire.ChoiceBody:
 
 
 def _allocation(fleet: Fleet, allocation: Allocation, *, unconfirmed: bool) -> wire.AllocationBody:
-    """Return the body of an allocation. Of the books only the inventory is read, which nobody changes."""
+    """Return the body of an allocation. This reads only the inventory of the books, which is immutable."""
     claim = allocation.claim
     assert claim is not None
     return body_of(
@@ -376,7 +376,7 @@ def amounts_of(field: str, part: wire.PartMap) -> Part:
     """Return the amounts of each card in a body; `field` names it in errors."""
     tflops, percent, vram = part.tflops, part.percent, part.vram
     if tflops and percent:
-        raise invalid(f"{field}.percent", percent, "tflops are given too; keep one of the two")
+        raise invalid(f"{field}.percent", percent, "tflops are given too; leave one of the two out")
     return Part(
         0 if tflops is None else parse_tflops(str(tflops), f"{field}.tflops"),
         0 if vram is None else parse_bytes(str(vram), f"{field}.vram"),
@@ -385,7 +385,7 @@ def amounts_of(field: str, part: wire.PartMap) -> Part:
 
 
 def amounts_or_none(field: str, part: wire.PartMap | None) -> Part | None:
-    """Return the same, or None for an omitted part."""
+    """Return `amounts_of` the part; None for None."""
     return None if part is None else amounts_of(field, part)
 
 

@@ -96,7 +96,7 @@ class Answers:
         ]
 
     def node(self, node: Node) -> api.NodeBody:
-        """Return a machine and what is held of it."""
+        """Return a machine with its usage."""
         (facts,) = node_facts(self._service, self._notes, [node.name])
         return node_body(self._service.state.fleet, facts)
 
@@ -104,7 +104,7 @@ class Answers:
         """Return the topology of a machine.
 
         Raises:
-            NotFound: no such node.
+            NotFound: the node does not exist.
 
         """
         state = self._service.state
@@ -132,13 +132,16 @@ class Answers:
         return [application_body(app) for _, app in sorted(self._service.state.applications.items())]
 
     def explanation(self, explain: Callable[[], Reasons], evicted: Event | None) -> Callable[[], api.Explanation]:
-        """Return the response to `why`, for a thread; `evicted` is the newest eviction of the session."""
+        """Return a function for a thread that returns the response to `why`.
+
+        `evicted` is the newest eviction of the session.
+        """
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
         fleet = self._service.state.fleet
         return lambda: _explanation(fleet, owners, explain(), evicted)
 
     def overview(self, at: float) -> Callable[[], api.Overview]:
-        """Return the state of everything, for live views, to be written in a thread; closed sessions are left out."""
+        """Return a function for a thread that returns the whole state, without closed sessions."""
         snapshot, room, server = self.snapshot(), self.room(), self._server
         return lambda: api.Overview(
             at=at,
@@ -151,7 +154,7 @@ class Answers:
         )
 
     def room(self) -> api.RoomBody:
-        """Return the idle capacity, how much of it is fragments, and what fits."""
+        """Return the idle capacity, its fragments, and how many requests for whole cards fit."""
         fleet, learning = self._service.state.fleet, self._service.learning
         found = fragments_of(fleet, learning.workload or NOTHING)
         known = learning.workload is not None and not learning.missing
@@ -174,7 +177,7 @@ class Answers:
 
 
 def _explanation(fleet: Fleet, owners: Mapping[str, str], reasons: Reasons, evicted: Event | None) -> api.Explanation:
-    """Return an explanation. Of the books only the inventory is read, which nobody changes."""
+    """Return an explanation. This reads only the inventory of the books, which is immutable."""
     refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
     return body_of(
         api.Explanation,
@@ -190,7 +193,7 @@ def _explanation(fleet: Fleet, owners: Mapping[str, str], reasons: Reasons, evic
 
 
 def result_body(result: TaskResult) -> api.Result:
-    """Return the result of a task; clients fetch thousands of them a second, so no field is looked up by its name."""
+    """Return the result of a task. It names each field: clients fetch thousands a second, and `body_of` is slower."""
     return api.Result(
         task=result.task,
         sequence=result.sequence,

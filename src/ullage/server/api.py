@@ -56,7 +56,7 @@ class ServerApi:
 
     @route("GET", "/v1/overview", "server")
     async def overview(self, _: Request) -> LongBody[api.Overview]:
-        """Return the state of everything at one time."""
+        """Return the whole state of the server at one time."""
         return self._answers.overview(time.time())
 
     @route("GET", "/v1/events", "server", query=("after", "limit", "session"))
@@ -133,7 +133,7 @@ class ServerApi:
 
     @route("GET", "/v1/gpus", "nodes")
     async def list_gpus(self, _: Request) -> LongBody[list[api.GpuBody]]:
-        """Return all cards, what is free of them, and their holders."""
+        """Return all cards with their free parts and holders."""
         return self._answers.snapshot().gpus
 
     @route("GET", "/v1/executors", "nodes")
@@ -173,7 +173,7 @@ class ServerApi:
         if raw := await bodies.read_raw(request, BODY_LIMIT):
             body = bodies.decode(request, raw, api.CreateSession)
             if body.id not in (None, session):
-                raise invalid("id", body.id, f"leave it out, or say {session} as in the path")
+                raise invalid("id", body.id, f"leave it out, or write {session} as in the path")
             spec = self._spec(body)
         return self._answers.opened(await durable(self._service.sessions.open, session, spec))
 
@@ -268,7 +268,7 @@ class ServerApi:
         """Return one task.
 
         Raises:
-            NotFound: no such session or task.
+            NotFound: the session or the task does not exist.
 
         """
         found = self._service.tasks.list(session, Page(task - 1, 1))

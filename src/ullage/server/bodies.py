@@ -43,15 +43,13 @@ async def read_raw(request: Request, limit_bytes: int) -> bytes:
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit_bytes:
-            raise InvalidRequest(
-                f"body: it is larger than {limit_bytes} bytes; send less at a time", code="body-too-large"
-            )
+            raise InvalidRequest(f"body: it exceeds {limit_bytes} bytes; send less at a time", code="body-too-large")
         chunks.append(chunk)
     return b"".join(chunks)
 
 
 def decode(request: Request, raw: bytes, kind: type[_Body]) -> _Body:
-    """Return a body as `kind`, from JSON or MessagePack, as the request's headers say.
+    """Return a body as `kind`, from JSON or MessagePack according to the headers of the request.
 
     Raises:
         InvalidRequest: not decodable, or not of that shape.

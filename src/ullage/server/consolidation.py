@@ -20,8 +20,8 @@ from ullage.service.service import UllageService
 from ullage.wire import consolidation as wire
 from ullage.wire.allocation import UNNAMED
 
-_LEAVING = 202
-"""The HTTP status when workloads were asked to leave."""
+_ACCEPTED = 202
+"""The HTTP status when workloads were asked to end."""
 
 
 class ConsolidationApi:
@@ -31,9 +31,9 @@ class ConsolidationApi:
         self._service = service
         self._searches = searches
 
-    @route("POST", "/v1/room", "allocations", body=wire.MakeRoom, others=((_LEAVING, wire.RoomPlan),))
+    @route("POST", "/v1/room", "allocations", body=wire.MakeRoom, others=((_ACCEPTED, wire.RoomPlan),))
     async def make_room(self, request: HttpRequest) -> LongBody[wire.RoomPlan] | Answer:
-        """Return which workloads would move so that whole cards are free; without `dry_run` ask them to stop."""
+        """Return the moves that would free whole cards; without `dry_run` start them."""
         body = await bodies.read_body(request, wire.MakeRoom, BODY_LIMIT)
         asked, uids = self._asked(body), _uids(body)
         if body.dry_run:
@@ -42,7 +42,7 @@ class ConsolidationApi:
         found = await self._carry_out(request, asked, body, uids)
         if isinstance(found, NoConsolidation):
             raise Refused(found)
-        return Answer(_LEAVING, lambda: room_plan(found, uids))
+        return Answer(_ACCEPTED, lambda: room_plan(found, uids))
 
     async def _plan(self, request: HttpRequest, asked: Request, body: wire.MakeRoom) -> Consolidation | NoConsolidation:
         planning = self._service.consolidations.planning

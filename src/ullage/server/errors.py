@@ -12,8 +12,8 @@ from ullage.wire.api import ErrorBody
 
 _SHOWN = 100
 _UNROUTED = {
-    404: ("no-such-route", "there is no such route; `/v1/openapi.json` lists them"),
-    405: ("method-not-allowed", "the route does not take this method; the header Allow lists those that it takes"),
+    404: ("no-such-route", "no such route; `/v1/openapi.json` lists the routes"),
+    405: ("method-not-allowed", "the route does not accept this method; the header Allow lists the accepted ones"),
 }
 
 
@@ -45,7 +45,7 @@ async def on_error(_: Request, error: Exception) -> Response:
 
 
 async def on_no_route(request: Request, error: Exception) -> Response:
-    """Handle a request without a handler for Starlette: no such route, or not for this method."""
+    """Handle a request without a route, or with another method than that of the route, for Starlette."""
     assert isinstance(error, HTTPException)
     code, text = _UNROUTED.get(error.status_code, (f"http-{error.status_code}", error.detail))
     path = request.url.path if len(request.url.path) <= _SHOWN else f"{request.url.path[:_SHOWN]}..."
@@ -55,5 +55,5 @@ async def on_no_route(request: Request, error: Exception) -> Response:
 
 async def on_fault(_: Request, error: Exception) -> Response:
     """Handle an unexpected error for Starlette; it is logged as well."""
-    body = ErrorBody(code="internal", message=f"the server failed ({type(error).__name__}); its log says where")
+    body = ErrorBody(code="internal", message=f"the server failed ({type(error).__name__}); see its log")
     return Response(msgspec.json.encode(body), 500, media_type="application/json")

@@ -71,7 +71,7 @@ class GangApi:
         if isinstance(answer, Allocation):
             return wire.GangMember(uid=uid, allocation=self._allocations.body(answer), code=None, message="")
         if answer is None:
-            return wire.GangMember(uid=uid, allocation=None, code=None, message="not looked at yet")
+            return wire.GangMember(uid=uid, allocation=None, code=None, message="not tried yet")
         refusal = refusal_body(answer)
         return wire.GangMember(uid=uid, allocation=None, code=refusal.code, message=refusal.message)
 

@@ -1,4 +1,4 @@
-"""Authentication: a bearer token, required by default, and checks of where the request comes from.
+"""Authentication by a bearer token, and checks of the origin of requests.
 
 The `Host` check stops DNS rebinding, the `Origin` check stops other web pages. The key of the live page permits
 reading only. It is not a cookie: a browser sends cookies to every port of a host, and another user may listen on one.
@@ -39,15 +39,15 @@ class Guard:
         """Pass the request on, or respond with 401 or 403."""
         if scope["type"] == "http":
             request = Request(scope)
-            known = self.knows(request)
-            scope[UNAUTHENTICATED] = not known
-            refusal = self._refusal(request, known=known)
+            authorized = self.is_authorized(request)
+            scope[UNAUTHENTICATED] = not authorized
+            refusal = self._refusal(request, authorized=authorized)
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _refusal(self, request: Request, *, known: bool) -> Response | None:
+    def _refusal(self, request: Request, *, authorized: bool) -> Response | None:
         host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
         if host not in self._hosts:
             return _refuse(403, "wrong-host", f"host {host!r} is not served here; use {min(self._hosts)}")
@@ -55,7 +55,7 @@ class Guard:
         if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
             return _refuse(403, "wrong-origin", "requests from other web pages are refused")
         path = request.url.path
-        if path in OPEN_PATHS or path.startswith(_OPEN_FOLDER) or known:
+        if path in OPEN_PATHS or path.startswith(_OPEN_FOLDER) or authorized:
             return None
         if "authorization" in request.headers:
             return _refuse(401, "unauthorized", "this is not the token of this server (see the server's token file)")
@@ -63,7 +63,7 @@ class Guard:
             401, "unauthorized", "a token is needed: send `Authorization: Bearer TOKEN` (see the server's token file)"
         )
 
-    def knows(self, request: HTTPConnection) -> bool:
+    def is_authorized(self, request: HTTPConnection) -> bool:
         """Return whether the request has the token or, for reading, the key of the page."""
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":

@@ -1,6 +1,6 @@
 """Prometheus metrics, read from the state at each scrape.
 
-A thread writes the samples of all nodes and cards, of a snapshot.
+A thread writes the samples of all nodes and cards from a snapshot.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ullage.service.service import UllageService
 from ullage.wire import api
 
 EVENT_COUNTERS = (
-    ("ullage_allocations", "allocation.bound", "Requests that got cards for good"),
-    ("ullage_allocation_releases", "allocation.freed", "Requests that gave their cards back"),
-    ("ullage_allocation_expiries", "allocation.expired", "Reservations that nobody committed in time"),
-    ("ullage_nominations", "allocation.nominated", "Requests that others were to give way to"),
-    ("ullage_placement_mismatches", "allocation.mismatch", "Ids that a node showed for an owner otherwise than bound"),
-    ("ullage_preemptions", "allocation.preempted", "Requests that were to give way to others"),
+    ("ullage_allocations", "allocation.bound", "Bound requests"),
+    ("ullage_allocation_releases", "allocation.freed", "Requests that freed their cards"),
+    ("ullage_allocation_expiries", "allocation.expired", "Reservations that expired without a commit"),
+    ("ullage_nominations", "allocation.nominated", "Requests for which victims were evicted"),
+    ("ullage_placement_mismatches", "allocation.mismatch", "Reports of a node with other ids for an owner than bound"),
+    ("ullage_preemptions", "allocation.preempted", "Requests that were evicted for others"),
     (
-        "ullage_topology_troubles",
+        "ullage_topology_errors",
         "node.topology-incomplete",
-        "Reports of machines whose topology was refused or incomplete",
+        "Reports of machines with a refused or incomplete topology",
     ),
 )
 """Counters, each with the kind of event that it counts."""
@@ -75,7 +75,7 @@ class ServiceCollector(Collector):
         for code, count in sorted(service.allocations.refused.items()):
             refused.add_metric([code.value], count)
         adjusted = CounterMetricFamily(
-            "ullage_allocation_adjustments", "Changes of how much a request takes of its cards", labels=["direction"]
+            "ullage_allocation_adjustments", "Changes of the amounts of requests", labels=["direction"]
         )
         for direction, count in service.allocations.adjusted.items():
             adjusted.add_metric([direction], count)
@@ -87,12 +87,12 @@ class ServiceCollector(Collector):
         yield from (refused, adjusted, held, self._unconfirmed(), self._foreign())
 
     def _unconfirmed(self) -> Metric:
-        meaning = "Bound owners that their node, which shows what it has, has not shown in time"
+        meaning = "Bound owners that a reporting node has not reported in time"
         late = self._service.observations.unconfirmed()
         return GaugeMetricFamily("ullage_placements_unconfirmed", meaning, len(late))
 
     def _foreign(self) -> Metric:
-        family = GaugeMetricFamily("ullage_foreign_gpus", "Cards whose owners are not known here", labels=["node"])
+        family = GaugeMetricFamily("ullage_foreign_gpus", "Cards with unknown owners", labels=["node"])
         for held in self._service.observations.foreign():
             family.add_metric([held.node], len(held.gpus))
         return family
@@ -102,7 +102,7 @@ class ServiceCollector(Collector):
         idle = GaugeMetricFamily("ullage_idle_milli", "Thousandths of cards that are idle", labels=["model"])
         fragments = GaugeMetricFamily(
             "ullage_fragmentation_milli",
-            "Thousandths of cards that are idle and that no task of the learned workload can use, as expected",
+            "Expected thousandths of idle cards that no task of the learned workload can use",
             labels=["model"],
         )
         for each in room.models:
@@ -146,9 +146,7 @@ def _queues(queues: Iterable[api.QueueBody]) -> Iterator[Metric]:
 
 def _nodes(nodes: Sequence[api.NodeBody]) -> Iterator[Metric]:
     for what in ("allocatable", "held"):
-        family = GaugeMetricFamily(
-            f"ullage_node_{what}", f"What work may hold, or holds, of a node ({what})", labels=["node", "resource"]
-        )
+        family = GaugeMetricFamily(f"ullage_node_{what}", f"Resources of a node ({what})", labels=["node", "resource"])
         for node in nodes:
             for name, unit in zip(DIMENSIONS, UNITS, strict=True):
                 family.add_metric([node.name, name], getattr(getattr(node, what), unit))
@@ -158,8 +156,8 @@ def _nodes(nodes: Sequence[api.NodeBody]) -> Iterator[Metric]:
 def _gpus(gpus: Sequence[api.GpuBody]) -> Iterator[Metric]:
     labels = ["node", "gpu", "uuid", "resource"]
     meaning = "of a card: compute in GFLOPS, vram in bytes, card as a fraction"
-    capacity = GaugeMetricFamily("ullage_gpu_capacity", f"All there is {meaning}", labels=labels)
-    held = GaugeMetricFamily("ullage_gpu_held", f"What is held {meaning}", labels=labels)
+    capacity = GaugeMetricFamily("ullage_gpu_capacity", f"Capacity {meaning}", labels=labels)
+    held = GaugeMetricFamily("ullage_gpu_held", f"Held amount {meaning}", labels=labels)
     for gpu in gpus:
         card = [gpu.node, str(gpu.index), gpu.uuid]
         for name, whole, free in (
@@ -175,7 +173,7 @@ def _gpus(gpus: Sequence[api.GpuBody]) -> Iterator[Metric]:
 
 
 def page(service: UllageService, answers: Answers) -> Callable[[], bytes]:
-    """Return what writes the page for Prometheus of the present state, in a thread."""
+    """Return a function for a thread that writes the page for Prometheus of the current state."""
     snapshot = answers.snapshot()
     families = [*ServiceCollector(service, answers).of_service()]
     return lambda: _text([*families, *_of_snapshot(snapshot)])

@@ -13,7 +13,7 @@ from ullage.model.name import MAX_NAME, NAME_PATTERN, check_name
 from ullage.model.session import SessionState
 
 MOST_DIGITS = 15
-"""Digits of the largest number: it is exact in a double, as JSON readers have it."""
+"""Digits of the largest number, which JSON readers hold exactly in a double."""
 
 _MOST = 10**MOST_DIGITS - 1
 _NAME = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": f"^{NAME_PATTERN}$"}
@@ -57,7 +57,7 @@ QUERY = {
     "limit": Parameter("the most items of the answer", {"type": "integer", "minimum": 1, "maximum": 10_000}),
     "wait": Parameter("the most seconds to wait for the first result", {"type": "number", "minimum": 0}),
     "follow": Parameter(
-        "whether the answer goes on until the task ends", {"type": "string", "enum": ["0", "1", "false", "true"]}
+        "whether the answer continues until the task ends", {"type": "string", "enum": ["0", "1", "false", "true"]}
     ),
     "gpu": Parameter(
         "the uuids of cards that are expected to be freed", {"type": "array", "items": {"type": "string"}}

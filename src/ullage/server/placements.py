@@ -10,7 +10,7 @@ from ullage.wire.body import body_of
 
 
 def placement_body(placement: ZonePlacement | None) -> PlacementBody | None:
-    """Return the body of a placement; cards are left out, as they are shown with their amounts."""
+    """Return the body of a placement without its cards, which have their own bodies."""
     if placement is None:
         return None
     return body_of(

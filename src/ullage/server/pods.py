@@ -19,7 +19,7 @@ from ullage.wire.simulation import SimulateSchedule
 
 
 class PodApi:
-    """Handlers over one service. `domain` is that of the pods' annotations, unless a query names another."""
+    """Handlers over one service."""
 
     def __init__(self, service: UllageService) -> None:
         self._service = service
@@ -42,6 +42,6 @@ class PodApi:
     @route("GET", "/v1/allocation-report", "pods")
     @route("GET", "/api/allocation", "pods", id="report_allocations_api")
     async def report_allocations(self, _: Request) -> LongBody[AllocationReport]:
-        """Return all cards with their holders, in the form that controllers of pods read."""
+        """Return all cards with their holders, in the form for controllers of pods."""
         fleet = self._service.state.fleet.copy(apart=True)
         return lambda: simulation.allocation_report(fleet)

@@ -46,14 +46,14 @@ def _victims(fleet: Fleet, victims: Iterable[Victim]) -> list[wire.VictimBody]:
         body_of(
             wire.VictimBody,
             victim,
-            gives=[_gives(fleet, gives) for gives in victim.gives],
+            gives=[_gives_body(fleet, gives) for gives in victim.gives],
             reason=rejection_body(victim.reason),
         )
         for victim in victims
     ]
 
 
-def _gives(fleet: Fleet, gives: Gives) -> wire.GivesBody:
+def _gives_body(fleet: Fleet, gives: Gives) -> wire.GivesBody:
     card = fleet.card_of.get(gives.gpu)
     gpu = None if card is None else fleet.cards[card]
     return wire.GivesBody(

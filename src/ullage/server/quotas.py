@@ -87,7 +87,7 @@ def _quota(body: wire.PutQuotaBody) -> Quota:
 
 
 def _as_sent(text: str) -> str:
-    """Return a message with the names and units that a quota's body has."""
+    """Return a message with the names and units of the body of a quota."""
     text = re.sub(
         r"(?<=compute_gflops: )\d+|(?<=compute_gflops \()\d+", lambda found: show_milli(int(found.group())), text
     )
@@ -123,7 +123,7 @@ def _quota_body(namespace: str, quota: Quota, status: QuotaStatus, assumed: Usag
 
 
 def _part(caps: Caps) -> wire.PartMap:
-    """Return caps in the form of a request: TFLOPS as exact text, vram in bytes; nothing for no cap."""
+    """Return caps in the form of a request: TFLOPS as exact text, vram in bytes; None without a cap."""
     tflops = None if caps.compute_gflops is None else show_milli(caps.compute_gflops)
     return wire.PartMap(tflops=tflops, vram=caps.vram_bytes)
 

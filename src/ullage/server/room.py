@@ -1,4 +1,4 @@
-"""Requests that change something are refused at once while the disk of the server is full.
+"""Refusal of changes while the disk of the server is full.
 
 A request that was accepted before is then answered too, under a code of its own: its change is made, waits for room
 and is stored later. Cancelling is let through, because it may free room, and is answered like that.
@@ -26,9 +26,9 @@ _HARMLESS = ("/v1/shutdown", "/v1/plan", "/simulate-schedule")
 
 
 def _not_stored(error: Unavailable) -> DiskFull:
-    """Return the error for a change that is made, and is not refused: to repeat it would make it twice."""
-    then = "what was asked is done all the same, and is stored once there is room; do not repeat it"
-    return DiskFull(f"{error.message}; {then}, and look again if the server ends before", code="not-stored")
+    """Return the error for a change that is made but not stored, and so must not be repeated."""
+    then = "the change is made and will be stored once there is space; do not repeat it"
+    return DiskFull(f"{error.message}; {then}, but check it if the server ends before", code="not-stored")
 
 
 class RoomGuard:
@@ -66,7 +66,7 @@ class RoomGuard:
             task.cancel()
 
     async def _watched(self, scope: Scope, receive: Receive, send: Send, most_s: float | None = None) -> None:
-        """Pass the request on; while it has no response, a full disk ends it."""
+        """Pass the request on. Until it has a response, a full disk cancels it."""
         task = asyncio.current_task()
         assert task is not None, "a request is answered in a task"
         answered = False

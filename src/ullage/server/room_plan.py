@@ -1,4 +1,4 @@
-"""Bodies of consolidation: which workloads move where, the cost, and which stay."""
+"""Bodies of consolidation: the moves, their cost, and the workloads that stay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ullage.wire.body import body_of
 
 
 def room_plan(found: Consolidation | NoConsolidation, uids: Sequence[str] = ()) -> wire.RoomPlan:
-    """Return the body of a plan, or why there is none; `uids` of reserved room mean that it was carried out."""
+    """Return the body of a plan or of its refusal. `uids` are those of the reserved room of an executed plan."""
     if isinstance(found, NoConsolidation):
         refusal = rejection_body(found.rejections[0])
         return body_of(wire.RoomPlan, found, units=(), moves=(), cost=None, least=False, refusal=refusal, done=False)

@@ -1,6 +1,6 @@
-"""Routes: declared at their handlers, from which the application and its OpenAPI document are made.
+"""Routes, declared at their handlers. They define the application and its OpenAPI document.
 
-The docstring of a handler describes its route, and its return annotation is the answer.
+The docstring of a handler describes its route; its return annotation is the schema of the answer.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 _Body = TypeVar("_Body")
 LongBody: TypeAlias = Callable[[], _Body]
-"""A body that takes long to write: a function that a thread calls. It reads only what nobody changes, or copies."""
+"""A body that takes long to write: a function that a thread calls. It reads only immutable values or copies."""
 
 _OURS = "/v1/"
-"""The prefix of our routes; routes for clients of other products accept the bodies of those clients."""
+"""The prefix of our routes. Other routes serve clients of other products, and accept their bodies."""
 
 _DECLARED = "_routes"
 """The attribute of a handler with its endpoints."""
@@ -114,7 +114,7 @@ def _is_union(kind: Any) -> bool:
 
 
 async def encoded(body: Any, encode: Callable[[Any], bytes] = msgspec.json.encode) -> bytes:
-    """Return a body as bytes; a long one is written and encoded in a thread."""
+    """Return a body as bytes. A thread writes and encodes a long one."""
     return await written(lambda: encode(body())) if callable(body) else encode(body)
 
 
@@ -129,7 +129,7 @@ def route(
     query: tuple[str, ...] = (),
     others: tuple[tuple[int, Any], ...] = (),
 ) -> Callable[[Handler], Handler]:
-    """Declare the route of a handler by the fields of its `Endpoint`; unless stated its id is the handler's name."""
+    """Declare the route of a handler by the fields of its `Endpoint`. The default id is the handler's name."""
 
     def declare(handler: Handler) -> Handler:
         endpoint = Endpoint(

@@ -1,7 +1,6 @@
-"""Long searches, one at a time, in slices between which all other requests are answered.
+"""Long searches, one at a time, in slices between which other requests are answered.
 
-The next search begins when the one before it has ended, in the order in which they were asked for. A search whose
-caller has left ends, or does not begin.
+Searches run in order of their requests. A search whose caller has disconnected ends, or does not begin.
 """
 
 from __future__ import annotations
@@ -20,38 +19,37 @@ from ullage.model.error import Unavailable
 _Result = TypeVar("_Result")
 
 MOST_WAITING = 16
-"""Searches that may wait while one runs; each takes up to some seconds."""
+"""The most searches that wait while one runs; each takes up to some seconds."""
 
 TRIES = 3
-"""Searches for one request while what they find is changed before it is carried out."""
+"""The most searches for one request, if changes invalidate each result before its execution."""
 
 
 class Searches:
     """The searches of one server."""
 
     def __init__(self) -> None:
-        self._turns = asyncio.Lock()  # fair: the first to wait is the first to go on
-        self._here = 0
+        self._running = asyncio.Lock()  # fair: waiters acquire it in order
+        self._count = 0
 
     async def result_for(self, request: HttpRequest, begin: Callable[[], Slices[_Result]]) -> _Result:
-        """Return the result of a search that begins when it is its turn. The body of the request has been read.
+        """Wait for earlier searches, run one and return its result. The body of the request has been read.
 
         Raises:
-            Unavailable: too many searches wait. ClientDisconnect: the caller has left.
+            Unavailable: too many searches wait.
+            ClientDisconnect: the caller has disconnected.
 
         """
-        if self._here > MOST_WAITING:
-            raise Unavailable(
-                f"{MOST_WAITING} searches wait for their turn already; ask again later", code="too-many-searches"
-            )
-        self._here += 1
+        if self._count > MOST_WAITING:
+            raise Unavailable(f"{MOST_WAITING} searches are waiting already; ask again later", code="too-many-searches")
+        self._count += 1
         try:
-            return await _while_there(request, self._in_turn(begin))
+            return await _until_disconnect(request, self._run(begin))
         finally:
-            self._here -= 1
+            self._count -= 1
 
-    async def _in_turn(self, begin: Callable[[], Slices[_Result]]) -> _Result:
-        async with self._turns:
+    async def _run(self, begin: Callable[[], Slices[_Result]]) -> _Result:
+        async with self._running:
             return await _in_slices(begin())
 
 
@@ -66,9 +64,9 @@ async def _in_slices(slices: Slices[_Result]) -> _Result:
             await asyncio.sleep(0)
 
 
-async def _while_there(request: HttpRequest, work: Awaitable[_Result]) -> _Result:
-    """Return the result of work that is cancelled when the caller leaves."""
-    working, left = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+async def _until_disconnect(request: HttpRequest, work: Awaitable[_Result]) -> _Result:
+    """Return the result of work that is cancelled when the caller disconnects."""
+    working, left = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait((working, left), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -80,7 +78,7 @@ async def _while_there(request: HttpRequest, work: Awaitable[_Result]) -> _Resul
         await asyncio.gather(working, left, return_exceptions=True)
 
 
-async def _left(request: HttpRequest) -> None:
+async def _disconnected(request: HttpRequest) -> None:
     message = await request.receive()
     if message["type"] != "http.disconnect":
         await asyncio.Event().wait()  # a server that repeats the end of the body

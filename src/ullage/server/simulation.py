@@ -50,14 +50,14 @@ def simulate_schedule(
     defaults: PodDefaults = PLAIN_DEFAULTS,
     schedulers: Sequence[str] = SCHEDULERS,
 ) -> LongBody[wire.SimulateSchedule]:
-    """Return where a pod would go now and why; nothing changes. `pod` is a body, or a parsed pod.
+    """Return where a pod would be placed now and why, without changes. `pod` is a body, or a parsed pod.
 
-    A wrong annotation, or an unknown pool, is a response, as is a refusal. An error of admission is a warning, because
-    the question is where the pod would go.
+    A wrong annotation and an unknown pool are part of the response, like a refusal. An error of admission is a warning.
 
     Raises:
         InvalidRequest: the body cannot be read, a field of the pod has a wrong type, or the pod names
-            a scheduler that is none of `schedulers`. Unavailable: the allocator is not ready.
+            a scheduler that is none of `schedulers`.
+        Unavailable: the allocator is not ready.
 
     """
     document = parse_pod(pod) if isinstance(pod, bytes) else pod
@@ -76,7 +76,7 @@ def simulate_schedule(
 
 
 def allocation_report(fleet: Fleet) -> AllocationReport:
-    """Return all cards and all their holders, executors too; `state` says whether an allocation is assumed."""
+    """Return all cards and all their holders, also executors. `state` shows whether an allocation is assumed."""
     cards = {gpu.uuid: gpu for gpu in fleet.cards}
     ledger = sorted(fleet.ledger.items())
     workers = {uid: Worker.of(allocation) for uid, allocation in ledger}
@@ -102,7 +102,7 @@ def _admission(pod: PodRequest) -> tuple[str, ...]:
 
 
 def _card(fleet: Fleet, card: int) -> CardEntry:
-    """Return a card of the ledger; every allocation that is not only assumed counts as bound, a releasing one too."""
+    """Return a card of the ledger. Every allocation that is not assumed counts as bound, also a releasing one."""
     whole = Amounts(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
     held = [
         (fleet.ledger[uid].state, whole if charge is None else Amounts(charge.compute, charge.vram))
@@ -114,13 +114,13 @@ def _card(fleet: Fleet, card: int) -> CardEntry:
 
 
 class _Simulation:
-    """One decision in full detail. Only the scores are of the present books, whose strategies may have learned."""
+    """One decision in full detail. Only the scores come from the current books, whose strategies may have learned."""
 
     def __init__(self, allocator: FleetAllocator, request: Request, decision: Decision) -> None:
         self._fleet = allocator.fleet.copy(apart=True)
         self._rules, self._request, self._decision = allocator.rules, request, decision
         self._stages = decision.candidates.stages
-        others = {node: self._others(node, set(uuids)) for node, uuids in decision.candidates.by_node.items()}
+        others = {node: self._other_cards(node, set(uuids)) for node, uuids in decision.candidates.by_node.items()}
         scored = Candidates({node: uuids for node, uuids in others.items() if uuids}, ())
         self._other_scores = allocator.score(request, scored)
 
@@ -164,7 +164,7 @@ class _Simulation:
         reason = _reason(refusal)
         return wire.SimulationError(
             type=wire.UNPLACEABLE,
-            message=f"0 of {counted(nodes, 'node')} will do: {reason}",
+            message=f"0 of {counted(nodes, 'node')} fit: {reason}",
             code=refusal.code.value,
             num_all_nodes=nodes,
             diagnosis=wire.Diagnosis(
@@ -195,12 +195,12 @@ class _Simulation:
         fleet, by_node = self._fleet, self._decision.candidates.by_node
         return wire.GpuSchedulerState(
             node_gpus={node: tuple(_card(fleet, fleet.card_of[u]) for u in uuids) for node, uuids in by_node.items()},
-            valid_scores=_whole(self._decision.scores),
-            other_scores=_whole(self._other_scores),
+            valid_scores=_rounded(self._decision.scores),
+            other_scores=_rounded(self._other_scores),
             final_gpus=chosen,
         )
 
-    def _others(self, node: str, uuids: set[str]) -> tuple[str, ...]:
+    def _other_cards(self, node: str, uuids: set[str]) -> tuple[str, ...]:
         """Return the cards of a node that are not among these."""
         on_node = self._fleet.uuids(self._fleet.cards_on(self._fleet.row_of[node]))
         return tuple(uuid for uuid in on_node if uuid not in uuids)
@@ -251,8 +251,8 @@ def _reason(refusal: Refusal) -> str:
     return "; ".join(parts) or MEANINGS[refusal.code]
 
 
-def _whole(scores: Scores) -> dict[str, dict[str, int]]:
-    """Return scores of cards as whole numbers, as readers of this document expect."""
+def _rounded(scores: Scores) -> dict[str, dict[str, int]]:
+    """Return scores of cards as whole numbers, which clients of this document expect."""
     return {node: {uuid: round(score) for uuid, score in cards.items()} for node, cards in scores.cards.items()}
 
 

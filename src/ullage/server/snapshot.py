@@ -1,4 +1,4 @@
-"""The state of the service at one moment: read on the event loop in one step, written as bodies in a thread."""
+"""The state of the service at one time: copied on the event loop in one step, written as bodies in a thread."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SessionOf = Callable[[str], ExecutorSession]
 
 
 class SessionFacts(NamedTuple):
-    """A session. `held` counts those of its `executors` that work for it."""
+    """A session. `held` counts its working `executors`."""
 
     info: SessionInfo
     counts: Mapping[TaskState, int]
@@ -70,7 +70,7 @@ class SessionFacts(NamedTuple):
 
 
 class NodeFacts(NamedTuple):
-    """A node, what its executors require, and what is known of it outside the books."""
+    """A node, the requirements of its executors, and facts outside of the books."""
 
     node: Node
     required: Sequence[ResourceRequirement]
@@ -81,7 +81,7 @@ class NodeFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateSnapshot:
-    """Facts and a copy of the books of one moment; nobody changes them."""
+    """Facts and a copy of the books at one time. They are immutable."""
 
     fleet: Fleet
     policy: Policy
@@ -218,7 +218,7 @@ def _holder(uid: str, by: ExecutorSession, grant: Grant) -> api.GpuHolderBody:
 
 
 def node_body(fleet: Fleet, facts: NodeFacts) -> api.NodeBody:
-    """Return a node and what is held of it."""
+    """Return a node with its usage."""
     node = facts.node
     held = sum((requirement.resources for requirement in facts.required), Resources())
     cards = sum(PPM - _free_ppm(fleet, card) for card in fleet.cards_on(fleet.row_of[node.name]))
@@ -227,7 +227,7 @@ def node_body(fleet: Fleet, facts: NodeFacts) -> api.NodeBody:
 
 
 def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[SessionFacts]) -> list[api.QueueBody]:
-    """Return the share tree, parents before children; a queue counts what the queues below it hold."""
+    """Return the share tree, parents before children. A queue includes the queues below it."""
     held: dict[str, CardHolding] = {}
     members: dict[str, list[SessionFacts]] = {}
     for facts in sessions:
@@ -261,7 +261,7 @@ def _queue(queue: Queue, held: CardHolding, members: Sequence[SessionFacts], tot
 
 
 def _free(fleet: Fleet, card: int) -> Grant:
-    """Return the part of a card that is free; 0 where more is held than there is."""
+    """Return the free part of a card; 0 if it is over-committed."""
     compute, vram = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
     return Grant.amounts(fleet.cards[card], compute, vram)
 

@@ -29,7 +29,7 @@ LIVE_GAP_S = 0.5
 """The least time between two overviews."""
 
 LIVE_BEAT_S = 5.0
-"""An overview is sent at least this often, so that ages on a live page stay true."""
+"""The most seconds between two overviews, so that ages on a live page are correct."""
 
 LOG_POLL_S = 0.05
 """Seconds between two reads of a log without new data."""
@@ -38,7 +38,7 @@ PING_S = 2
 """Seconds between comments in a stream: a client notices soon that its server is gone."""
 
 CHUNK = 64 * 1024
-"""Bytes of one event of a log. All other requests have their turn after each event."""
+"""Bytes of one event of a log. Other requests are handled after each event."""
 
 _CURSOR = re.compile(r"(?:s(\d{1,18}))?o(\d{1,18})e(\d{1,18})", re.ASCII)
 _TERMINAL = frozenset(state.value for state in TaskState if state.terminal)
@@ -61,11 +61,11 @@ class Streams:
     async def _overviews(self) -> AsyncIterator[dict[str, str]]:
         while True:
             # Listening begins before the state is read, so that a change while it is sent is not missed.
-            with self._service.news.listen(News.EVERYTHING) as heard:
+            with self._service.news.listen(News.EVERYTHING) as changed:
                 overview = await encoded(self._answers.overview(time.time()))
                 yield {"event": "overview", "data": overview.decode()}
                 await asyncio.sleep(LIVE_GAP_S)
-                await heard(LIVE_BEAT_S)
+                await changed(LIVE_BEAT_S)
 
     @route("GET", "/v1/sessions/{session}/tasks/{task}/log", "tasks", query=("follow",))
     async def stream_log(self, request: Request) -> EventSourceResponse:
@@ -84,27 +84,27 @@ class Streams:
         number, out, err = match.groups()
         if number is not None and int(number) != record.session.number:
             raise NotFound(
-                f"the session {session} that was followed is deleted, and there is another one of that id",
+                f"the followed session {session} is deleted, and another one has its id",
                 field="session",
             )
         folder = self._task_logs / record.session.logs
-        printed = _Printed(record.session.number, folder, task, int(out), err=int(err))
-        return EventSourceResponse(self._follow(record, task, printed, follow=follow), ping=PING_S)
+        output = _TaskOutput(record.session.number, folder, task, int(out), err=int(err))
+        return EventSourceResponse(self._follow(record, task, output, follow=follow), ping=PING_S)
 
     async def _follow(
-        self, record: SessionRecord, task: int, printed: _Printed, *, follow: bool
+        self, record: SessionRecord, task: int, output: _TaskOutput, *, follow: bool
     ) -> AsyncIterator[bytes]:
-        """Yield events of one log, a chunk a turn.
+        """Yield the events of one log in chunks.
 
         The last event has the result of the task, if the session still exists.
         """
         ended = False
         while self._service.state.sessions.get(record.id) is record:
-            # Checked before reading: all output before the end is read, and none that is written after it.
+            # Checked before reading, so that exactly the output before the end is read.
             if not ended and (not follow or self._has_ended(record, task)):
-                await asyncio.to_thread(printed.stop_at_end)
+                await asyncio.to_thread(output.stop_at_end)
                 ended = True
-            events = await asyncio.to_thread(printed.read)
+            events = await asyncio.to_thread(output.read)
             for event in events:
                 yield event
             if ended and not events:
@@ -120,7 +120,7 @@ class Streams:
     def _has_ended(self, record: SessionRecord, task: int) -> bool:
         """Return whether the end of a task is stored.
 
-        The store is read only once the task is at no executor any more.
+        The store is read only once no executor has the task.
         """
         if self._service.tasks.unfinished(record.id, task):
             return False
@@ -130,7 +130,7 @@ class Streams:
             return True
 
 
-class _Printed:
+class _TaskOutput:
     """Both output streams of one task as events, from the client's position on."""
 
     def __init__(self, session: int, folder: Path, task: int, out: int, err: int) -> None:
@@ -142,15 +142,15 @@ class _Printed:
         }
 
     def stop_at_end(self) -> None:
-        """Read no further than the present end."""
+        """Read only up to the current end."""
         for reader in self._readers.values():
             try:
                 reader.stop_at_end()
             except NotALog:
-                continue  # reading says so
+                continue  # `read` reports it
 
     def read(self) -> list[bytes]:
-        """Return the next chunk of each stream; nothing if there is no more yet."""
+        """Return the next chunk of each stream, if any."""
         events = []
         for stream, reader in self._readers.items():
             try:
@@ -161,8 +161,7 @@ class _Printed:
                     events.append(_event("note", f"{stream} is not shown: {error}".encode()))
                 continue
             if piece.skipped:
-                most = f"a log keeps at most {format_bytes(LIMIT)}"
-                text = f"{piece.skipped} bytes of {stream} are not kept any more: {most}"
+                text = f"{piece.skipped} bytes of {stream} were dropped: a log has at most {format_bytes(LIMIT)}"
                 events.append(_event("note", text.encode()))
             if piece.data:
                 events.append(_event(stream, base64.b64encode(piece.data), self._cursor()))

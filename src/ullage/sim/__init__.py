@@ -1,1 +1,1 @@
-"""Replay of traces: what a policy would have done with recorded or drawn arrivals, on the live core."""
+"""Replay of traces: simulates policies on recorded or drawn arrivals, with the scheduler's own core."""

@@ -1,4 +1,4 @@
-"""What a seed decides: the order of arrivals and the order of nodes."""
+"""The random parts of a run, from a seed: the order of arrivals and of nodes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ullage.sim.rows import CODE
 from ullage.sim.trace import Numbers
 
 UNTIL_PERCENT = 130
-"""Arrived load at which the inflation experiment ends, in percent of all cards."""
+"""Arrived load, in percent of all cards, at which the inflation experiment ends."""
 
 
 def inflate(shares_milli: Numbers, cards: Numbers, capacity_milli: int, rng: np.random.Generator) -> Numbers:
-    """Return the tasks in the order in which they arrive: the whole trace shuffled, then draws with replacement.
+    """Return the tasks in order of arrival: the whole trace shuffled, then draws with replacement.
 
-    `shares_milli` is what each task takes of each of its `cards`. The first draw whose share of one card
-    would pass the end is the last one looked at, and is left out: what the published curves were made with.
+    `shares_milli` is the share of each task in each of its `cards`. The draws end, as for the published curves, at
+    the first one whose share of one card would exceed the end; it is left out.
 
     Raises:
-        InvalidRequest: no task asks for a card, so the load would never grow.
+        InvalidRequest: no task requests a card, so the load would never grow.
 
     """
     amounts = shares_milli * cards
     if not amounts.any():
-        raise InvalidRequest("no task of the trace asks for a card: there is no load to inflate", code=CODE)
+        raise InvalidRequest("no task of the trace requests a card: there is no load to inflate", code=CODE)
     most = UNTIL_PERCENT * capacity_milli // 100
     order: list[int] = rng.permutation(len(amounts)).tolist()
     arrived = int(amounts.sum())
@@ -42,6 +42,6 @@ def inflate(shares_milli: Numbers, cards: Numbers, capacity_milli: int, rng: np.
 
 
 def shuffled(nodes: tuple[Node, ...], rng: np.random.Generator) -> Fleet:
-    """Return a fleet in a random order of nodes: policies break ties by the order of names."""
+    """Return a fleet with its nodes in random order: policies break ties by the order of names."""
     ranks = rng.permutation(len(nodes)).tolist()
     return Fleet(replace(node, name=f"{rank:07d}-{node.name}") for rank, node in zip(ranks, nodes, strict=True))

@@ -1,4 +1,4 @@
-"""Cards of a node of a trace, by the name of their model."""
+"""Cards of the nodes of a trace, by the name of their model."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _VRAM_GIB = {
     "A800-SXM4-80GB": 80,
     "H800": 80,
 }
-"""Card memory of the models that the lists of Alibaba name; that of the others is not published and stays unknown."""
+"""Memory of the card models in the lists of Alibaba; that of the others is not published and stays unknown."""
 
 
 def cards_of(node: str, model: str | None, count: int) -> tuple[Gpu, ...]:
-    """So many cards of one model."""
+    """Return `count` cards of one model."""
     vram = _VRAM_GIB.get(model or "")
     return tuple(Gpu(f"{node}/{i}", i, model, vram_bytes=None if vram is None else vram * _GIB) for i in range(count))

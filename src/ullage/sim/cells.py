@@ -1,4 +1,4 @@
-"""Cells: one trace under one policy and seed. Finished ones are kept in a folder and not run again."""
+"""Cells: one trace under one policy and seed. A folder caches finished cells."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from ullage.sim.trace import Trace
 from ullage.sim.waiting import Turn
 
 Result = dict[str, Any]
-"""A finished cell as it is kept: its settings, its key, the seconds it took, and the fields of its run."""
+"""A finished cell: its settings, its key, the seconds it took, and the fields of its run."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """The files of a trace, or with `nodes` None the events of a server; `first` keeps the earliest tasks only."""
+    """The files of a trace, or with `nodes` None the events of a server. `first` limits it to the earliest tasks."""
 
     nodes: Path | None
     tasks: Path
@@ -44,7 +44,7 @@ class TraceSource:
         return self.tasks.stem
 
     def load(self) -> Trace:
-        """Read the files.
+        """Return the trace from its files.
 
         Raises:
             InvalidRequest: as `read_nodes`, `read_tasks` and `read_queues`, or `read_history`.
@@ -64,7 +64,7 @@ class TraceSource:
 
 @dataclass(frozen=True, slots=True)
 class ReplayCell:
-    """What to run. Without `turn` it is the inflation experiment, else churn with this turn."""
+    """One run: without `turn` of the inflation experiment, else of churn with this turn."""
 
     source: TraceSource
     policy: str
@@ -72,12 +72,12 @@ class ReplayCell:
     turn: Turn | None = None
 
     def settings(self) -> Result:
-        """Return what the result is filed under."""
+        """Return the settings that identify the result."""
         mode = "inflation" if self.turn is None else "churn"
         return {"mode": mode, "trace": self.source.name, "policy": self.policy, "seed": self.seed, "turn": self.turn}
 
     def key(self) -> str:
-        """Equal for equal settings, content of the files, and program."""
+        """Return a key that is equal for equal settings, files and programs."""
         given = json.dumps([self.settings(), self.source.first])
         files = [path for path in (self.source.nodes, self.source.tasks, self.source.queues) if path is not None]
         outside = STRATEGIES.get(self.policy)
@@ -85,7 +85,7 @@ class ReplayCell:
         return sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def run(self) -> Result:
-        """Run it now.
+        """Run the cell and return its result.
 
         Raises:
             InvalidRequest: as `run_inflation` and `run_churn`.
@@ -103,7 +103,7 @@ class ReplayCell:
 
 @lru_cache(maxsize=2)
 def _load(source: TraceSource) -> Trace:
-    """Return all cells, those of one trace together, so that each process reads it about once."""
+    """Return a trace. Cells of one trace follow each other, so each process reads it about once."""
     return source.load()
 
 
@@ -117,33 +117,33 @@ def _digest(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _program() -> str:
-    """Return a digest of the sources that decide: a result is never taken for that of another version."""
+    """Return a digest of the sources that affect results, so that another version does not reuse them."""
     package = Path(__file__).parents[1]
     files = sorted(file for layer in ("model", "core", "sim") for file in (package / layer).rglob("*.py"))
     return sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 class Cells:
-    """The finished cells of a folder, a file each. A file appears whole or not at all."""
+    """The finished cells of a folder, one file each. Files are written atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "cells"
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, cell: ReplayCell) -> Result | None:
-        """Return a cell that was finished before."""
+        """Return the result of a finished cell; None if it is not finished."""
         try:
             found: Result = json.loads(self._file(cell.key()).read_bytes())
         except (OSError, ValueError):
             return None
         return found
 
-    def keep(self, result: Result) -> None:
-        """File a finished cell."""
+    def put(self, result: Result) -> None:
+        """Store the result of a finished cell."""
         file = self._file(result["key"])
-        half = file.with_suffix(f".{os.getpid()}.half")
-        half.write_text(json.dumps(result, separators=(",", ":")))
-        half.replace(file)
+        partial = file.with_suffix(f".{os.getpid()}.half")
+        partial.write_text(json.dumps(result, separators=(",", ":")))
+        partial.replace(file)
 
     def _file(self, key: str) -> Path:
         return self._folder / f"{key}.json"
@@ -156,25 +156,24 @@ def run_cells(
     finished: Callable[[Result, bool], None],
     prepare: Callable[[], object],
 ) -> list[Result]:
-    """Run what is not in the folder yet, in so many processes; results in the order of `cells`.
+    """Run the cells that the folder lacks, in up to `processes` processes. Return results in the order of `cells`.
 
-    `finished` is told of each cell as it is done, and whether it was kept from an earlier run. `prepare` is
-    called first in each process.
+    `finished` is called with each result and whether it was cached. `prepare` is called first in each process.
 
     Raises:
-        InvalidRequest: the first error of a cell; those that are finished stay in the folder.
+        InvalidRequest: the first error of a cell; finished cells stay in the folder.
 
     """
-    kept = Cells(folder)
+    cache = Cells(folder)
     results: dict[ReplayCell, Result] = {}
     for cell in cells:
-        found = kept.get(cell)
+        found = cache.get(cell)
         if found is not None:
             results[cell] = found
             finished(found, True)
     missing = [cell for cell in cells if cell not in results]
     for cell, result in _run(missing, min(processes, len(missing)), prepare):
-        kept.keep(result)
+        cache.put(result)
         results[cell] = result
         finished(result, False)
     return [results[cell] for cell in cells]
@@ -188,7 +187,7 @@ def _run(
         return
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin, initargs=(prepare,))
     try:
-        before = pthread_sigmask(SIG_BLOCK, {SIGINT})  # the processes inherit this: Ctrl-C is for this one to hear
+        before = pthread_sigmask(SIG_BLOCK, {SIGINT})  # the processes inherit this: only this one handles Ctrl-C
         try:
             running: dict[Future[Result], ReplayCell] = {pool.submit(ReplayCell.run, cell): cell for cell in cells}
         finally:
@@ -200,7 +199,7 @@ def _run(
 
 
 def _begin(prepare: Callable[[], object]) -> None:
-    """A process for cells: it ends with its parent."""
+    """Prepare a process that runs cells, and end it with its parent."""
     Thread(target=_follow_parent, daemon=True).start()
     prepare()
 
@@ -213,5 +212,5 @@ def _follow_parent() -> None:
 
 
 def write_results(results: Iterable[Result], file: Path) -> None:
-    """A line of JSON per cell."""
+    """Write one line of JSON per cell."""
     file.write_text("".join(f"{json.dumps(result, separators=(',', ':'))}\n" for result in results))

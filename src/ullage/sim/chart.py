@@ -1,4 +1,4 @@
-"""A chart as SVG: curves with their bands, drawn without any library."""
+"""Charts as SVG: curves with bands, drawn without a library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import floor, log10
 from ullage.sim.summary import Chart, Series
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a", "#4d4d4d", "#a6761d")
-"""Told apart by colour-blind readers too (after Okabe and Ito); curves beyond these begin again."""
+"""Colours that colour-blind readers can distinguish (after Okabe and Ito). Further curves repeat them."""
 
 _WIDTH, _HEIGHT = 900, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 190, 60, 50
@@ -18,7 +18,7 @@ _TICKS = 8
 
 
 def draw(chart: Chart) -> str:
-    """Return the chart; the legend names the curves in the order of their last values."""
+    """Return the chart. The legend lists the curves in the order of their last values."""
     xs = _Axis([x for series in chart.series for x in series.x], _LEFT, _WIDTH - _RIGHT)
     ys = _Axis([y for series in chart.series for y in (*series.low, *series.high)], _HEIGHT - _BOTTOM, _TOP)
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
@@ -55,7 +55,7 @@ def _last_value(curve: tuple[Series, str]) -> float:
 
 
 class _Axis:
-    """Values from `start` to `end` of the picture."""
+    """A linear scale from values to the pixels `start` to `end`."""
 
     def __init__(self, values: Sequence[float], start: float, end: float) -> None:
         low, high = min(values, default=0.0), max(values, default=1.0)
@@ -68,7 +68,7 @@ class _Axis:
         return self._start + (value - self._low) / (self._high - self._low) * (self._end - self._start)
 
     def ticks(self) -> list[float]:
-        """Round values, 1, 2 or 5 times a power of ten apart."""
+        """Return round values with steps of 1, 2 or 5 times a power of ten."""
         rough = (self._high - self._low) / _TICKS
         power = 10.0 ** floor(log10(rough))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)

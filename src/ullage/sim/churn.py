@@ -1,4 +1,4 @@
-"""Churn: tasks arrive at their times, wait for room, hold it for their duration, and leave."""
+"""Churn: tasks arrive at their times, wait for room, run for their duration, and end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ullage.sim.trace import Trace, TraceKind, kind_of
 from ullage.sim.waiting import Group, Turn, Waiting
 
 SAMPLES = 200
-"""Equal stretches of time between the first and the last arrival; one more value for the beginning."""
+"""Equal intervals between the first and the last arrival. There is one more value, for the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class ChurnWaits:
 class Churned:
     """One run. `allocation` and `fragmentation` are percent of all cards at the times of `at_s`.
 
-    `mean_allocation` is over the time from the first to the last arrival, and so is
-    `mean_fragmentation` over its samples. `mean_jct_s` is from arrival to end (job completion time), over tasks
-    that ended. `never` counts, by kind, tasks that fit nowhere even when
-    nothing runs. `ended_s` is when the last task ended; times count from the first arrival.
+    `mean_allocation` is a mean over the time from the first to the last arrival, `mean_fragmentation` a mean of the
+    samples. `mean_jct_s` is the mean job completion time (arrival to end) of ended tasks. `never` counts, by kind,
+    tasks that do not fit even if nothing runs. `ended_s` is the end of the last task. Times count from the first
+    arrival.
     """
 
     at_s: list[float]
@@ -62,7 +62,7 @@ def run_churn(trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO) -> C
     """Run a trace under a policy; the seed decides the order of nodes.
 
     Raises:
-        InvalidRequest: there is no such policy; no node has a card; a task has no duration.
+        InvalidRequest: the policy is unknown, no node has a card, or a task has no duration.
 
     """
     endless = next((task for task in trace.tasks if task.duration_s is None), None)
@@ -75,7 +75,7 @@ def run_churn(trace: Trace, policy: str, seed: int, turn: Turn = Turn.FIFO) -> C
 
 
 class Samples:
-    """Allocation and fragmentation at equal times from 0 to `until_s`, and means over that time."""
+    """Allocation and fragmentation at equal intervals from 0 to `until_s`, and their means."""
 
     def __init__(self, placing: Placing, capacity: int, workload: Workload, until_s: float) -> None:
         if not capacity:
@@ -87,7 +87,7 @@ class Samples:
         self._until_s, self._now, self._area = until_s, 0.0, 0.0
 
     def advance(self, to_s: float) -> None:
-        """Nothing changes until `to_s`; what is changed then counts from then on."""
+        """Sample the unchanged state until `to_s`. Later changes count from then on."""
         level = 100 * self._placing.allocated_milli() / self._capacity
         while len(self.allocation) <= SAMPLES and self.at_s[len(self.allocation)] < to_s:
             self.allocation.append(level)
@@ -97,12 +97,12 @@ class Samples:
 
     @property
     def mean_allocation(self) -> float:
-        """Over the time until `until_s`."""
+        """The mean over the time until `until_s`."""
         return self._area / self._until_s if self._until_s else self.allocation[-1]
 
     @property
     def mean_fragmentation(self) -> float:
-        """Over the samples."""
+        """The mean of the samples."""
         return sum(self.fragmentation) / len(self.fragmentation)
 
 
@@ -143,10 +143,10 @@ class _Churn:
             ending = self._ends[0][0] if self._ends else float("inf")
             self._advance(min(coming, ending))
             ended: list[int] = []
-            while self._ends and self._ends[0][0] == self._now:  # what ends makes room for what comes then
+            while self._ends and self._ends[0][0] == self._now:  # ends come first: they make room for arrivals
                 ended.append(heappop(self._ends)[1])
             if ended:
-                self._waiting.try_again(max(map(self._end, ended)))
+                self._waiting.retry(max(map(self._end, ended)))
             while arrived < total and self._arrivals[arrived] == self._now:
                 self._waiting.add(arrived, self._groups[arrived])
                 self._placing.arrived(self._groups[arrived].shape)
@@ -156,12 +156,12 @@ class _Churn:
         return self._result()
 
     def _advance(self, now: float) -> None:
-        self._queues.note(now - self._now, self._waiting.backlogged())
+        self._queues.add(now - self._now, self._waiting.backlogged())
         self._samples.advance(now)
         self._now = now
 
     def _place(self, number: int) -> bool:
-        """Place all units or none."""
+        """Place all units of a task or none. Return whether it was placed."""
         task, shape = self._tasks[number], self._groups[number].shape
         ids: list[str] = []
         for _ in range(task.units):
@@ -178,7 +178,7 @@ class _Churn:
         return True
 
     def _end(self, number: int) -> int:
-        """End a task. Return the most idle cards of a node where it was, before others leave it too."""
+        """End a task. Return the most idle cards of its nodes."""
         fleet, ids = self._fleet, self._held.pop(number)
         rows = {fleet.row_of[fleet.ledger[each].node] for each in ids}
         for each in ids:
@@ -193,7 +193,7 @@ class _Churn:
             FairnessJob(self._arrivals[n], finish - self._started[n], finish, shares[self._groups[n]])
             for n, finish in self._finished.items()
         ]
-        left = (self._tasks[n] for n in self._waiting.left())
+        left = (self._tasks[n] for n in self._waiting.pending())
         never = Counter(kind_of(task.requirement, task.units) for task in left)
         samples = self._samples
         return Churned(

@@ -1,4 +1,4 @@
-"""How fair a schedule was: measures over time, as the literature names them."""
+"""Measures of fairness over time, from the literature."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Column = npt.NDArray[np.float64]
 
 
 class FairnessJob(NamedTuple):
-    """A job that ended: times in seconds, `share` the dominant share of the whole that it held."""
+    """An ended job. Times are in seconds; `share` is its dominant share of the cluster."""
 
     arrival_s: float
     duration_s: float
@@ -23,10 +23,10 @@ class FairnessJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """`worst_rho`, `p90_rho`, `mean_rho` and `unfair` (the part of jobs with rho > 1) are over jobs that ended.
+    """All measures. `unfair` is the fraction of ended jobs with rho > 1.
 
-    `jain` and `gap` are means over the time in which two queues or more had something waiting; without
-    such a time they are 1 and 0.
+    `jain` and `gap` are means over the time in which at least two queues have waiting tasks; without such a time they
+    are 1 and 0.
     """
 
     worst_rho: float
@@ -38,10 +38,10 @@ class Fairness:
 
 
 def finish_time_rho(jobs: Sequence[FairnessJob]) -> Column:
-    """Finish-time fairness per job: its time from arrival to finish over that on its own part of the cluster.
+    """Return the finish-time fairness of each job: its completion time divided by that on its part of the cluster.
 
-    That part is one of N, where N is the mean number of jobs in the system while it was there; a job of a
-    larger share than 1/N takes as many times longer. Jobs without a duration count 1.
+    That part is 1/N, where N is the mean number of jobs in the system during the job. A job with a larger share takes
+    proportionally longer there. Jobs without a duration count 1.
     Source: Mahajan et al., "Themis" (NSDI'20); N as in Jayaram Subramanya et al., "Sia" (SOSP'23).
     """
     if not jobs:
@@ -55,7 +55,7 @@ def finish_time_rho(jobs: Sequence[FairnessJob]) -> Column:
 
 
 def _area(arrival: Column, finish: Column, until: Column) -> Column:
-    """Return per time of `until`, the sum of what all jobs had spent in the system by then."""
+    """Return for each time of `until` the sum of the times that all jobs have spent in the system by then."""
     area = np.zeros(len(until))
     for times, sign in ((np.sort(arrival), 1.0), (np.sort(finish), -1.0)):
         before = np.searchsorted(times, until, side="right")
@@ -64,19 +64,19 @@ def _area(arrival: Column, finish: Column, until: Column) -> Column:
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Jain's index: 1 if all are equal, 1/n if one has everything (Jain, Chiu, Hawe, 1984)."""
+    """Return Jain's index: 1 for equal shares, 1/n if one has everything (Jain, Chiu, Hawe, 1984)."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
 class WaitingQueues:
-    """Means over time of how far apart queues are that all have something waiting."""
+    """Means over time of the differences between queues with waiting tasks."""
 
     def __init__(self) -> None:
         self._time = self._jain = self._gap = 0.0
 
-    def note(self, seconds: float, shares: Sequence[float]) -> None:
-        """For so long, the queues with something waiting had these dominant shares."""
+    def add(self, seconds: float, shares: Sequence[float]) -> None:
+        """Add an interval in which the queues with waiting tasks have these dominant shares."""
         if len(shares) > 1:
             self._time += seconds
             self._jain += seconds * jain(shares)
@@ -84,22 +84,22 @@ class WaitingQueues:
 
     @property
     def jain(self) -> float:
-        """Mean of Jain's index."""
+        """The mean of Jain's index."""
         return self._jain / self._time if self._time else 1.0
 
     @property
     def gap(self) -> float:
-        """Mean difference between the largest and the smallest dominant share, 0 to 1."""
+        """The mean difference between the largest and the smallest dominant share, 0 to 1."""
         return self._gap / self._time if self._time else 0.0
 
 
 def mean_jct(jobs: Sequence[FairnessJob]) -> float:
-    """Mean seconds from arrival to end; 0 without jobs."""
+    """Return the mean seconds from arrival to end; 0 without jobs."""
     return sum(job.finish_s - job.arrival_s for job in jobs) / len(jobs) if jobs else 0.0
 
 
 def fairness_of(jobs: Sequence[FairnessJob], queues: WaitingQueues) -> Fairness:
-    """Return all measures together."""
+    """Return all measures."""
     rho = finish_time_rho(jobs)
     if not len(rho):
         return Fairness(1.0, 1.0, 1.0, 0.0, jain=queues.jain, gap=queues.gap)

@@ -1,6 +1,6 @@
-"""The files a trace is read from; docs/reference/traces.md says what each column means.
+"""Files of traces; docs/reference/traces.md describes the columns.
 
-The format of a file is seen from the names of its columns.
+The names of the columns determine the format of a file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_UNITS = 1 << 16
 
 
 def read_nodes(path: Path) -> tuple[Node, ...]:
-    """Machines: a node list of openb or of the spot trace, or one in the format of Ullage.
+    """Return the nodes of a file: a node list of openb or of the spot trace, or one in the format of Ullage.
 
     Raises:
         InvalidRequest: `invalid-trace`; the message names file, line, column, value and fix.
@@ -49,7 +49,7 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
 
 
 def read_tasks(path: Path) -> tuple[TraceTask, ...]:
-    """Return what arrived: a pod list of openb, the jobs of Philly, or requests in the format of Ullage.
+    """Return the tasks of a file: a pod list of openb, jobs of Philly, or requests in the format of Ullage.
 
     Raises:
         InvalidRequest: `invalid-trace`; the message names file, line, column, value and fix.
@@ -60,7 +60,7 @@ def read_tasks(path: Path) -> tuple[TraceTask, ...]:
 
 
 def read_queues(path: Path) -> dict[str, tuple[Queue, int]]:
-    """Queues of the tree, each after its parent, and what priority their tasks have that name none.
+    """Return the queues of the tree, each after its parent, and the default priority of their tasks.
 
     Raises:
         InvalidRequest: `invalid-trace`; the message names file, line, column, value and fix.
@@ -71,7 +71,7 @@ def read_queues(path: Path) -> dict[str, tuple[Queue, int]]:
         if queue.name in queues:
             raise row.bad("queue", "another queue has this name")
         if queue.parent not in (ROOT, *queues):
-            raise row.bad("parent", "name a queue of a line before, or leave it empty")
+            raise row.bad("parent", "name a queue of an earlier line, or leave it empty")
         queues[queue.name] = queue, priority
     return queues
 

@@ -1,7 +1,7 @@
 """The inflation experiment of "Beware of Fragmentation" (Weng et al., USENIX ATC'23).
 
-Tasks arrive until they have asked for 130 % of the cards. Each is tried once, stays for ever, and is
-dropped if it does not fit. Measured at each percent of arrived load.
+Tasks arrive until they have requested 130 % of the cards. Each is tried once, and dropped if it does not fit. Placed
+tasks never end. The measures are taken at each percent of arrived load.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ullage.sim.trace import Numbers, Trace, TraceKind, kind_of
 class Inflated:
     """One run. Lists have a value per percent of arrived load, 0 to 130.
 
-    `allocation` and `fragmentation` are percent of all cards; `failed` counts, by kind, the tasks dropped
-    so far; `arrived` counts all by kind.
+    `allocation` and `fragmentation` are percent of all cards. `failed` counts dropped tasks by kind, `arrived` all
+    tasks by kind.
     """
 
     allocation: list[float]
@@ -39,8 +39,7 @@ def run_inflation(trace: Trace, policy: str, seed: int) -> Inflated:
     """Inflate a trace under a policy, with the arrivals and the node order of a seed.
 
     Raises:
-        InvalidRequest: there is no such policy; no node has a card, no task asks for one, or a task has
-            units that start together.
+        InvalidRequest: the policy is unknown, no node has a card, no task requests one, or a task has several units.
 
     """
     _check(trace)
@@ -76,7 +75,7 @@ def run_inflation(trace: Trace, policy: str, seed: int) -> Inflated:
 
 
 def capacity_milli(fleet: Fleet) -> int:
-    """Thousandths of all cards that take work."""
+    """Return the capacity of all usable cards, in thousandths of cards."""
     return int(fleet.card_usable.sum()) * MILLI
 
 
@@ -84,8 +83,8 @@ def _check(trace: Trace) -> None:
     together = next((task for task in trace.tasks if task.units > 1), None)
     if together is not None:
         raise InvalidRequest(
-            f"task {together.name} of {trace.name} has {together.units} units that start together, "
-            "and inflation places single units: replay it with --churn",
+            f"task {together.name} of {trace.name} has {together.units} units, "
+            "but inflation places single units: replay it with --churn",
             code=CODE,
         )
     if not any(node.gpus for node in trace.nodes):
@@ -93,7 +92,7 @@ def _check(trace: Trace) -> None:
 
 
 def _by_percent(arrived: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> list[float]:
-    """Return per percent, the mean over the arrivals that come nearest to it; where none does, the value before."""
+    """Return for each percent the mean over the arrivals nearest to it; without any, the previous value."""
     nearest = np.rint(arrived).astype(np.int64)
     found: list[float] = []
     mean = 0.0

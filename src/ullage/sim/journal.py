@@ -1,9 +1,8 @@
-"""What a live server did, from its events: a trace of what it was asked, and where it put everything.
+"""The history of a live server from its events: a trace of its requests, and their placements.
 
-A task of the trace is whatever held room: an executor of a session, or a request for cards. It was asked
-for when the oldest task that waited then was submitted, or when the request says it was made; where the
-events say neither, when it was placed. An executor that left its session and waits for another counts as
-gone. What still runs is taken to run until the last event.
+A task of the trace is an executor of a session, or a request for cards. An executor arrives with the submission of
+the oldest task that waited at its start, a request at its own time; if the events lack these times, the time of the
+placement counts. An executor that left its session counts as ended. Tasks that still run end with the last event.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where and when a task of the trace ran: seconds since the epoch, the node, the uuids of its cards."""
+    """The start of a task in seconds since the epoch, its node, and the uuids of its cards."""
 
     start_s: float
     node: str
@@ -40,17 +39,17 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A trace, and per task what happened to it."""
+    """A trace, and the placement of each of its tasks."""
 
     trace: Trace
     placed: tuple[Placed, ...]
 
 
 def read_history(path: Path) -> History:
-    """Events as `ullage events -o json` prints them: one JSON list, or an object per line.
+    """Return the history in a file as `ullage events -o json` prints it: one JSON list, or an object per line.
 
     Raises:
-        InvalidRequest: `invalid-trace`; it is no such file, or it says nothing of nodes or of what they held.
+        InvalidRequest: `invalid-trace`; the file is malformed, or its events lack nodes or placements.
 
     """
     reader = _Reader(path)
@@ -75,7 +74,7 @@ def _events(path: Path) -> Iterator[Event]:
 
 
 class _Reader:
-    """Events one by one, in the order in which they happened."""
+    """Builds a history from events in order."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -109,14 +108,14 @@ class _Reader:
                 pass
 
     def history(self) -> History:
-        """Return all that began, in the order in which it was placed."""
+        """Return all placed tasks in the order of their placement."""
         for name in tuple(self._open):
             self._end(name)
         known = [(task, placed) for task, placed in self._done if placed.node in self._nodes and not _partitioned(task)]
         if not known:
             raise InvalidRequest(
-                f"{self._path}: its events tell of nothing that was placed on a node they describe; "
-                "servers before this version did not record enough",
+                f"{self._path}: its events have no placement on a node that they describe; "
+                "earlier versions did not record it",
                 code=CODE,
             )
         known.sort(key=_placed_first)
@@ -124,7 +123,7 @@ class _Reader:
         return History(trace, tuple(placed for _, placed in known))
 
     def _node(self, data: Event) -> None:
-        """A node registers. If it is known its server began anew, and no executor outlives its server."""
+        """Record a node. A node that registers again means that its server, and so its executors, had ended."""
         if "cards" not in data:
             return
         for name in self._executors.intersection(self._open):
@@ -149,7 +148,7 @@ class _Reader:
         arrival = self._now if asked_at is None else min(float(asked_at), self._now)
         gpus = tuple((data.get("gpus") or "").split())
         started = replace(task, arrival_s=arrival), Placed(self._now, data["node"], gpus)
-        self._open.setdefault(task.name, started)  # what is assumed and then bound holds its room from the first
+        self._open.setdefault(task.name, started)  # an assumed request that is bound later started when it was assumed
 
     def _end(self, name: str) -> None:
         begun = self._open.pop(name, None)
@@ -164,12 +163,12 @@ def _placed_first(known: tuple[TraceTask, Placed]) -> tuple[float, str]:
 
 
 def _partitioned(task: TraceTask) -> bool:
-    """Slices of hardware are left out: where one lay on its card is not in the events."""
+    """Return whether a task held partitions of hardware: the events lack their slots, so they are left out."""
     return task.requirement.cards.isolation is Isolation.PARTITIONED
 
 
 def _requirement(text: str) -> ResourceRequirement:
-    """Return the text of a requirement; pods may ask for parts of a core, which people may not write."""
+    """Parse a requirement. Requirements of pods may have thousandths of a core, unlike those of users."""
     cpu, _, rest = text.partition(",")
     milli = parse_decimal(cpu.removeprefix("cpu="), "cpu", _MOST_CORES_PPM) // _PPM_PER_MILLI
     return replace(ResourceRequirement.from_string(f"cpu=1,{rest}"), cpu_milli=milli)

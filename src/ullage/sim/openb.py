@@ -19,7 +19,7 @@ _MAX_CPU = 1 << 40
 
 
 def read_node(row: Row) -> Node:
-    """Return a line of a node list."""
+    """Return the node in a line of a node list."""
     name = row.text("sn")
     return Node(
         name,
@@ -31,7 +31,7 @@ def read_node(row: Row) -> Node:
 
 
 def read_task(row: Row) -> TraceTask:
-    """Return a line of a pod list; a share is a fraction of a card's compute and of its vram."""
+    """Return the task in a line of a pod list. A share is a fraction of the compute and of the vram of a card."""
     count = row.count("num_gpu", maximum=MAX_CARDS)
     share = row.count("gpu_milli", maximum=MILLI)
     if count and not share:
@@ -54,7 +54,7 @@ def read_task(row: Row) -> TraceTask:
 
 
 def _duration_s(row: Row) -> float | None:
-    """From start to end; a pod that never started counts from its creation."""
+    """Return the seconds from start to end; without a start, from the creation."""
     ended = row.seconds("deletion_time")
     started = row.seconds("scheduled_time")
     started = row.seconds("creation_time") if started is None else started

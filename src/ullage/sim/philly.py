@@ -15,9 +15,9 @@ _MOST = 1 << 16
 
 
 def read_task(row: Row) -> TraceTask:
-    """Return a line of the list: a gang of equal units of at most 8 whole cards; the virtual cluster is its queue.
+    """Return the task in a line of the list: equal units of at most 8 whole cards, with the virtual cluster as queue.
 
-    Cores and memory are not in the trace and not asked. The arrival is in seconds since 1970.
+    The trace has no cores and memory, so none are requested. The arrival is in seconds since 1970.
     """
     try:
         arrival = datetime.fromisoformat(row.text("timestamp")).replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The one place where the simulator meets the core's placement."""
+"""Placement of tasks by the scheduler's core: the only part of the simulator that calls it."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from ullage.sim.trace import Numbers
 NOT_PLACED = -1
 
 LEFTOVER, LIVE = "leftover", "leftover-live"
-"""Knows the whole workload; learns it from what arrives."""
+"""Policies: one knows the whole workload, the other learns it from arrivals."""
 
 _COLD = "best-fit-published"
-"""What `leftover` is while nothing is known of the workload."""
+"""The policy that `leftover` uses while the workload is unknown."""
 
 
 def policies() -> tuple[str, ...]:
-    """Return their names: those of all strategies, of the published policies, and our own."""
+    """Return the names of all policies: strategies, published policies, and those of the simulator."""
     return tuple(dict.fromkeys((*STRATEGIES, *PUBLISHED, LEFTOVER, LIVE)))
 
 
 def policy_named(name: str, field: str = "policy") -> str:
-    """Return the policy of that name, as `policies` writes it.
+    """Return the name of a policy in the form of `policies`.
 
     Raises:
-        InvalidRequest: there is none.
+        InvalidRequest: the policy is unknown.
 
     """
     policy = name.replace("_", "-")
@@ -57,10 +57,10 @@ def _strategy(fleet: Fleet, policy: str, tasks: Sequence[ResourceRequirement], s
 
 
 class Placing:
-    """Places units of `shapes` on a fleet under a policy, which may know all `tasks` and draw from a seed.
+    """Places units of `shapes` on a fleet under a policy. Some policies use all `tasks`, or draw from `seed`.
 
     Raises:
-        InvalidRequest: there is no such policy.
+        InvalidRequest: the policy is unknown.
 
     """
 
@@ -83,13 +83,13 @@ class Placing:
         self._allocated = 0
 
     def arrived(self, shape: int) -> None:
-        """Tell a policy that learns the workload what has arrived, placed or not."""
+        """Pass an arrival, placed or not, to a policy that learns the workload."""
         if self._live is not None and self._live.see(self._shapes[shape]) and self._live.estimate is not None:
-            self._fleet.tables.clear()  # those of the last estimate are of no more use
+            self._fleet.tables.clear()  # the tables of the last estimate are outdated
             self._placer = Placer(self._fleet, Policy(), leftover(self._fleet, self._live.estimate, live=True))
 
     def place(self, shape_numbers: Numbers) -> Numbers:
-        """Place arrivals in order, each tried once: the row of its node, -1 if it was not placed."""
+        """Try to place each arrival once, in order. Return the rows of their nodes, -1 for those not placed."""
         found = np.full(len(shape_numbers), NOT_PLACED)
         for number, shape in enumerate(shape_numbers.tolist()):
             allocation = self._place(shape)
@@ -99,7 +99,7 @@ class Placing:
         return found
 
     def place_one(self, shape: int) -> str | None:
-        """Place one unit: its id, None if it fits nowhere."""
+        """Place one unit. Return its id; None if it does not fit."""
         allocation = self._place(shape)
         return None if allocation is None else allocation.id
 
@@ -107,33 +107,33 @@ class Placing:
         self._number += 1
         allocation = self._placer.place(str(self._number), self._shapes[shape])
         if allocation is not None:
-            self._enter(allocation, shape)
+            self._record(allocation, shape)
         return allocation
 
-    def _enter(self, allocation: Allocation, shape: int) -> None:
+    def _record(self, allocation: Allocation, shape: int) -> None:
         self._held[allocation.id] = shape
         self._allocated += self._milli[shape]
 
     def hold(self, shape: int, node: str, gpus: Sequence[str]) -> str:
-        """Enter a unit where something else put it, whether it fits or not: its id. Unknown cards are left out."""
+        """Charge a unit on given cards, even beyond their capacity. Return its id. Unknown cards are left out."""
         asked = self._shapes[shape]
         cards = [self._fleet.card_of[uuid] for uuid in gpus if uuid in self._fleet.card_of]
         self._number += 1
         charges = charges_on(self._fleet, cards, asked)
         allocation = Allocation(str(self._number), node, asked, self._fleet.uuids(cards), charges=charges)
         self._fleet.charge(allocation, force=True)
-        self._enter(allocation, shape)
+        self._record(allocation, shape)
         return allocation.id
 
     def release(self, allocation_id: str) -> None:
-        """Free what a unit holds."""
+        """Release a unit."""
         self._fleet.release(allocation_id)
         self._allocated -= self._milli[self._held.pop(allocation_id)]
 
     def allocated_milli(self) -> int:
-        """Thousandths of cards that are held."""
+        """Return the allocated thousandths of cards."""
         return self._allocated
 
     def fragmentation(self, workload: Workload) -> float:
-        """Thousandths of idle cards that a task of the workload could not use, as it is expected."""
+        """Return the expected thousandths of idle cards that a task of the workload cannot use."""
         return fragments_of(self._fleet, workload).total().fragments_milli

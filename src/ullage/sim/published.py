@@ -19,7 +19,7 @@ NAMES = {
     "05-BestFit": "best-fit",
     "06-FGD": "fgd",
 }
-"""What its policies are called here."""
+"""The names of its policies here."""
 
 _LOADS = tuple(str(percent) for percent in range(UNTIL_PERCENT + 1))
 _SUFFIX = "-published"
@@ -28,7 +28,7 @@ Curves = dict[tuple[str, str], npt.NDArray[np.float64]]
 
 
 def read_curves(path: Path) -> Curves:
-    """Mean curve over the seeds by (workload, policy): percent of all cards at each percent of arrived load.
+    """Return mean curves over the seeds by (workload, policy): percent of all cards at each percent of arrived load.
 
     Raises:
         InvalidRequest: `invalid-trace`; a column is missing or a value is not a number.
@@ -53,5 +53,5 @@ def _percent(row: Row, column: str) -> float:
 
 
 def curve_of(curves: Curves, trace: str, policy: str) -> npt.NDArray[np.float64] | None:
-    """Return the published curve of a trace and a policy; `fgd-published` is compared as `fgd` is."""
+    """Return the published curve of a trace and a policy; `fgd-published` has that of `fgd`."""
     return curves.get((trace, policy.removesuffix(_SUFFIX)))

@@ -1,4 +1,4 @@
-"""What happened on a live server, measured as a simulated run is."""
+"""Measures of the history of a live server, as of a simulated run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ullage.sim.journal import History
 from ullage.sim.placing import Placing
 from ullage.sim.trace import TraceKind
 
-_NO_CHOICE = "best-fit"
-"""`Placing` wants a policy; nothing is placed by it here."""
+_UNUSED_POLICY = "best-fit"
+"""`Placing` needs a policy, which places nothing here."""
 
 
 class _Step(IntEnum):
-    """What happens at one moment happens in this order."""
+    """The order of steps at the same time."""
 
     END = 0
     ARRIVE = 1
@@ -29,7 +29,7 @@ class _Step(IntEnum):
 
 
 def run_recorded(history: History) -> Churned:
-    """Return the measures of churn over what the server did itself.
+    """Return the measures of churn for the placements of the server itself.
 
     Raises:
         InvalidRequest: no node has a card.
@@ -37,7 +37,7 @@ def run_recorded(history: History) -> Churned:
     """
     trace, placed = history.trace, history.placed
     fleet = Fleet(trace.nodes)
-    placing = Placing(fleet, trace.shapes, _NO_CHOICE)
+    placing = Placing(fleet, trace.shapes, _UNUSED_POLICY)
     shapes = trace.shape_numbers.tolist()
     amounts = [fleet.resources(task.requirement) for task in trace.tasks]
     first = min(task.arrival_s for task in trace.tasks)
@@ -57,7 +57,7 @@ def run_recorded(history: History) -> Churned:
     for at, step, number in sorted(steps):
         task = trace.tasks[number]
         shares = [dominant_share(held.get(queue, Resources()), fleet.total) for queue in waiting if waiting[queue]]
-        queues.note(at - first - now, shares)
+        queues.add(at - first - now, shares)
         samples.advance(at - first)
         now = at - first
         if step is _Step.ARRIVE:
@@ -67,7 +67,7 @@ def run_recorded(history: History) -> Churned:
             held[task.queue] -= amounts[number]
         else:
             waiting[task.queue] -= 1
-            if ends[number] > placed[number].start_s:  # what ended at once held nothing
+            if ends[number] > placed[number].start_s:  # a task without duration held nothing
                 ids[number] = placing.hold(shapes[number], placed[number].node, placed[number].gpus)
                 held[task.queue] = held.get(task.queue, Resources()) + amounts[number]
     samples.advance(float("inf"))

@@ -1,4 +1,4 @@
-"""A replay from files to report: which cells there are, and what they say together."""
+"""A replay from files to report."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ullage.sim.report import write_report
 from ullage.sim.summary import SummaryTable, churn_charts, churn_tables, inflation_charts, inflation_tables
 from ullage.sim.waiting import Turn
 
-AS_IT_HAPPENED = "as it happened"
+RECORDED = "recorded"
 _MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What to run: every trace under every policy with every seed; under churn with every turn too.
+    """Runs of every trace under every policy with every seed, and under churn with every turn.
 
-    `against` is a policy of these that the others are compared with, `published` are files of published
-    curves by the field they are of (`allocation`, `fragmentation`).
+    `against` is the policy that the others are compared with. `published` are files of published curves by field
+    (`allocation`, `fragmentation`).
     """
 
     sources: tuple[TraceSource, ...]
@@ -36,7 +36,7 @@ class Replay:
     published: dict[str, Path] = field(default_factory=dict)
 
     def cells(self) -> list[ReplayCell]:
-        """Return all of them; those of one trace stand together."""
+        """Return all cells. Those of one trace follow each other."""
         turns = self.turns or (None,)
         return [
             ReplayCell(source, policy, seed, turn)
@@ -47,10 +47,10 @@ class Replay:
         ]
 
     def check(self) -> dict[str, Curves]:
-        """Refuse what cannot run, before anything does; the published curves.
+        """Check the settings before the first run. Return the published curves.
 
         Raises:
-            InvalidRequest: a policy is not known, two traces have one name, or a file is wrong.
+            InvalidRequest: a policy is unknown, two traces have one name, or a file is malformed.
 
         """
         for policy in self.policies:
@@ -66,7 +66,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """What was found, and whether PNG plots were written."""
+    """The tables of a replay, and whether PNG plots were written."""
 
     tables: list[SummaryTable]
     plotted: bool
@@ -79,9 +79,9 @@ def run_replay(
     finished: Callable[[Result, bool], None],
     prepare: Callable[[], object],
 ) -> ReplayOutcome:
-    """Run what the folder does not hold yet, and write the report there.
+    """Run the cells that the folder lacks, and write the report there.
 
-    `prepare` is called first, in every process that runs a part: it registers strategies from outside.
+    `prepare` is called first in every process: it registers strategies of other packages.
 
     Raises:
         InvalidRequest: as `Replay.check` and `run_cells`.
@@ -89,8 +89,8 @@ def run_replay(
     """
     prepare()
     published = replay.check()
-    happened = [_happened(source) for source in replay.sources if source.nodes is None]
-    results = [*happened, *run_cells(replay.cells(), folder, processes, finished, prepare=prepare)]
+    recorded = [_recorded(source) for source in replay.sources if source.nodes is None]
+    results = [*recorded, *run_cells(replay.cells(), folder, processes, finished, prepare=prepare)]
     if replay.turns:
         tables, charts = churn_tables(results), churn_charts(results)
     else:
@@ -98,18 +98,17 @@ def run_replay(
     return ReplayOutcome(tables, write_report(folder, results, tables, charts))
 
 
-def _happened(source: TraceSource) -> Result:
-    """Return what a server did itself, to compare with what policies would have done."""
-    recorded = run_recorded(read_history(source.tasks))
-    mode = {"mode": "recorded", "trace": source.name, "policy": AS_IT_HAPPENED, "seed": 0, "turn": None}
-    return {**mode, **asdict(recorded)}
+def _recorded(source: TraceSource) -> Result:
+    """Return the measures of the server itself, for comparison with the policies."""
+    settings = {"mode": "recorded", "trace": source.name, "policy": RECORDED, "seed": 0, "turn": None}
+    return {**settings, **asdict(run_recorded(read_history(source.tasks)))}
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds such as `42..51` or `1,2,7`.
+    """Return the seeds of `42..51` or `1,2,7`.
 
     Raises:
-        InvalidRequest: anything else.
+        InvalidRequest: the text has another form.
 
     """
     first, dots, last = text.partition("..")

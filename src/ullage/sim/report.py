@@ -1,4 +1,4 @@
-"""What a replay leaves in its folder: results.jsonl, table.md, index.html and PNG plots."""
+"""The report of a replay: results.jsonl, table.md, index.html and PNG plots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ figure{margin:0 0 2rem}svg{max-width:100%;height:auto}.scroll{overflow-x:auto}""
 def write_report(
     folder: Path, results: Sequence[Result], tables: Sequence[SummaryTable], charts: Sequence[Chart]
 ) -> bool:
-    """Write everything; False if there are no PNG plots because matplotlib is not installed."""
+    """Write the report. Return whether PNG plots were written, which needs matplotlib."""
     write_results(results, folder / "results.jsonl")
     (folder / "table.md").write_text("\n".join(map(_markdown, tables)))
     (folder / "index.html").write_text(_page(tables, charts))
@@ -37,7 +37,7 @@ def write_report(
 def _markdown(table: SummaryTable) -> str:
     lines = (table.titles, tuple("---" for _ in table.titles), *table.rows)
     rows = "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-    return f"## {table.title}\n\n{table.says}\n\n{rows}\n"
+    return f"## {table.title}\n\n{table.description}\n\n{rows}\n"
 
 
 def _page(tables: Sequence[SummaryTable], charts: Sequence[Chart]) -> str:
@@ -52,7 +52,7 @@ def _html(table: SummaryTable) -> str:
         return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>\n"
 
     rows = "".join(line(row, "td") for row in table.rows)
-    head = f"<h2>{escape(table.title)}</h2><p>{escape(table.says)}</p>"
+    head = f"<h2>{escape(table.title)}</h2><p>{escape(table.description)}</p>"
     return f'{head}<div class="scroll"><table>{line(table.titles, "th")}{rows}</table></div>\n'
 
 

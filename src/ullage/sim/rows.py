@@ -1,4 +1,4 @@
-"""Rows of CSV and JSON Lines files, with errors that name file, line, column, value and what to write."""
+"""Rows of CSV and JSON Lines files. Errors name file, line, column, value and fix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CODE = "invalid-trace"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The cells of one line. Each getter takes a default for a cell that is empty or not there."""
+    """The cells of one line. Getters may have a default for an empty or missing cell."""
 
     path: Path
     line: int
@@ -28,10 +28,10 @@ class Row:
         return invalid_trace(self.path, self.line, column, self.cells.get(column, ""), fix=fix)
 
     def text(self, column: str, default: str | None = None) -> str:
-        """Return a name or another text.
+        """Return a text.
 
         Raises:
-            InvalidRequest: `invalid-trace`; it is empty and there is no default.
+            InvalidRequest: `invalid-trace`; the cell is empty and has no default.
 
         """
         value = self.cells.get(column, "")
@@ -42,7 +42,7 @@ class Row:
         return default
 
     def count(self, column: str, default: int | None = None, *, maximum: int = MAX_INT64) -> int:
-        """Return a whole number from 0; `12000.0` is taken as 12000.
+        """Return a whole number from 0; `12000.0` is 12000.
 
         Raises:
             InvalidRequest: `invalid-trace`.
@@ -71,7 +71,7 @@ class Row:
         return int(value)
 
     def seconds(self, column: str) -> float | None:
-        """Seconds, 0 or more; None if the cell is empty.
+        """Return seconds, 0 or more; None for an empty cell.
 
         Raises:
             InvalidRequest: `invalid-trace`.
@@ -89,7 +89,7 @@ class Row:
         return seconds
 
     def size(self, column: str, default: int | None = None) -> int | None:
-        """Bytes of a size text such as 16g; the default if the cell is empty.
+        """Return the bytes of a size such as 16g; the default for an empty cell.
 
         Raises:
             InvalidRequest: `invalid-trace`.
@@ -104,7 +104,7 @@ class Row:
             raise self.bad(column, "write a size such as 16g or 512m") from None
 
     def requirement(self, column: str) -> ResourceRequirement:
-        """Return the text form of a request.
+        """Return the requirement in a cell.
 
         Raises:
             InvalidRequest: `invalid-trace`.
@@ -119,12 +119,12 @@ class Row:
 
 
 def invalid_trace(path: Path, line: int, column: str, value: object, fix: str) -> InvalidRequest:
-    """Return what is wrong in a file, where, and how to mend it."""
+    """Return the error of a cell, with its position and fix."""
     return InvalidRequest(f"{path}, line {line}, column {column}: {value!r} is not valid: {fix}", code=CODE)
 
 
 def columns_of(path: Path) -> tuple[str, ...]:
-    """Return the names of the columns; for JSON Lines the keys of the first line.
+    """Return the names of the columns; of JSON Lines the keys of the first line.
 
     Raises:
         InvalidRequest: `invalid-trace`; the file cannot be read, or is empty.
@@ -143,7 +143,7 @@ def columns_of(path: Path) -> tuple[str, ...]:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a CSV file with a line of column names, or of a file with a JSON object per line.
+    """Yield the rows of a CSV file with a line of column names, or of a file with a JSON object per line.
 
     Raises:
         InvalidRequest: `invalid-trace`; a line is malformed.

@@ -13,11 +13,11 @@ NODE_COLUMNS = ("gpu_model", "gpu_capacity_num", "cpu_num", "node_name")
 
 _MAX_CORES = 1 << 30
 _MEMORY = 1 << 60
-"""Memory is not in the list: a node has more than anybody asks for."""
+"""The list has no memory, so a node has more than any request."""
 
 
 def read_node(row: Row) -> Node:
-    """Return a line of the list."""
+    """Return the node in a line of the list."""
     name = row.text("node_name")
     cards = cards_of(name, row.text("gpu_model"), row.count("gpu_capacity_num", maximum=MAX_CARDS))
     cpu_milli = row.count("cpu_num", maximum=_MAX_CORES) * MILLI

@@ -1,4 +1,4 @@
-"""What many runs say together: tables and curves over seeds."""
+"""Tables and charts over the seeds of many runs."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from ullage.sim.published import Curves, curve_of
 from ullage.sim.trace import TraceKind
 
 LOADS = (80, 90, 95, 100, 110, 130)
-"""Percent of arrived load at which tables tell the curves."""
+"""Percent of arrived load at which tables show the curves."""
 
 _COMPARED_FROM = 60
-"""Percent of arrived load from which policies are compared: below, everything fits."""
+"""Percent of arrived load from which policies are compared: below it, everything fits."""
 
 _TIED = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryTable:
-    """A title, a sentence of what its numbers are, and cells."""
+    """A title, a description of the numbers, and cells."""
 
     title: str
-    says: str
+    description: str
     titles: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 class Series(NamedTuple):
-    """A named curve with its band: the least, the mean and the most over the seeds."""
+    """A named curve: minimum, mean and maximum over the seeds."""
 
     name: str
     x: Sequence[float]
@@ -44,7 +44,7 @@ class Series(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Curves over one axis."""
+    """Curves over a common axis."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ Groups = dict[tuple[str, str], list[Result]]
 
 
 def _groups(results: Sequence[Result]) -> Groups:
-    """Return the seeds of each trace and policy; under churn the turn is part of the policy's name."""
+    """Return the results by trace and label: one result per seed."""
     found: Groups = {}
     for result in results:
         found.setdefault((result["trace"], label(result)), []).append(result)
@@ -65,7 +65,7 @@ def _groups(results: Sequence[Result]) -> Groups:
 
 
 def label(result: Result) -> str:
-    """Return the policy, and whose turn it is where that matters."""
+    """Return the policy, under churn with the turn."""
     policy: str = result["policy"]
     return policy if result["turn"] is None else f"{policy}, {result['turn']}"
 
@@ -80,21 +80,21 @@ def _matrix(runs: Sequence[Result], field: str) -> npt.NDArray[np.float64]:
 def inflation_tables(
     results: Sequence[Result], against: str | None, published: dict[str, Curves]
 ) -> list[SummaryTable]:
-    """Allocation and fragmentation at some loads, failures by kind, and comparisons where they are asked.
+    """Return tables of allocation, fragmentation and failures, and the requested comparisons.
 
-    `published` holds curves by the field they are of.
+    `published` has published curves by field.
     """
     groups = _groups(results)
     tables = [
         SummaryTable(
             f"{field.capitalize()} by arrived load",
-            f"{says}; mean over the seeds, and the standard deviation at {UNTIL_PERCENT} %.",
+            f"{meaning}; mean over the seeds, and the standard deviation at {UNTIL_PERCENT} %.",
             ("trace", "policy", "seeds", *(f"{load} %" for load in LOADS), "s.d."),
             tuple((*key, str(len(runs)), *_at_loads(_matrix(runs, field))) for key, runs in groups.items()),
         )
-        for field, says in (
+        for field, meaning in (
             ("allocation", "Percent of all cards that are held"),
-            ("fragmentation", "Percent of all cards that are idle and of no use to the typical workload"),
+            ("fragmentation", "Percent of all cards that are idle but unusable by the typical workload"),
         )
     ]
     tables.append(_failures(groups))
@@ -114,7 +114,7 @@ def _failures(groups: Groups) -> SummaryTable:
         return [f"{failed:.0f} of {arrived:.0f}" for failed, arrived in counts]
 
     return SummaryTable(
-        "Tasks that found no room, by kind",
+        "Tasks that did not fit, by kind",
         f"Of those that arrived until {UNTIL_PERCENT} % of load; mean over the seeds.",
         ("trace", "policy", *TraceKind),
         tuple((*key, *cells(runs)) for key, runs in groups.items()),
@@ -167,7 +167,7 @@ def _differences(groups: Groups, field: str, curves: Curves) -> SummaryTable | N
 
 
 def inflation_charts(results: Sequence[Result]) -> list[Chart]:
-    """Return per trace: allocation, zoomed to where policies differ, and fragmentation, over arrived load."""
+    """Return charts of allocation, from the load where policies differ, and fragmentation, for each trace."""
     charts = []
     for trace, groups in _by_trace(results).items():
         for field, start in (("allocation", _COMPARED_FROM), ("fragmentation", 0)):
@@ -195,7 +195,7 @@ def _series(name: str, x: Sequence[float], curves: npt.NDArray[np.float64]) -> S
 
 
 def churn_tables(results: Sequence[Result]) -> list[SummaryTable]:
-    """Use of the cards and waiting times, and fairness."""
+    """Return tables of usage with waiting times, and of fairness."""
     groups = _groups(results)
     return [
         SummaryTable(
@@ -234,7 +234,7 @@ def _fairness(runs: Sequence[Result]) -> list[str]:
 
 
 def churn_charts(results: Sequence[Result]) -> list[Chart]:
-    """Return per trace: allocation and fragmentation over time."""
+    """Return charts of allocation and fragmentation over time for each trace."""
     charts = []
     for trace, groups in _by_trace(results).items():
         for field in ("allocation", "fragmentation"):

@@ -1,4 +1,4 @@
-"""A trace: the machines there were, and what arrived."""
+"""A trace: nodes, and the tasks that arrive."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ullage.model.request import ResourceRequirement
 Numbers = npt.NDArray[np.int64]
 
 UNLIMITED = 1 << 30
-"""Allocations that a node of a trace may hold: traces say nothing of such a limit."""
+"""The most allocations on a node of a trace: traces have no such limit."""
 
 
 class TraceKind(StrEnum):
-    """What a task asks of cards: none, a part, one whole, or several."""
+    """The cards of a task: none, a part, one whole, or several."""
 
     CPU_ONLY = "cpu-only"
     SHARE = "share"
@@ -29,7 +29,7 @@ class TraceKind(StrEnum):
 
 
 def kind_of(asked: ResourceRequirement, units: int = 1) -> TraceKind:
-    """Return the kind of a task of so many units of a requirement."""
+    """Return the kind of a task of `units` of a requirement."""
     if not asked.gpu_count:
         return TraceKind.CPU_ONLY
     if not asked.whole:
@@ -39,7 +39,7 @@ def kind_of(asked: ResourceRequirement, units: int = 1) -> TraceKind:
 
 @dataclass(frozen=True, slots=True)
 class TraceTask:
-    """One arrival: `units` of a requirement that start together, for `duration_s` (None: it never ends)."""
+    """One arrival: `units` of a requirement that start together, for `duration_s` (None: for ever)."""
 
     name: str
     requirement: ResourceRequirement
@@ -52,7 +52,7 @@ class TraceTask:
 
 @dataclass(frozen=True)
 class Trace:
-    """Nodes, tasks in the order of the file, and queues; one that is not among them is like all others."""
+    """Nodes, tasks in the order of the file, and queues. An unlisted queue has the default weight."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -61,11 +61,11 @@ class Trace:
 
     @cached_property
     def shapes(self) -> tuple[ResourceRequirement, ...]:
-        """The distinct requirements, in the order in which they come first."""
+        """The distinct requirements, in order of their first task."""
         return tuple(dict.fromkeys(task.requirement for task in self.tasks))
 
     @cached_property
     def shape_numbers(self) -> Numbers:
-        """Per task, the position of its requirement in `shapes`."""
+        """The position in `shapes` of the requirement of each task."""
         number = {shape: position for position, shape in enumerate(self.shapes)}
         return np.array([number[task.requirement] for task in self.tasks], dtype=np.int64)

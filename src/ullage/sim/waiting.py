@@ -1,4 +1,4 @@
-"""What waits for room, and whose turn it is: the scheduler's own share tree decides."""
+"""Waiting tasks in the order of the scheduler's own share tree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ullage.model.resources import Resources
 
 
 class Turn(StrEnum):
-    """Who is tried first: who came first, the highest priority, or the queue with the smallest dominant share."""
+    """The order of waiting tasks: by arrival, by priority, or by the dominant share of their queue."""
 
     FIFO = "fifo"
     PRIORITY = "priority"
@@ -24,7 +24,7 @@ class Turn(StrEnum):
 
 
 class Group(NamedTuple):
-    """Tasks that stand for each other: if one fits, all do. Tried in the order of arrival."""
+    """Equivalent tasks: if one fits, all do. They are tried in order of arrival."""
 
     queue: str
     priority: int
@@ -32,20 +32,20 @@ class Group(NamedTuple):
     units: int
 
     @property
-    def fits(self) -> tuple[int, int]:
-        """What decides whether there is room."""
+    def key(self) -> tuple[int, int]:
+        """The shape and units, which decide whether a task fits."""
         return self.shape, self.units
 
 
 class Waiting:
-    """Tasks by their number, which grows with arrival; and what each queue holds.
+    """Waiting tasks by number, which grows with arrival, and the resources of each queue.
 
-    Every task is a session that wants one unit, all its executors at once. Under DRF the queues of the trace are
-    those of the share tree; under the other turns all tasks are in one queue, under FIFO of one priority. What
-    found no room is not tried again before something ends, and keeps nobody else from being tried.
+    Every task is a session with one unit. Under DRF the share tree has the queues of the trace; under the other turns
+    it has one queue, and under FIFO one priority. A task that did not fit is tried again only after another one ends.
+    It does not block other tasks.
 
-    `groups` says what a task of each group takes, `shapes` what requirement its shape is. A queue that is not
-    among `queues` has weight 1 and no parent.
+    `groups` has the resources of a task of each group, `shapes` the requirement of each shape. A queue that is not in
+    `queues` has weight 1 and no parent.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Waiting:
         queues: Iterable[Queue] = (),
     ) -> None:
         self._total = total
-        self._full = _Full(shapes, {group.fits for group in groups})
+        self._full = _Full(shapes, {group.key for group in groups})
         known = {queue.name: queue for queue in queues}
         known |= {group.queue: Queue(group.queue) for group in groups if turn is Turn.DRF and group.queue not in known}
         self._leaves = {
@@ -66,7 +66,7 @@ class Waiting:
                 group.queue if turn is Turn.DRF else ROOT,
                 _vector(amount),
                 priority=0 if turn is Turn.FIFO else group.priority,
-                shape=group.fits,
+                shape=group.key,
                 apart=True,
             )
             for number, (group, amount) in enumerate(groups.items())
@@ -77,29 +77,29 @@ class Waiting:
         self._held = {group.queue: [0, 0, 0] for group in groups}
         self._shares = dict.fromkeys(self._held, 0.0)
         self._backlog = dict.fromkeys(self._held, 0)
-        self._hopeful = False
+        self._may_fit = False
 
     def add(self, number: int, group: Group) -> None:
-        """A task arrives."""
+        """Add an arriving task."""
         leaf, numbers = self._leaves[group], self._numbers[group]
         if not numbers:
             leaf.number = number
         leaf.target += 1
         numbers.append(number)
         self._backlog[group.queue] += 1
-        self._hopeful |= group.fits not in self._full.now
+        self._may_fit |= group.key not in self._full.now
 
     def start(self, place: Callable[[int], bool]) -> None:
-        """Try what waits, in turn, until nothing more fits. `place` says whether a task was placed."""
-        if not self._hopeful:
+        """Try waiting tasks in order until none fits. `place` returns whether a task was placed."""
+        if not self._may_fit:
             return
-        self._hopeful = False
+        self._may_fit = False
 
         def grant(leaf: Leaf) -> Code | None:
             group = self._groups[leaf]
             numbers = self._numbers[group]
             if not place(next(iter(numbers))):
-                self._tree.note_full(self._full.note(group.fits), Code.GPU)
+                self._tree.note_full(self._full.add(group.key), Code.GPU)
                 return Code.GPU
             numbers.popleft()
             if numbers:
@@ -111,17 +111,17 @@ class Waiting:
         self._tree.fill(grant, same_shape=True)
 
     def ended(self, group: Group) -> None:
-        """A task gave back what it held."""
+        """Release the resources of an ended task."""
         leaf = self._leaves[group]
         self._tree.free(leaf)
         self._hold(group.queue, leaf.unit, -1)
 
-    def try_again(self, idle: int) -> None:
-        """There is room again, perhaps: where it is, no node has more than so many idle cards."""
-        self._full.keep_wider(idle)
+    def retry(self, idle: int) -> None:
+        """Have tasks tried again after others ended. No node that they left has more than `idle` idle cards."""
+        self._full.clear_up_to(idle)
         self._tree.renew()
         self._tree.note_full(self._full.now, Code.GPU)
-        self._hopeful = True
+        self._may_fit = True
 
     def _hold(self, queue: str, unit: Vector, sign: int) -> None:
         held = self._held[queue]
@@ -130,42 +130,40 @@ class Waiting:
         self._shares[queue] = dominant_share(Resources(*held), self._total)
 
     def backlogged(self) -> list[float]:
-        """Dominant shares of the queues that have something waiting."""
+        """Return the dominant shares of the queues with waiting tasks."""
         return [self._shares[queue] for queue, waiting in self._backlog.items() if waiting]
 
-    def left(self) -> Iterable[int]:
+    def pending(self) -> Iterable[int]:
         """Return the tasks that still wait."""
         return sorted(number for numbers in self._numbers.values() for number in numbers)
 
 
 class _Full:
-    """What has no room `now`: who needs at least as much as something that found none, has none either."""
+    """The keys of tasks that do not fit `now`: those that failed, and those that need at least as much."""
 
     def __init__(self, shapes: Sequence[ResourceRequirement], all_: set[tuple[int, int]]) -> None:
         self._shapes, self._all = shapes, all_
         self._harder: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.now: set[tuple[int, int]] = set()
 
-    def note(self, fits: tuple[int, int]) -> list[tuple[int, int]]:
-        """Record that a task found no room. Return it and all that ask for at least as much."""
-        if fits not in self._harder:
-            shape, units = fits
+    def add(self, key: tuple[int, int]) -> list[tuple[int, int]]:
+        """Record that a task does not fit. Return its key and the keys of tasks that need at least as much."""
+        if key not in self._harder:
+            shape, units = key
             asked = self._shapes[shape]
-            self._harder[fits] = [
+            self._harder[key] = [
                 other for other in self._all if other[1] >= units and _no_less(self._shapes[other[0]], asked)
             ]
-        self.now.update(self._harder[fits])
-        return self._harder[fits]
+        self.now.update(self._harder[key])
+        return self._harder[key]
 
-    def keep_wider(self, cards: int) -> None:
-        """Forget what so many whole cards, or anything beside cards, may have made room for."""
-        self.now = {
-            fits for fits in self.now if self._shapes[fits[0]].whole and self._shapes[fits[0]].gpu_count > cards
-        }
+    def clear_up_to(self, cards: int) -> None:
+        """Remove all keys except those of tasks with more than `cards` whole cards."""
+        self.now = {key for key in self.now if self._shapes[key[0]].whole and self._shapes[key[0]].gpu_count > cards}
 
 
 def _no_less(one: ResourceRequirement, other: ResourceRequirement) -> bool:
-    """Return whether the first asks for at least as much as the second, on the same terms."""
+    """Return whether the first requirement needs at least as much as the second, with the same conditions."""
     amounts = (one.cpu_milli, one.memory_bytes, one.gpu_count)
     others = (other.cpu_milli, other.memory_bytes, other.gpu_count)
     same = (one.part, one.cards, one.nodes) == (other.part, other.cards, other.nodes)

@@ -1,4 +1,4 @@
-"""Where state lives: SQLite in a file, or in memory and gone when the process ends.
+"""Stores of the server's state: SQLite in a file, or in memory until the process ends.
 
-`ullage.storage.open.open_store` is the only way in; what it returns speaks the `Store` port.
+`ullage.storage.open.open_store` returns an implementation of the port `Store`.
 """

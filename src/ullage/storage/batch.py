@@ -1,8 +1,8 @@
-"""One group of records on its way into one transaction.
+"""The records of one transaction.
 
-Records of a kind are merged, over all writes of the group, so that each table is written in few
-statements. The tables are written in an order in which every row finds what it refers to; only the
-deletion of a session is a barrier, since records after it may mean a new session of the same name.
+Records of a kind are merged over all writes of a group, so that each table needs few statements. The order of the
+tables satisfies foreign keys. Only the deletion of a session is a barrier: later records may belong to a new session
+of the same name.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ _APPENDED = (tables.payloads, tables.submissions, tables.tasks, tables.claims, t
 _CLAIM = len(tables.claims.columns)
 _INLINE_TASK = len(tables.tasks.columns) - 1
 _INLINE_RESULT = len(tables.results.columns) - 1
-"""Columns of a row whose payload is in it; the last one names a payload that is apart."""
+"""Columns of a row with an inline payload; a further one has the id of a payload in its own table."""
 
 
 class Batch:
-    """Rows waiting for `flush`; `numbers` remembers the numbers of sessions from batch to batch.
+    """Rows to be written by `flush`. `numbers` caches the numbers of sessions over several batches.
 
     Raises (from `add` and `flush`):
         LookupError: a record names a session that is not stored.
-        SQLAlchemyError, sqlite3.Error: the database refused; the transaction must be rolled back.
+        SQLAlchemyError, sqlite3.Error: the database refused a row; the transaction must be rolled back.
     """
 
     def __init__(self, connection: Connection, numbers: dict[str, int]) -> None:
@@ -83,16 +83,16 @@ class Batch:
         self._named: dict[Table, dict[str, tuple[Any, ...] | None]] = {
             table: {} for table in (*_NAMED, tables.sessions)
         }
-        # By how many columns come before those that are NULL. Flat: value after value, row after row.
+        # By the number of columns before the NULL ones. Flat: value after value, row after row.
         self._appended: dict[Table, dict[int, list[Any]]] = {table: defaultdict(list) for table in _APPENDED}
         self._attempts: dict[tuple[int, int], tuple[int, int]] = {}
 
     def add(self, record: Record) -> None:
-        """Take one record; records are taken in the order of their writes."""
+        """Add a record; records are added in the order of their writes."""
         self._ADDERS[type(record)](self, record)
 
     def flush(self) -> None:
-        """Send what was taken to the database, inside the open transaction."""
+        """Write the added records in the open transaction."""
         for table, named in self._named.items():
             if named:
                 self._flush_named(table, named)
@@ -136,7 +136,7 @@ class Batch:
         self._appended[table][width].extend(row[:width])
 
     def _add_results(self, record: AddResults) -> None:
-        inline, apart = (self._appended[tables.results][width] for width in (_INLINE_RESULT, _INLINE_RESULT + 1))
+        inline, references = (self._appended[tables.results][width] for width in (_INLINE_RESULT, _INLINE_RESULT + 1))
         for result in record.results:
             number = self._numbers.get(result.session) or self._number(result.session)
             output: bytes | bytearray | None = result.output
@@ -145,7 +145,7 @@ class Batch:
                 output, payload = self._inline(number, result.output, None)
             elif output is not None:
                 output = bytearray(output)
-            values = inline if payload is None else apart
+            values = inline if payload is None else references
             values += (
                 number,
                 result.task,
@@ -162,7 +162,7 @@ class Batch:
                 values.append(payload)
 
     def _inline(self, session: int, data: bytes | None, empty: bytes | None) -> tuple[bytes | None, int | None]:
-        """Return a payload for its row, or `empty` and the number under which `payloads` gets it."""
+        """Return a payload for its row, or `empty` and the id of the payload in `payloads`."""
         if data is None or len(data) <= tables.INLINE_BYTES:
             return data, None
         if self._last_payload is None:
@@ -206,8 +206,8 @@ class Batch:
         self.flush()
         run = self._connection.execute
         newest = select(func.max(tables.events.c.number)).scalar_subquery()
-        kept = func.max(tables.store.c.last_event, func.coalesce(newest, 0))
-        run(update(tables.store).values(last_event=kept))
+        last = func.max(tables.store.c.last_event, func.coalesce(newest, 0))
+        run(update(tables.store).values(last_event=last))
         run(delete(tables.events).where(tables.events.c.session == record.session))
         run(delete(tables.waits).where(tables.waits.c.session == record.session))
         number = self._find(record.session)
@@ -267,5 +267,5 @@ class Batch:
 
 
 def _storable(text: str) -> str:
-    """Return the text without lone surrogates, which no database takes: a worker's words must not stop the store."""
+    """Return the text without lone surrogates, which databases refuse: a worker's message must not stop the store."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""Whether a file may be opened: read only, so that what is refused stays as it is."""
+"""The check of a database file before it is opened. The check only reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ullage.storage.failure import (
     storage_inaccessible,
     storage_unreadable,
 )
-from ullage.storage.others import counted_commits, is_sound, open_to_read, with_merged_commits
+from ullage.storage.foreign_changes import counted_commits, is_sound, open_to_read, with_merged_commits
 from ullage.storage.schema import REVISION_TABLE, known_revisions
 from ullage.storage.wal import START, WriteAheadLog, file_sums, log_path, read_log
 from ullage.storage.witness import Testimony, read_witness, witness_path
@@ -30,10 +30,10 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_file(path: Path) -> Testimony | None:
-    """Refuse a file that this version cannot use, or that is not what was written last.
+    """Check that this version can use a file, and that it has the state that was written last.
 
-    Return what its witness says, brought up to the last commit that SQLite believes. A missing or empty file is fine,
-    and so is one that never had a witness: there is None then. The whole file is read once.
+    Return its witness with the commits up to the last one that SQLite accepts; None for a missing or empty file, and
+    for one that never had a witness. The whole file is read once.
 
     Raises:
         Unavailable: `storage-damaged` for a damaged file or one of another program, `storage-newer`
@@ -55,7 +55,7 @@ def check_file(path: Path) -> Testimony | None:
 def _check(path: Path) -> Testimony | None:
     start = _start(path)
     if start not in (b"", _MAGIC):
-        raise storage_damaged(path, "it does not begin as an SQLite file does")
+        raise storage_damaged(path, "it does not begin like an SQLite file")
     if start:
         _refuse_newer(path)
     testimony = read_witness(path)
@@ -73,7 +73,7 @@ def _check(path: Path) -> Testimony | None:
         _LOG.warning("%s: %d bytes of an unfinished write were cut off after the last commit", path, log.torn_bytes)
     if testimony is not None:
         for appended in log.commits:
-            testimony.take(commits, appended)
+            testimony.apply(commits, appended)
         testimony.commits = commits
         if testimony.position.salts != log.salts:  # the next log may have any salts
             testimony.position = START
@@ -89,7 +89,7 @@ def _start(path: Path) -> bytes:
 
 
 def _compare(path: Path, testimony: Testimony, log: WriteAheadLog) -> Testimony:
-    """Compare what SQLite would read with what was written last. Return the witness of what SQLite reads."""
+    """Compare the pages that SQLite would read with the witness. Return the witness of the pages that SQLite reads."""
     bad = bad_pages(path, testimony, log)
     findings = "; ".join(_findings(testimony, log, bad))
     if not findings:
@@ -99,36 +99,34 @@ def _compare(path: Path, testimony: Testimony, log: WriteAheadLog) -> Testimony:
         changed = testimony.bad_at is None and is_sound(path, testimony, log, bad)
         raise (storage_changed if changed else storage_damaged)(path, findings)
     numbers = path, testimony.commits + 1, merged.commits, _named(bad)
-    _LOG.warning(
-        "%s: commits %d to %d are in the file without a record: another program put them there: pages %s", *numbers
-    )
+    _LOG.warning("%s: another program merged commits %d to %d, which have no record, into the file: pages %s", *numbers)
     return merged
 
 
 def _findings(testimony: Testimony, log: WriteAheadLog, bad: list[int]) -> Iterator[str]:
     if not log.follows(testimony.position):
         same = log.salts == testimony.position.salts
-        changed = f"changed or cut off{missing_commits(testimony, log)}" if same else "of another time"
+        changed = f"changed or truncated{missing_commits(testimony, log)}" if same else "not the current one"
         yield f"its write-ahead log is {changed}"
     if bad:
         count = f"{len(bad)} of {len(testimony.sums)} pages"
-        yield f"{count} are not what was written last (numbers {_named(bad)})"
+        yield f"{count} differ from the last written state (numbers {_named(bad)})"
         if testimony.bad_at is not None:
             yield f"its witness has a damaged record at byte {testimony.bad_at}"
 
 
 def missing_commits(testimony: Testimony, log: WriteAheadLog) -> str:
-    """Name the acknowledged commits that the log has no more."""
+    """Return text on the acknowledged commits that the log lacks; "" without any."""
     whole = max((each.position.end for each in log.commits), default=0)
     lost = [number for number, at in testimony.seen if at.salts == log.salts and at.end > whole]
-    return f": commits {min(lost)} to {max(lost)} are not whole" if lost else ""
+    return f": commits {min(lost)} to {max(lost)} are incomplete" if lost else ""
 
 
 def bad_pages(path: Path, testimony: Testimony, log: WriteAheadLog) -> list[int]:
-    """Return the numbers of pages that SQLite would read in the file, and that differ from their sums there."""
+    """Return the numbers of the pages that SQLite would read from the file and whose sums differ."""
     with path.open("rb") as file:
         found = file_sums(file, testimony.page_bytes)
-    # A commit without its record may have cut pages off.
+    # A commit without a record may have truncated the file.
     pages = log.commits[-1].pages if log.commits else len(testimony.sums)
     pairs = zip_longest(testimony.sums[:pages], found[:pages], fillvalue=0)
     return [page for page, (total, sum_) in enumerate(pairs, 1) if total and sum_ != total and page not in log.pages]
@@ -139,7 +137,7 @@ def _named(pages: list[int]) -> str:
 
 
 def _refuse_newer(path: Path) -> None:
-    """Refuse a file of a newer version, whose witness may be another; one that cannot be read is judged later."""
+    """Refuse a file of a newer version, whose witness may have another form. Ignore errors of reading here."""
     with closing(open_to_read(path)) as connection, suppress(sqlite3.Error):
         row = connection.execute(f"SELECT version_num FROM {REVISION_TABLE}").fetchone()  # noqa: S608 - a constant
         (revision,) = row or (None,)
@@ -152,10 +150,10 @@ def _refuse_newer(path: Path) -> None:
 
 
 def _check_content(path: Path, connection: sqlite3.Connection, testimony: Testimony | None) -> int:
-    """Refuse content that cannot be used. Return how many commits it counts."""
+    """Refuse unusable content. Return the number of commits that it counts."""
     commits, names = 0, {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if names and REVISION_TABLE not in names:
-        raise storage_damaged(path, "its tables are those of another program")
+        raise storage_damaged(path, "it has the tables of another program")
     if names:
         if connection.execute(f"SELECT 1 FROM {REVISION_TABLE}").fetchone() is None:  # noqa: S608 - a constant
             raise storage_damaged(path, "its schema revision is missing")

@@ -1,7 +1,7 @@
-"""Connections: one that writes, some that read.
+"""The connections to a database: one writer, several readers.
 
-A file is read beside the writer (write-ahead log: a reader sees the last commit). Memory has one
-connection for all, so there a lock keeps readers out of an open transaction.
+With the write-ahead log of a file, readers see the last commit while a transaction is open. In memory there is one
+connection, so a lock excludes readers from an open transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ullage.storage.witness import LOG_PAGES, Testimony, Witness
 
 _BUSY_TIMEOUT_S = 10.0
 _SETTINGS = (
-    # The witness brings the log to the disk before the commit is acknowledged. SQLite does so before a checkpoint.
+    # The witness syncs the log before a commit is acknowledged. SQLite syncs it before a checkpoint.
     "synchronous = NORMAL",
     "foreign_keys = ON",
     "cache_size = -32768",  # KiB
@@ -40,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 class Database:
     """The connections to one database; `path` None keeps it in memory.
 
-    A transaction is committed, then attested, which makes it durable, and settled before the log is begun again.
+    `attest` makes a committed transaction durable. `sync_witness` follows before the log restarts.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -50,7 +50,7 @@ class Database:
         self.commits = 0
         self._counted = False
         self._witness: Witness | None = None
-        self._kept: BinaryIO | None = None
+        self._sum_file: BinaryIO | None = None
         self._writing: Connection | None = None
         if path is None:
             self._gate: AbstractContextManager[object] = Lock()
@@ -63,50 +63,49 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that commits and is attested at the end, or rolls back on an exception."""
+        """Open a transaction that is committed and made durable at the end, or rolled back on an exception."""
         with self.turn:
             with self.transaction() as connection:
                 yield connection
             self.attest()
-            self.settle()
+            self.sync_witness()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction that commits at the end, or rolls back on an exception; `attest` makes it durable."""
+        """Open a transaction that is committed at the end or rolled back on an exception. `attest` makes it durable."""
         if self._witness is not None:
-            self._witness.make_room()
+            self._witness.allocate()
         self._counted = False
         connection = self._connection()
         with self._gate, connection.begin():
-            self._follow_others(connection)
+            self._accept_foreign_commits(connection)
             yield connection
         self.commits += self._counted
 
     def _connection(self) -> Connection:
-        """Return the connection that writes. It stays open: a pool takes a tenth of the time of a small commit."""
+        """Return the writing connection. It stays open: a pool would apply a tenth of the time of a small commit."""
         if self._writing is None:
             self._writing = self._writer.connect()
         return self._writing
 
-    def _follow_others(self, connection: Connection) -> None:
-        """Take what other programs have committed since the last transaction; this one keeps them from more."""
+    def _accept_foreign_commits(self, connection: Connection) -> None:
+        """Update the witness with commits of other programs since the last transaction. The open one blocks more."""
         if self._witness is None:
             return
         (version,) = driver_of(connection).execute("PRAGMA data_version").fetchone()
         if connection.info.get(_VERSION, version) != version and self._witness.renew(self._testimony(connection)):
-            _LOG.warning("%s: another program wrote to it while it is in use; what it wrote is taken", self.path)
+            _LOG.warning("%s: another program wrote to it while it is in use; the changes are accepted", self.path)
         connection.info[_VERSION] = version
 
     def count(self, connection: Connection) -> None:
-        """Number the commit of an open transaction: a start then knows how many commits a database has."""
+        """Store the number of the commit of an open transaction, which the next start checks."""
         driver_of(connection).execute(_COUNT, (self.commits + 1,)).close()
         self._counted = True
 
     def count_and_run(self, connection: Connection, statement: str) -> None:
-        """Take all steps of a statement in a commit of its own, which is counted; the open transaction ends.
+        """Run all steps of a statement in a counted commit of its own, and end the open transaction.
 
-        The driver takes one step of a statement where the statement is not part of a script, and it commits before a
-        script.
+        The driver runs only one step of a statement outside of a script, and it commits before a script.
         """
         number = _COUNT.replace("?", str(self.commits + 1))
         driver_of(connection).executescript(f"BEGIN IMMEDIATE; {number}; {statement}; COMMIT").close()
@@ -118,53 +117,53 @@ class Database:
             self._witness.attest(self.commits)
 
     @property
-    def is_settled(self) -> bool:
-        """Whether all that `attest` wrote is durable."""
-        return self._witness is None or self._witness.is_settled
+    def is_synced(self) -> bool:
+        """Whether the records of `attest` are durable."""
+        return self._witness is None or self._witness.is_synced
 
-    def settle(self) -> None:
-        """Make what `attest` wrote durable."""
+    def sync_witness(self) -> None:
+        """Make the records of `attest` durable."""
         if self._witness is not None:
-            self._witness.settle()
+            self._witness.sync()
 
-    def trust(self, testimony: Testimony) -> None:
-        """Go on with a witness that agrees with the file; nothing was written since."""
+    def use_witness(self, testimony: Testimony) -> None:
+        """Continue a witness that agrees with the unchanged file."""
         assert self.path is not None, "memory has no witness"
         self.commits = testimony.commits
         self._witness = Witness(self.path, testimony)
 
     def begin_witness(self) -> None:
-        """Make a witness of the file as it is now."""
+        """Create a witness of the current file."""
         if self.path is None or self._witness is not None:
             return
-        self._checkpoint("TRUNCATE")  # the sums of a file are read faster than those of a log
+        self._checkpoint("TRUNCATE")  # sums of a file are read faster than those of a log
         connection = self._connection()
         with connection.begin():
             self.commits = connection.execute(select(tables.store.c.commits)).scalar_one()
             self._witness = Witness(self.path, self._testimony(connection))
 
     def _testimony(self, connection: Connection) -> Testimony:
-        """Return the sums of all pages as SQLite reads them; the open transaction keeps others from writing."""
+        """Return the sums of all pages that SQLite reads. The open transaction excludes other writers."""
         assert self.path is not None, "memory has no witness"
         size = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
-        if self._kept is None:
-            # Closing any descriptor of the file would drop the locks of SQLite on it: it stays open.
-            self._kept = self.path.open("rb")
+        if self._sum_file is None:
+            # It stays open: closing any descriptor of the file would drop the locks of SQLite on it.
+            self._sum_file = self.path.open("rb")
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-        found = Testimony(size, file_sums(self._kept, size)[:pages], self.commits)
+        found = Testimony(size, file_sums(self._sum_file, size)[:pages], self.commits)
         for appended in read_log(log_path(self.path)).commits:
-            found.take(self.commits, appended)
+            found.apply(self.commits, appended)
         found.seen.clear()
         return found
 
-    def give_back_room(self) -> None:
-        """Bring the log into the file, which cuts off the pages that are gone; a later commit does where others read.
+    def shrink(self) -> None:
+        """Checkpoint the log, which truncates free pages. While others read, a later checkpoint does that.
 
         Raises:
             sqlite3.Error: the file cannot be written.
 
         """
-        self.settle()
+        self.sync_witness()
         if self.path is not None:
             self._checkpoint("PASSIVE")
 
@@ -173,31 +172,31 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A view of the last commit; it does not change while it is held."""
+        """Open a view of the last commit, which does not change inside the block."""
         with self._gate, self._reader.connect() as connection:
             yield connection
 
     def close(self) -> None:
-        """Close all connections; the last one brings the log into the file."""
+        """Close all connections. The last one checkpoints the log."""
         if self._witness is not None:
             self._witness.close()
         if self._writing is not None:
             self._writing.close()
         self._reader.dispose()
         self._writer.dispose()
-        if self._kept is not None:
-            self._kept.close()
+        if self._sum_file is not None:
+            self._sum_file.close()
 
 
 def create_private(path: Path) -> None:
-    """Make the file if it is missing, readable by its owner only; SQLite's side files get the same mode."""
+    """Create a missing file, readable by its owner only. The other files of SQLite get the same mode."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
 
 
 def _engine(database: str, pool: type[QueuePool | StaticPool], begin: str) -> Engine:
     def connect() -> sqlite3.Connection:
-        # Transactions are begun below, so the driver begins none (isolation_level None). A connection
-        # is used by one thread at a time, though not always by the one that made it.
+        # The listener below begins transactions, so the driver begins none (isolation_level None). One thread at a
+        # time uses a connection, not always the one that created it.
         connection = sqlite3.connect(
             database,
             timeout=_BUSY_TIMEOUT_S,
@@ -221,7 +220,7 @@ def _engine(database: str, pool: type[QueuePool | StaticPool], begin: str) -> En
 def _configure(connection: sqlite3.Connection, *, in_memory: bool) -> None:
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     if not pages:
-        # It decides the layout of the file. In a file that has pages it would commit, and no witness would know.
+        # It changes the layout of the file. In a file with pages it would commit without a record in the witness.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL").close()
     for setting in _SETTINGS:
         connection.execute(f"PRAGMA {setting}").close()

@@ -1,7 +1,7 @@
-"""Ending the process at a named step of a write, to show that a crash there loses nothing.
+"""A store that kills its process at a step of a write, for tests of crashes.
 
-A point is `<what>:before` (memory has changed, nothing is on its way to the disk) or `<what>:stored`
-(it is durable, nobody was told), with `:<n>` for the n-th time, as in `allocation.bound:stored:2`.
+A point is `<record>:before` (memory has changed, the write has not begun) or `<record>:stored` (it is durable but not
+acknowledged), with `:<n>` for the n-th time, as in `allocation.bound:stored:2`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ullage.service.store_port import (
 )
 
 STEPS = ("before", "stored")
-WHAT = (
+RECORDS = (
     "allocation.assumed",
     "allocation.bound",
     "allocation.releasing",
@@ -39,8 +39,8 @@ WHAT = (
     "quota.put",
     "quota.dropped",
 )
-POINTS = tuple(f"{what}:{step}" for what in WHAT for step in STEPS)
-"""All of them; each has a test that crashes there."""
+POINTS = tuple(f"{record}:{step}" for record in RECORDS for step in STEPS)
+"""All points; each has a test that crashes there."""
 
 
 class FailingStore:
@@ -54,39 +54,33 @@ class FailingStore:
         self._what, self._step, self._left = what, step, int(count)
 
     def write(self, *records: Record) -> Future[None]:
-        """Write, or die on the way."""
-        meant = any(_name(record) == self._what for record in records)
-        if meant:
+        """Write the records; kill the process at the point."""
+        matches = any(_name(record) == self._what for record in records)
+        if matches:
             self._left -= 1
-        if meant and not self._left and self._step == "before":
+        if matches and not self._left and self._step == "before":
             _die()
         future = self._store.write(*records)
-        if meant and not self._left:
+        if matches and not self._left:
             future.add_done_callback(lambda _done: _die())
         return future
 
     def load(self) -> Snapshot:
-        """As the store."""
         return self._store.load()
 
     def results(self, session: str, page: Page) -> list[TaskResult]:
-        """As the store."""
         return self._store.results(session, page)
 
     def tasks(self, session: str, page: Page) -> list[TaskView]:
-        """As the store."""
         return self._store.tasks(session, page)
 
     def events(self, page: Page, session: str | None = None, *, evictions: bool = False) -> list[Event]:
-        """As the store."""
         return self._store.events(page, session, evictions=evictions)
 
     def watch_room(self, notify: Callable[[Unavailable | None], None]) -> None:
-        """As the store."""
         self._store.watch_room(notify)
 
     def close(self) -> None:
-        """As the store."""
         self._store.close()
 
 

@@ -1,4 +1,4 @@
-"""The errors this layer raises, in words a person can act on."""
+"""The errors of this layer, with a fix for operators."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _PRIMARY = 0xFF
 """Extended result codes of SQLite have the primary one in their lowest byte."""
 
 _LITTLE_BYTES = 256 * 1024
-"""Free room below which an I/O error at a start is taken for a full disk."""
+"""Free bytes below which an I/O error at a start counts as a full disk."""
 
 
 def storage_failed(what: str, cause: BaseException) -> Unavailable:
-    """Return the error of a store that cannot go on: code `storage-failed`."""
+    """Return the error of a store that accepts no more writes: code `storage-failed`."""
     error = Unavailable(
-        f"the store failed and takes no more writes ({what}: {describe(cause)}); mend the cause, then start again:"
-        " everything acknowledged so far is kept",
+        f"the store failed and accepts no more writes ({what}: {describe(cause)}); fix the cause and start again:"
+        " all acknowledged writes are stored",
         code="storage-failed",
     )
     error.__cause__ = cause
@@ -29,9 +29,9 @@ def storage_failed(what: str, cause: BaseException) -> Unavailable:
 
 
 def disk_full(path: object, cause: BaseException) -> DiskFull:
-    """There is no room for `path`: code `disk-full`."""
+    """Return the error of a full disk: code `disk-full`."""
     error = DiskFull(
-        f"the disk of the server is full: {path} cannot be written ({describe(cause)}); make room on its file system"
+        f"the disk of the server is full: {path} cannot be written ({describe(cause)}); free space on its file system"
     )
     error.__cause__ = cause
     return error
@@ -43,7 +43,7 @@ def storage_unreadable(what: str, cause: BaseException) -> Unavailable:
 
 
 def storage_inaccessible(path: object, cause: OSError) -> Unavailable:
-    """Return the error where the system does not let the files be read or written: code `storage-failed`."""
+    """Return the error of files that cannot be accessed: code `storage-failed`."""
     return Unavailable(
         f"{cause.filename or path} cannot be read or written ({cause.strerror or cause}); the store and its directory "
         "must belong to the user of the server, on a local disk",
@@ -57,26 +57,26 @@ def storage_closed() -> Unavailable:
 
 
 def storage_damaged(path: object, finding: str) -> Unavailable:
-    """Return the error of a file that is not what it should be: code `storage-damaged`."""
+    """Return the error of a damaged file: code `storage-damaged`."""
     return Unavailable(
         f"{path} is damaged or is not an Ullage database ({finding}); nothing was changed: "
-        f"`ullage recover {path}` shows what is whole, and keeps it with --keep",
+        f"`ullage recover {path}` lists the intact records, and keeps them with --keep",
         code="storage-damaged",
     )
 
 
 def storage_changed(path: object, finding: str) -> Unavailable:
-    """Return the error of a sound database that has all acknowledged records but was written by another program."""
+    """Return the error of an intact database with all acknowledged records that another program has changed."""
     return Unavailable(
-        f"{path} is not what the server wrote last ({finding}), though SQLite finds nothing wrong with it: another "
+        f"{path} differs from the last state of the server ({finding}), though SQLite finds no error: another "
         "program has written to it, or stored values were damaged; nothing was changed: "
-        f"`ullage recover {path}` shows what is whole; --keep --as-it-is accepts the file as it is",
+        f"`ullage recover {path}` lists the intact records; --keep --as-it-is accepts the file",
         code="storage-damaged",
     )
 
 
 def is_full(cause: BaseException, path: Path | None = None) -> bool:
-    """Return whether an error means a full disk; with `path` also an I/O error where the disk is almost full."""
+    """Return whether an error means a full disk; with `path` also an I/O error on an almost full disk."""
     cause = getattr(cause, "orig", None) or cause
     if isinstance(cause, OSError):
         return cause.errno in _FULL
@@ -90,12 +90,12 @@ def is_full(cause: BaseException, path: Path | None = None) -> bool:
 
 
 def is_damage(cause: sqlite3.Error) -> bool:
-    """Return whether an error of SQLite is about the content of the file, not about reading it."""
+    """Return whether an error of SQLite is about the content of the file, not about access to it."""
     code = getattr(cause, "sqlite_errorcode", None)
     return code is None or code & _PRIMARY in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
 def describe(cause: BaseException) -> str:
-    """Return what the driver said, without the statement and its parameters, which hold users' data."""
+    """Return the message of the driver, without the statement and its parameters, which contain users' data."""
     origin = getattr(cause, "orig", None)
     return str(origin if origin is not None else cause) or type(cause).__name__

@@ -1,4 +1,4 @@
-"""The events of a database, read beside the server that may be writing it."""
+"""The events of a database, which a server may be writing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_database(path: Path) -> bool:
 
 
 def read_history(path: Path) -> Iterator[dict[str, Any]]:
-    """All events in the order of their numbers, as `/v1/events` tells them; nothing is changed or locked.
+    """Yield all events by number, in the form of `/v1/events`, without changes or locks.
 
     Raises:
         InvalidRequest: it is not the database of a server, or is damaged.

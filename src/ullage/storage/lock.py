@@ -1,4 +1,4 @@
-"""One process per database: a lock on the file beside it, held for the life of the store."""
+"""The lock that allows one process per database."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ OWNER_ONLY = 0o600
 
 
 class FileLock:
-    """An exclusive `flock` on `path`; the kernel frees it when the process ends, however it ends.
+    """An exclusive `flock` on `path`. The kernel frees it when the process ends.
 
-    The file stays: removing it would let two processes lock two files of the same name.
+    The file stays: without it, two processes could lock two files of the same name.
 
     Raises:
-        Unavailable: `storage-in-use` if another store holds it, naming its process if that is known;
-            `storage-failed` if the file cannot be made or locked.
+        Unavailable: `storage-in-use` if another store holds it, with its process if that is known;
+            `storage-failed` if the file cannot be created or locked.
 
     """
 
@@ -40,7 +40,7 @@ class FileLock:
             raise _unlockable(path, error) from error
 
     def release(self) -> None:
-        """Let the next one in; more than once does nothing."""
+        """Release the lock. A repeat does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

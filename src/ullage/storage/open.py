@@ -1,4 +1,4 @@
-"""From the name of a store in the configuration to the store."""
+"""Stores by their URL in the settings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SQLITE = "sqlite:///"
 def open_store(url: str) -> Store:
     """Return the store at `url`: a path, `sqlite:///path` (relative) or `sqlite:////path`, or `memory://`.
 
-    The file is made by the store's `load`; missing directories are made now, for their owner only.
+    `load` of the store creates the file. Missing directories are created now, for their owner only.
 
     Raises:
-        InvalidRequest: another scheme, or no path.
+        InvalidRequest: the URL has another scheme, or no path.
         Unavailable: another process has the store open, or the directory cannot be written.
 
     """
@@ -28,5 +28,5 @@ def open_store(url: str) -> Store:
     path = url.removeprefix(_SQLITE)
     if not path or "\0" in path or "://" in path or path.endswith("/"):
         raise invalid("storage", url, f"give a path to a file, {_SQLITE}path or {MEMORY}")
-    # One name per file: links and relative names must meet at the same lock.
+    # One name per file: links and relative names must use the same lock.
     return SqliteStore(Path(os.path.realpath(Path(path).expanduser())))

@@ -1,4 +1,4 @@
-"""Windows on what is stored: results, tasks and events, a page at a time."""
+"""Pages of stored results, tasks and events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ullage.service.store_port import Page, TaskView
 from ullage.storage import tables
 
 PAGE_BYTES = 32 * 1024 * 1024
-"""Outputs after which a page of results ends."""
+"""Bytes of outputs after which a page of results ends."""
 
 _sessions, _tasks, _results = tables.sessions, tables.tasks, tables.results
 _claims, _events = tables.claims, tables.events
@@ -49,7 +49,7 @@ _TASK_VIEWS = (
 
 
 def check_page(page: Page) -> None:
-    """Refuse a window that means nothing.
+    """Refuse an invalid page.
 
     Raises:
         InvalidRequest: `after` below 0, `limit` below 1, either above 2^63-1 or not a whole number.
@@ -71,7 +71,7 @@ def read_results(connection: Connection, session: str, page: Page) -> list[TaskR
             _results.c.sequence,
             _results.c.state,
             _results.c.code,
-            tables.whole(_results, "output"),
+            tables.payload_of(_results, "output"),
             _results.c.message,
             _results.c.executor,
             _results.c.started_at,
@@ -94,7 +94,7 @@ def read_results(connection: Connection, session: str, page: Page) -> list[TaskR
 
 
 def read_tasks(connection: Connection, session: str, page: Page) -> list[TaskView]:
-    """Tasks of a session by id, each with its latest hand-out (the highest claim), if it had one."""
+    """Return the tasks of a session by id, each with its latest hand-out (the highest claim), if any."""
     query = _TASK_VIEWS.where(_tasks.c.session == _number(session), _tasks.c.task > page.after).limit(page.limit)
     views = []
     for task, created_at, executor, claimed_at, losses, sequence, state, *ending in connection.execute(query):
@@ -120,7 +120,7 @@ def read_tasks(connection: Connection, session: str, page: Page) -> list[TaskVie
 
 
 def read_events(connection: Connection, page: Page, session: str | None) -> list[Event]:
-    """Events by number, of one session or of all."""
+    """Return events by number, of one session or of all."""
     query = select(_events).where(_events.c.number > page.after).order_by(_events.c.number).limit(page.limit)
     if session is not None:
         query = query.where(_events.c.session == session)
@@ -128,7 +128,7 @@ def read_events(connection: Connection, page: Page, session: str | None) -> list
 
 
 def read_evictions(connection: Connection, page: Page, session: str | None) -> list[Event]:
-    """Return events that ended an executor of a session for another one, the newest first; an index has these alone."""
+    """Return the evictions of a session, newest first, through their own index."""
     query = select(_events).where(tables.IS_EVICTION, _events.c.session == session, _events.c.number > page.after)
     rows = connection.execute(query.order_by(_events.c.number.desc()).limit(page.limit))
     return [_event(*row) for row in rows]

@@ -1,8 +1,8 @@
-"""What is whole of a damaged database, and a sound database made of it.
+"""Recovery of the intact records of a damaged database.
 
-The witness says what each page must be. A page is taken from wherever it is whole: the file, any frame of the
-write-ahead log, also after a damaged one, or a copy in which one bit turned. Only what was on pages that are nowhere
-whole is lost. Then each session is kept with all its rows, or left out with all of them.
+The witness has the sum of each page. An intact copy of a page may be in the file, in any frame of the write-ahead log,
+also after a damaged frame, or differ from a copy in one bit. Pages without an intact copy are lost. Each session is
+recovered with all its rows or left out.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 
 from ullage.model.error import NotFound, Unavailable
 from ullage.storage import tables
+from ullage.storage.bit_flip import repair_bit_flip
 from ullage.storage.check import bad_pages, check_file
 from ullage.storage.database import Database, create_private
 from ullage.storage.failure import disk_full, is_full, storage_damaged, storage_inaccessible
+from ullage.storage.foreign_changes import counted_commits, integrity_error, is_sound, open_to_read
 from ullage.storage.lock import FileLock
-from ullage.storage.others import counted_commits, fault, is_sound, open_to_read
 from ullage.storage.store import SqliteStore
-from ullage.storage.swap import draft_path, finish_swap, is_there, remove_files, swap
-from ullage.storage.turned import turn_back
+from ullage.storage.swap import draft_path, exists, finish_swap, remove_files, swap
 from ullage.storage.wal import FRAME_HEADER_BYTES, HEADER_BYTES, log_path, page_sum, read_log
 from ullage.storage.witness import Testimony, read_witness, witness_path
 
@@ -33,40 +33,40 @@ _OWN_ROWS = ("applications", "queues", "nodes", "executors", "allocations", "nom
 
 @dataclass(slots=True)
 class Recovery:
-    """What is whole of a database.
+    """The result of a recovery.
 
-    `pages` is None without a readable witness: then nothing proves what is whole. `mended` pages were found elsewhere
-    or had one wrong bit, `lost` ones are nowhere whole. `left_out` names what is not kept because of them, and
-    `aside` is where the damaged files are, once a sound one is in their place. Nothing is to be done if it `is_sound`.
-    `whole_at` is the number of the last commit in what SQLite reads, if a full check finds that whole as it is, and
-    `acknowledged` that of the last one that was acknowledged. `as_it_is` says that this was accepted.
+    `pages` is None without a readable witness: then no page can be proven. `repaired` pages had an intact copy
+    elsewhere or one flipped bit; `lost` pages have no intact copy. `left_out` names the records that are lost with
+    them. `aside` is the new path of the damaged files after the swap. An `is_sound` database needs no recovery.
+    `intact_at` is the last commit that SQLite reads, if a full check finds no error; `acknowledged` is the last
+    acknowledged commit. `as_it_is` means that the content was accepted without the witness.
     """
 
     path: Path
     pages: int | None = None
-    mended: list[int] = field(default_factory=list)
+    repaired: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     sessions: int = 0
     left_out: list[str] = field(default_factory=list)
     is_sound: bool = False
-    whole_at: int | None = None
+    intact_at: int | None = None
     acknowledged: int = 0
     as_it_is: bool = False
     aside: Path | None = None
 
 
 def recover(path: Path, *, keep: bool, as_it_is: bool = False) -> Recovery:
-    """Find what is whole, and with `keep` put a sound database in place of the damaged one, which is moved aside.
+    """Find the intact records; with `keep` replace the damaged database, whose files are moved aside.
 
-    With `as_it_is` the witness is not asked: what SQLite reads is kept if a full check finds it whole.
+    With `as_it_is` the witness is ignored: the content that SQLite reads is kept if a full check finds no error.
 
     Raises:
-        Unavailable: `storage-in-use` while a server runs, `storage-damaged` if nothing can be read, or if it is not
-            whole as it is, `storage-newer`, `storage-failed` if the files cannot be read or written, `disk-full`.
-        NotFound: there is no database.
+        Unavailable: `storage-in-use` while a server runs, `storage-damaged` if nothing can be read or the full check
+            fails, `storage-newer`, `storage-failed` if the files cannot be read or written, `disk-full`.
+        NotFound: the database does not exist.
 
     """
-    if not is_there(path):
+    if not exists(path):
         raise NotFound(f"{path} does not exist", field="file")
     lock = FileLock(path.with_name(path.name + ".lock"))
     draft, found = draft_path(path), Recovery(path, as_it_is=as_it_is)
@@ -90,7 +90,7 @@ def recover(path: Path, *, keep: bool, as_it_is: bool = False) -> Recovery:
 
 
 def _passes(path: Path) -> bool:
-    """Return whether a start takes the file."""
+    """Return whether a start accepts the file."""
     try:
         check_file(path)
     except Unavailable as refusal:
@@ -112,14 +112,14 @@ def _unrecoverable(found: Recovery, draft: Path, error: OSError | sqlite3.Error)
         return disk_full(draft, error)
     if isinstance(error, OSError):
         return storage_inaccessible(found.path, error)
-    fix = "put a copy of it in its place, together with the copy of its witness"
-    if found.whole_at is not None:
+    fix = "restore a backup of it and of its witness"
+    if found.intact_at is not None:
         fix = (
-            f"it is whole as it is, at commit {found.whole_at} of {found.acknowledged} that were acknowledged: "
-            "--keep --as-it-is keeps that"
+            f"the file is intact at commit {found.intact_at} of {found.acknowledged} acknowledged ones: "
+            "--keep --as-it-is keeps it"
         )
     return Unavailable(
-        f"no row of {found.path} can be reached through pages that are proven ({error}); nothing was changed: {fix}",
+        f"no row of {found.path} can be reached through intact pages ({error}); nothing was changed: {fix}",
         code="storage-damaged",
     )
 
@@ -128,7 +128,7 @@ def _make(path: Path, draft: Path, found: Recovery) -> None:
     image = draft.with_name(draft.name + ".pages")
     remove_files(image)
     try:
-        testimony = None if found.as_it_is else _believed(path, found)
+        testimony = None if found.as_it_is else _usable_witness(path, found)
         if testimony is None:
             _copy_with_log(path, image)
         else:
@@ -141,8 +141,8 @@ def _make(path: Path, draft: Path, found: Recovery) -> None:
         remove_files(image)
 
 
-def _believed(path: Path, found: Recovery) -> Testimony | None:
-    """Return what the witness says of the pages, with the commits that follow in the log; None if it says nothing."""
+def _usable_witness(path: Path, found: Recovery) -> Testimony | None:
+    """Return the witness with the commits that follow in the log; None if it is missing or unusable."""
     try:
         testimony = read_witness(path)
     except ValueError:
@@ -151,27 +151,27 @@ def _believed(path: Path, found: Recovery) -> Testimony | None:
         return testimony
     log = read_log(log_path(path), testimony.position)
     with closing(open_to_read(path)) as connection:
-        if not fault(connection):
-            found.whole_at, found.acknowledged = counted_commits(connection), testimony.commits
+        if not integrity_error(connection):
+            found.intact_at, found.acknowledged = counted_commits(connection), testimony.commits
     if testimony.bad_at is not None and is_sound(path, testimony, log, bad_pages(path, testimony, log)):
         return None
     for appended in log.commits if log.follows(testimony.position) else ():
-        testimony.take(testimony.commits, appended)
+        testimony.apply(testimony.commits, appended)
     return testimony
 
 
 def _refuse_faults(path: Path, image: Path) -> None:
     with closing(sqlite3.connect(image)) as connection:
-        finding = fault(connection)
+        finding = integrity_error(connection)
     if finding:
-        raise storage_damaged(path, f"it is not whole as it is: {finding}")
+        raise storage_damaged(path, f"a full check fails: {finding}")
 
 
 # --- pages ---
 
 
 def _assemble(path: Path, testimony: Testimony, image: Path, found: Recovery) -> None:
-    """Write the pages that are whole into `image`, and zeros for others."""
+    """Write the intact pages into `image`, and zeros for the others."""
     size = testimony.page_bytes
     create_private(image)
     copies = _Copies(path, size)
@@ -180,15 +180,15 @@ def _assemble(path: Path, testimony: Testimony, image: Path, found: Recovery) ->
             candidates = list(copies.of(number))
             page = next((each for each in candidates if not total or page_sum(each) == total), None)
             if candidates and (page is None or page is not candidates[0]):
-                page = page or next(filter(None, (turn_back(each, total) for each in candidates)), None)
-                found.mended += [number] if page else []
+                page = page or next(filter(None, (repair_bit_flip(each, total) for each in candidates)), None)
+                found.repaired += [number] if page else []
             if page is None and total:
                 found.lost.append(number)
             file.write(page or bytes(size))
 
 
 class _Copies:
-    """Copies of pages, those that SQLite would read first."""
+    """The copies of pages, first those that SQLite would read."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._size = size
@@ -217,7 +217,7 @@ class _Copies:
 
 
 def _copy_with_log(path: Path, image: Path) -> None:
-    """Copy the file and what SQLite believes of its log."""
+    """Copy the file and its log."""
     create_private(image)
     image.write_bytes(path.read_bytes())
     if log_path(path).exists():
@@ -243,12 +243,12 @@ def _salvage(image: Path, draft: Path, found: Recovery) -> None:
             _Salvage(old, new, found).copy()
             new.commit()
             if new.execute("PRAGMA foreign_key_check").fetchone() is not None:
-                raise sqlite3.DatabaseError("what is left contradicts itself")
+                raise sqlite3.DatabaseError("the recovered records contradict each other")
     remove_files(witness_path(draft))
 
 
 def _count(connection: sqlite3.Connection, table: str) -> int:
-    """Return the number of rows, of a table that may not be there."""
+    """Return the number of rows of a table; 0 if it does not exist."""
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if table not in names:
         return 0
@@ -265,7 +265,7 @@ class _Salvage:
         for table in ("store", *_OWN_ROWS):
             self._copy_rows(table)
         if not _count(self._new, "store"):
-            raise sqlite3.DatabaseError("the row that counts openings is lost, and with it which results are late")
+            raise sqlite3.DatabaseError("the row with the epoch is lost, which late results are compared with")
         self._copy_sessions()
         self._copy_rows("events")
 
@@ -300,7 +300,7 @@ class _Salvage:
 
     def _rows(self, table: str, where: str) -> Iterator[tuple[object, ...]]:
         names = ", ".join(f'"{column.name}"' for column in tables.METADATA.tables[table].columns)
-        # The order is that of the table itself: an index may be what is damaged.
+        # In the order of the table itself: an index may be damaged.
         yield from self._old.execute(f"SELECT {names} FROM {table} NOT INDEXED {where}")  # noqa: S608 - own names
 
     def _insert(self, table: str, row: tuple[object, ...]) -> None:
@@ -312,7 +312,7 @@ class _Salvage:
 
 
 def _put_in_place(path: Path, draft: Path) -> Path:
-    """Give the sound database a witness, and swap."""
+    """Create a witness of the recovered database, and swap it in."""
     database = Database(draft)
     try:
         with database.transaction() as connection:

@@ -1,6 +1,6 @@
-"""Bringing a database to the newest revision with the migrations shipped in this package.
+"""Migration of a database to the newest revision.
 
-Alembic is imported only where something is to be migrated: a start with a file of this version saves that time.
+Alembic is imported only for a migration, so that the start with a current file does not take that time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MIGRATIONS = Path(__file__).with_name("migrations")
 
 @cache
 def known_revisions() -> tuple[str, ...]:
-    """Return the revisions that this version of the program can read or migrate from, in their order.
+    """Return the revisions that this version can read or migrate from, in order.
 
     The file of revision 0001 is `r0001_*.py`.
     """

@@ -1,4 +1,4 @@
-"""Reading everything a restart needs, in one view of the database."""
+"""The stored state for a restart, read in one view of the database."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _UNFINISHED = ~exists().where(tables.of_task(_results))
 
 
 def read_snapshot(connection: Connection) -> Snapshot:
-    """Everything stored, except inputs, outputs and shared data of what has ended.
+    """Return the stored state, without inputs, outputs and shared data of ended tasks.
 
     Raises:
-        SQLAlchemyError, msgspec.MsgspecError, UllageError: the content is not what was written.
+        SQLAlchemyError, msgspec.MsgspecError, UllageError: the content is malformed.
 
     """
     row = connection.execute(select(tables.store.c.epoch, tables.store.c.last_event)).one()
@@ -109,7 +109,7 @@ def _read_tasks(connection: Connection) -> dict[int, list[StoredTask]]:
             _tasks.c.session,
             _tasks.c.task,
             _tasks.c.submission,
-            tables.whole(_tasks, "input"),
+            tables.payload_of(_tasks, "input"),
             _submissions.c.created_at,
             func.coalesce(_attempts.c.losses, 0),
             func.coalesce(_attempts.c.errors, 0),
@@ -139,7 +139,7 @@ def _read_submissions(connection: Connection) -> dict[int, list[StoredSubmission
         _submissions.c.key,
         _submissions.c.first,
         _submissions.c["count"],
-        case((needed, tables.whole(_submissions, "shared"))),
+        case((needed, tables.payload_of(_submissions, "shared"))),
     ).order_by(_submissions.c.session, _submissions.c.submission)
     found: dict[int, list[StoredSubmission]] = defaultdict(list)
     for number, *fields in connection.execute(query):

@@ -1,14 +1,12 @@
 """Statements that insert many rows in one step.
 
-Python lets other threads run during every step of a statement, and needs its turn again afterwards.
-A busy event loop gives that turn back only every 5 ms, so a row per step would mean 200 rows a
-second. Here one step inserts thousands of rows. The number of rows is padded to a power of two with
-rows that begin with NULL, which the statement skips: few texts exist, and SQLite compiles each of them
+Python releases the interpreter lock during every step of a statement. A busy event loop returns it only every 5 ms, so
+a row per step would mean 200 rows a second. Here one step inserts thousands of rows. The number of rows is padded to a
+power of two with rows that begin with NULL, which the statement skips. So there are few texts, and SQLite compiles each
 once.
 
-The driver looks for an adapter of each value that is no int, float, str or bytearray, which costs more
-than the value. So the last columns of a row are left out where they are NULL, and a small blob is
-given as a `bytearray`.
+The driver searches an adapter for each value that is no int, float, str or bytearray, which takes longer than the
+value itself. So trailing NULL columns of a row are left out, and a small blob is passed as a `bytearray`.
 """
 
 from __future__ import annotations
@@ -21,28 +19,28 @@ from typing import Any, NamedTuple, cast
 from sqlalchemy import Column, Connection, LargeBinary, Table
 
 MAX_VARIABLES = 32_766
-"""Parameters one statement may have in SQLite as it is commonly built."""
+"""The most parameters of one statement in the usual build of SQLite."""
 
 MAX_BLOB_BYTES = 4 * 1024 * 1024
-"""Blobs in one statement of several rows: the driver copies them, and keeps the copy until its next use."""
+"""Bytes of blobs in one statement of several rows: the driver copies them, and holds the copy until its next use."""
 
 _BLOCK_ROWS = 64
-"""Rows that SQLite compiles as one list: with the length of a list the time per row grows."""
+"""Rows that SQLite compiles as one list: the time per row grows with the length of a list."""
 
 CACHED_STATEMENTS = 384
-"""Compiled statements a connection keeps: all sizes for all tables, with room for the rest."""
+"""Compiled statements that a connection caches: all sizes for all tables, and others."""
 
 
 def insert_rows(connection: Connection, table: Table, values: Sequence[Any], width: int) -> None:
     """Insert rows given as one flat sequence of values, in the order of the table's first `width` columns.
 
-    The columns after them are NULL. The first column must not be NULL in any row.
+    The other columns are NULL. The first column must not be NULL in any row.
     """
     _insert(connection, _Form(table, width), values)
 
 
 def put_rows(connection: Connection, table: Table, values: Sequence[Any]) -> None:
-    """Insert rows of all columns; one whose unique first column, or composite key, is stored takes the new values."""
+    """Insert rows of all columns. A row with a stored unique first column, or composite key, is updated."""
     _insert(connection, _Form(table, len(table.columns), replaces=True), values)
 
 
@@ -72,10 +70,7 @@ def _insert_part(connection: Connection, form: _Form, part: tuple[Any, ...]) -> 
 
 
 def driver_of(connection: Connection) -> sqlite3.Connection:
-    """Return the connection of the driver. What it executes passes no compiler, no event and no result of SQLAlchemy.
-
-    Its errors are those of `sqlite3`.
-    """
+    """Return the connection of the driver, which bypasses SQLAlchemy. Its errors are those of `sqlite3`."""
     return cast("sqlite3.Connection", connection.connection.driver_connection)
 
 

@@ -1,4 +1,4 @@
-"""The `Store` port on SQLite."""
+"""The port `Store` on SQLite."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    """State in an SQLite file, or in memory with `path` None; `load` comes before anything else.
+    """State in an SQLite file, or in memory with `path` None. Call `load` first.
 
-    Writes are crash-only. A write that fails (I/O error, a record that contradicts what is stored) is rolled
-    back and ends, as all writes after it do, with `Unavailable` (`storage-failed`): the process must end and
-    start again, which recovers the last commit. Reads go on. On a full disk writes wait for room (`watch_room`).
+    Writes are crash-only. A failed write (an I/O error, a record that contradicts stored ones) is rolled back. It and
+    all later writes end with `Unavailable` (`storage-failed`): the process must restart from the last commit.
+    Reads continue. On a full disk writes wait for free space (`watch_room`).
 
-    A file is used by one process at a time. It and the files beside it are readable by their owner only.
+    One process at a time uses a file. Its files are readable by their owner only.
 
     Raises:
         Unavailable: `storage-in-use` if another store has the file open, `storage-failed` if the
-            directory cannot be made or written.
+            directory cannot be created or written.
 
     """
 
@@ -55,11 +55,11 @@ class SqliteStore:
         self._notify_room: Callable[[Unavailable | None], None] = lambda _error: None
 
     def load(self) -> Snapshot:
-        """Everything stored, and a new epoch; checks every page of the file first.
+        """Check every page of the file, begin a new epoch, and return the stored state.
 
         Raises:
             Unavailable: `storage-damaged`, `storage-newer`, `disk-full` or `storage-failed`; the message names the
-                file and what to do, and nothing was changed. `storage-closed` after `close`.
+                file and a fix, and nothing was changed. `storage-closed` after `close`.
 
         """
         if self._closed:
@@ -76,7 +76,7 @@ class SqliteStore:
             raise _unopenable(self._path, error) from error
 
     def _load(self) -> Snapshot:
-        """Open it, unless it is open; what fails on the way is closed, so that the next try begins with the file."""
+        """Load the state, and open the database if necessary. After an error it is closed for the next attempt."""
         database = self._database or self._open()
         try:
             self._begin_epoch(database)
@@ -91,7 +91,7 @@ class SqliteStore:
         return snapshot
 
     def write(self, *records: Record) -> Future[None]:
-        """Write all of `records` or none; the future ends in the writer's thread when they are durable."""
+        """Write all of `records` or none. The future ends in the writer's thread when they are durable."""
         if self._writer is None:
             future: Future[None] = Future()
             future.set_exception(storage_closed())
@@ -99,31 +99,31 @@ class SqliteStore:
         return self._writer.write(records)
 
     def watch_room(self, notify: Callable[[Unavailable | None], None]) -> None:
-        """Call `notify` from the writer's thread when the disk is full, and with None when it has room again."""
+        """Call `notify` from the writer's thread when the disk is full, and with None when it has free space again."""
         self._notify_room = notify
 
     def _room_changed(self, error: Unavailable | None) -> None:
         self._notify_room(error)
 
     def results(self, session: str, page: Page) -> list[TaskResult]:
-        """Results by sequence; see `Store.results`. An unknown session has none."""
+        """Return results by sequence, as `Store.results`. An unknown session has none."""
         check_name("session", session)
         return self._read(page, lambda connection: read_results(connection, session, page))
 
     def tasks(self, session: str, page: Page) -> list[TaskView]:
-        """Tasks by id; see `Store.tasks`. An unknown session has none."""
+        """Return tasks by id, as `Store.tasks`. An unknown session has none."""
         check_name("session", session)
         return self._read(page, lambda connection: read_tasks(connection, session, page))
 
     def events(self, page: Page, session: str | None = None, *, evictions: bool = False) -> list[Event]:
-        """Events by number; see `Store.events`."""
+        """Return events by number, as `Store.events`."""
         if session is not None:
             check_name("session", session)
         read = read_evictions if evictions else read_events
         return self._read(page, lambda connection: read(connection, page, session))
 
     def close(self) -> None:
-        """Write what is queued, close the file and let another process have it; more than once does nothing."""
+        """Write queued records, close the file and release its lock. A repeat does nothing."""
         self._closed = True
         if self._writer is not None:
             self._writer.close()
@@ -140,7 +140,7 @@ class SqliteStore:
         database = Database(self._path)
         try:
             if testimony is not None:
-                database.trust(testimony)
+                database.use_witness(testimony)
             with database.writing() as connection:
                 migrate(connection)
             database.begin_witness()
@@ -182,6 +182,6 @@ def _make_private_directory(directory: Path) -> None:
 def _unopenable(path: Path | None, cause: Exception) -> Unavailable:
     return Unavailable(
         f"{path or 'memory'} cannot be opened ({describe(cause)}); nothing was changed: "
-        "the directory must be writable, on a local disk, and have room",
+        "the directory must be writable, on a local disk, and have free space",
         code="storage-failed",
     )

@@ -1,7 +1,7 @@
-"""Putting a recovered database in the place of a damaged one, so that a kill in the middle is gone on from.
+"""Replacement of a damaged database by a recovered one, which continues after a kill.
 
-A draft is at `state.db-recovering` until it is whole, and then, with one rename, at `state.db-recovered`. From there on
-it is what counts. What is at `state.db` while that file exists is damaged, and its files are moved aside.
+A draft is at `state.db-recovering` until it is complete; one rename moves it to `state.db-recovered`. From then on it
+is the database. While that file exists, the files of `state.db` are the damaged ones, and are moved aside.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from ullage.storage.wal import log_path
 from ullage.storage.witness import sync_directory, witness_path
 
 _SUFFIXES = ("-wal", "-shm", "-witness", "-witness.new", ".lock", "")
-"""Of the files of a database; the database goes last, so that a witness without one is never of a draft."""
+"""Suffixes of the files of a database. The database is removed last, so a witness alone never belongs to a draft."""
 
 
 def draft_path(path: Path) -> Path:
-    """Return where a database is recovered that is to be at `path`."""
+    """Return the path of the draft for a database at `path`."""
     return path.with_name(path.name + "-recovering")
 
 
-def is_there(path: Path) -> bool:
-    """Return whether there is a database, or what is left of one."""
-    return any(map(Path.exists, (path, witness_path(path), _whole(path))))
+def exists(path: Path) -> bool:
+    """Return whether a database or a part of one exists."""
+    return any(map(Path.exists, (path, witness_path(path), _recovered(path))))
 
 
 def swap(path: Path) -> Path:
-    """Put the finished draft in place; return where the damaged files are now."""
+    """Put the complete draft in place. Return the new path of the damaged files."""
     draft = draft_path(path)
     _sync_file(draft)
-    draft.replace(_whole(path))
+    draft.replace(_recovered(path))
     sync_directory(path.parent)
     return finish_swap(path)
 
 
 def finish_swap(path: Path) -> Path:
-    """Go on with a swap that was killed, if there was one; return where the damaged files are moved."""
+    """Finish a swap that a kill interrupted, if any. Return the path for damaged files."""
     aside = _free_name(path)
-    if _whole(path).exists():
+    if _recovered(path).exists():
         for here, there in zip(_files(path), _files(aside), strict=True):
             if here.exists():
                 here.replace(there)
-        _whole(path).replace(path)
+        _recovered(path).replace(path)
         sync_directory(path.parent)
     draft = draft_path(path)
     if witness_path(draft).exists() and not draft.exists():
@@ -53,12 +53,12 @@ def finish_swap(path: Path) -> Path:
 
 
 def remove_files(path: Path) -> None:
-    """Remove a database with all files beside it."""
+    """Remove a database with all its files."""
     for suffix in _SUFFIXES:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def _whole(path: Path) -> Path:
+def _recovered(path: Path) -> Path:
     return path.with_name(path.name + "-recovered")
 
 

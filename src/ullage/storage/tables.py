@@ -1,14 +1,13 @@
-"""The schema: what is kept, and what can never be stored twice.
+"""The schema of the database.
 
-A session is named by its small `number` everywhere else, so that a row per task stays short. A task
-is finished if and only if it has a row in `results`; the primary key there is what makes a task end
-once. Whatever no query looks into (requirements, whose amounts may exceed 64 bits, labels, limits)
-is one JSON value. Times are seconds since the epoch.
+Other tables refer to a session by its small `number`, so that a row per task stays short. A task is finished if and
+only if it has a row in `results`; the primary key there ensures that a task ends once. Values that no query reads
+(requirements, whose amounts may exceed 64 bits, labels, limits) are one JSON value. Times are seconds since the epoch.
 
-A tree of keys holds small rows only: a search reads every row that it compares. Inputs, outputs and
-shared data above `INLINE_BYTES` are in `payloads`, and `payload` names them.
+Trees of keys have small rows only, because a search reads every row that it compares. Inputs, outputs and shared data
+above `INLINE_BYTES` are in `payloads`, and `payload` has their id.
 
-This is the newest revision. Files are brought to it by `migrations/`, which only ever grow.
+This is the newest revision. `migrations/` upgrades older files; migrations are only added.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ store = Table(
     METADATA,
     Column("id", Integer, primary_key=True),
     Column("epoch", Integer, nullable=False),
-    # Deleting a session takes its events along; numbers given out once stay given out.
+    # Deleting a session deletes its events, but their numbers are not reused.
     Column("last_event", Integer, nullable=False),
     # The number of the last group commit; the witness of the database counts the same.
     Column("commits", Integer, nullable=False, server_default=text("0")),
@@ -127,7 +126,7 @@ sessions = Table(
     Column("id", Text, nullable=False, unique=True),
     Column("number", Integer, primary_key=True),
     Column("value", Text, nullable=False),
-    # Beside the value: it may be many megabytes, and JSON would store them as base64.
+    # Not in the value: it may have many megabytes, which JSON would store as base64.
     Column("common_data", LargeBinary),
 )
 
@@ -221,18 +220,18 @@ events = Table(
     Column("number", Integer, primary_key=True),
     Column("at", Float, nullable=False),
     Column("kind", Text, nullable=False),
-    # The name, not the number: an event may outlive, or come before, what it speaks of.
+    # The name, not the number: an event may be older or live longer than its session.
     Column("session", Text),
     Column("code", Integer),
     Column("message", Text, nullable=False),
     Column("data", Text, nullable=False),
 )
 Index("session_events", events.c.session, events.c.number)
-# As text: SQLite uses an index of some rows only for a query that has its condition word for word.
+# As text: SQLite uses a partial index only for a query with literally the same condition.
 IS_EVICTION = text("kind = 'executor.evicted'")
 Index("evictions", events.c.session, events.c.number, sqlite_where=IS_EVICTION)
 
-# A task's rows in the order in which foreign keys let them go.
+# The tables of a task in the order in which foreign keys permit deletion.
 SESSION_TABLES = (claims, attempts, results, tasks, submissions, payloads)
 
 of_submission = and_(submissions.c.session == tasks.c.session, submissions.c.submission == tasks.c.submission)
@@ -240,11 +239,11 @@ of_submission = and_(submissions.c.session == tasks.c.session, submissions.c.sub
 
 
 def of_task(table: Table) -> ColumnElement[bool]:
-    """Joins a task with its rows in a table that is keyed by session and task."""
+    """Return the condition that joins a task with its rows in a table keyed by session and task."""
     return and_(table.c.session == tasks.c.session, table.c.task == tasks.c.task)
 
 
-def whole(table: Table, column: str) -> ColumnElement[Any]:
-    """Return a payload, whether it is in the row or in `payloads`."""
-    apart = select(payloads.c.data).where(payloads.c.id == table.c.payload).scalar_subquery()
-    return case((table.c.payload.is_not(None), apart), else_=table.c[column])
+def payload_of(table: Table, column: str) -> ColumnElement[Any]:
+    """Return a payload from the row or from `payloads`."""
+    payload = select(payloads.c.data).where(payloads.c.id == table.c.payload).scalar_subquery()
+    return case((table.c.payload.is_not(None), payload), else_=table.c[column])

@@ -1,7 +1,7 @@
-"""The write-ahead log of SQLite as bytes: which pages each commit wrote, and which of them SQLite will believe.
+"""The write-ahead log of SQLite: the pages of each commit, and the commits that SQLite will accept.
 
 The format is that of https://www.sqlite.org/fileformat2.html#the_write_ahead_log. Frames are chained by a checksum.
-SQLite stops at the first frame whose checksum is wrong, and takes what follows for the rest of an older run.
+SQLite stops at the first frame with a wrong checksum, and ignores the rest as an older run.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FRAME_HEADER_BYTES = 24
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 _CHUNK_FRAMES = 256
 _FEW_FRAMES = 16
-"""A usual commit; memory for more would be taken in vain."""
+"""Frames of a usual commit, for which little memory is allocated."""
 
 _MANY_FRAMES = 1024
-"""The rest of a large one: each read waits for the interpreter lock, which a busy event loop gives back late."""
+"""Frames of further reads: each read waits for the interpreter lock, which a busy event loop returns late."""
 
 _MASK = 0xFFFFFFFF
 _FRAME = struct.Struct(">II8s")  # page, pages of the database if it ends a commit, salts
@@ -44,7 +44,7 @@ START = Position()
 
 @dataclass(slots=True)
 class Appended:
-    """What one commit appended: the pages that it wrote with their sums, and the pages of the database after it."""
+    """The pages that one commit appended, with their sums, and the number of pages of the database after it."""
 
     position: Position
     pages: int
@@ -53,9 +53,9 @@ class Appended:
 
 @dataclass(slots=True)
 class WriteAheadLog:
-    """A log that was read: the commits that SQLite believes after a known position, and whether that one is whole.
+    """The content of a log: the commits that SQLite accepts after a known position, and whether that one is intact.
 
-    `pages` are those of the whole log up to the last believed commit. `torn_bytes` follow it in the same run.
+    `pages` are those of the whole log up to the last accepted commit. `torn_bytes` follow it in the same run.
     """
 
     salts: bytes = b""
@@ -65,10 +65,10 @@ class WriteAheadLog:
     torn_bytes: int = 0
 
     def follows(self, known: Position) -> bool:
-        """Return whether its commits follow those up to `known`: the same run of the log, the next one or the first."""
+        """Return whether its commits follow those up to `known`: it is the same run of the log, the next or first."""
         if self.salts == known.salts:
             return self.known_is_whole or not known.end
-        # SQLite counts the first salt up.
+        # SQLite increments the first salt.
         return not self.salts or not known.end or _first(self.salts) == (_first(known.salts) + 1) & _MASK
 
 
@@ -82,7 +82,7 @@ def log_path(database: Path) -> Path:
 
 
 def page_sum(page: bytes | memoryview) -> int:
-    """Return the sum of a page; never 0, which stands for a page that no commit wrote."""
+    """Return the sum of a page; never 0, which means a page that no commit wrote."""
     return crc32(page) or 1
 
 
@@ -96,7 +96,7 @@ def file_sums(file: BinaryIO, page_bytes: int) -> array[int]:
 
 
 def read_appended(descriptor: int, known: Position, page_bytes: int) -> Appended | None:
-    """Return what the commit after `known` appended to the open log; None if it wrote nothing."""
+    """Return the pages that the commit after `known` appended to the open log; None if it wrote nothing."""
     header = os.pread(descriptor, HEADER_BYTES, 0)
     if len(header) < HEADER_BYTES:
         return None
@@ -114,7 +114,7 @@ def read_appended(descriptor: int, known: Position, page_bytes: int) -> Appended
             page, pages, run = _FRAME.unpack_from(frame)
             if run != salts:
                 return None
-            crc = crc32(frame, crc)  # frame by frame: for more at once zlib gives up the interpreter lock
+            crc = crc32(frame, crc)  # frame by frame: zlib releases the interpreter lock for larger data
             found.sums[page] = crc32(frame[FRAME_HEADER_BYTES:]) or 1
             if pages:
                 found.position = Position(salts, offset + start + frame_bytes, crc)
@@ -127,7 +127,7 @@ def read_appended(descriptor: int, known: Position, page_bytes: int) -> Appended
 
 
 def read_log(path: Path, known: Position = START) -> WriteAheadLog:
-    """Read a log as SQLite does when it opens a database; a missing or unreadable header makes it empty."""
+    """Read a log as SQLite does when it opens a database. Without a valid header the log is empty."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER_BYTES)

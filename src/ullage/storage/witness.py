@@ -1,12 +1,12 @@
-"""What the pages of a database must be: a sum of each, kept in a file of its own and renewed with each commit.
+"""The witness: a file with the sum of each page of a database, which each commit updates.
 
-SQLite notices damage to the structure of a file, not to its content, and it ignores what follows a damaged frame of
-its write-ahead log. The witness is written before a commit is acknowledged. So a page that is not what was written
-last, and a commit that is missing, are noticed at the start.
+SQLite detects damage to the structure of a file, not to its content, and ignores everything after a damaged frame of
+its write-ahead log. The witness is written before a commit is acknowledged. So the next start detects pages that
+differ from the last written state, and missing commits.
 
-The file is a base, with the sums of all pages, and a record for each commit after it. A record that is not whole ends
-the file. A power cut can take the records of the last second. The log has their commits: it is on the disk before a
-commit is acknowledged, and it is begun again only after the records are on the disk.
+The file has a base, with the sums of all pages, and a record for each later commit. An incomplete record ends the file.
+A power failure may lose the records of the last second. The log has their commits: it is synced before a commit is
+acknowledged, and it restarts only after the records are synced.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _FACTS = struct.Struct("<IIQ8sQI")  # bytes of a page, pages, commits, and the p
 _RECORD = struct.Struct("<II")  # bytes of the body, its CRC
 _COMMIT = struct.Struct("<QI8sQI")  # commits, pages, and the position
 LOG_PAGES = 4096
-"""Pages in the log from which on SQLite brings it into the database, and may begin it again."""
+"""Pages in the log from which on SQLite checkpoints it, and may restart it."""
 
-_MOST_UNSETTLED_S = 1.0
+_MOST_UNSYNCED_S = 1.0
 _MOST_LOG_BYTES = 4 * 1024 * 1024
 _ROOM_BYTES = 1024 * 1024
-"""Room that is taken ahead of the records, so that a record changes no metadata and a full disk is noticed early."""
+"""Bytes allocated ahead of the records, so that a record changes no metadata and a full disk is detected early."""
 
 
 @dataclass(slots=True)
 class Testimony:
     """The content of a witness: a sum per page (0: never written), and the commits since its base.
 
-    `bad_at` is the offset of the first record that is not whole, None if there is none.
+    `bad_at` is the offset of the first incomplete record, None without one.
     """
 
     page_bytes: int
@@ -50,8 +50,8 @@ class Testimony:
     seen: list[tuple[int, Position]] = field(default_factory=list)
     bad_at: int | None = None
 
-    def take(self, commits: int, appended: Appended) -> None:
-        """Bring it up to a commit."""
+    def apply(self, commits: int, appended: Appended) -> None:
+        """Apply the pages of a commit."""
         sums, missing = self.sums, appended.pages - len(self.sums)
         if missing > 0:
             sums.frombytes(bytes(missing * sums.itemsize))
@@ -70,7 +70,7 @@ def witness_path(database: Path) -> Path:
 
 
 def read_witness(database: Path) -> Testimony | None:
-    """Return what the witness of a database says; None if it has none.
+    """Return the content of the witness of a database; None without a witness.
 
     Raises:
         ValueError: its base is damaged.
@@ -82,7 +82,7 @@ def read_witness(database: Path) -> Testimony | None:
         return None
     at = len(_MAGIC) + _FACTS.size
     if len(data) < at or not data.startswith(_MAGIC):
-        raise ValueError("it does not begin as a witness does")
+        raise ValueError("it does not begin like a witness")
     page_bytes, pages, commits, *position = _FACTS.unpack_from(data, len(_MAGIC))
     sums = array("I")
     end = at + pages * sums.itemsize
@@ -105,12 +105,12 @@ def _read_records(found: Testimony, data: bytes, at: int) -> None:
             return
         commits, pages, *position = _COMMIT.unpack_from(body)
         numbers = struct.unpack_from(f"<{(size - _COMMIT.size) // 4}I", body, _COMMIT.size)
-        found.take(commits, Appended(Position(*position), pages, dict(zip(numbers[::2], numbers[1::2], strict=True))))
+        found.apply(commits, Appended(Position(*position), pages, dict(zip(numbers[::2], numbers[1::2], strict=True))))
         at += _RECORD.size + size
 
 
 class Witness:
-    """The witness of an open database. One thread uses it.
+    """The witness of an open database, for one thread.
 
     Raises (from all methods):
         OSError: the file cannot be written.
@@ -124,28 +124,28 @@ class Witness:
         self._file = -1
         self._end = self._room = self._most = 0
         self._unwritten = b""
-        self._unsettled_since: float | None = None
+        self._unsynced_since: float | None = None
         try:
-            # SQLite ignores an unfinished write after the last commit, and a later reader must not take it for one.
+            # SQLite ignores an unfinished write after the last commit; later readers must not see it as a commit.
             os.ftruncate(self._log, testimony.position.end)
             self._write_base()
         except BaseException:
             self.close()
             raise
 
-    def make_room(self) -> None:
-        """Take room for the next record, before anything is committed."""
-        if self._unsettled_since is not None and self._must_settle(self._unsettled_since):
-            self.settle()
+    def allocate(self) -> None:
+        """Allocate space for the next record, before the transaction."""
+        if self._unsynced_since is not None and self._must_sync(self._unsynced_since):
+            self.sync()
         if self._end + _ROOM_BYTES > self._room:
             os.posix_fallocate(self._file, self._end, 2 * _ROOM_BYTES)
             self._room = self._end + 2 * _ROOM_BYTES
 
     def attest(self, commits: int) -> None:
-        """Bring the log to the disk, and then write a record of the transaction that was just committed.
+        """Sync the log, then write a record of the transaction that was just committed.
 
-        A record on the disk thus proves its commit: after a power cut the log never lacks what the witness has.
-        After an error it is called again, before anything else is committed. `settle` follows some time.
+        So a record on the disk proves its commit: after a power failure the log has every commit of the witness.
+        After an error, call it again before the next commit. `sync` follows later.
         """
         if not self._unwritten:
             self._unwritten = self._record(commits)
@@ -155,30 +155,30 @@ class Witness:
         _write_all(self._file, self._unwritten, self._end)
         self._end += len(self._unwritten)
         self._unwritten = b""
-        if self._unsettled_since is None:
-            self._unsettled_since = time.monotonic()
+        if self._unsynced_since is None:
+            self._unsynced_since = time.monotonic()
 
     @property
-    def is_settled(self) -> bool:
+    def is_synced(self) -> bool:
         """Whether all records are on the disk."""
-        return self._unsettled_since is None
+        return self._unsynced_since is None
 
-    def settle(self) -> None:
-        """Bring the records to the disk."""
+    def sync(self) -> None:
+        """Sync the records."""
         if self._end > self._most:
             self._write_base()
-        elif self._unsettled_since is not None:
+        elif self._unsynced_since is not None:
             os.fdatasync(self._file)
-        self._unsettled_since = None
+        self._unsynced_since = None
 
-    def _must_settle(self, since: float) -> bool:
-        """Return whether no commit may come before the records are on the disk."""
+    def _must_sync(self, since: float) -> bool:
+        """Return whether the records must be synced before the next commit."""
         log_bytes = LOG_PAGES * (FRAME_HEADER_BYTES + self._testimony.page_bytes)
         grown = self._testimony.position.end >= log_bytes or self._end > self._most
-        return grown or time.monotonic() - since > _MOST_UNSETTLED_S
+        return grown or time.monotonic() - since > _MOST_UNSYNCED_S
 
     def renew(self, testimony: Testimony) -> bool:
-        """Go on from what the pages are now, which another program has changed. Return whether they differ."""
+        """Replace the content after another program changed pages. Return whether it differs."""
         before = self._testimony
         if (before.position, before.sums) == (testimony.position, testimony.sums):
             return False
@@ -191,11 +191,11 @@ class Witness:
         return True
 
     def _record(self, commits: int) -> bytes:
-        """Return the record of the last transaction, nothing if it wrote nothing."""
+        """Return the record of the last transaction; empty if it wrote nothing."""
         appended = read_appended(self._log, self._testimony.position, self._testimony.page_bytes)
         if appended is None:
             return b""
-        self._testimony.take(commits, appended)
+        self._testimony.apply(commits, appended)
         self._testimony.seen.clear()
         position = appended.position
         numbers = [number for item in appended.sums.items() for number in item]
@@ -204,22 +204,22 @@ class Witness:
         return _RECORD.pack(len(body), crc32(body)) + body
 
     def close(self) -> None:
-        """Bring the records to the disk, if it takes them, and close the files."""
-        if self._unsettled_since is not None:
+        """Sync the records if possible, and close the files."""
+        if self._unsynced_since is not None:
             with suppress(OSError):
-                self.settle()
+                self.sync()
         for descriptor in (self._file, self._log):
             if descriptor >= 0:
                 os.close(descriptor)
         self._file = self._log = -1
 
     def _write_base(self) -> None:
-        """Replace the file, whole or not at all, by one that has a base only."""
+        """Replace the file atomically by one with a base only."""
         path = witness_path(self._database)
         draft = path.with_name(path.name + ".new")
-        said = self._testimony
-        position = said.position.salts, said.position.end, said.position.crc
-        base = _MAGIC + _FACTS.pack(said.page_bytes, len(said.sums), said.commits, *position) + said.sums.tobytes()
+        content, position = self._testimony, self._testimony.position
+        facts = content.page_bytes, len(content.sums), content.commits, position.salts, position.end, position.crc
+        base = _MAGIC + _FACTS.pack(*facts) + content.sums.tobytes()
         base += crc32(base).to_bytes(4, "little")
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, OWNER_ONLY)
         try:
@@ -241,7 +241,7 @@ class Witness:
 
 
 def sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to the disk."""
+    """Sync the names in a directory."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""The one thread that writes: everything queued becomes one transaction, then all its futures end.
+"""The writing thread: all queued writes become one transaction, then all their futures end.
 
-A commit waits for the disk. While it does, writes queue up, and the next transaction carries them
-all, so the number of commits follows the disk and not the callers.
+A commit waits for the disk. Meanwhile writes are queued, and the next transaction has all of them. So the rate of
+commits depends on the disk and not on the callers.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ullage.storage.database import Database
 from ullage.storage.failure import disk_full, is_full, storage_closed, storage_failed
 
 _RECLAIM_PAGES = 2048
-"""Pages given back to the file system at a time, so that no write waits long for it."""
+"""Pages returned to the file system at a time, so that no write waits long."""
 
 
 _QUIET_S = 0.05
-"""Seconds without a write after which the records of the last commits are brought to the disk."""
+"""Seconds without a write after which the records of the last commits are synced."""
 
 
 _GROUP_ROWS = 32_768
-"""Rows after which a group is full, so that a long queue does not become one long transaction."""
+"""Rows of a full group, so that a long queue does not become one long transaction."""
 
 
 _ROOM_S = 0.5
-"""Seconds between looks for room on a full disk."""
+"""Seconds between attempts on a full disk."""
 
 
 class _Request(NamedTuple):
@@ -44,12 +44,11 @@ class _Request(NamedTuple):
 class Writer:
     """Group commit. After the first failure every write ends with `Unavailable` (`storage-failed`).
 
-    A full disk is no failure: SQLite has rolled the group back, and the same group is written again until there is
-    room. `notify_room` is called with the error at first, and with None when the group is written.
+    A full disk is no failure: SQLite rolls the group back, and it is written again until there is space. `notify_room`
+    is called with the error at first, and with None when the group is written.
 
-    It does not try again: whether the failed transaction reached the disk is unknown until the
-    database is opened anew, and what the service holds in memory is ahead of it. The process must
-    end and start again from the last commit.
+    Other failures are not retried: whether the failed transaction reached the disk is unknown until the database is
+    opened again, and the memory of the service is ahead of it. The process must restart from the last commit.
     """
 
     def __init__(self, database: Database, notify_room: Callable[[Unavailable | None], None]) -> None:
@@ -60,14 +59,14 @@ class Writer:
         self._gate = Lock()  # no request may enter the queue behind the None that ends the thread
         self._closed = False
         self._failure: Exception | None = None
-        self._reclaiming = True  # a former process may have left room unreclaimed
+        self._reclaiming = True  # an earlier process may have left free pages
         self._shrunk = False
         self._numbers: dict[str, int] = {}
         self._thread = Thread(target=self._run, name="ullage-store", daemon=True)
         self._thread.start()
 
     def write(self, records: tuple[Record, ...]) -> Future[None]:
-        """Queue `records` for one transaction; the future cannot be cancelled, and ends when they are durable."""
+        """Queue `records` for one transaction. The future cannot be cancelled, and ends when they are durable."""
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()
         with self._gate:
@@ -78,7 +77,7 @@ class Writer:
         return future
 
     def close(self) -> None:
-        """Write what is queued and end the thread; more than once does nothing."""
+        """Write queued records and end the thread. A repeat does nothing."""
         with self._gate:
             if self._closed:
                 return
@@ -96,14 +95,14 @@ class Writer:
                 if group:
                     self._write_group(group)
                 else:
-                    self._settle()
+                    self._sync_witness()
                 if more and self._reclaiming and self._failure is None:
                     self._reclaim()
 
     def _collect(self, group: list[_Request]) -> bool:
-        """Take what is queued, waiting for the first unless there is something else to do. Return False at the end."""
+        """Take queued writes; wait for the first one unless there is other work. Return False at the end."""
         block = not self._reclaiming or self._failure is not None
-        wait_s = None if self._database.is_settled or self._failure is not None else _QUIET_S
+        wait_s = None if self._database.is_synced or self._failure is not None else _QUIET_S
         rows = 0
         while rows < _GROUP_ROWS:
             try:
@@ -118,12 +117,12 @@ class Writer:
         return True
 
     def _write_group(self, group: list[_Request]) -> None:
-        # A write of nothing waits for those before it, which are durable by now.
+        # An empty write only waits for earlier ones, which are durable by now.
         if self._failure is None and any(request.records for request in group):
             try:
-                self._when_there_is_room(lambda: self._commit(group))
-                self._when_there_is_room(self._database.attest)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
+                self._retry_on_full_disk(lambda: self._commit(group))
+                self._retry_on_full_disk(self._database.attest)
+            except Exception as error:  # noqa: BLE001 - reported to the callers
                 self._failure = error
         for request in group:
             if self._failure is None:
@@ -131,23 +130,23 @@ class Writer:
             else:
                 request.future.set_exception(storage_failed("write", self._failure))
 
-    def _settle(self) -> None:
-        """Make the records of the last commits durable, whose callers have their answers."""
+    def _sync_witness(self) -> None:
+        """Make the records of the last commits durable, which are acknowledged already."""
         if self._failure is not None:
             return
         try:
-            self._when_there_is_room(self._database.settle)
-        except Exception as error:  # noqa: BLE001 - told to the next writer
+            self._retry_on_full_disk(self._database.sync_witness)
+        except Exception as error:  # noqa: BLE001 - reported to the next writer
             self._failure = error
 
-    def _when_there_is_room(self, step: Callable[[], None]) -> None:
-        """Take a step that a full disk undoes, again until it succeeds or the store is closed."""
+    def _retry_on_full_disk(self, step: Callable[[], None]) -> None:
+        """Run a step that a full disk undoes, until it succeeds or the store is closed."""
         waited = False
         while True:
             try:
                 step()
             except Exception as error:
-                self._numbers.clear()  # those of sessions that the step had put in place
+                self._numbers.clear()  # they may be of sessions that the step had added
                 path = self._database.path
                 if path is None or not is_full(error, path) or self._closing.is_set():
                     raise
@@ -172,15 +171,15 @@ class Writer:
 
     def _reclaim(self) -> None:
         try:
-            self._when_there_is_room(self._give_back)
-            self._when_there_is_room(self._database.attest)
+            self._retry_on_full_disk(self._vacuum)
+            self._retry_on_full_disk(self._database.attest)
             if self._shrunk and not self._reclaiming:
-                self._when_there_is_room(self._database.give_back_room)
+                self._retry_on_full_disk(self._database.shrink)
                 self._shrunk = False
-        except Exception as error:  # noqa: BLE001 - told to the next writer
+        except Exception as error:  # noqa: BLE001 - reported to the next writer
             self._failure = error
 
-    def _give_back(self) -> None:
+    def _vacuum(self) -> None:
         with self._database.transaction() as connection:
             free = _free_pages(connection)
             if free:

@@ -1,4 +1,4 @@
-"""What runs inside an executor process.
+"""Code that runs inside an executor process.
 
 A worker is a service with three methods, run by `serve`:
 

@@ -1,26 +1,26 @@
-"""`python -m ullage.worker function|command`: a built-in worker. Started by an engine, not by people."""
+"""`python -m ullage.worker function|command`: a built-in worker, which an engine starts."""
 
 from __future__ import annotations
 
 import sys
 
-from ullage.worker.loop import print_as_it_comes, serve
+from ullage.worker.loop import configure_streams, serve
 from ullage.worker.service import Service
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the built-in service named by the one argument; 2 if there is no such service."""
+    """Serve the built-in service that the argument names. Return 2 if no such service exists."""
     service = _service(arguments)
     if service is None:
-        print("usage: python -m ullage.worker function|command", file=sys.stderr)  # noqa: T201  # for whoever starts it by hand
+        print("usage: python -m ullage.worker function|command", file=sys.stderr)  # noqa: T201  # it was started by hand
         return 2
-    print_as_it_comes()
+    configure_streams()
     serve(service)
     return 0
 
 
 def _service(arguments: list[str]) -> Service | None:
-    # Each service is imported only where it runs: it is part of the time an executor takes to start.
+    # Each service is imported only where it runs: an import delays the start of an executor.
     if arguments == ["function"]:
         from ullage.worker.function import FunctionService  # noqa: PLC0415  # see above
 

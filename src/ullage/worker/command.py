@@ -1,9 +1,9 @@
 """The built-in service `command`: runs a program as a child process.
 
-A task's input is a msgpack `Command`, its output a msgpack `Ended`. The task's code is the exit
-code, 128+n for a program ended by signal n, 127 if the program is not found and 126 if it cannot
-be run: a shell's habits. What the program prints goes through pipes and is appended to the logs
-`<task>.out` and `<task>.err` in the directory `$ULLAGE_TASK_LOGS/<logs of the session>`.
+The input of a task is a msgpack `Command`, its output a msgpack `Ended`. As in a shell, the code of the task is the
+exit code, 128+n for a program ended by signal n, 127 if the program is not found, 126 if it cannot be run. The output
+of the program goes through pipes to the logs `<task>.out` and `<task>.err` in the directory
+`$ULLAGE_TASK_LOGS/<logs of the session>`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ullage.worker.service import Task, TaskFailed
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _SIGNALLED = 128
-_OURS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_", "CUDA_MPS_", "NVIDIA_VISIBLE_DEVICES", "ULLAGE_")
-"""How the names of variables begin by which an executor is told what it was granted."""
+_GRANT_PREFIXES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_", "CUDA_MPS_", "NVIDIA_VISIBLE_DEVICES", "ULLAGE_")
+"""Prefixes of the variables that describe the grant of an executor."""
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What to run. `cwd` None is the executor's directory; `env` is added to the executor's.
+    """The program to run. `cwd` None is the executor's directory; `env` is added to the executor's environment.
 
-    What says which cards were granted stays as it is.
+    `env` cannot change the variables of the grant.
     """
 
     argv: list[str]
@@ -46,7 +46,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How it ended: `signal` is the number that killed it; memory is the largest process's peak."""
+    """The end of a program: `signal` is the number that killed it; memory is the peak of its largest process."""
 
     exit_code: int
     signal: int | None
@@ -55,19 +55,19 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class CommandService:
-    """Runs one program at a time; SIGTERM to the worker is passed on to it."""
+    """Runs one program at a time, and forwards SIGTERM to it."""
 
     def __init__(self) -> None:
         self._logs = Path(os.environ["ULLAGE_TASK_LOGS"])
         self._directory = self._logs
 
     def on_session_enter(self, context: Context) -> None:
-        """Make the directory for the session's logs."""
+        """Create the directory for the session's logs."""
         self._directory = self._logs / _file_name(context.logs or context.session)
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def on_session_leave(self) -> None:
-        """Nothing is kept."""
+        """Do nothing."""
 
     def on_task_invoke(self, task: Task) -> bytes:
         """Run the program to its end.
@@ -81,25 +81,25 @@ class CommandService:
             printed = Output(self._directory, str(task.id))
         except OSError as error:
             raise TaskFailed(f"its logs cannot be opened: {error.strerror or error}", code=NOT_EXECUTABLE) from None
-        with printed, _stdin(command.stdin) as given, _Forwarding() as to:
+        with printed, _stdin(command.stdin) as stdin, _Forwarding() as forwarding:
             started = time.monotonic()
-            child = to.child(_start(command, given, *printed.writers))
+            child = forwarding.start_to(_start(command, stdin, *printed.writers))
             printed.close_writers()
             printed.copy_until_exit(child.pid)
             ended = _wait(child, started)
         output = msgspec.msgpack.encode(ended)
         if ended.exit_code:
-            raise TaskFailed(_how(command.argv[0], ended), code=ended.exit_code, output=output)
+            raise TaskFailed(_text(command.argv[0], ended), code=ended.exit_code, output=output)
         return output
 
 
-def _start(command: Command, given: int, out: int, err: int) -> subprocess.Popen[bytes]:
+def _start(command: Command, stdin: int, out: int, err: int) -> subprocess.Popen[bytes]:
     if not command.argv:
-        raise TaskFailed("there is no program to run: argv is empty", code=NOT_EXECUTABLE)
+        raise TaskFailed("no program to run: argv is empty", code=NOT_EXECUTABLE)
     program = command.argv[0]
-    env = {**os.environ, **command.env, **_granted(os.environ)}
+    env = {**os.environ, **command.env, **_grant_variables(os.environ)}
     try:
-        return subprocess.Popen(command.argv, stdin=given, stdout=out, stderr=err, cwd=command.cwd, env=env)  # noqa: S603  # its purpose
+        return subprocess.Popen(command.argv, stdin=stdin, stdout=out, stderr=err, cwd=command.cwd, env=env)  # noqa: S603  # its purpose
     except ValueError as error:  # a NUL character in an argument
         raise TaskFailed(f"{program}: cannot be run: {error}", code=NOT_EXECUTABLE) from None
     except OSError as error:
@@ -108,20 +108,20 @@ def _start(command: Command, given: int, out: int, err: int) -> subprocess.Popen
         if error.errno == errno.ENOENT:
             text = f"{program}: program not found; PATH is {env.get('PATH', '')}"
             raise TaskFailed(text, code=NOT_FOUND) from None
-        why = "it is a directory" if Path(command.cwd or ".", program).is_dir() else error.strerror
-        raise TaskFailed(f"{program}: cannot be run: {why}", code=NOT_EXECUTABLE) from None
+        reason = "it is a directory" if Path(command.cwd or ".", program).is_dir() else error.strerror
+        raise TaskFailed(f"{program}: cannot be run: {reason}", code=NOT_EXECUTABLE) from None
 
 
-def _granted(executor: Mapping[str, str]) -> dict[str, str]:
-    """Return what a program cannot set otherwise, as whoever passes a whole environment on did not mean to."""
-    ours = {name: value for name, value in executor.items() if name.startswith(_OURS)}
+def _grant_variables(executor: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that `Command.env` must not override, such as with a copied environment."""
+    found = {name: value for name, value in executor.items() if name.startswith(_GRANT_PREFIXES)}
     if executor.get("ULLAGE_GPU_ENFORCED") == "hami" and "LD_PRELOAD" in executor:
-        ours["LD_PRELOAD"] = executor["LD_PRELOAD"]
-    return ours
+        found["LD_PRELOAD"] = executor["LD_PRELOAD"]
+    return found
 
 
 class _Forwarding:
-    """Passes SIGTERM on to a program, also one that comes while the program is being started."""
+    """Forwards SIGTERM to a program, also a signal that arrives while the program starts."""
 
     def __enter__(self) -> Self:
         self._terminated = False
@@ -132,10 +132,10 @@ class _Forwarding:
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGTERM, self._before)
         if self._terminated:
-            os.kill(os.getpid(), signal.SIGTERM)  # now it is the worker's turn
+            os.kill(os.getpid(), signal.SIGTERM)  # the worker ends too
 
-    def child(self, child: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
-        """Forward to `child` from now on, and what came before."""
+    def start_to(self, child: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        """Forward to `child`, including a signal that arrived before."""
         self._child = child
         if self._terminated:
             child.send_signal(signal.SIGTERM)
@@ -148,7 +148,7 @@ class _Forwarding:
 
 
 def _wait(child: subprocess.Popen[bytes], started: float) -> Ended:
-    """Wait for `child`, begun at `started` (monotonic seconds)."""
+    """Wait for `child`, which started at `started` (monotonic seconds)."""
     _, status, usage = os.wait4(child.pid, 0)
     code = child.returncode = os.waitstatus_to_exitcode(status)
     number = -code if code < 0 else None
@@ -156,7 +156,7 @@ def _wait(child: subprocess.Popen[bytes], started: float) -> Ended:
     return Ended(_SIGNALLED - code if code < 0 else code, number, time.monotonic() - started, usage.ru_maxrss * 1024)
 
 
-def _how(program: str, ended: Ended) -> str:
+def _text(program: str, ended: Ended) -> str:
     if ended.signal is None:
         return f"{program}: exit code {ended.exit_code}"
     try:
@@ -167,7 +167,7 @@ def _how(program: str, ended: Ended) -> str:
 
 @contextmanager
 def _stdin(data: bytes | None) -> Iterator[int]:
-    """A descriptor that reads `data`: a file in memory, so that a program that reads nothing blocks nobody."""
+    """Yield a descriptor that reads `data` from a file in memory, which does not block if it is not read."""
     if data is None:
         yield subprocess.DEVNULL
         return
@@ -182,5 +182,5 @@ def _stdin(data: bytes | None) -> Iterator[int]:
 
 
 def _file_name(session: str) -> str:
-    """`session` as one file name that stays inside its directory."""
+    """Return `session` as one file name that stays inside its directory."""
     return re.sub(r"[^A-Za-z0-9._@-]", "_", session).lstrip(".") or "_"

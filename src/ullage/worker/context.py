@@ -1,4 +1,4 @@
-"""Where the running code is: its executor, session, task and gang."""
+"""The context of the running code: its executor, session, task and gang."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Membership in a batch that started together: `rank` 0..size-1."""
+    """Membership in a batch that started together: `rank` is 0 to `size` - 1."""
 
     id: str
     rank: int
@@ -17,9 +17,10 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`task` is None outside a task; `common_data` is what the session's owner gave it.
+    """The executor, session and task of the running code.
 
-    `logs` names the directory of the session's logs in `$ULLAGE_TASK_LOGS`; no other session has the same.
+    `task` is None outside a task. `common_data` is the common data of the session. `logs` is the name of the
+    session's directory in `$ULLAGE_TASK_LOGS`; no other session has the same.
     """
 
     executor: str
@@ -30,8 +31,8 @@ class Context:
     logs: str = ""
 
 
-class _Place:
-    """The one place this process is at. A worker runs one task at a time, so this is no thread's own."""
+class _Current:
+    """The context of this process. A worker runs one task at a time, so threads share it."""
 
     session: Context | None = None
     task: int | None = None
@@ -44,19 +45,19 @@ def context() -> Context:
     """Return the context of the running task or session.
 
     Raises:
-        RuntimeError: this process is no worker, or it is in no session.
+        RuntimeError: this process is not a worker, or not in a session.
 
     """
-    session = _Place.session
+    session = _Current.session
     if session is None:
-        raise RuntimeError("there is no context: this code does not run in a session's worker")
-    return replace(session, task=_Place.task)
+        raise RuntimeError("no context: this code does not run in the worker of a session")
+    return replace(session, task=_Current.task)
 
 
 def enter_session(session: Context) -> None:
-    """Make `session` current, and show its gang to child processes through the environment."""
+    """Make `session` current. The environment passes its gang to child processes."""
     leave_session()
-    _Place.session = session
+    _Current.session = session
     if session.gang is not None:
         values = (session.gang.id, str(session.gang.rank), str(session.gang.size))
         os.environ.update(zip(_GANG_VARIABLES, values, strict=True))
@@ -64,11 +65,11 @@ def enter_session(session: Context) -> None:
 
 def leave_session() -> None:
     """Make no session current."""
-    _Place.session = _Place.task = None
+    _Current.session = _Current.task = None
     for name in _GANG_VARIABLES:
         os.environ.pop(name, None)
 
 
 def set_task(task: int | None) -> None:
     """Make `task` the current one."""
-    _Place.task = task
+    _Current.task = task

@@ -1,15 +1,15 @@
-"""Exceptions as text for people."""
+"""Exceptions as text for users."""
 
 from __future__ import annotations
 
 import traceback
 
 MAX_MESSAGE = 64 * 1024
-"""Bytes (UTF-8) of a message at most; what is longer loses its middle."""
+"""The most bytes (UTF-8) of a message; a longer one loses its middle."""
 
 
 def describe(error: BaseException) -> str:
-    """`TypeName: text`, the first line of every message about an exception."""
+    """Return `TypeName: text`, the first line of every message about an exception."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -19,7 +19,7 @@ def describe(error: BaseException) -> str:
 
 
 def trace(error: BaseException, skip: int = 0) -> str:
-    """Return the traceback as Python prints it, without the `skip` outermost frames: those of the worker itself."""
+    """Return the traceback as Python prints it, without the `skip` outermost frames, which are the worker's."""
     frames = error.__traceback__
     for _ in range(skip):
         if frames is None or frames.tb_next is None:
@@ -32,12 +32,12 @@ def trace(error: BaseException, skip: int = 0) -> str:
 
 
 def message(error: BaseException, skip: int = 0) -> str:
-    """`describe`, an empty line, and the traceback."""
+    """Return `describe`, an empty line, and the traceback."""
     return bounded(f"{describe(error)}\n\n{trace(error, skip)}")
 
 
 def bounded(text: str, limit: int = MAX_MESSAGE) -> str:
-    """`text` in at most `limit` bytes of valid UTF-8, its middle left out if need be."""
+    """Return `text` in at most `limit` bytes of valid UTF-8; a longer text loses its middle."""
     data = text.encode(errors="backslashreplace")
     if len(data) <= limit:
         return data.decode()

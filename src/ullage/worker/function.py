@@ -1,9 +1,8 @@
 """The built-in service `function`: runs Python callables.
 
-A task's input is a pickle of `(args, kwargs)` with the pickled function as its shared data, or,
-without shared data, a pickle of `(function, args, kwargs)`. Its output is the pickle of what the
-function returned, or of the exception it raised, with the traceback as a note (code 1). A coroutine
-function runs to its end in an event loop of its own.
+The input of a task is a pickle of `(args, kwargs)` with the pickled function as its shared data, or, without shared
+data, a pickle of `(function, args, kwargs)`. Its output is the pickle of the result, or of the exception with the
+traceback as a note (code 1). A coroutine function runs to its end in an event loop of its own.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ _PLAIN = (type(None), bool, int, float, str, bytes)
 
 
 class FunctionService:
-    """Keeps the functions it has read, by their shared id, for as long as the line keeps their data."""
+    """Calls functions, and caches them by shared id for as long as the connection caches their data."""
 
     def __init__(self) -> None:
         self._functions: dict[int, Callable[..., Any]] = {}
 
     def on_session_enter(self, context: Context) -> None:  # noqa: ARG002  # as every service has it
-        """Shared ids begin anew with each session."""
+        """Clear the cache: each session numbers its shared data from 1."""
         self._functions.clear()
 
     def on_session_leave(self) -> None:
-        """Forget the session's functions."""
+        """Clear the cache."""
         self._functions.clear()
 
     def on_task_invoke(self, task: Task) -> bytes:
@@ -44,7 +43,7 @@ class FunctionService:
 
         Raises:
             TaskFailed: the function raised, or input or result cannot be pickled.
-            Stopped: the executor is to end.
+            Stopped: the executor must end.
 
         """
         try:
@@ -59,9 +58,9 @@ class FunctionService:
             if type(result) in _PLAIN:
                 return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
             return _dump(result)
-        except Stopped:  # this executor is to end
+        except Stopped:  # this executor must end
             raise
-        except BaseException as error:  # noqa: BLE001  # user code: what it raises, sys.exit() too, fails this task only
+        except BaseException as error:  # noqa: BLE001  # user code: any exception, also SystemExit, fails this task only
             raise _failed(error) from None
 
     def _function(self, task: Task) -> Callable[..., Any]:
@@ -79,8 +78,8 @@ class FunctionService:
 
 
 def _run(coroutine: CoroutineType[Any, Any, Any]) -> Any:
-    """Run what a coroutine function returned to its end, in an event loop of its own."""
-    import asyncio  # noqa: PLC0415  # it takes longer to import than an executor takes to start
+    """Run a coroutine to its end in an event loop of its own."""
+    import asyncio  # noqa: PLC0415  # the import takes longer than the start of an executor
 
     return asyncio.run(coroutine)
 
@@ -103,6 +102,6 @@ def _dump(value: object) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(value)
     except Exception as error:
-        text = f"the result ({type(value).__name__}) cannot be sent back: {error}; return what it is made of"
+        text = f"the result ({type(value).__name__}) cannot be sent back: {error}; return plain data instead"
         raise TypeError(text) from error
     return data

@@ -1,4 +1,4 @@
-"""The main loop of a worker: enter, run, leave, until the stream ends or SIGTERM comes."""
+"""The main loop of a worker: enter a session, run tasks, leave, until the stream ends or SIGTERM arrives."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from types import FrameType
 from ullage.wire import frames
 from ullage.worker import failure
 from ullage.worker.context import Context, Gang, enter_session, leave_session, set_task
-from ullage.worker.line import Batch, Job, Line
 from ullage.worker.service import Service, TaskFailed
+from ullage.worker.stream import Batch, Job, WorkerStream
 from ullage.worker.watcher import Watcher
 
 FLUSH_S = 0.002
-"""Seconds for which outcomes of a running batch are kept together."""
+"""Seconds for which outcomes of a running batch are collected before they are sent."""
 
 ENTER_FAILED = 12
-"""The bind code (`model.executor.BindCode`) of a session that was not entered."""
+"""The bind code (`model.executor.BindCode`) of a session that could not be entered."""
 
 
 class Stopped(KeyboardInterrupt):
-    """SIGTERM: the executor is to end. A task may clean up, but not go on for long."""
+    """SIGTERM: the executor must end. A task may clean up shortly."""
 
 
 def serve(service: Service) -> None:
@@ -38,23 +38,23 @@ def serve(service: Service) -> None:
     path = os.environ["ULLAGE_WORKER_SOCKET"]
     executor = os.environ["ULLAGE_EXECUTOR"]
     secret = os.environ.pop("ULLAGE_WORKER_SECRET")
-    line = Line.connect(path, executor, secret)
-    loop = _Loop(service, line, executor)
+    stream = WorkerStream.connect(path, executor, secret)
+    loop = _Loop(service, stream, executor)
     signal.signal(signal.SIGTERM, loop.on_sigterm)
-    _part_at_fork(line)
+    _detach_forks(stream)
     try:
         loop.run()
     except (BrokenPipeError, ConnectionResetError):
         return  # the engine is gone
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends already
-        line.close()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends already
+        stream.close()
 
 
-def _part_at_fork(line: Line) -> None:
-    """A process forked by a task must not keep the stream open, nor take SIGTERM as the worker does.
+def _detach_forks(stream: WorkerStream) -> None:
+    """Have processes forked by a task close the stream and reset SIGTERM.
 
-    SIGTERM waits until the child is ready for it: Python forgets signals that it caught before.
+    SIGTERM is blocked until the child is ready: Python drops signals that it caught before the fork.
     """
     mask: set[int] = set()
 
@@ -66,7 +66,7 @@ def _part_at_fork(line: Line) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def in_child() -> None:
-        line.close()
+        stream.close()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -74,25 +74,30 @@ def _part_at_fork(line: Line) -> None:
 
 
 class _Loop:
-    """Runs what the line brings, one thing after the other."""
+    """Handles received frames in order."""
 
-    def __init__(self, service: Service, line: Line, executor: str) -> None:
+    def __init__(self, service: Service, stream: WorkerStream, executor: str) -> None:
         self._service = service
-        self._line = line
+        self._stream = stream
         self._executor = executor
-        self._watcher = Watcher(line)
+        self._watcher = Watcher(stream)
         self._stopping = False
         self._interruptible = False
 
     def on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
-        """Interrupt a task or a wait at once; sending is never cut in the middle of a frame."""
+        """Interrupt a task or a wait at once, but never in the middle of a frame."""
         self._stopping = True
         if self._interruptible:
-            self._interruptible = False  # once: what the task does to clean up is not interrupted
+            self._interruptible = False  # once: the cleanup of the task is not interrupted
             raise Stopped
 
     def _allow_interrupt(self) -> None:
-        """User code begins; a SIGTERM that came a moment earlier counts as well."""
+        """Let SIGTERM interrupt user code from now on.
+
+        Raises:
+            Stopped: SIGTERM arrived before.
+
+        """
         self._interruptible = True
         if self._stopping:
             raise Stopped
@@ -100,24 +105,24 @@ class _Loop:
     def run(self) -> None:
         try:
             while not self._stopping and self._wait():
-                item = self._line.inbox[0]
+                item = self._stream.inbox[0]
                 if isinstance(item, frames.Enter):
                     self._enter(item)
                 elif isinstance(item, frames.Leave):
                     self._leave()
                 else:
                     self._run(item)
-                self._line.inbox.popleft()
+                self._stream.inbox.popleft()
         except Stopped:
             pass
-        self._line.flush()
+        self._stream.flush()
 
     def _wait(self) -> bool:
-        """Return whether there is something in the inbox; False if nothing will come any more."""
+        """Wait until the inbox has an item. Return False if the stream or the process ends."""
         self._interruptible = True
         try:
-            while not self._line.inbox:
-                if self._stopping or not self._line.receive():
+            while not self._stream.inbox:
+                if self._stopping or not self._stream.receive():
                     return False
         finally:
             self._interruptible = False
@@ -137,7 +142,7 @@ class _Loop:
             answer = frames.Entered(ENTER_FAILED, failure.message(error, skip=1))
         finally:
             self._interruptible = False
-        self._line.send(answer)
+        self._stream.send(answer)
 
     def _leave(self) -> None:
         try:
@@ -150,25 +155,25 @@ class _Loop:
         finally:
             self._interruptible = False
         leave_session()
-        self._line.send(frames.Left())
+        self._stream.send(frames.Left())
 
     def _run(self, batch: Batch) -> None:
-        job = _take(batch)  # before the clock starts: the first task of a batch is never given back
+        job = _take(batch)  # before the clock starts: the first task of a batch is never returned
         self._watcher.begin()
         flushed = time.monotonic()
         while job is not None and not self._stopping:
-            self._line.add(self._run_one(job))
+            self._stream.add(self._run_one(job))
             job = _take(batch)
             if job is None:
                 break
             now = time.monotonic()
-            if self._line.full or now - flushed >= FLUSH_S:
-                self._line.flush()
+            if self._stream.full or now - flushed >= FLUSH_S:
+                self._stream.flush()
                 flushed = now
         set_task(None)
-        # In this order: the answer to the last outcome must not find the watcher giving tasks back.
+        # In this order: when the engine answers the last outcome, the watcher must not return tasks.
         self._watcher.end()
-        self._line.flush()
+        self._stream.flush()
 
     def _run_one(self, job: Job) -> frames.Outcome:
         task = job.task
@@ -182,7 +187,7 @@ class _Loop:
             raise
         except TaskFailed as failed:
             output, code, message = failed.output, failed.code, failure.bounded(failed.message)
-        except BaseException as error:  # noqa: BLE001  # user code: whatever it raises fails this task only
+        except BaseException as error:  # noqa: BLE001  # user code: any exception fails this task only
             code, message = 1, failure.message(error, skip=1)
         finally:
             self._interruptible = False
@@ -195,7 +200,7 @@ class _Loop:
 
 
 def _take(batch: Batch) -> Job | None:
-    """Return the next task, unless the watcher was faster."""
+    """Return the next task; None if the watcher returned it to the engine."""
     try:
         return batch.popleft()
     except IndexError:
@@ -203,7 +208,7 @@ def _take(batch: Batch) -> Job | None:
 
 
 def _unsendable(output: object) -> str | None:
-    """Return why an output cannot be sent."""
+    """Return why an output cannot be sent; None if it can."""
     if not isinstance(output, bytes):
         return f"TypeError: the service returned {type(output).__name__}, not bytes or None"
     if len(output) > frames.MAX_PAYLOAD:
@@ -211,7 +216,7 @@ def _unsendable(output: object) -> str | None:
     return None
 
 
-def print_as_it_comes() -> None:
-    """Let what tasks print reach the executor's log line by line, and no character be an error."""
+def configure_streams() -> None:
+    """Flush standard output and error after each line, and escape characters that UTF-8 cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]  # text streams

@@ -1,7 +1,7 @@
-"""Copies what a program prints from pipes to its logs: the program has no file that it could let grow.
+"""Copies the output of a program from pipes to its logs, whose size is bounded.
 
-The main thread copies while it waits for the program. What the program leaves running in the background may
-hold the pipes open: a thread copies on for as long as the worker lives, so that nobody waits on a full pipe.
+The main thread copies while it waits for the program. Background processes of the program may hold the pipes open.
+A thread then copies for as long as the worker lives, so that they never block on a full pipe.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ullage.wire.output_log import LogWriter
 
 _CHUNK = 64 * 1024
 _MOST_LEFT = 64
-"""Chunks that are read once a program has ended: more than a pipe holds, and not without end."""
+"""The most chunks read after the end of a program: more than a pipe holds."""
 
 
 class Output:
-    """The two pipes of one program, and the logs `NAME.out` and `NAME.err` in `directory` that they end in.
+    """The two pipes of one program, and their logs `NAME.out` and `NAME.err` in `directory`.
 
     Raises:
         OSError: a log cannot be opened.
@@ -50,12 +50,12 @@ class Output:
             self._end(reader)
 
     def close_writers(self) -> None:
-        """Close this process's ends for writing: the program has its own."""
+        """Close the write ends of this process: the program has its own."""
         while self.writers:
             os.close(self.writers.pop())
 
     def copy_until_exit(self, pid: int) -> None:
-        """Copy until the process has ended, and then what it has left in the pipes."""
+        """Copy until the process has ended, then copy the rest in the pipes."""
         child = os.pidfd_open(pid)
         try:
             with selectors.DefaultSelector() as ready:
@@ -84,7 +84,7 @@ class Output:
 
 
 def copy(reader: int, log: LogWriter) -> int | None:
-    """Copy one chunk, or less; how many bytes it had: 0 at the end, None if nothing is there now."""
+    """Copy at most one chunk. Return its bytes: 0 at the end, None if the pipe is empty now."""
     try:
         data = os.read(reader, _CHUNK)
     except BlockingIOError:
@@ -94,7 +94,7 @@ def copy(reader: int, log: LogWriter) -> int | None:
 
 
 def _copy_rest(reader: int, log: LogWriter) -> bool:
-    """Copy what is there; whether another process has the pipe open, and may write more."""
+    """Copy the rest of a pipe. Return whether another process holds it open and may write more."""
     copied: int | None = 1
     for _ in range(_MOST_LEFT):
         copied = copy(reader, log)
@@ -110,9 +110,9 @@ class _Background:
 
     @classmethod
     def adopt(cls, logs: dict[int, LogWriter]) -> None:
-        """Copy from these descriptors until they end. Called from the main thread only."""
+        """Copy from these descriptors until they end. Only the main thread calls this."""
         if cls._selector is None:
-            cls._selector = selectors.EpollSelector()  # epoll takes descriptors while another thread waits: epoll(7)
+            cls._selector = selectors.EpollSelector()  # epoll accepts descriptors while another thread waits: epoll(7)
             threading.Thread(target=cls._copy, args=(cls._selector,), name="ullage-output", daemon=True).start()
         for reader, log in logs.items():
             cls._selector.register(reader, selectors.EVENT_READ, log)

@@ -1,8 +1,8 @@
-"""The exception of a task as bytes that unpickle to that exception, with its notes, cause and context.
+"""Pickles of exceptions that keep notes, cause and context.
 
-Python pickles an exception as a call of its class with `args`, which fails where `__init__` takes other
-arguments, and leaves out `__cause__` and `__context__`. Here each exception of the chain is pickled apart, and so is
-each that another one holds.
+Python pickles an exception as a call of its class with `args`. That fails if `__init__` takes other arguments, and
+leaves out `__cause__` and `__context__`. Here each exception of the chain is pickled separately, and so is each
+exception that another one holds as an attribute.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ullage.worker import failure
 from ullage.worker.service import TaskFailed
 
 _LONGEST = 32
-"""Exceptions of one chain that travel."""
+"""The most exceptions of one chain that are pickled."""
 
 
 class _Link(NamedTuple):
-    """One exception of a chain: its pickle, and the places of its cause and context in the chain."""
+    """One exception of a chain: its pickle, and the positions of its cause and context in the chain."""
 
     data: bytes
     cause: int | None
@@ -31,7 +31,7 @@ class _Link(NamedTuple):
 
 
 class _Chain(NamedTuple):
-    """Exceptions that caused each other; the first one is what the task raised."""
+    """Exceptions that caused each other, first the one that the task raised."""
 
     links: tuple[_Link, ...]
 
@@ -53,7 +53,7 @@ _Dump = Callable[[BaseException, frozenset[int]], bytes]
 
 
 def _links(error: BaseException, above: frozenset[int], dump_first: _Dump) -> tuple[_Link, ...]:
-    """Return an exception, its causes and contexts; `above` are the ids of those that it is a part of."""
+    """Return an exception, its causes and contexts; `above` are the ids of the exceptions that hold it."""
     chain = list(_chain(error, above))
     places = {id(each): place for place, each in enumerate(chain)}
     within = above | places.keys()
@@ -81,7 +81,7 @@ def _chain(error: BaseException, above: frozenset[int]) -> Iterator[BaseExceptio
 
 
 def _dump_one(error: BaseException, above: frozenset[int]) -> bytes:
-    """Return a pickle that can be read back: by the class's own rules, else by its fields."""
+    """Return a pickle that can be loaded: by the rules of the class, else by its fields."""
     try:
         data = _pickled(error, above, by_fields=False)
         if type(pickle.loads(data)) is type(error):  # noqa: S301  # it was pickled just now
@@ -94,7 +94,7 @@ def _dump_one(error: BaseException, above: frozenset[int]) -> bytes:
 
 
 def _dump_or_describe(error: BaseException, above: frozenset[int]) -> bytes:
-    """Return a pickle of the exception, or of a `TaskFailed` with its text where it cannot be pickled."""
+    """Return a pickle of the exception, or of a `TaskFailed` with its text if it cannot be pickled."""
     try:
         return _dump_one(error, above)
     except Exception:  # noqa: BLE001  # user classes may do anything when pickled
@@ -108,7 +108,7 @@ def _pickled(error: BaseException, above: frozenset[int], *, by_fields: bool) ->
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles one exception. Others that it holds, such as the members of a group, go as chains of their own."""
+    """Pickles one exception. Exceptions that it holds, such as members of a group, become chains of their own."""
 
     def __init__(self, file: io.BytesIO, error: BaseException, above: frozenset[int], *, by_fields: bool) -> None:
         super().__init__(file)
@@ -117,7 +117,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         self._by_fields = by_fields
 
     def reducer_override(self, obj: Any) -> Any:
-        """Return how an object is made again; `NotImplemented` leaves that to its class."""
+        """Return how to rebuild an object; `NotImplemented` selects the rules of its class."""
         if obj is self._error and self._by_fields:
             args = (obj.message, obj.exceptions) if isinstance(obj, BaseExceptionGroup) else obj.args
             return _rebuild, (type(obj), args, obj.__dict__)
@@ -127,7 +127,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
 
 
 def _rebuild(kind: type[BaseException], args: tuple[Any, ...], fields: dict[str, Any]) -> BaseException:
-    """Return an exception without a call of its `__init__`, for a class that cannot be called with `args` alone."""
+    """Return an exception without calling its `__init__`, which may need other arguments than `args`."""
     built_in = next(base for base in kind.__mro__ if base.__module__ == "builtins")  # classes may have own `__new__`
     error: BaseException = built_in.__new__(kind, *args)
     error.args = args

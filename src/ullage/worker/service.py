@@ -1,4 +1,4 @@
-"""What a worker's author implements."""
+"""The interface that a custom worker implements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ullage.worker.context import Context
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):
-    """One task: `shared` is the data named by `shared_id`, which other tasks of the session use too."""
+    """One task. `shared` is the data of `shared_id`, which other tasks of the session use too."""
 
     id: int
     input: bytes
@@ -19,7 +19,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
 
 class TaskFailed(Exception):
-    """Raised by a service to end a task with a return code, a text for people, and maybe an output."""
+    """Ends a task with a return code, a message and optionally an output. A service raises it."""
 
     def __init__(self, message: str, *, code: int = 1, output: bytes | None = None) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class TaskFailed(Exception):
 
 
 class Service(Protocol):
-    """Runs tasks. All three are called from the main thread, never two at a time.
+    """Runs tasks. The main thread calls the methods, one at a time.
 
     An exception from `on_session_enter` fails the bind; one from `on_task_invoke` fails the task
     with code 1 (`TaskFailed`: with its own code); one from `on_session_leave` is logged.
@@ -42,4 +42,4 @@ class Service(Protocol):
         """Run one task and return its output."""
 
     def on_session_leave(self) -> None:
-        """Let go of what the session needed."""
+        """Release the resources of the session."""

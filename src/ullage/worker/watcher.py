@@ -1,9 +1,8 @@
-"""Sees to it that a long task holds nothing back.
+"""Keeps a long task from delaying outcomes and other tasks.
 
-Short tasks never notice the watcher: while batches come and go it looks at the clock every few
-milliseconds, and after a quiet moment it sleeps until the next batch. Once a batch runs long it
-sends the outcomes that are there, gives back what is not started, and then waits, without
-polling, for frames that arrive behind the long task, whose tasks it gives back too.
+While batches run, the watcher checks the clock every few milliseconds; without batches it sleeps. During a long batch
+it sends the finished outcomes and returns the tasks that are not started. Then it waits, without polling, for further
+frames, and returns their tasks too.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import socket
 import threading
 import time
 
-from ullage.worker.line import Line
+from ullage.worker.stream import WorkerStream
 
 LONG_S = 0.010
 """Seconds after which a batch runs long."""
@@ -25,11 +24,11 @@ _QUIET_TICKS = 20
 
 
 class Watcher:
-    """A daemon thread beside the main one, which calls `begin` and `end` around each batch."""
+    """A daemon thread. The main thread calls `begin` and `end` around each batch."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
-        self._started: float | None = None  # monotonic seconds; also tells one batch from the next
+    def __init__(self, stream: WorkerStream) -> None:
+        self._stream = stream
+        self._started: float | None = None  # monotonic seconds; also distinguishes batches
         self._asleep = False
         self._wake = threading.Event()
         self._waiting = False
@@ -37,13 +36,13 @@ class Watcher:
         threading.Thread(target=self._watch, name="ullage-watcher", daemon=True).start()
 
     def begin(self) -> None:
-        """A batch starts."""
+        """Note the start of a batch."""
         self._started = time.monotonic()
         if self._asleep:
             self._wake.set()
 
     def end(self) -> None:
-        """The batch ended."""
+        """Note the end of the batch."""
         self._started = None
         if self._waiting:
             os.eventfd_write(self._ended, 1)
@@ -54,11 +53,10 @@ class Watcher:
                 self._sleep()
                 self._watch_batches()
         except OSError:
-            return  # the stream is closed: the main thread sees that too, and ends the process
+            return  # the stream is closed, upon which the main thread ends the process
 
     def _sleep(self) -> None:
-        # `begin` writes the time before it reads the flag; here it is the other way round, so one of
-        # the two sees the other and no wake-up is lost.
+        # `begin` writes the time before it reads the flag; this method does the reverse. So no wake-up is lost.
         self._asleep = True
         if self._started is None:
             self._wake.wait()
@@ -75,25 +73,25 @@ class Watcher:
                 continue
             quiet = 0
             if time.monotonic() - started >= LONG_S:
-                self._attend(started)
+                self._watch_long_batch(started)
 
-    def _attend(self, started: float) -> None:
-        """Keep outcomes and tasks moving until the batch begun at `started` ends."""
+    def _watch_long_batch(self, started: float) -> None:
+        """Send outcomes and return tasks until the batch that started at `started` ends."""
         poll = select.poll()
-        poll.register(self._line, select.POLLIN)
+        poll.register(self._stream, select.POLLIN)
         poll.register(self._ended, select.POLLIN)
-        self._line.flush()
-        self._line.give_back()
+        self._stream.flush()
+        self._stream.return_tasks()
         self._waiting = True
         try:
             while self._started == started:
                 ready = [descriptor for descriptor, _ in poll.poll()]
-                if self._ended in ready:  # left by this batch, or by one before it that ended in between
+                if self._ended in ready:  # from this batch, or from an earlier one that ended in between
                     os.eventfd_read(self._ended)
-                elif not self._line.receive(socket.MSG_DONTWAIT):
-                    os.kill(os.getpid(), signal.SIGTERM)  # the engine is gone: nobody wants the result
-                    poll.unregister(self._line)
+                elif not self._stream.receive(socket.MSG_DONTWAIT):
+                    os.kill(os.getpid(), signal.SIGTERM)  # the engine is gone, so the result is of no use
+                    poll.unregister(self._stream)
                 elif self._started == started:
-                    self._line.give_back()
+                    self._stream.return_tasks()
         finally:
             self._waiting = False

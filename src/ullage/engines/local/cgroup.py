@@ -144,7 +144,7 @@ def quota_us(cpu_milli: int) -> int:
     return max(_LEAST_QUOTA_US, cpu_milli * PERIOD_US // 1000)
 
 
-def leftovers(roots: list[Path]) -> list[Path]:
+def executor_directories(roots: list[Path]) -> list[Path]:
     """Return the directories of executors below `roots`."""
     return [child for root in roots if root.is_dir() for child in root.iterdir() if child.is_dir()]
 

@@ -286,7 +286,7 @@ class LocalEngine:
     def _sweep(self) -> None:
         assert self._confinement is not None
         roots = {*self._home.recorded_roots(), *self._confinement.roots}
-        cgroups = [str(directory) for directory in cgroup.leftovers(sorted(roots))]
+        cgroups = [str(directory) for directory in cgroup.executor_directories(sorted(roots))]
         self._link.send(do="sweep", marker=self._home.marker, cgroups=cgroups)
 
     # --- the end of an executor -----------------------------------------------------------------

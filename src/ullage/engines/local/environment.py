@@ -68,8 +68,8 @@ def grant_variables(order: LaunchOrder, enforced: Enforced) -> dict[str, str]:
     grants = _grants(order) or [Grant.of(gpu, None) for gpu in order.gpus]
     return {
         "ULLAGE_GPU_FRACTION": ",".join(format_decimal(grant.fraction_ppm) for grant in grants),
-        "ULLAGE_GPU_VRAM_BYTES": ",".join(_known(grant.vram_bytes) for grant in grants),
-        "ULLAGE_GPU_GFLOPS": ",".join(_known(grant.compute_gflops) for grant in grants),
+        "ULLAGE_GPU_VRAM_BYTES": ",".join(_amount_text(grant.vram_bytes) for grant in grants),
+        "ULLAGE_GPU_GFLOPS": ",".join(_amount_text(grant.compute_gflops) for grant in grants),
         "ULLAGE_GPU_ENFORCED": enforced.value,
     }
 
@@ -86,7 +86,7 @@ def _grants(order: LaunchOrder) -> list[Grant]:
     return [Grant.of(gpu, charge) for gpu, charge in zip(order.gpus, order.charges, strict=bool(order.charges))]
 
 
-def _known(amount: int | None) -> str:
+def _amount_text(amount: int | None) -> str:
     return "" if amount is None else str(amount)
 
 

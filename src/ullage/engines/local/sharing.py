@@ -20,7 +20,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 
 
 class Enforced(StrEnum):
-    """What enforces the grant of a worker: the value of `ULLAGE_GPU_ENFORCED`."""
+    """The mechanism that enforces the grant of a worker: the value of `ULLAGE_GPU_ENFORCED`."""
 
     NONE = "none"
     MPS = "mps"

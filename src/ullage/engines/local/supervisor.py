@@ -304,9 +304,9 @@ class Supervisor:
                     kill_cgroups(child.cgroups)
                     kill(left)
             if child.status is not None and not left:
-                self._gone(child)
+                self._remove(child)
 
-    def _gone(self, child: Child) -> None:
+    def _remove(self, child: Child) -> None:
         del self._children[child.executor]
         self._end_output(child)
         self._share_cpus()

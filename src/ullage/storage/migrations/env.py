@@ -1,4 +1,4 @@
-"""Run by Alembic: applies migrations on the connection that `storage.schema` hands over."""
+"""Alembic runs this: it applies migrations on the connection of `storage.schema`."""
 
 from __future__ import annotations
 

@@ -46,9 +46,9 @@ export function age(seconds) {
 
 export const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
-/** What is idle, what of it no likely task can use, and how many requests for whole cards fit. */
+/** Returns the idle cards, the fragmentation, and the number of fitting requests for whole cards. */
 export function roomOf({ idle_milli: idle, fragments_milli: fragments, missing, fits }) {
-  const unknown = `${counted(missing, "more task")} must arrive before fragments are told`;
+  const unknown = `${counted(missing, "more task")} must arrive before fragmentation is estimated`;
   const useless = idle ? `${percent(fragments / idle)} of it no likely task can use` : "";
   const sizes = Object.entries(fits).map(([cards, units]) => `${units} x ${cards}`);
   const parts = [`idle: ${ofMilli(idle)} cards`, fragments === null ? unknown : useless];
@@ -56,5 +56,5 @@ export function roomOf({ idle_milli: idle, fragments_milli: fragments, missing, 
   return parts.filter(Boolean).join(" · ");
 }
 
-/** What is not known or not given. */
+/** Returns a dash for a missing text. */
 export const orDash = (text) => text || "–";

@@ -1,4 +1,4 @@
-"""Room that is kept for requests while their victims leave."""
+"""Nominations: room reserved for requests while their victims leave."""
 
 from __future__ import annotations
 

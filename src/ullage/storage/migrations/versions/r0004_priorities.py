@@ -1,4 +1,4 @@
-"""Priorities of requests are signed 32-bit numbers: larger ones that were taken before become the largest."""
+"""Priorities of requests are signed 32-bit numbers: stored numbers beyond become the largest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST, _MOST = -(2**31), 2**31 - 1
 
 
 def upgrade() -> None:
-    """Bring every stored claim into range."""
+    """Limit the priority of every stored claim."""
     for name, path in (("allocations", "$.claim.priority"), ("nominations", "$.request.claim.priority")):
         rows = sa.table(name, sa.column("value"))
         priority = sa.func.json_extract(rows.c.value, path)

@@ -1,4 +1,4 @@
-"""A card may lie in several zones: the one that an allocation remembers of each of its cards becomes a list."""
+"""A card may be in several zones: the zone of each card of an allocation becomes a list."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _COLUMNS = (("tasks", "input"), ("results", "output"), ("submissions", "shared")
 
 
 def upgrade() -> None:
-    """Create the tables, and move payloads that no lookup should pass."""
+    """Create the tables, and move large payloads."""
     op.create_table(
         "payloads",
         sa.Column("id", sa.Integer, primary_key=True),
@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def _move_large(table: str, column: str) -> None:
-    """Move large values to `payloads`; one row at a time is in memory."""
+    """Move large values to `payloads`, one row at a time."""
     key = "submission" if table == "submissions" else "task"
     rows = sa.table(table, *(sa.column(name) for name in ("session", key, column, "payload")))
     payloads = sa.table("payloads", sa.column("id"), sa.column("session"), sa.column("data"))

@@ -1,4 +1,4 @@
-"""What sessions wait for is stored, and the newest eviction of a session is found by an index."""
+"""The waits of sessions are stored, and an index finds the newest eviction of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server on a loop of its own, whose application runs where it belongs."""
+"""A server on a loop of its own, whose application runs on the loop that created it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from tests.strangers import ENDLESS, PLENTY, Address, pour
 
-from ullage.bootstrap.http.apart import HandedOver, LoopApart
+from ullage.bootstrap.http.loop_thread import CompleteRequests, LoopThread
 from ullage.bootstrap.kube_server import KubeServer, served
 from ullage.kube.body import read_body
 
@@ -29,8 +29,8 @@ def anyio_backend() -> str:
 
 
 @asynccontextmanager
-async def apart(at_once: int = 4) -> AsyncIterator[tuple[str, list[int]]]:
-    """Where an application answers, and how many it was asked at once."""
+async def other_loop(at_once: int = 4) -> AsyncIterator[tuple[str, list[int]]]:
+    """Yield the address of an application, and its largest number of concurrent requests."""
     here, running = threading.get_ident(), [0, 0]
 
     @contextmanager
@@ -58,14 +58,14 @@ async def apart(at_once: int = 4) -> AsyncIterator[tuple[str, list[int]]]:
     app = Starlette(
         routes=[Route("/take", take, methods=["GET", "POST"]), Route("/pair", take_in_pairs), Route("/fail", fail)]
     )
-    with LoopApart() as loop:
-        server = KubeServer(HandedOver(app, most_bytes=MOST, at_once=at_once), "127.0.0.1:0", None, loop)
+    with LoopThread() as loop:
+        server = KubeServer(CompleteRequests(app, most_bytes=MOST, at_once=at_once), "127.0.0.1:0", None, loop)
         async with served({"it": server}):
             yield server.url, running
 
 
 async def test_requests_are_answered_by_the_loop_of_the_application() -> None:
-    async with apart() as (url, _), httpx2.AsyncClient(base_url=url, timeout=60) as caller:
+    async with other_loop() as (url, _), httpx2.AsyncClient(base_url=url, timeout=60) as caller:
         assert (await caller.get("/take", headers={"X-Who": "me"})).text == "0 me"
         assert (await caller.post("/take", content=b"a" * MOST)).text == f"{MOST} None"
         longer = await caller.post("/take", content=b"a" * 3 * MOST)
@@ -75,8 +75,8 @@ async def test_requests_are_answered_by_the_loop_of_the_application() -> None:
         assert (await caller.get("/take")).status_code == 200
 
 
-async def test_no_more_than_some_are_asked_at_once() -> None:
-    async with apart(at_once=2) as (url, running), httpx2.AsyncClient(base_url=url, timeout=60) as caller:
+async def test_the_number_of_concurrent_requests_is_bounded() -> None:
+    async with other_loop(at_once=2) as (url, running), httpx2.AsyncClient(base_url=url, timeout=60) as caller:
         answers = await asyncio.gather(*(caller.get("/pair") for _ in range(30)))
     assert {answer.status_code for answer in answers} == {200}
     assert running == [0, 2]
@@ -85,7 +85,7 @@ async def test_no_more_than_some_are_asked_at_once() -> None:
 @pytest.mark.parametrize("kind", ENDLESS)
 async def test_a_request_without_an_end_never_reaches_the_application(kind: str) -> None:
     begin, pieces = ENDLESS[kind]
-    async with apart() as (url, running), httpx2.AsyncClient(base_url=url, timeout=60) as caller:
+    async with other_loop() as (url, running), httpx2.AsyncClient(base_url=url, timeout=60) as caller:
         address = Address("127.0.0.1", int(url.rpartition(":")[2]))
 
         def attack() -> int:

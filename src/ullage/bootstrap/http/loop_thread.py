@@ -17,12 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 _T = TypeVar("_T")
 
 
-class LoopApart:
+class LoopThread:
     """A thread with an event loop, which runs inside the context."""
 
     def __init__(self) -> None:
         self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="ullage-others", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ullage-requests", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -42,7 +42,7 @@ class LoopApart:
         self._loop.run_forever()
 
 
-class HandedOver:
+class CompleteRequests:
     """An application for a server with its own loop, called on the creating loop, at most `at_once` times at once.
 
     At most `most_bytes` + 1 of a body are read; the application refuses it by its length.
@@ -50,15 +50,15 @@ class HandedOver:
 
     def __init__(self, app: ASGIApp, *, most_bytes: int, at_once: int) -> None:
         self._app, self._most_bytes = app, most_bytes
-        self._home = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the request, call the application, and send the response."""
         body = await self._body(receive)
         async with self._slots:
-            asked = asyncio.run_coroutine_threadsafe(_answer(self._app, scope, body), self._home)
-            answer = await asyncio.wrap_future(asked)
+            call = asyncio.run_coroutine_threadsafe(_answer(self._app, scope, body), self._loop)
+            answer = await asyncio.wrap_future(call)
         for message in answer:
             await send(message)
 

@@ -1,7 +1,7 @@
-"""The worker's end of the stream to its engine, shared by the main thread and the watcher.
+"""The connection of a worker to its engine, shared by the main thread and the watcher.
 
-What arrives waits in `inbox`. The tasks of one `Run` frame are one `Batch`, a deque: both threads
-take tasks from its left, so that each task is either started or given back, never both.
+Received items wait in `inbox`. The tasks of one `Run` frame are one `Batch`, a deque: both threads take tasks from
+its left, so that each task is either started or returned, never both.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ullage.wire import frames
 from ullage.worker.service import Task
 
 _CHUNK = 64 * 1024
-"""Bytes read at once: below malloc's mmap threshold, so that a read costs no page faults."""
+"""Bytes read at once: below the mmap threshold of malloc, so that a read causes no page faults."""
 
 _FLUSH_BYTES = 4 << 20
-"""Bytes of waiting outputs above which they are sent at once."""
+"""Bytes of collected outputs above which they are sent."""
 
 
 class Job(NamedTuple):
@@ -33,12 +33,12 @@ class Job(NamedTuple):
 Batch = deque[Job]
 
 
-class Line:
-    """Frames in and out. Owns `connection`."""
+class WorkerStream:
+    """Receives and sends frames. Owns `connection`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.inbox: deque[frames.Enter | frames.Leave | Batch] = deque()
-        self._connection = connection
+        self._socket = connection
         self._reader = frames.FrameReader.to_worker()
         self._reading = threading.Lock()
         self._sending = threading.Lock()
@@ -47,33 +47,33 @@ class Line:
         self._done_bytes = 0
 
     @classmethod
-    def connect(cls, path: str, executor: str, secret: str) -> Line:
-        """Connect to the engine's socket at `path` and say hello.
+    def connect(cls, path: str, executor: str, secret: str) -> WorkerStream:
+        """Connect to the engine's socket at `path` and authenticate.
 
         Raises:
-            OSError: nobody listens there.
+            OSError: no engine listens there.
 
         """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(path)
-            line = cls(connection)
-            line.send(frames.Hello(frames.PROTOCOL, executor, secret, os.getpid()))
+            stream = cls(connection)
+            stream.send(frames.Hello(frames.PROTOCOL, executor, secret, os.getpid()))
         except BaseException:
             connection.close()
             raise
-        return line
+        return stream
 
     def fileno(self) -> int:
         """Return the descriptor, for poll."""
-        return self._connection.fileno()
+        return self._socket.fileno()
 
     def close(self) -> None:
         """Close this process's end."""
-        self._connection.close()
+        self._socket.close()
 
     def receive(self, flags: int = 0) -> bool:
-        """Wait for bytes and put the frames they complete into the inbox; False at the end of the stream.
+        """Wait for bytes and put the frames that they complete into the inbox. Return False at the end of the stream.
 
         With `MSG_DONTWAIT` in `flags`, do not wait.
 
@@ -83,7 +83,7 @@ class Line:
         """
         with self._reading:
             try:
-                data = self._connection.recv(_CHUNK, flags)
+                data = self._socket.recv(_CHUNK, flags)
             except BlockingIOError:
                 return True
             except ConnectionError:
@@ -93,37 +93,37 @@ class Line:
         return bool(data)
 
     def send(self, frame: frames.FromWorker) -> None:
-        """Send one frame."""
+        """Send a frame."""
         with self._sending:
-            self._connection.sendall(frames.encode(frame))
+            self._socket.sendall(frames.encode(frame))
 
     def add(self, outcome: frames.Outcome) -> None:
-        """Keep an outcome for the next flush. For the main thread only."""
+        """Collect an outcome for the next flush. Only the main thread calls this."""
         self._done.append(outcome)
         self._done_bytes += len(outcome.output or b"")
 
     @property
     def full(self) -> bool:
-        """Whether what is kept had better be sent."""
+        """Whether the collected outcomes should be sent now."""
         return self._done_bytes > _FLUSH_BYTES
 
     def flush(self) -> None:
-        """Send the outcomes that are kept."""
+        """Send the collected outcomes."""
         with self._sending:
-            # Only `add` works on the list meanwhile, and only at its end.
+            # Meanwhile only `add` changes the list, and only at its end.
             count = len(self._done)
             if count:
                 outcomes, self._done_bytes = self._done[:count], 0
                 del self._done[:count]
                 for part in _portions(outcomes):
-                    self._connection.sendall(frames.encode(frames.Done(part)))
+                    self._socket.sendall(frames.encode(frames.Done(part)))
 
-    def give_back(self) -> None:
-        """Return every task that is not started. Under the lock: `Left` cannot overtake it."""
+    def return_tasks(self) -> None:
+        """Return every task that is not started to the engine. The lock keeps `Left` behind it."""
         with self._sending:
             claims = [job.claim for item in list(self.inbox) if isinstance(item, deque) for job in _drain(item)]
             if claims:
-                self._connection.sendall(frames.encode(frames.GaveBack(claims)))
+                self._socket.sendall(frames.encode(frames.GaveBack(claims)))
 
     def _arrived(self, frame: frames.ToWorker) -> frames.Enter | frames.Leave | Batch:
         if not isinstance(frame, frames.Run):
@@ -132,7 +132,7 @@ class Line:
         return deque(Job(task.claim, self._resolve(task)) for task in frame.tasks)
 
     def _resolve(self, task: frames.HandOut) -> Task:
-        """Return the task with its shared data, which came with it or with an earlier one."""
+        """Return the task with its shared data, which it or an earlier task brought."""
         if task.shared_id is None:
             return Task(task.task, task.input)
         if task.shared is not None:
@@ -152,7 +152,7 @@ def _drain(batch: Batch) -> list[Job]:
 
 
 def _portions(outcomes: list[frames.Outcome]) -> list[list[frames.Outcome]]:
-    """`outcomes` cut so that no frame holds two large outputs: together they could exceed its limit."""
+    """Return the outcomes by frame: two large outputs in one frame could exceed its limit."""
     if not any(outcome.output and len(outcome.output) > _FLUSH_BYTES for outcome in outcomes):
         return [outcomes]
     return [[outcome] for outcome in outcomes]

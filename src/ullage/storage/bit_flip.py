@@ -1,4 +1,4 @@
-"""One bit that turned in a page: its sum says which."""
+"""Repair of single bit flips in pages by their sums."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from functools import cache
 from zlib import crc32
 
 
-def turn_back(page: bytes, total: int) -> bytes | None:
-    """Return the page with one bit turned so that its sum is `total`; None if no single bit explains it."""
+def repair_bit_flip(page: bytes, total: int) -> bytes | None:
+    """Return the page with one bit flipped so that its sum is `total`; None if no single bit does that."""
     bit = _bits(len(page)).get(crc32(page) ^ total)
     if bit is None:
         return None
-    mended = bytearray(page)
-    mended[bit // 8] ^= 1 << bit % 8
-    return bytes(mended)
+    repaired = bytearray(page)
+    repaired[bit // 8] ^= 1 << bit % 8
+    return bytes(repaired)
 
 
 @cache
 def _bits(size: int) -> dict[int, int]:
-    """Return the bit of a page by the change of the CRC-32 that it makes; no two bits make the same change."""
+    """Return the bits of a page by their change of the CRC-32; no two bits cause the same change."""
     zeros, single, found = crc32(bytes(size)), bytearray(size), {}
     for bit in range(8 * size):
         single[bit // 8] = 1 << bit % 8
