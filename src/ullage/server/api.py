@@ -235,7 +235,7 @@ class ServerApi:
             self._service.tasks.submit(session, body.key, body.inputs, body.shared, done=done)
 
         await durable(submit)
-        return taken[0]
+        return taken.pop()
 
     @route("GET", "/v1/sessions/{session}/tasks", "tasks", query=("after", "limit"))
     async def list_tasks(self, request: Request) -> LongBody[list[api.TaskBody]]:
