@@ -209,6 +209,14 @@ def test_a_node_promises_no_more_when_only_it_is_examined():
     assert chosen.node == "b"
 
 
+def test_a_request_for_more_cards_than_any_node_has_left_is_refused_with_the_most_that_one_has():
+    fleet = Fleet([node(card("a"), card("b"), name="a"), node(card("c"), name="b")])
+    refused = select(fleet, Rules(), asks("x", None, count=3), {"a": ("a", "b"), "b": ("c",)})
+    assert isinstance(refused, Refusal)
+    (rejection,) = refused.rejections
+    assert (rejection.code, rejection.needed, rejection.had) == (Code.NO_NODE_FITS, 3, 2)
+
+
 def test_what_no_release_can_cure_says_so():
     allocator = allocating(node(card("a")), oversubscription={"pool": TIGHT})
     refused = allocator.alloc(asks("x", amounts(1, 1), amounts(101, 1)), 0)
