@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests import books
 from tests.lab import a_node
 
 from ullage.core.books.fleet import Fleet
@@ -15,6 +16,7 @@ from ullage.core.books.usage import OtherUsage
 from ullage.core.kernel import columns as at
 from ullage.core.verdict.cards import refusal_of
 from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Claim
 from ullage.model.error import Conflict, NotFound
 from ullage.model.request import ResourceRequirement
 
@@ -227,3 +229,29 @@ def test_a_card_claimed_by_two_is_free_when_both_are_gone():
     fleet.charge(an_allocation("claim", "n1", "gpu=1", "GPU-n1-0"), force=True)
     fleet.release("holder")
     assert fleet.gpu_free.tolist()[0] == 2
+
+
+def test_an_allocation_counts_the_cards_that_are_known_though_another_one_is_not():
+    fleet = Fleet([books.a_node("n")])
+    held = Allocation("x", "n", ResourceRequirement.of(gpu=2), ("n-0", "gone"), claim=Claim(namespace="team"))
+    assert fleet.last_known(held) == (fleet.cards[0], None)
+    assert fleet.usage_of(held)[:2] == (100_000, 2**34)
+
+
+def test_what_leaves_is_known_by_its_state():
+    found = books.Books(books.a_node("n", books.a_card("n-0"), books.a_card("n-1")))
+    found.run("stays", "n-0", of="tflops=1").run("goes", "n-1", of="tflops=1", state=AllocationState.RELEASING)
+    assert found.fleet.leaving == {"goes"}
+    found.fleet.release("goes")
+    assert not found.fleet.leaving
+
+
+def test_a_trial_that_is_kept_leaves_nothing_to_undo():
+    found = books.Books(books.a_node("n", books.a_card("n-0"), books.a_card("n-1")))
+    mark = found.fleet.checkpoint()
+    found.run("in the trial", "n-0", of="tflops=1")
+    found.fleet.keep(mark)
+    found.run("after it", "n-1", of="tflops=1")
+    assert found.fleet.checkpoint() == 0
+    found.fleet.rollback(0)
+    assert set(found.fleet.ledger) == {"in the trial", "after it"}

@@ -16,6 +16,7 @@ from ullage.core.placing.nomination import Nominations, Promised
 from ullage.core.placing.offers import offers
 from ullage.core.placing.reserving import reserving, reserving_requests
 from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import reserved_place
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.nomination import Nomination
 from ullage.model.part import Isolation
@@ -169,3 +170,20 @@ def test_what_speaks_against_a_card_without_reservations_stays_the_reason_with_t
     for tflops, codes in ((60, [Code.GPU_COMPUTE]), (40, [Code.NOMINATED]), (30, [])):
         against = refusals_on(books.fleet, Rules(), ask(f"tflops={tflops},vram=1g"), [0], ahead)
         assert [each.code for each in against] == codes
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "gpus", "found"),
+    [
+        pytest.param("gpu=1", "n", ("n-0",), True, id="it is free"),
+        pytest.param("gpu=2", "n", ("n-0",), False, id="fewer cards than it asks for now"),
+        pytest.param("gpu=1", "n", ("o-0",), False, id="a card that is on another node since"),
+        pytest.param("gpu=1", "n", ("p-0",), False, id="a card that is gone"),
+        pytest.param("gpu=1", "n", ("n-1",), False, id="somebody has it"),
+    ],
+)
+def test_a_request_gets_the_cards_that_are_reserved_for_it_if_they_are_as_they_were(text, node, gpus, found):
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1")), a_node("o")).run("v", "n-1", of="tflops=1")
+    request = ask(text, "first")
+    chosen = reserved_place(books.fleet, Rules(), request, Nominations((Nomination(request, node, gpus=gpus),)))
+    assert (chosen is not None and (chosen.node, chosen.gpus) == (node, gpus)) is found
