@@ -14,6 +14,8 @@ from tests.lab import a_node
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import OtherUsage
 from ullage.core.kernel import columns as at
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
 from ullage.core.verdict.cards import refusal_of
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim
@@ -255,3 +257,26 @@ def test_a_trial_that_is_kept_leaves_nothing_to_undo():
     assert found.fleet.checkpoint() == 0
     found.fleet.rollback(0)
     assert set(found.fleet.ledger) == {"in the trial", "after it"}
+
+
+def sizes(fleet: Fleet) -> set[int]:
+    """The numbers of whole cards of those that run on the first node; 0 for parts of cards."""
+    bits = fleet.node_rows.item(0, at.RUNS)
+    return {size for size in range(bits.bit_length()) if bits >> size & 1}
+
+
+def test_a_node_knows_of_which_sizes_requests_run_there_until_the_last_of_a_size_is_gone():
+    found = books.Books(books.a_node("n", *(books.a_card(f"n-{k}") for k in range(6))))
+    found.run("one", "n-0", of="").run("other", "n-1", of="").run("pair", "n-2", "n-3", of="").run("part", "n-4")
+    assert sizes(found.fleet) == {0, 1, 2}
+    for uid, left in (("one", {0, 1, 2}), ("other", {0, 2}), ("part", {2}), ("pair", set())):
+        found.fleet.release(uid)
+        assert sizes(found.fleet) == left
+
+
+def test_what_a_placer_puts_on_a_node_is_known_there_by_its_size():
+    fleet = Fleet([books.a_node("n", *(books.a_card(f"n-{k}") for k in range(6)))])
+    placer = Placer(fleet, Policy())
+    for text, known in (("gpu=2,tflops=10", {0}), ("gpu=2", {0, 2}), ("gpu=1", {0, 1, 2})):
+        assert placer.place(text, ResourceRequirement.from_string(text)) is not None
+        assert sizes(fleet) == known
