@@ -140,7 +140,8 @@ def faults_of(path: Path) -> Iterator[Fault]:
             starts[node.end_lineno - 1] + (node.end_col_offset or 0),
         )
         before, after = source[first:last].decode(), ast.unparse(ast.fix_missing_locations(new))
-        after = after if isinstance(node, ast.stmt) else f"({after})"
+        lines = "\n" * (before.count("\n") - after.count("\n"))  # so that functions stay where they are
+        after = after + lines if isinstance(node, ast.stmt) else f"({after}{lines})"
         text = source[:first].decode() + after + source[last:].decode()
         whole = source.splitlines()[node.lineno - 1].decode().strip()
         name = path.relative_to(CORE).as_posix()

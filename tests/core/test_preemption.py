@@ -37,6 +37,7 @@ from ullage.model.error import Conflict, InvalidRequest, NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import Isolation, IsolationPolicy
+from ullage.model.quantity import PPM
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code
 from ullage.model.victim import Gives
@@ -248,6 +249,30 @@ def test_a_partition_gives_its_slot():
     assert [slots[uid] for uid in found.uids] == [1, 0]
     assert found.choice.charges[0].slot is not None
     assert (found.choice.charges[0].slot.start, found.choice.charges[0].slot.end) == (0, 2)
+
+
+def test_who_is_evicted_is_on_a_card_on_which_the_cores_of_the_request_fit_the_quota():
+    """Half of the fast card is all of the slow one, whose user would be the cheaper victim."""
+    books = Books(a_node("slow", a_card("s-0", 50)), a_node("fast", a_card("f-0", 100)))
+    books.run("cheap", "s-0", of="tflops=40", namespace="other", priority=0)
+    books.run("dear", "f-0", of="tflops=80", namespace="other", priority=1)
+    for quota, victims in ((Quota(max_cores_ppm=PPM // 2), ("dear",)), (Quota(max_workers=9), ("cheap",))):
+        assert uids(books.preempt(ask("gpu=1,tflops=50"), Rules(quotas=Quotas({"team": quota})))) == victims
+
+
+def test_the_cards_that_no_lock_keeps_are_examined_be_it_one_or_none():
+    """Of two dynamic cards the first has a user of another isolation."""
+    for free, reached in ((("n-1",), True), ((), False)):
+        cards = [a_card(uuid, isolation_policy=IsolationPolicy.DYNAMIC) for uuid in ("n-0", *free)]
+        books = Books(a_node("n", *cards)).run("v", "n-0", of="tflops=50,isolation=soft")
+        for uuid in free:
+            books.run("w", uuid, of="tflops=50,isolation=hard", priority=20)
+        refused = books.preempt(ask("tflops=80,isolation=hard"))
+        assert isinstance(refused, NoPreemption)
+        assert refused.attempts[0].refusal is not None
+        lock, *others = refused.attempts[0].refusal.stages
+        assert (lock.filter, lock.after) == ("lock-stays", len(free))
+        assert any(stage.reached for stage in others) is reached
 
 
 # --- what freed room does not cure ---
