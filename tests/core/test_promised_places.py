@@ -187,3 +187,14 @@ def test_a_request_gets_the_cards_that_are_reserved_for_it_if_they_are_as_they_w
     request = ask(text, "first")
     chosen = reserved_place(books.fleet, Rules(), request, Nominations((Nomination(request, node, gpus=gpus),)))
     assert (chosen is not None and (chosen.node, chosen.gpus) == (node, gpus)) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "charges", "cpus"), [("cpu=3,gpu=1", (), 61), ("cpu=3,gpu=1,tflops=50", (Charge(50_000, 0),), 58)]
+)
+def test_a_mover_has_the_cpus_of_who_leaves_its_whole_card_and_waits_for_nobody_on_a_part(text, charges, cpus):
+    """Three of 64 CPUs are of the allocation that leaves the card."""
+    books = Books(a_node("n")).run("low", "n-0", of="cpu=3,tflops=50,vram=4g", state=AllocationState.RELEASING)
+    entry = Nomination(ask(text, "moves"), "n", gpus=("n-0",), charges=charges, hold=True, owed=True)
+    with reserving(books.fleet, (entry,)):
+        assert books.fleet.cpu_free.tolist() == [cpus * 1000]
