@@ -188,3 +188,23 @@ def test_who_leaves_before_there_is_room_needs_it_only_at_the_end():
     early, other = moved(books, "a", "o-0", gap=True), moved(books, "b", "p-0")
     assert holds(books, plan_of(early, other), wanted=CARD)
     assert not holds(books, plan_of(early), wanted=CARD)
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_who_has_moved_has_its_next_place_while_others_still_have_to_go(gap):
+    """`x` leaves the second card, on which there is room for `d` besides `a` only then."""
+    books = Books(*(a_node(name) for name in "nopqr"))
+    for uid, card, tflops in (
+        ("a", "n", 60),
+        ("b", "o", 60),
+        ("x", "o", 30),
+        ("c", "p", 40),
+        ("y", "q", 1),
+        ("d", "r", 20),
+    ):
+        books.run(uid, f"{card}-0", of=f"tflops={tflops}")
+    first, other = moved(books, "a", "o-0", gap=gap), moved(books, "b", "p-0")
+    late, gone = moved(books, "d", "o-0"), moved(books, "x", "q-0")
+    begin = (first, other) if gap else (other, first)
+    assert holds(books, plan_of(*begin, gone, late), wanted=CARD)
+    assert not holds(books, plan_of(*begin, late, gone), wanted=CARD)
