@@ -251,6 +251,15 @@ def test_a_partition_gives_its_slot():
     assert (found.choice.charges[0].slot.start, found.choice.charges[0].slot.end) == (0, 2)
 
 
+def test_besides_named_victims_only_those_go_whose_room_is_needed_when_all_who_leave_are_gone():
+    books = Books(a_node("n")).run("leaves", "n-0", of="tflops=40", state=AllocationState.RELEASING)
+    books.run("named", "n-0", of="tflops=40").run("other", "n-0", of="tflops=20")
+    for tflops, expected in ((80, {"named"}), (81, {"named", "other"})):
+        context = EvictionContext(books.fleet, Rules(), NOW)
+        found = check_nodes_preempt(context, ask(f"gpu=1,tflops={tflops}"), {"n": ["named"]})
+        assert set(found["n"].uids) == expected
+
+
 def test_who_is_evicted_is_on_a_card_on_which_the_cores_of_the_request_fit_the_quota():
     """Half of the fast card is all of the slow one, whose user would be the cheaper victim."""
     books = Books(a_node("slow", a_card("s-0", 50)), a_node("fast", a_card("f-0", 100)))

@@ -175,6 +175,27 @@ def test_executors_that_do_as_well_as_one_that_goes_get_no_further_task():
     assert plan.yielding == {"as good"}
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "deserved"),
+    [
+        pytest.param({"priority": 1}, {"priority": 0}, (0, 0), id="of lower priority"),
+        pytest.param({}, {}, (1, 0), id="further above what it deserves"),
+    ],
+)
+def test_the_first_to_lose_an_executor_is_not_the_first_by_name(first, second, deserved):
+    """Two sessions with two executors each, on a machine that they fill; the second one loses its newest."""
+    one = ResourceRequirement.of(cpu=1)
+    facts = {"a": first, "b": second}
+    demands = [Demand(name, 1, one, 0, 2, **more) for name, more in facts.items()]
+    views = [
+        ExecutorView(f"{name}{n}", ExecutorPhase.BUSY, one, name, bound_at=float(n)) for name in facts for n in (0, 1)
+    ]
+    demands.append(Demand("claim", 3, one, 1, priority=1))
+    world = world_of([Node("n", 4000, GIB)], demands, *((view, "n", ()) for view in views))
+    plan = schedule(world, Policy(), NOW, deserved=dict(zip("ab", deserved, strict=True)) | {"claim": 1})
+    assert [action.executor for action in plan.actions if isinstance(action, Unbind)] == ["b1"]
+
+
 def test_nobody_leaves_a_queue_at_its_limit_for_one_that_has_no_room_then():
     small, large = ResourceRequirement.from_string("cpu=2"), ResourceRequirement.from_string("cpu=3")
     fleet = Fleet([Node("n", 4000, 64 * GIB, ())])
