@@ -280,3 +280,10 @@ def test_what_a_placer_puts_on_a_node_is_known_there_by_its_size():
     for text, known in (("gpu=2,tflops=10", {0}), ("gpu=2", {0, 2}), ("gpu=1", {0, 1, 2})):
         assert placer.place(text, ResourceRequirement.from_string(text)) is not None
         assert sizes(fleet) == known
+
+
+def test_both_machines_change_when_who_holds_a_card_is_recorded_on_the_one_that_it_left():
+    fleet = Fleet([books.a_node("n"), books.a_node("o"), books.a_node("p")])
+    fleet.dirty.clear()
+    fleet.charge(Allocation("x", "n", ResourceRequirement.of(gpu=1), ("o-0",)), force=True)
+    assert fleet.dirty == {0, 1}
