@@ -36,6 +36,7 @@ from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict, InvalidRequest, NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.quantity import PPM
 from ullage.model.quota import Caps, Quota
@@ -249,6 +250,15 @@ def test_a_partition_gives_its_slot():
     assert [slots[uid] for uid in found.uids] == [1, 0]
     assert found.choice.charges[0].slot is not None
     assert (found.choice.charges[0].slot.start, found.choice.charges[0].slot.end) == (0, 2)
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(oversubscription={"": Oversubscription(0, 0, 1000)})])
+def test_a_disruption_budget_is_kept_though_the_other_victim_has_a_higher_priority(rules):
+    books = Books(a_node("n")).run("web", "n-0", of="tflops=30", workload="web", priority=0)
+    books.run("job", "n-0", of="tflops=30", workload="job", priority=1)
+    assert uids(books.preempt(ask("gpu=1,tflops=70"), rules)) == ("web",)
+    budgets = Budgets({("team", "web"): 0})
+    assert uids(books.preempt(ask("gpu=1,tflops=70"), rules, budgets=budgets)) == ("job",)
 
 
 def test_besides_named_victims_only_those_go_whose_room_is_needed_when_all_who_leave_are_gone():
