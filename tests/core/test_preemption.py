@@ -252,6 +252,14 @@ def test_a_partition_gives_its_slot():
     assert (found.choice.charges[0].slot.start, found.choice.charges[0].slot.end) == (0, 2)
 
 
+def test_a_card_that_would_do_has_all_that_others_leave_of_it_and_never_less_than_nothing():
+    for held, left in (("16g", 0), ("15g", GIB)):
+        books = Books(a_node("n")).run("stays", "n-0", of=f"tflops=10,vram={held}").run("goes", "n-0", of="tflops=80")
+        found = filter_with_preempt(books.fleet, Rules(), ask("gpu=1,tflops=20"), ["goes"])
+        assert isinstance(found, Released)
+        assert found.free == {"n-0": (90_000, left)}
+
+
 @pytest.mark.parametrize("rules", [Rules(), Rules(oversubscription={"": Oversubscription(0, 0, 1000)})])
 def test_a_disruption_budget_is_kept_though_the_other_victim_has_a_higher_priority(rules):
     books = Books(a_node("n")).run("web", "n-0", of="tflops=30", workload="web", priority=0)
