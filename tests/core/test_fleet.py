@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -287,3 +288,22 @@ def test_both_machines_change_when_who_holds_a_card_is_recorded_on_the_one_that_
     fleet.dirty.clear()
     fleet.charge(Allocation("x", "n", ResourceRequirement.of(gpu=1), ("o-0",)), force=True)
     assert fleet.dirty == {0, 1}
+
+
+def test_a_machine_on_which_a_placer_puts_something_has_changed():
+    fleet = Fleet([books.a_node("n")])
+    placer = Placer(fleet, Policy())
+    fleet.dirty.clear()
+    assert placer.place("x", ResourceRequirement.of(gpu=1)) is not None
+    assert fleet.dirty == {0}
+
+
+@pytest.mark.parametrize("order", list(product(range(3), repeat=4)))
+def test_the_machines_touched_since_any_time_are_known_in_whatever_order_they_changed(order):
+    fleet = Fleet([books.a_node(name) for name in "abc"])
+    clocks = []
+    for number, row in enumerate(order):
+        clocks.append(fleet.clock)
+        fleet.charge(Allocation(f"x{number}", "abc"[row], ResourceRequirement.of(cpu=1)))
+        for first, clock in enumerate(clocks):
+            assert fleet.touched_since(clock) == sorted(set(order[first : number + 1]))
