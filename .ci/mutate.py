@@ -3,59 +3,59 @@
     python .ci/mutate.py --count 200 --jobs 2
 
 Each fault is one small change of one line: another comparison, `and` for `or`, a number that is off by one, a condition
-that is turned round, a statement that is left out. A fault survives if all tests of its room pass. It prints each
-survivor as it was and as it became, and ends with 1 if fewer than `--least` percent are noticed.
+that is turned round, a statement that is left out. The tests of the core are collected once. A child process runs all
+of them, to see which lines each of them reaches. Then there is a child for each fault, which puts it into the functions
+in memory and runs the tests that reach it, quick ones first. The fault survives if all of them pass. The program prints
+each survivor as it was and as it became, and ends with 1 if fewer than `--least` percent are noticed.
+
+Faults that change no behaviour are in `same.toml`, each with its reason; they are not tried.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
+import hashlib
+import json
 import os
 import random
-import shutil
-import subprocess
+import resource
+import signal
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import tomllib
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
 from pathlib import Path
-from queue import SimpleQueue
+from types import CodeType, FunctionType
+
+import pytest
+from reach import Trace
 
 ROOT = Path(__file__).parents[1]
-CORE = "src/ullage/core/"
-LIMIT_S = 900
+CORE = ROOT / "src" / "ullage" / "core"
+SAME = Path(__file__).with_name("same.toml")
 
-ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "verdict": (
-        ("kernel/verdict.py", "verdict/cards.py", "verdict/kinds.py", "verdict/nodes.py", "verdict/quota.py"),
-        (
-            "card_verdicts",
-            "quota",
-            "allocator_cases",
-            "mismatch",
-            "partition",
-            "curable",
-            "placement",
-            "allocator_oracle",
-        ),
-    ),
-    "placing": (
-        ("placing/candidates.py", "placing/selection.py", "placing/placement.py", "placing/reserving.py"),
-        ("allocator_cases", "quota", "offers", "nomination", "placement", "allocator_oracle", "draft"),
-    ),
-    "ledger": (
-        ("books/fleet.py", "books/inventory.py", "kernel/charge.py", "holdings.py"),
-        ("fleet", "allocator_cases", "limits_and_charges", "observation", "placement", "changing_cards"),
-    ),
-    "evicting": (
-        ("evicting",),
-        ("preemption", "eviction", "reclaim", "consolidation", "cycle", "moving"),
-    ),
+TESTS = "tests/core"
+
+MORE_S, PATIENCE, MEMORY = 5, 3, 8 << 30
+"""CPU time that a test may take with a fault: so much more than so many times as long as without; and its memory."""
+
+BROKEN = 70
+"""How a child ends that fails in itself."""
+
+ROOMS: dict[str, tuple[str, ...]] = {
+    "verdict": ("kernel/verdict.py", "verdict/cards.py", "verdict/kinds.py", "verdict/nodes.py", "verdict/quota.py"),
+    "placing": ("placing/candidates.py", "placing/selection.py", "placing/placement.py", "placing/reserving.py"),
+    "ledger": ("books/fleet.py", "books/inventory.py", "kernel/charge.py", "holdings.py"),
+    "evicting": ("evicting",),
 }
-"""By room: files or folders of `core`, and the words by which its tests are found in `tests/core`, quick ones first."""
+"""By room: files or folders of the core."""
 
 COMPARED = {
     ast.Lt: ast.LtE,
@@ -75,14 +75,20 @@ EXTREMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One change: the room and the file, the line before and after it, and the whole new text."""
+    """One change: its file, function, lines of the statement, line, what becomes what, and the whole new text."""
 
-    room: str
     file: str
-    line: int
+    function: str
+    lines: range
+    whole: str
     before: str
     after: str
     text: str
+
+    @property
+    def name(self) -> tuple[str, ...]:
+        """The file, function, line and change: what stays as long as the line stays."""
+        return self.file, self.function, self.whole, f"{self.before} -> {self.after}"
 
 
 def replaced(node: ast.AST) -> ast.AST | None:  # noqa: PLR0911 - one per kind of change
@@ -109,17 +115,23 @@ def replaced(node: ast.AST) -> ast.AST | None:  # noqa: PLR0911 - one per kind o
     return None
 
 
-def faults_of(room: str, path: Path) -> Iterator[Fault]:
-    """Yield all faults in the functions of one file; whether `zip` checks lengths decides nothing."""
+def faults_of(path: Path) -> Iterator[Fault]:
+    """Yield all faults in the functions of one file.
+
+    Whether `zip` checks lengths decides nothing, nor does what only warms the compiler.
+    """
     source = path.read_bytes()
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     tree = ast.parse(source)
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-    inner = {id(node): node for function in functions for body in function.body for node in ast.walk(body)}
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not node.name.startswith("warm")
+    ]
+    inner = {id(node): (function, node) for function in functions for body in function.body for node in ast.walk(body)}
     strict = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.keyword) and each.arg == "strict"}
-    for node in inner.values():
+    spans = statements(functions)
+    for function, node in inner.values():
         new = replaced(node)
         if new is None or id(node) in strict or not isinstance(node, ast.expr | ast.stmt) or node.end_lineno is None:
             continue
@@ -128,87 +140,241 @@ def faults_of(room: str, path: Path) -> Iterator[Fault]:
             starts[node.end_lineno - 1] + (node.end_col_offset or 0),
         )
         before, after = source[first:last].decode(), ast.unparse(ast.fix_missing_locations(new))
-        after = after if isinstance(node, ast.stmt) else f"({after})"
+        lines = "\n" * (before.count("\n") - after.count("\n"))  # so that functions stay where they are
+        after = after + lines if isinstance(node, ast.stmt) else f"({after}{lines})"
         text = source[:first].decode() + after + source[last:].decode()
-        name = path.relative_to(ROOT).as_posix()
-        yield Fault(room, name, node.lineno, " ".join(before.split()), " ".join(after.split()), text)
+        whole = source.splitlines()[node.lineno - 1].decode().strip()
+        name = path.relative_to(CORE).as_posix()
+        before, after = " ".join(before.split()), " ".join(after.split())
+        yield Fault(name, function.name, spans[id(node)], whole, before, after, text)
 
 
-def chosen(rooms: list[str], count: int, seed: int) -> list[Fault]:
-    """Return so many faults, as many of each room as there are, at random."""
-    dice, found = random.Random(seed), []  # noqa: S311 - a sample, the same each time
-    for room in rooms:
-        files, _ = ROOMS[room]
-        paths = [path for name in files for path in sorted(_paths(ROOT / CORE / name))]
-        everything = [fault for path in paths for fault in faults_of(room, path)]
-        found += dice.sample(everything, min(len(everything), -(-count // len(rooms))))
+def statements(functions: Iterable[ast.FunctionDef]) -> dict[int, range]:
+    """Return, by node, the lines of the statement that it is in; of one with a body, those before the body."""
+    found: dict[int, range] = {}
+    for function in functions:
+        for statement in (node for node in ast.walk(function) if isinstance(node, ast.stmt)):
+            last = statement.end_lineno or statement.lineno
+            inside = getattr(statement, "body", None) or getattr(statement, "cases", None)
+            if inside:
+                first = inside[0].pattern if isinstance(inside[0], ast.match_case) else inside[0]
+                last = max(statement.lineno, first.lineno - 1)
+            lines = range(statement.lineno, last + 1)
+            found |= {id(node): lines for node in ast.walk(statement) if getattr(node, "lineno", 0) in lines}
     return found
 
 
-def _paths(path: Path) -> Iterator[Path]:
-    return path.rglob("*.py") if path.is_dir() else iter([path])
+def chosen(rooms: Iterable[str], count: int, seed: int, at: Iterable[str]) -> dict[str, list[Fault]]:
+    """Return so many faults at random, as many of each room as there are; or all of the statements that `at` names."""
+    found = {}
+    listed = tomllib.loads(SAME.read_text())["fault"]
+    same = {(each["file"], each["function"], each["line"], each["change"]) for each in listed}
+    for room in rooms:
+        dice = random.Random(seed)  # noqa: S311 - a sample, the same each time
+        everything = [fault for path in files_of(room) for fault in faults_of(path)]
+        gone = {name for name in same if CORE / name[0] in files_of(room)} - {fault.name for fault in everything}
+        if gone:
+            raise SystemExit(f"{SAME.name} names faults that are not there: {sorted(gone)}")
+        tried = [fault for fault in everything if fault.name not in same]
+        named = [fault for fault in tried if f"{fault.file}:{fault.lines[0]}" in at]
+        found[room] = named if at else dice.sample(tried, min(len(tried), count))
+    return found
 
 
-def tests_of(room: str) -> list[str]:
-    """Return the test files of a room, in the order of its words."""
-    _, words = ROOMS[room]
-    files = sorted((ROOT / "tests" / "core").glob("test_*.py"))
-    return list(dict.fromkeys(str(file.relative_to(ROOT)) for word in words for file in files if word in file.stem))
+def files_of(room: str) -> list[Path]:
+    """Return the files of a room."""
+    places = [CORE / name for name in ROOMS[room]]
+    return [file for place in places for file in (sorted(place.rglob("*.py")) if place.is_dir() else [place])]
 
 
-def is_noticed(fault: Fault, place: Path) -> bool:
-    """Return whether a test fails with this fault, in a copy of the checkout."""
-    file = place / fault.file
-    whole = file.read_text()
-    file.write_text(fault.text)
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header"]
-    command += ["-m", "not long", "--hypothesis-profile=quick", *tests_of(fault.room)]
-    plain = {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(place / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        ended = subprocess.run(  # noqa: S603 - our own tests
-            command, cwd=place, env=os.environ | plain, capture_output=True, timeout=LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
+def put_in(fault: Fault) -> None:
+    """Give the functions of the file, wherever they are, the code that they have with the fault."""
+    path = str(CORE / fault.file)
+    new = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(fault.text, path, "exec"))}
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__code__.co_filename == path and each.__name__ != "<lambda>":
+            each.__code__ = new[each.__code__.co_qualname, each.__code__.co_firstlineno]
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner
+            yield from _codes(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which tests reach a line of the core, by `file:line`, and how many seconds of CPU time each of them takes."""
+
+    tests: dict[str, set[str]]
+    seconds: dict[str, float]
+
+    def of(self, fault: Fault, budget_s: float) -> list[str]:
+        """Return the tests that reach a fault, quick ones first, as many as take no more than the budget together."""
+        places = [str(CORE / fault.file) + f":{line}" for line in fault.lines]
+        names = set().union(*(self.tests.get(place, ()) for place in places))
+        quick = sorted(names, key=lambda name: (self.seconds[name], name))
+        return quick[: bisect_right(list(accumulate(self.seconds[name] for name in quick)), budget_s)]
+
+
+class Trials:
+    """A pytest plugin that runs the tests with faults instead of running them."""
+
+    def __init__(self, faults: dict[str, list[Fault]], jobs: int, budget_s: float, kept: Path | None) -> None:
+        self._faults = faults
+        self._jobs = jobs
+        self._budget_s = budget_s
+        self._kept = kept
+        self._reach = Reach({}, {})
+        self._items: dict[str, pytest.Item] = {}
+        self._running: dict[int, tuple[str, Fault, float]] = {}
+        self.noticed: dict[str, int] = dict.fromkeys(faults, 0)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Measure, then try each fault in a child process."""
+        self._items = {item.nodeid: item for item in session.items}
+        for item in session.items:
+            _end_at_once(item)
+        self._reach = self._measured()
+        print(f"{len(self._items)} tests, {sum(self._reach.seconds.values()):.0f} s", flush=True)
+        for room, faults in self._faults.items():
+            for fault in faults:
+                if len(self._running) >= self._jobs:
+                    self._wait()
+                self._running[_child(lambda fault=fault: self._try(fault))] = room, fault, time.monotonic()
+        while self._running:
+            self._wait()
         return True
+
+    def _try(self, fault: Fault) -> int:
+        names = self._reach.of(fault, self._budget_s)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        put_in(fault)
+        passes = self._passes(names)
+        for name in names:
+            signal.setitimer(signal.ITIMER_VIRTUAL, MORE_S + PATIENCE * self._reach.seconds[name])  # its signal kills
+            if not next(passes):
+                return 1
+        return 0
+
+    def _passes(self, names: list[str]) -> Iterator[bool]:
+        """Run tests one by one, and yield whether none failed so far."""
+        items = [self._items[name] for name in names]
+        for item, after in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            yield not item.session.testsfailed
+
+    def _wait(self) -> None:
+        pid, status = os.wait()
+        room, fault, began = self._running.pop(pid)
+        if os.waitstatus_to_exitcode(status) == BROKEN:
+            raise SystemExit(f"cannot try {fault.name}")
+        self.noticed[room] += status != 0
+        word, took = "noticed " if status else "SURVIVED", f"{time.monotonic() - began:4.0f} s"
+        print(
+            f"{word} {took} {fault.file}:{fault.lines[0]}: {fault.before} -> {fault.after} | {fault.whole}", flush=True
+        )
+
+    def _measured(self) -> Reach:
+        """Return which tests reach which lines; of files that did not change since, what `kept` says of them."""
+        helpers = (path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_"))
+        world = _digest([*CORE.rglob("*.py"), *helpers])
+        files = {name: f"{world} {_digest([item.path])}" for name, item in self._items.items()}
+        known = json.loads(self._kept.read_text()) if self._kept and self._kept.exists() else {}
+        known = {name: entry for name, entry in known.items() if files.get(name) == entry[0]}
+        new = [name for name in files if name not in known]
+        kept = self._kept or Path(f"/tmp/reach-{os.getpid()}.json")  # noqa: S108 - it is removed at once
+        if new:
+            pid = _child(lambda: self._measure(new, known, files, kept))
+            if os.waitpid(pid, 0)[1]:
+                raise SystemExit("the tests fail without any fault")
+            known = json.loads(kept.read_text())
+            if self._kept is None:
+                kept.unlink()
+        tests: dict[str, set[str]] = defaultdict(set)
+        for name, (_, _, lines) in known.items():
+            for line in lines:
+                tests[line].add(name)
+        return Reach(tests, {name: seconds for name, (_, seconds, _) in known.items()})
+
+    def _measure(self, names: list[str], known: dict[str, object], files: dict[str, str], kept: Path) -> int:
+        """Run tests without a fault, and write down what is known of them and of others."""
+        traced = frozenset(str(path) for room in ROOMS for path in files_of(room))
+        found, passes = dict(known), self._passes(names)
+        for name in names:
+            trace, began = Trace(traced), time.process_time()
+            trace.begin()
+            passed = next(passes)
+            found[name] = files[name], time.process_time() - began, sorted(trace.end())
+            if not passed:
+                return 1
+        kept.write_text(json.dumps(found))
+        return 0
+
+
+def _end_at_once(item: pytest.Item) -> None:
+    """Let a property fail at its first example that fails, without a search for a smaller one."""
+    from hypothesis import Phase, settings  # noqa: PLC0415 - pytest wants to import it first
+
+    function = getattr(item.obj, "__func__", item.obj)
+    for owner, name in ((function, "_hypothesis_internal_use_settings"), (item.cls, "settings")):
+        known = getattr(owner, name, None)
+        if isinstance(known, settings):
+            left = [phase for phase in known.phases if phase not in (Phase.shrink, Phase.explain)]
+            setattr(owner, name, settings(known, phases=left))
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _child(work: Callable[[], int]) -> int:
+    """Do some work in a child process that prints nothing, and end that with what the work returns."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    ended = BROKEN
+    try:
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        ended = work()
     finally:
-        file.write_text(whole)
-    return ended.returncode != 0
+        os._exit(ended)
 
 
 def main() -> int:
     """Run the faults that the arguments name."""
     parser = argparse.ArgumentParser(description="Put faults into what decides and count those that tests notice.")
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--rooms", nargs="+", choices=sorted(ROOMS), default=sorted(ROOMS))
+    parser.add_argument("--rooms", nargs="+", choices=sorted(ROOMS), default=list(ROOMS))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--at", nargs="+", default=[], metavar="FILE:LINE", help="all faults of these statements instead"
+    )
+    parser.add_argument("--budget", type=float, default=inf, help="seconds that the tests of a fault take without it")
+    parser.add_argument("--reach", type=Path, help="a file that keeps which tests reach which lines")
     parser.add_argument("--least", type=float, default=95.0, help="percent that tests must notice")
     given = parser.parse_args()
-    faults = chosen(given.rooms, given.count, given.seed)
-    places: SimpleQueue[Path] = SimpleQueue()
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(given.jobs):
-            place = Path(folder) / str(number)
-            for name in ("src", "tests", "docs", "benchmarks"):
-                shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
-            shutil.copy(ROOT / "pyproject.toml", place)
-            places.put(place)
-
-        def tried(fault: Fault) -> bool:
-            place, began = places.get(), time.monotonic()
-            try:
-                noticed = is_noticed(fault, place)
-            finally:
-                places.put(place)
-            word = "noticed " if noticed else "SURVIVED"
-            took = f"{time.monotonic() - began:4.0f} s"
-            print(f"{word} {took} {fault.file}:{fault.line}: {fault.before} -> {fault.after}", flush=True)
-            return noticed
-
-        with ThreadPoolExecutor(given.jobs) as pool:
-            noticed = sum(pool.map(tried, faults))
-    percent = 100 * noticed / max(1, len(faults))
-    print(f"{noticed} of {len(faults)} faults noticed: {percent:.1f} %")
+    faults = chosen(given.rooms, -(-given.count // len(given.rooms)), given.seed, given.at)
+    trials = Trials(faults, given.jobs, given.budget, given.reach and given.reach.absolute())
+    os.chdir(ROOT)
+    os.environ["NUMBA_DISABLE_JIT"] = "1"
+    sys.path[:0] = [str(ROOT / "src")]
+    options = ["-q", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    pytest.main([*options, "-m", "not long", "--hypothesis-profile=quick", TESTS], plugins=[trials])
+    for room, tried in faults.items():
+        print(f"{room}: {trials.noticed[room]} of {len(tried)} faults noticed")
+    count = sum(map(len, faults.values()))
+    percent = 100 * sum(trials.noticed.values()) / max(1, count)
+    print(f"{percent:.1f} % of {count}")
     return 0 if percent >= given.least else 1
 
 

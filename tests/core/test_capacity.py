@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from ullage.core.books.capacity import node_capacity
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.adjust import Adjustment, AmountsChange
 from ullage.core.placing.candidates import find
-from ullage.core.placing.decision import Refusal
+from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import place, select
 from ullage.model.allocation import Allocation
@@ -195,6 +196,25 @@ def test_a_node_promises_up_to_its_virtual_capacity_exactly():
     assert (first.code, first.cure, first.needed, first.had) == (Code.OVERSUBSCRIPTION, Cure.CAPACITY, 1, 0)
     assert refused.curable
     assert [stage.filter for stage in refused.stages if stage.removed] == ["oversubscription"]
+
+
+def test_a_node_promises_no_more_when_only_it_is_examined():
+    fleet, rules = Fleet([node(card(name), name=name) for name in "ab"]), Rules(oversubscription={"pool": TIGHT})
+    second = np.array([1])
+    refused = place(fleet, rules, asks("x", amounts(1, 1), amounts(101, 1)), rows=second)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.OVERSUBSCRIPTION
+    chosen = place(fleet, rules, asks("y", amounts(1, 1), amounts(100, 1)), rows=second)
+    assert isinstance(chosen, Choice)
+    assert chosen.node == "b"
+
+
+def test_a_request_for_more_cards_than_any_node_has_left_is_refused_with_the_most_that_one_has():
+    fleet = Fleet([node(card("a"), card("b"), name="a"), node(card("c"), name="b")])
+    refused = select(fleet, Rules(), asks("x", None, count=3), {"a": ("a", "b"), "b": ("c",)})
+    assert isinstance(refused, Refusal)
+    (rejection,) = refused.rejections
+    assert (rejection.code, rejection.needed, rejection.had) == (Code.NO_NODE_FITS, 3, 2)
 
 
 def test_what_no_release_can_cure_says_so():

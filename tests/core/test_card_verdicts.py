@@ -11,7 +11,7 @@ from tests.books import GIB, Books, a_card, a_node
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import Usage
 from ullage.core.kernel import reasons
-from ullage.core.verdict.cards import CardVerdicts, any_takes, exclusion_of, open_cards, refusal_of
+from ullage.core.verdict.cards import CardVerdicts, any_takes, exclusion_of, free_cards, open_cards, refusal_of
 from ullage.core.verdict.nodes import closed, lacking, shortfalls, slots_short, workers_at_cap
 from ullage.core.verdict.quota import Asked, Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
@@ -116,6 +116,20 @@ HALF = "tflops=50,vram=8g"
             (Code.ISOLATION_LOCKED, ROOM, 0, 0, Isolation.SOFT),
             id="its first user chose another isolation",
         ),
+        pytest.param(
+            replace(PLAIN, isolation_policy=IsolationPolicy.DYNAMIC),
+            ("",),
+            asked("tflops=1", isolation=Isolation.HARD),
+            (Code.ISOLATION_LOCKED, ROOM, 0, 0, Isolation.SHARED),
+            id="its user has it whole and wants no isolation",
+        ),
+        pytest.param(
+            replace(PLAIN, isolation_policy=IsolationPolicy.DYNAMIC),
+            ("tflops=1,isolation=soft", "tflops=1,isolation=hard"),
+            asked("tflops=1", isolation=Isolation.SOFT),
+            (Code.ISOLATION_CONFLICT, ROOM, 0, 0, None),
+            id="its users have different isolations",
+        ),
     ],
 )
 def test_the_verdict_on_a_card(card, held, requirement, expected):
@@ -188,6 +202,21 @@ def test_a_node_may_have_as_many_allocations_as_it_says_or_the_cap_says():
     assert slots_short(books.fleet, 0, asked("cpu=1")) == Rejection(Code.SLOTS, ROOM, 1, 0, "n")
     assert workers_at_cap(books.fleet, 0, asked("cpu=1")) == (2, 2)
     assert lacking(books.fleet, asked("cpu=1")).tolist() == [reasons.LACKS_SLOT]
+
+
+def test_a_cap_of_no_allocations_keeps_even_an_empty_node_empty():
+    books = Books(a_node("n"))
+    assert workers_at_cap(books.fleet, 0, asked("cpu=1"), 0) == (0, 0)
+    books.run("v", "n-0", of="tflops=1")
+    assert workers_at_cap(books.fleet, 0, asked("cpu=1"), 0) == (1, 0)
+
+
+def test_the_free_cards_of_each_node_are_those_that_take_a_share():
+    books = Books(*(a_node(name, *(a_card(f"{name}-{k}") for k in range(3))) for name in "no"))
+    books.run("v", "n-0", of="tflops=90").run("w", "n-1", of="tflops=50").run("x", "o-0", of="tflops=1")
+    assert free_cards(books.fleet, asked("tflops=60")).tolist() == [1, 3]
+    assert free_cards(books.fleet, asked("gpu=1")).tolist() == [1, 2]
+    assert free_cards(books.fleet, asked("gpu=1,gpu_model=H100")).tolist() == [0, 0]
 
 
 def test_a_node_is_closed_for_one_of_two_reasons():

@@ -50,6 +50,12 @@ def test_what_nobody_could_free(nodes: tuple[Node, ...], held: tuple[str, ...], 
     assert not refused(Books(*nodes).run("v", *held), text).curable
 
 
+def test_a_node_with_too_little_for_now_and_too_little_for_good_is_no_hope():
+    books = Books(a_node("n")).run("v", "n-0", of="cpu=32,tflops=1")
+    assert refused(books, "tflops=1,cpu=33").curable
+    assert not refused(books, "tflops=1,cpu=33,mem=2048g").curable
+
+
 def test_a_quota_that_is_used_up_helps_nobody_whose_card_is_not_there():
     books = Books(a_node("n")).run("own", "n-0", of="tflops=50")
     assert refused(books, "tflops=60", capped(tflops=100)).curable

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests import books
 from tests.lab import a_node
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import OtherUsage
 from ullage.core.kernel import columns as at
+from ullage.core.placing.placement import Placer
+from ullage.core.placing.policy import Policy
 from ullage.core.verdict.cards import refusal_of
 from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Claim
 from ullage.model.error import Conflict, NotFound
 from ullage.model.request import ResourceRequirement
 
@@ -227,3 +232,78 @@ def test_a_card_claimed_by_two_is_free_when_both_are_gone():
     fleet.charge(an_allocation("claim", "n1", "gpu=1", "GPU-n1-0"), force=True)
     fleet.release("holder")
     assert fleet.gpu_free.tolist()[0] == 2
+
+
+def test_an_allocation_counts_the_cards_that_are_known_though_another_one_is_not():
+    fleet = Fleet([books.a_node("n")])
+    held = Allocation("x", "n", ResourceRequirement.of(gpu=2), ("n-0", "gone"), claim=Claim(namespace="team"))
+    assert fleet.last_known(held) == (fleet.cards[0], None)
+    assert fleet.usage_of(held)[:2] == (100_000, 2**34)
+
+
+def test_what_leaves_is_known_by_its_state():
+    found = books.Books(books.a_node("n", books.a_card("n-0"), books.a_card("n-1")))
+    found.run("stays", "n-0", of="tflops=1").run("goes", "n-1", of="tflops=1", state=AllocationState.RELEASING)
+    assert found.fleet.leaving == {"goes"}
+    found.fleet.release("goes")
+    assert not found.fleet.leaving
+
+
+def test_a_trial_that_is_kept_leaves_nothing_to_undo():
+    found = books.Books(books.a_node("n", books.a_card("n-0"), books.a_card("n-1")))
+    mark = found.fleet.checkpoint()
+    found.run("in the trial", "n-0", of="tflops=1")
+    found.fleet.keep(mark)
+    found.run("after it", "n-1", of="tflops=1")
+    assert found.fleet.checkpoint() == 0
+    found.fleet.rollback(0)
+    assert set(found.fleet.ledger) == {"in the trial", "after it"}
+
+
+def sizes(fleet: Fleet) -> set[int]:
+    """The numbers of whole cards of those that run on the first node; 0 for parts of cards."""
+    bits = fleet.node_rows.item(0, at.RUNS)
+    return {size for size in range(bits.bit_length()) if bits >> size & 1}
+
+
+def test_a_node_knows_of_which_sizes_requests_run_there_until_the_last_of_a_size_is_gone():
+    found = books.Books(books.a_node("n", *(books.a_card(f"n-{k}") for k in range(6))))
+    found.run("one", "n-0", of="").run("other", "n-1", of="").run("pair", "n-2", "n-3", of="").run("part", "n-4")
+    assert sizes(found.fleet) == {0, 1, 2}
+    for uid, left in (("one", {0, 1, 2}), ("other", {0, 2}), ("part", {2}), ("pair", set())):
+        found.fleet.release(uid)
+        assert sizes(found.fleet) == left
+
+
+def test_what_a_placer_puts_on_a_node_is_known_there_by_its_size():
+    fleet = Fleet([books.a_node("n", *(books.a_card(f"n-{k}") for k in range(6)))])
+    placer = Placer(fleet, Policy())
+    for text, known in (("gpu=2,tflops=10", {0}), ("gpu=2", {0, 2}), ("gpu=1", {0, 1, 2})):
+        assert placer.place(text, ResourceRequirement.from_string(text)) is not None
+        assert sizes(fleet) == known
+
+
+def test_both_machines_change_when_who_holds_a_card_is_recorded_on_the_one_that_it_left():
+    fleet = Fleet([books.a_node("n"), books.a_node("o"), books.a_node("p")])
+    fleet.dirty.clear()
+    fleet.charge(Allocation("x", "n", ResourceRequirement.of(gpu=1), ("o-0",)), force=True)
+    assert fleet.dirty == {0, 1}
+
+
+def test_a_machine_on_which_a_placer_puts_something_has_changed():
+    fleet = Fleet([books.a_node("n")])
+    placer = Placer(fleet, Policy())
+    fleet.dirty.clear()
+    assert placer.place("x", ResourceRequirement.of(gpu=1)) is not None
+    assert fleet.dirty == {0}
+
+
+@pytest.mark.parametrize("order", list(product(range(3), repeat=4)))
+def test_the_machines_touched_since_any_time_are_known_in_whatever_order_they_changed(order):
+    fleet = Fleet([books.a_node(name) for name in "abc"])
+    clocks = []
+    for number, row in enumerate(order):
+        clocks.append(fleet.clock)
+        fleet.charge(Allocation(f"x{number}", "abc"[row], ResourceRequirement.of(cpu=1)))
+        for first, clock in enumerate(clocks):
+            assert fleet.touched_since(clock) == sorted(set(order[first : number + 1]))

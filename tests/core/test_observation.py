@@ -18,7 +18,7 @@ from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.error import Conflict, NotFound
 from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
 from ullage.model.node import Node
-from ullage.model.part import Isolation
+from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.request import ResourceRequirement
 from ullage.model.topology import Device
 from ullage.model.zone_placement import Rank
@@ -237,6 +237,20 @@ def test_a_part_of_a_card_goes_where_it_is_shown():
     assert (held.gpus, held.charges) == ((other,), placed.charges)
     assert held.charges[0].isolation is Isolation.SOFT
     as_rebuilt(found)
+
+
+def test_a_card_on_which_two_isolations_are_shown_takes_nobody_until_both_users_are_gone():
+    dynamic = [a_card(f"n-{k}", isolation_policy=IsolationPolicy.DYNAMIC) for k in range(2)]
+    found = books(a_node("n", *dynamic))
+    (on,) = place(found, "a", "gpu=1,tflops=10,isolation=soft").gpus
+    place(found, "b", "gpu=1,tflops=10,isolation=hard")
+    found.observe("n", shows(pod(uid="a", gpus=(on,)), pod(uid="b", gpus=(on,))), 1.0)
+    pair = "gpu=2,tflops=10,isolation=soft"
+    assert isinstance(found.alloc(ask("c", pair), 2.0), Refusal)
+    found.dealloc("b", 3.0)
+    assert isinstance(found.alloc(ask("c", pair), 3.0), Refusal)
+    found.dealloc("a", 4.0)
+    assert set(place(found, "c", pair).gpus) == {"n-0", "n-1"}
 
 
 def test_a_pod_with_two_requests_is_shown_as_one():

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
+from ullage.core.placing.candidates import find
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
+from ullage.core.placing.rules import Rules
 from ullage.core.verdict.cards import refusal_of
 from ullage.core.verdict.partition import fit, fitting, template_for
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
-from ullage.model.claim import Claim
+from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -23,6 +26,7 @@ from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.profile import Profiles
 from ullage.model.profile_table import load_profiles
 from ullage.model.profiles import SHIPPED
+from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
@@ -576,6 +580,17 @@ def test_a_placed_partition_records_its_slot():
     allocation = Placer(fleet_of(M), Policy()).place("x", request("gpu=1,vram=20g,isolation=partitioned"))
     assert allocation is not None
     assert allocation.charges == (Charge(44_571, 20 * GIB, Isolation.PARTITIONED, Slot("1g.20gb", 0, 2)),)
+
+
+@pytest.mark.parametrize(("less", "taken"), [(0, {"n1": ("m2",)}), (1, {})])
+def test_a_quota_counts_a_partition_on_each_card_by_itself(less, taken):
+    """The first card has no place for it, so it counts nothing there; that is no answer for the second."""
+    fleet = fleet_of(M, replace(M, uuid="m2", index=1))
+    starts(fleet, *["1g.10gb"] * 7)
+    amount = next(iter(fleet.ledger.values())).charges[0].compute
+    quotas = Quotas({"team": Quota(total_requests=Caps(amount - less))})
+    asked = Request("x", request("gpu=1,partition=1g.10gb"), Claim(namespace="team"))
+    assert find(fleet, Rules(quotas=quotas), asked).by_node == taken
 
 
 @pytest.mark.parametrize("strategy", ["best-fit", "spread", "compact-first", "node-compact-gpu-low-load"])

@@ -36,7 +36,9 @@ from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict, InvalidRequest, NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import Isolation, IsolationPolicy
+from ullage.model.quantity import PPM
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code
 from ullage.model.victim import Gives
@@ -248,6 +250,56 @@ def test_a_partition_gives_its_slot():
     assert [slots[uid] for uid in found.uids] == [1, 0]
     assert found.choice.charges[0].slot is not None
     assert (found.choice.charges[0].slot.start, found.choice.charges[0].slot.end) == (0, 2)
+
+
+def test_a_card_that_would_do_has_all_that_others_leave_of_it_and_never_less_than_nothing():
+    for held, left in (("16g", 0), ("15g", GIB)):
+        books = Books(a_node("n")).run("stays", "n-0", of=f"tflops=10,vram={held}").run("goes", "n-0", of="tflops=80")
+        found = filter_with_preempt(books.fleet, Rules(), ask("gpu=1,tflops=20"), ["goes"])
+        assert isinstance(found, Released)
+        assert found.free == {"n-0": (90_000, left)}
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(oversubscription={"": Oversubscription(0, 0, 1000)})])
+def test_a_disruption_budget_is_kept_though_the_other_victim_has_a_higher_priority(rules):
+    books = Books(a_node("n")).run("web", "n-0", of="tflops=30", workload="web", priority=0)
+    books.run("job", "n-0", of="tflops=30", workload="job", priority=1)
+    assert uids(books.preempt(ask("gpu=1,tflops=70"), rules)) == ("web",)
+    budgets = Budgets({("team", "web"): 0})
+    assert uids(books.preempt(ask("gpu=1,tflops=70"), rules, budgets=budgets)) == ("job",)
+
+
+def test_besides_named_victims_only_those_go_whose_room_is_needed_when_all_who_leave_are_gone():
+    books = Books(a_node("n")).run("leaves", "n-0", of="tflops=40", state=AllocationState.RELEASING)
+    books.run("named", "n-0", of="tflops=40").run("other", "n-0", of="tflops=20")
+    for tflops, expected in ((80, {"named"}), (81, {"named", "other"})):
+        context = EvictionContext(books.fleet, Rules(), NOW)
+        found = check_nodes_preempt(context, ask(f"gpu=1,tflops={tflops}"), {"n": ["named"]})
+        assert set(found["n"].uids) == expected
+
+
+def test_who_is_evicted_is_on_a_card_on_which_the_cores_of_the_request_fit_the_quota():
+    """Half of the fast card is all of the slow one, whose user would be the cheaper victim."""
+    books = Books(a_node("slow", a_card("s-0", 50)), a_node("fast", a_card("f-0", 100)))
+    books.run("cheap", "s-0", of="tflops=40", namespace="other", priority=0)
+    books.run("dear", "f-0", of="tflops=80", namespace="other", priority=1)
+    for quota, victims in ((Quota(max_cores_ppm=PPM // 2), ("dear",)), (Quota(max_workers=9), ("cheap",))):
+        assert uids(books.preempt(ask("gpu=1,tflops=50"), Rules(quotas=Quotas({"team": quota})))) == victims
+
+
+def test_the_cards_that_no_lock_keeps_are_examined_be_it_one_or_none():
+    """Of two dynamic cards the first has a user of another isolation."""
+    for free, reached in ((("n-1",), True), ((), False)):
+        cards = [a_card(uuid, isolation_policy=IsolationPolicy.DYNAMIC) for uuid in ("n-0", *free)]
+        books = Books(a_node("n", *cards)).run("v", "n-0", of="tflops=50,isolation=soft")
+        for uuid in free:
+            books.run("w", uuid, of="tflops=50,isolation=hard", priority=20)
+        refused = books.preempt(ask("tflops=80,isolation=hard"))
+        assert isinstance(refused, NoPreemption)
+        assert refused.attempts[0].refusal is not None
+        lock, *others = refused.attempts[0].refusal.stages
+        assert (lock.filter, lock.after) == ("lock-stays", len(free))
+        assert any(stage.reached for stage in others) is reached
 
 
 # --- what freed room does not cure ---

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, frozen, placed_with
 
 from ullage.core.evicting.gang_eviction import preempt_together
 from ullage.core.evicting.victims import EvictionContext
+from ullage.core.placing.candidates import refusals_on
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit, fit_together
 from ullage.core.placing.nomination import Nominations, Promised
 from ullage.core.placing.offers import offers
-from ullage.core.placing.reserving import reserving
+from ullage.core.placing.reserving import reserving, reserving_requests
 from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import reserved_place
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.nomination import Nomination
 from ullage.model.part import Isolation
@@ -140,3 +143,58 @@ def test_no_node_is_offered_to_who_would_use_up_the_quota_of_a_winner():
     books, nominations = in_a_quota()
     assert offers(books.fleet, capped(workers=1), ask("gpu=1"), nominations=nominations).refused[0] >= 0
     assert offers(books.fleet, capped(workers=2), ask("gpu=1"), nominations=nominations).refused[0] == -1
+
+
+def test_what_victims_of_the_namespace_give_back_is_not_in_its_quota_twice():
+    """Of each amount there is the larger: what the victim holds yet, or what comes in its place."""
+    books = Books(a_node("n")).run("low", "n-0", of="tflops=50,vram=4g", state=AllocationState.RELEASING)
+    before = books.fleet.usage["team"]
+    with reserving(books.fleet, owed("tflops=70,vram=2g", "n-0", charges=(Charge(70_000, 2 * GIB),)).entries):
+        used = books.fleet.usage["team"]
+    assert (used.compute_request, used.vram_request, used.workers) == (70_000, 4 * GIB, 1)
+    assert books.fleet.usage["team"] == before
+
+
+@pytest.mark.parametrize(("cap", "free"), [(-1, 8), (20, 8), (5, 3), (3, 1), (2, 0), (1, 0), (0, 0)])
+def test_sessions_leave_a_winner_its_worker_below_the_cap(cap, free):
+    """Its node takes 10 workers. One is there, one is the winner."""
+    books = Books(a_node("n", max_executors=10), a_node("o", max_executors=10)).run("v", "n-0", of="tflops=1")
+    with reserving_requests(books.fleet, owed("tflops=1", "n-0", charges=(Charge(1_000, 0),)), cap):
+        assert books.fleet.slots_free.tolist() == [free, 10]
+    assert books.fleet.slots_free.tolist() == [9, 10]
+
+
+def test_what_speaks_against_a_card_without_reservations_stays_the_reason_with_them():
+    books = Books(a_node("n")).run("v", "n-0", of="tflops=50,vram=1g")
+    ahead = owed("tflops=20,vram=1g", "n-0", charges=(Charge(20_000, GIB),)).entries
+    for tflops, codes in ((60, [Code.GPU_COMPUTE]), (40, [Code.NOMINATED]), (30, [])):
+        against = refusals_on(books.fleet, Rules(), ask(f"tflops={tflops},vram=1g"), [0], ahead)
+        assert [each.code for each in against] == codes
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "gpus", "found"),
+    [
+        pytest.param("gpu=1", "n", ("n-0",), True, id="it is free"),
+        pytest.param("gpu=2", "n", ("n-0",), False, id="fewer cards than it asks for now"),
+        pytest.param("gpu=1", "n", ("o-0",), False, id="a card that is on another node since"),
+        pytest.param("gpu=1", "n", ("p-0",), False, id="a card that is gone"),
+        pytest.param("gpu=1", "n", ("n-1",), False, id="somebody has it"),
+    ],
+)
+def test_a_request_gets_the_cards_that_are_reserved_for_it_if_they_are_as_they_were(text, node, gpus, found):
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1")), a_node("o")).run("v", "n-1", of="tflops=1")
+    request = ask(text, "first")
+    chosen = reserved_place(books.fleet, Rules(), request, Nominations((Nomination(request, node, gpus=gpus),)))
+    assert (chosen is not None and (chosen.node, chosen.gpus) == (node, gpus)) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "charges", "cpus"), [("cpu=3,gpu=1", (), 61), ("cpu=3,gpu=1,tflops=50", (Charge(50_000, 0),), 58)]
+)
+def test_a_mover_has_the_cpus_of_who_leaves_its_whole_card_and_waits_for_nobody_on_a_part(text, charges, cpus):
+    """Three of 64 CPUs are of the allocation that leaves the card."""
+    books = Books(a_node("n")).run("low", "n-0", of="cpu=3,tflops=50,vram=4g", state=AllocationState.RELEASING)
+    entry = Nomination(ask(text, "moves"), "n", gpus=("n-0",), charges=charges, hold=True, owed=True)
+    with reserving(books.fleet, (entry,)):
+        assert books.fleet.cpu_free.tolist() == [cpus * 1000]

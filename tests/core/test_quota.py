@@ -435,6 +435,12 @@ def test_every_level_must_hold():
     assert quotas.check(relaxed(used, {"blue": usage(10)}), "red", asked_of(amounts(20))) == ()
 
 
+def test_cores_count_where_a_quota_of_the_namespace_or_of_one_above_it_has_them():
+    quotas = Quotas({"red": Q, "lab": Quota(max_cores_ppm=PPM)}, TREE)
+    assert [name for name in (*TREE, "site", "other") if quotas.count_cores(name)] == ["red", "blue", "lab"]
+    assert not Quotas({"red": Q}).count_cores("red")
+
+
 def test_what_no_victim_cures_decides_first_at_any_level():
     quotas = Quotas({"red": Quota(caps(0)), "site": Quota(max_requests=caps(10))}, TREE)
     assert codes(quotas.check({}, "red", asked_of(amounts(20)))) == [SINGLE[0], TOTAL[0]]

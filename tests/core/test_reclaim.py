@@ -154,6 +154,48 @@ def test_executors_without_a_task_leave_only_in_the_place_of_one_that_has_one(wo
     assert plan.actions == ((Keep("e0"), Unbind("e1", eviction)) if works else ())
 
 
+def test_executors_that_do_as_well_as_one_that_goes_get_no_further_task():
+    """Those of its session and size at work on its node, but for one that is protected and one of a gang."""
+    one, two = ResourceRequirement.of(cpu=1), ResourceRequirement.of(cpu=2)
+    work, goes = ExecutorPhase.BUSY, Eviction("b", Cause.SHARE, NOW)
+    views = [
+        ExecutorView("goes", ExecutorPhase.LEAVING, one, "a", eviction=goes, may_stay=True),
+        ExecutorView("as good", work, one, "a", protected_until=NOW),
+        ExecutorView("protected", work, one, "a", protected_until=NOW + 1),
+        ExecutorView("larger", work, two, "a"),
+        ExecutorView("of a gang", work, one, "a", gang="g"),
+        ExecutorView("elsewhere", work, one, "a"),
+        ExecutorView("of another", work, one, "c"),
+    ]
+    demands = [Demand("a", 1, one, 0, 5, 1), Demand("b", 2, one, 1), Demand("c", 3, one, 0, 1)]
+    held = [(view, "m" if view.id == "elsewhere" else "n", ()) for view in views]
+    world = world_of([Node("n", 7000, GIB), Node("m", 1000, GIB)], demands, *held)
+    world = replace(world, promises={"b": Promise((Allocation("p", "n", one),))})
+    plan = schedule(world, Policy(), NOW, deserved={"a": 4, "b": 1, "c": 1})
+    assert plan.yielding == {"as good"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "deserved"),
+    [
+        pytest.param({"priority": 1}, {"priority": 0}, (0, 0), id="of lower priority"),
+        pytest.param({}, {}, (1, 0), id="further above what it deserves"),
+    ],
+)
+def test_the_first_to_lose_an_executor_is_not_the_first_by_name(first, second, deserved):
+    """Two sessions with two executors each, on a machine that they fill; the second one loses its newest."""
+    one = ResourceRequirement.of(cpu=1)
+    facts = {"a": first, "b": second}
+    demands = [Demand(name, 1, one, 0, 2, **more) for name, more in facts.items()]
+    views = [
+        ExecutorView(f"{name}{n}", ExecutorPhase.BUSY, one, name, bound_at=float(n)) for name in facts for n in (0, 1)
+    ]
+    demands.append(Demand("claim", 3, one, 1, priority=1))
+    world = world_of([Node("n", 4000, GIB)], demands, *((view, "n", ()) for view in views))
+    plan = schedule(world, Policy(), NOW, deserved=dict(zip("ab", deserved, strict=True)) | {"claim": 1})
+    assert [action.executor for action in plan.actions if isinstance(action, Unbind)] == ["b1"]
+
+
 def test_nobody_leaves_a_queue_at_its_limit_for_one_that_has_no_room_then():
     small, large = ResourceRequirement.from_string("cpu=2"), ResourceRequirement.from_string("cpu=3")
     fleet = Fleet([Node("n", 4000, 64 * GIB, ())])

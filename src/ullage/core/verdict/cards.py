@@ -87,7 +87,7 @@ class CardVerdicts:
     def classes(self) -> Column:
         """Per card, the class of its rejection: those of one class differ only in names and in what there was."""
         own = np.where(self.reason == reasons.LOCKED, self.had, 0)
-        own = np.where(self.reason == reasons.PARTITION, 1 + np.arange(len(own)), own)
+        own = np.where(self.reason == reasons.PARTITION, np.arange(len(own)), own)
         numbers, _ = number_classes(np.column_stack([self.reason, self.needed, own]))
         return numbers
 
