@@ -276,6 +276,17 @@ def test_an_overdue_request_does_not_exceed_a_maximum_with_what_is_leaving():
     assert started(schedule(world([a_node("n1", 2)], [demand], leaving), PATIENT, 1000.0)) == Counter()
 
 
+def test_an_executor_that_leaves_by_itself_is_not_hurried_for_a_session_that_waits_its_turn():
+    demands = [
+        Demand("b", 1, ONE, running=1),
+        Demand("big", 2, ResourceRequirement.of(cpu=2), pending=1, waiting_since=0.0),
+    ]
+    executors = [*work("gone", ExecutorPhase.LEAVING), *work("b", V)]
+    plan = schedule(world([a_node("n1", 2)], demands, executors), Policy(reserve_after_s=300), 1000.0)
+    assert plan.actions == (Unbind("b/0@n1"),)
+    assert list(plan.reserved) == ["big"]
+
+
 # --- letting go -----------------------------------------------------------------------------------
 
 
