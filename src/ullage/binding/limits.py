@@ -56,7 +56,7 @@ def _over(capacity: HostRoom, used: HostRoom, added: HostRoom, tenths: int) -> I
 
 
 def _amounts(capacity: HostRoom, used: HostRoom, added: HostRoom) -> Iterator[tuple[str, int, int, int]]:
-    """Each resource with what there is of it, what is used and what is added; 0 is not known."""
+    """Yield each resource with its total (0 if unknown), what is used, and what is added."""
     if capacity.cpu_milli:
         yield "cpu", capacity.cpu_milli, used.cpu_milli, added.cpu_milli
     if capacity.memory_bytes:

@@ -126,7 +126,7 @@ class FleetAllocator(Holdings):
         return found if found.by_node else found.refusal
 
     def filter(self, request: Request, gpus: Sequence[str]) -> Candidates:
-        """The cards among these that would do, with what each stage removed. Changes nothing.
+        """Return the cards among these that fit, with what each stage removed. Change nothing.
 
         Raises:
             NotFound: a card is unknown.
@@ -139,11 +139,11 @@ class FleetAllocator(Holdings):
         return score(self.fleet, self.rules, request, candidates.by_node)
 
     def select(self, request: Request, candidates: Candidates) -> Choice | Refusal:
-        """The best node and its best cards."""
+        """Return the best node and its best cards."""
         return select(self.fleet, self.rules, request, candidates.by_node)
 
     def offers(self, request: Request, rows: Column | None = None) -> Offers:
-        """What nodes, by their rows in the books, offer a request that is not placed; nothing is changed.
+        """Return what nodes, by their rows in the books, offer a request that is not placed. Change nothing.
 
         Raises:
             Unavailable: not ready. NotFound: the pool is not known.
@@ -153,7 +153,7 @@ class FleetAllocator(Holdings):
         return offers(self.fleet, self.rules, request, rows, nominations=self.nominations)
 
     def simulate(self, request: Request) -> Decision:
-        """What `alloc` would do now, with every step; nothing is changed and nothing is counted.
+        """Return what `alloc` would do now, with every step. Change and count nothing.
 
         A uid that holds cards is answered with them, without any step.
 
@@ -185,7 +185,7 @@ class FleetAllocator(Holdings):
     def filter_with_preempt(
         self, request: Request, victims: Sequence[str], nodes: Sequence[str] | None = None
     ) -> Released | Refusal:
-        """Cards of the victims' nodes, or of the named ones, that would do if the victims were gone.
+        """Return the cards of the victims' nodes, or of the named ones, that would fit without the victims.
 
         Raises:
             Unavailable: not ready. NotFound: a victim, its card, a node, or the pool is not known.
@@ -202,7 +202,7 @@ class FleetAllocator(Holdings):
         now: float,
         budgets: Budgets = NO_BUDGETS,
     ) -> Preemption | NoPreemption:
-        """Whether the request fits on the node when those of the victims that may be evicted go; and who must.
+        """Return which of the victims must leave the node so that the request fits, if they may be evicted.
 
         Raises:
             Unavailable: not ready. NotFound: a victim, the node or the pool is not known. InvalidRequest: a
@@ -216,7 +216,7 @@ class FleetAllocator(Holdings):
     def check_nodes_preempt(
         self, request: Request, candidates: Mapping[str, Sequence[str]], now: float, budgets: Budgets = NO_BUDGETS
     ) -> dict[str, Preemption]:
-        """Per node who must go so that the request fits, of those named there if that is enough, else of all there.
+        """Return per node who must leave so that the request fits: of those named if they suffice, else of all there.
 
         Those who leave anyway count as gone; nodes that are not known, or where nobody helps, are left out.
 
@@ -229,7 +229,7 @@ class FleetAllocator(Holdings):
         return check_nodes_preempt(context, request, candidates)
 
     def preempt(self, request: Request, now: float, budgets: Budgets = NO_BUDGETS) -> Preemption | NoPreemption:
-        """Whom to evict so that the request fits. Changes nothing: evicting them is for whoever runs them.
+        """Return the victims without which the request fits. Change nothing: the caller evicts them.
 
         Raises:
             Unavailable: not ready. NotFound: the pool is not known. Conflict: the request is placed.
@@ -238,22 +238,22 @@ class FleetAllocator(Holdings):
         return at_once(self.preempting(self.fleet, request, now, budgets))
 
     def preempting(self, books: Fleet, request: Request, now: float, budgets: Budgets) -> Slices[PreemptionAnswer]:
-        """As `preempt`, in slices, on a copy of the books."""
+        """Do the same as `preempt` in slices, on a copy of the books."""
         self._check_request(request)
         context = EvictionContext(books, self.rules, now, budgets, nominations=self.nominations)
         return preempting(context, request)
 
     def place_or_wait(self, request: Request) -> Choice | NoPreemption | Refusal:
-        """What `preempt` decides before it looks for victims; raises as it. Any other refusal may be cured by them."""
+        """Return what `preempt` decides before it searches; raise as it does. Victims may cure any other refusal."""
         self._check_request(request)
         return place_or_wait(self.fleet, self.rules, request, self.nominations)
 
     def consolidate(self, request: Request, units: int, now: float) -> Consolidation | NoConsolidation:
-        """Whom to move so that so many like this request fit; raises as `move_question`. Changes nothing."""
+        """Return the moves that make room for so many such requests; raise as `move_question`. Change nothing."""
         return at_once(consolidating(self.fleet, self.rules, self.move_question(request, units, now)))
 
     def move_question(self, request: Request, units: int, now: float, up_to: int | None = None) -> MoveQuestion:
-        """What `consolidating` answers; none above the priority `up_to` moves.
+        """Return the question that `consolidating` answers; nobody above the priority `up_to` moves.
 
         Raises: Unavailable: not ready. NotFound: the pool is not known. InvalidRequest: as `consolidating`.
         """
@@ -313,7 +313,7 @@ class FleetAllocator(Holdings):
         return self._enter(self._allocation(request, choice, now))
 
     def choose_on(self, request: Request, node: str) -> Choice | Refusal:
-        """The cards that a request would get on a node; changes nothing.
+        """Return the cards that a request would get on a node. Change nothing.
 
         Raises:
             NotFound: the node or the pool is not known. Unavailable: not ready.
@@ -429,7 +429,7 @@ class FleetAllocator(Holdings):
         return self._changed(allocation)
 
     def _choose(self, request: Request) -> Choice | Refusal:
-        """The place that is held for the request, or the best."""
+        """Return the place that is reserved for the request, or the best one."""
         held = held_place(self.fleet, self.rules, request, self.nominations)
         return held or place(self.fleet, self.rules, request, ahead=self._ahead(request))
 

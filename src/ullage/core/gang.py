@@ -53,7 +53,7 @@ class Gangs:
     # --- members ---
 
     def add(self, request: Request, now: float, born: float | None = None) -> GangPhase:
-        """A member appears, or is told again; the phase of its gang.
+        """Add a member, or repeat it. Return the phase of its gang.
 
         `born` is the age of a gang that was known before, in place of `now`.
 
@@ -74,7 +74,7 @@ class Gangs:
         return gang.phase
 
     def resume(self, key: str, standing: GangStanding) -> None:
-        """A gang that was known before goes on from there; call it once its members are added."""
+        """Restore the state of a gang from before a restart, after its members were added."""
         self._gangs[key].resume(standing)
 
     def standing(self, key: str) -> GangStanding:
@@ -82,7 +82,7 @@ class Gangs:
         return self._gangs[key].standing
 
     def remove(self, uid: str) -> GangPhase | None:
-        """A member is gone; the phase of its gang, None if it was of none.
+        """Remove a member. Return the phase of its gang; None if it was in none.
 
         What it reserved is given back in the next tick, which also judges whether the gang has its quorum
         still. What it has bound is the caller's to free.
@@ -99,12 +99,12 @@ class Gangs:
     # --- looks ---
 
     def phase(self, key: str) -> GangPhase | None:
-        """The phase of a gang; None if it has no members."""
+        """Return the phase of a gang; None if it has no members."""
         gang = self._gangs.get(key)
         return gang.phase if gang is not None and gang.members else None
 
     def explain(self, uid: str, allocator: FleetAllocator) -> Answer | None:
-        """`answer`; where not even one member finds room, with what stands in the way of this one alone."""
+        """Return `answer`; if not even one member finds room, the refusal of this member alone."""
         answer = self.answer(uid)
         whole = (Code.GANG_ROOM, Code.GANG_DOMAIN)
         if isinstance(answer, Allocation | None) or answer.code not in whole or answer.rejections[0].had:
@@ -113,26 +113,26 @@ class Gangs:
         return alone if isinstance(alone, Refusal) else answer
 
     def domain(self, key: str) -> str | None:
-        """The deepest level that says what is near, as the newest member names it."""
+        """Return the deepest level of the gang's domain, as the newest member names it."""
         gang = self._gangs.get(key)
         return gang.claim.nearest if gang is not None and gang.members else None
 
     def key_of(self, uid: str) -> str | None:
-        """The gang of which this is a member; None if it is of none."""
+        """Return the gang of a member; None if it is in none."""
         return self._key_of.get(uid)
 
     def answer(self, uid: str) -> Answer | None:
-        """What a member had when it was last looked at; None before that."""
+        """Return the last answer to a member; None before the first."""
         key = self._key_of.get(uid)
         return None if key is None else self._gangs[key].answers.get(uid)
 
     def waits(self, uid: str) -> bool:
-        """Whether what this member reserved waits for the rest of its gang, so that nobody sweeps it."""
+        """Return whether the reservation of a member waits for the rest of its gang, and must not be swept."""
         answer = self.answer(uid)
         return isinstance(answer, Allocation) and answer.state is AllocationState.ASSUMED
 
     def due(self) -> float | None:
-        """The first time at which a tick does something although nothing changed; None if there is none."""
+        """Return the first time at which a tick acts although nothing changed; None if there is none."""
         gangs = [gang for gang in self._gangs.values() if gang.members]
         times = [gang.expires_at if gang.retry_at is None else gang.retry_at for gang in gangs]
         times += [gang.renew_at for gang in gangs]
@@ -164,14 +164,14 @@ class Gangs:
         return tuple(outcome for outcome in outcomes if outcome is not None)
 
     def commit(self, key: str, allocator: FleetAllocator, now: float) -> tuple[Allocation, ...]:
-        """Bind all that a gang has reserved; what that is, nothing if the next tick will give it back."""
+        """Bind all reservations of a gang and return them; none if the next tick will release them."""
         gang = self._gangs.get(key)
         if gang is None or gang.leaving or (gang.expires_at is not None and now >= gang.expires_at):
             return ()
         return tuple(_Step(gang, allocator, now, self._held(allocator.fleet, gang), commit=True).bind().values())
 
     def _held(self, fleet: Fleet, gang: GangState) -> dict[str, Allocation]:
-        """What a gang has in the ledger: of members, and of who was one before the members were told."""
+        """Return what a gang has in the ledger: of its members, and of earlier members that were not added again."""
         known = (uid for uid in gang.members if uid in fleet.ledger)
         others = (uid for uid in sorted(fleet.gangs.get(gang.key, ())) if self._key_of.get(uid) is None)
         return {uid: fleet.ledger[uid] for uid in (*known, *others)}
@@ -269,7 +269,7 @@ class _Step:
         return forgotten
 
     def _keep_no_room(self) -> None:
-        """Those who leave for it leave all the same; what they free is for everybody."""
+        """Reserve nothing more. Victims that are leaving for it still leave, and their room is open to all."""
         self.gang.renew_at = None
         for uid in self.gang.members:
             self.allocator.withdraw(uid)
@@ -284,7 +284,7 @@ class _Step:
     # --- placing ---
 
     def place(self) -> dict[str, Allocation]:
-        """Reserve cards for the members that wait, if they may go now; what was reserved."""
+        """Reserve cards for the waiting members if they may start now. Return what was reserved."""
         gang, waiting, required = self.gang, self._waiting(), self.gang.claim.required
         gang.answers |= {uid: self.held[uid] for uid in gang.members if uid in self.held}
         if gang.retry_at is not None:
@@ -302,7 +302,7 @@ class _Step:
         return self._place_whole(waiting, required - self._running())
 
     def _place_whole(self, waiting: list[Request], needed: int) -> dict[str, Allocation]:
-        """All that wait, or if they do not fit the smallest that are enough."""
+        """Place all waiting members; if they do not fit, the smallest that suffice."""
         plan = self._plan(waiting, needed) if self._is_new(waiting) else None
         if isinstance(plan, dict):
             return self._take_whole(waiting, plan)
@@ -355,7 +355,7 @@ class _Step:
     # --- others give way ---
 
     def _awaited(self, waiting: list[Request]) -> int:
-        """How many are still leaving for the members that wait; the room that they leave is kept on."""
+        """Return how many victims of the waiting members are still leaving. Their room stays reserved."""
         nominations, ledger = self.allocator.nominations, self.allocator.fleet.ledger
         uids = {request.uid for request in waiting} if nominations.entries else frozenset()
         own = [entry for entry in nominations.entries if entry.request.uid in uids]
@@ -412,7 +412,7 @@ class _Step:
         return reserved
 
     def _is_new(self, waiting: list[Request]) -> bool:
-        """Whether anything changed since the last trial: what did not fit then does not fit now."""
+        """Return whether anything changed since the last trial, which would else fail again."""
         allocator = self.allocator
         uids = tuple(request.uid for request in waiting)
         trial = Tried(allocator.version, allocator.fleet, allocator.rules, uids)
@@ -420,7 +420,7 @@ class _Step:
         return not trial.same(known)
 
     def _take(self, plan: Sequence[tuple[Request, Choice]]) -> dict[str, Allocation]:
-        """Reserve all of the plan: the books are as they were when it was made."""
+        """Reserve all places of the plan. The books did not change since it was made."""
         books, state = self.allocator, AllocationState.BOUND if self.commit else AllocationState.ASSUMED
         if books.nominations.owed(self.gang.members):
             until = self.now + books.rules.protected_s
@@ -440,7 +440,7 @@ class _Step:
         return {}
 
     def bind(self) -> dict[str, Allocation]:
-        """Bind all reservations; what was bound."""
+        """Bind all reservations and return them."""
         bound = {uid: self.allocator.commit(uid, self.now) for uid in self._reserved()}
         if bound:
             self.held |= bound
@@ -449,6 +449,6 @@ class _Step:
         return bound
 
     def _settle(self) -> None:
-        """What is required is bound: the wait is over."""
+        """End the wait, because the required members are bound."""
         gang = self.gang
         gang.phase, gang.since, gang.quorate, gang.backoff_s = GangPhase.RUNNING, None, False, BACKOFF_S

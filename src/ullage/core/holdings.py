@@ -144,7 +144,7 @@ class Holdings:
         return self.fleet.ledger.get(uid)
 
     def leave(self, executor: str) -> None:
-        """What is no request's is known to be gone, such as an executor: what it held is free for requests too.
+        """Release what belongs to no request, such as an executor that is gone.
 
         Raises:
             NotFound: the ledger has no such id.
@@ -241,7 +241,7 @@ class Holdings:
         return replace(found, changed=tuple(self.fleet.ledger[held.id] for held in found.changed))
 
     def set_other_usage(self, node: str, has: OtherUsage) -> None:
-        """What others have of a node, see `Fleet.set_other_usage`."""
+        """Set what others use of a node, as `Fleet.set_other_usage`."""
         before = self.fleet.other_usage.get(node, OtherUsage())
         self.fleet.set_other_usage(node, has)
         if any(now < then for now, then in zip(has, before, strict=True)):
@@ -309,22 +309,22 @@ class Holdings:
         return self._handlers.register(handler)
 
     def notify_bound(self, uid: str) -> tuple[BaseException, ...]:
-        """The binding is durable: tell the handlers, once per uid. Their faults are returned, and stop nobody."""
+        """Call the handlers of a durable binding, once per uid. Return their errors, which stop no other handler."""
         return self._handlers.notify(self.fleet.ledger[uid]) if self.is_bound(uid) else ()
 
     def take_dirty(self) -> frozenset[str]:
-        """Cards that changed since the last call; give back with `requeue` what could not be written."""
+        """Return the cards that changed since the last call. Pass to `requeue` what could not be written."""
         dirty, self._dirty = frozenset(self._dirty), set()
         return dirty
 
     def requeue(self, gpus: Iterable[str]) -> None:
-        """Cards whose state could not be mirrored; ones that are gone are left out."""
+        """Add cards whose state could not be mirrored. Cards that are gone are left out."""
         self._dirty.update(uuid for uuid in gpus if uuid in self.fleet.card_of)
 
     # --- queries ---
 
     def held(self, uid: str) -> Allocation | None:
-        """What a request holds.
+        """Return what a request holds.
 
         Raises:
             Conflict: the id is that of an executor or of what is foreign, which is no request.
@@ -337,7 +337,7 @@ class Holdings:
         return known
 
     def is_bound(self, uid: str) -> bool:
-        """Whether the uid holds cards for good."""
+        """Return whether the allocation of a uid is bound."""
         known = self.held(uid)
         return known is not None and known.state is AllocationState.BOUND
 
@@ -354,7 +354,7 @@ class Holdings:
         return tuple(a for _, a in sorted(self.fleet.ledger.items()) if a.node == node)
 
     def free(self, node: str | None = None) -> dict[str, CardRoom]:
-        """What is free of each card by uuid, of all nodes or of one; what is assumed or releasing is not free.
+        """Return the free room of each card by uuid, of all nodes or of one. Assumed and releasing room is not free.
 
         Raises:
             NotFound: the node is not known.
@@ -366,7 +366,7 @@ class Holdings:
         return {self.fleet.cards[card].uuid: room_of(self.fleet, card) for card in cards}
 
     def unused_nodes(self) -> frozenset[str]:
-        """Nodes with cards and nobody on them, also nobody assumed."""
+        """Return the nodes with cards and without allocations, assumed ones included."""
         held = {allocation.node for allocation in self.fleet.ledger.values()}
         return frozenset(node.name for node in self.fleet.nodes if node.gpus and node.name not in held)
 
@@ -375,11 +375,11 @@ class Holdings:
         return tuple(held for _, held in sorted(self.fleet.ledger.items()) if self.is_unconfirmed(held, now))
 
     def is_unconfirmed(self, held: Allocation, now: float) -> bool:
-        """Whether this is one of them."""
+        """Return whether an allocation is unconfirmed."""
         return is_unconfirmed(held, self._observed_at, now)
 
     def observed_at(self, node: str) -> float | None:
-        """When a node last showed what it has; None: never."""
+        """Return when a node last reported what it has; None if it never did."""
         return self._observed_at.get(node)
 
     # --- steps ---

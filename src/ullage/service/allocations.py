@@ -239,7 +239,7 @@ class AllocationRequests:
         return node_capacity(self._state.fleet, node, rules.oversubscription, rules.disks)
 
     def unused_nodes(self) -> tuple[str, ...]:
-        """Nodes with cards and nobody on them."""
+        """Return the nodes with cards and without allocations."""
         return tuple(sorted(self._allocator.unused_nodes()))
 
     # --- steps ---

@@ -138,7 +138,7 @@ class Loop:
         return ExecutorGang(gangs[action.gang], action.rank, size)
 
     def overdue_at(self) -> float | None:
-        """When the next session that waits for room will have waited too long."""
+        """Return when the next session that waits for room becomes overdue."""
         now = self._clock()
         since = (record.waiting_since for record in self._state.sessions.values() if record.open)
         due = (at + self.policy.reserve_after_s for at in since if at is not None)

@@ -126,7 +126,7 @@ class Nodes:
         return moved
 
     def _with_missing(self, node: Node) -> tuple[Gpu, ...]:
-        """Cards that vanished while held stay known, unhealthy: somebody still holds them."""
+        """Keep cards that vanished while they were held, as unhealthy."""
         reported = {gpu.uuid for gpu in node.gpus}
         fleet = self._state.fleet
         here = [allocation for allocation in fleet.ledger.values() if allocation.node == node.name]

@@ -31,7 +31,7 @@ class QueueHoldings:
         self._known = {}
 
     def of(self, fleet: Fleet) -> Held:
-        """Per queue how often it holds what: requests alone, until they are gone."""
+        """Return per queue how often it holds which request, until the request is gone."""
         if fleet is not self._fleet:  # what a part counts for depends on the cards there are
             self._fleet, self._known = fleet, {}
         before, known = self._known, dict[str, tuple[Allocation, str, Resources]]()

@@ -16,7 +16,7 @@ class RejectedNodes:
         """The number of rejections that were dropped."""
 
     def __bool__(self) -> bool:
-        """Whether any node has rejected a request."""
+        """Return whether any node has rejected a request."""
         return bool(self._nodes)
 
     def add(self, requirement: ResourceRequirement, node: str) -> None:

@@ -58,7 +58,7 @@ class TaskRecord:
     result: TaskResult | None = None
 
     def together(self) -> tuple[TaskRecord, ...]:
-        """The tasks that start, end and are retried together with it."""
+        """Return the tasks that start, end and are retried together with a task."""
         return self.batch or (self,)
 
 
@@ -147,7 +147,7 @@ class SessionRecord:
         return self.session.spec.close_when_done and self.next_task > 1 and self.durable == self.next_task - 1
 
     def held_back(self, now: float) -> Code | None:
-        """Why it gets no new executors at present; "" if it does."""
+        """Return why the session gets no new executors at present; "" if it does."""
         if not self.takes_tasks:
             return Code.CLOSED
         if self.session.bind_failures >= RETRY_LIMIT or self.retry_at > now:
@@ -155,7 +155,7 @@ class SessionRecord:
         return Code.BACKOFF if self.not_before > now else None
 
     def pauses(self, now: float) -> bool:
-        """Whether it gets no new executors for a short time only."""
+        """Return whether the session gets no new executors for a short time only."""
         waits = self.retry_at > now or self.not_before > now
         return waits and self.takes_tasks and self.session.bind_failures < RETRY_LIMIT
 

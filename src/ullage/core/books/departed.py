@@ -49,7 +49,7 @@ class Departed:
             _keep(self._uids, uid, at)
 
     def back(self, uid: str) -> None:
-        """It holds something again."""
+        """Note that it holds something again."""
         self._uids.pop(uid, None)
 
     def __contains__(self, uid: str) -> bool:

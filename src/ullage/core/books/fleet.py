@@ -366,7 +366,7 @@ class Fleet(Inventory):
             place += TAKEN_COLUMNS
 
     def set_other_usage(self, node: str, has: OtherUsage) -> None:
-        """What others have of a node from now on. No trial may be open: there is no way back."""
+        """Set what others use of a node. No trial may be open, because this is not undone."""
         before, row = self.other_usage.pop(node, OtherUsage()), self.row_of.get(node)
         has = OtherUsage(*(min(amount, _MOST_OTHER_USAGE) for amount in has))
         if has != OtherUsage():

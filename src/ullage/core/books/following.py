@@ -136,7 +136,7 @@ def with_missing(fleet: Fleet, found: Iterable[Allocation]) -> list[Node]:
 
 
 def _still_there(fleet: Fleet, home: Mapping[str, str], nodes: Collection[str]) -> Iterator[Allocation]:
-    """The ledger by id; of what is foreign only what lies on a node that there is, and did not move to another."""
+    """Return the ledger by id; of foreign allocations only those on a known node that did not move to another."""
     for _, held in sorted(fleet.ledger.items()):
         if held.state is not AllocationState.FOREIGN:
             yield held

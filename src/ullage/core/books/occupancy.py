@@ -55,7 +55,7 @@ class Occupancy:
 
     @classmethod
     def read(cls, fleet: Fleet) -> Slices[Occupancy]:
-        """As `of`, in slices of some nodes."""
+        """Do the same as `of` in slices of some nodes."""
         found = fleet.tables.get(cls)
         if not isinstance(found, Occupancy):
             found = cls(fleet)

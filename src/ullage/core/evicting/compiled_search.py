@@ -131,7 +131,7 @@ class CompiledSearch:
         return units
 
     def _numbered(self, budgets: Budgets) -> tuple[Rows, Rows]:
-        """Per entry the number of its budget, -1 for none; and what is left of each."""
+        """Return per entry the number of its budget, -1 for none, and what is left of each budget."""
         workloads = self._there.entries[:, WORKLOAD]
         if not budgets.left:
             return np.full(len(workloads), -1), np.zeros(0, np.int64)

@@ -93,7 +93,7 @@ PreemptionAnswer = Preemption | NoPreemption
 def filter_with_preempt(
     fleet: Fleet, rules: Rules, request: Request, victims: Sequence[str], nodes: Sequence[str] | None = None
 ) -> Released | Refusal:
-    """Cards of the victims' nodes, or of the named ones, that would do if the victims were gone. Asks no quota.
+    """Return the cards of the victims' nodes, or of the named ones, that fit without the victims. Quotas do not count.
 
     Raises:
         NotFound: a victim, its card, or a node is unknown.
@@ -140,7 +140,7 @@ def check_single_node_preempt(
 def check_nodes_preempt(
     context: EvictionContext, request: Request, candidates: Mapping[str, Sequence[str]]
 ) -> dict[str, Preemption]:
-    """Per node who must go, of those named there if that is enough, else all of these and as few others as possible.
+    """Return per node who must leave: of those named if they suffice, else all of these and as few others as possible.
 
     Those named go in any case, so others are looked for as if the named had gone. Those who leave a node anyway count
     as gone. Nodes that are not known, or where nobody helps, are left out.

@@ -222,7 +222,7 @@ class Reclaim:
         return self._asked(claim, losers, {session: self._victims_of(session) for session in losers}, asked)
 
     def _on_node(self, claim: RoomClaim, row: int, asked: Asked | None = None) -> Iterator[ExecutorVictim]:
-        """The same on one node."""
+        """Yield the victims on one node in the same way."""
         return self._asked(claim, self._losers(claim), self._by_row.get(row, {}), asked or self._lies_on({row}))
 
     def _asked(
@@ -243,7 +243,7 @@ class Reclaim:
         return Ways(claim, self._tree, losers).in_order(self._alone, by_session, may if asked else unpromised)
 
     def _victims_of(self, session: str) -> list[ExecutorVictim]:
-        """Its executors in the order in which they give way; most sessions are never asked."""
+        """Return the executors of a session in the order in which they leave; computed when they are first needed."""
         found = self._victims.get(session)
         if found is None:
             found = self._victims[session] = victims_of(session, self._executors.get(session, []))
@@ -267,7 +267,7 @@ class Reclaim:
         return {row_of.get(ledger[member.id].node, -1) for member in victim.members}
 
     def _lies_on(self, rows: set[int]) -> Asked:
-        """Which victims lie on one of these nodes, at least in part: others are of no use."""
+        """Return a test for victims that lie, at least in part, on one of these nodes."""
         return lambda victim: not self._rows_of(victim).isdisjoint(rows)
 
     def _lies_just_on(self, row: int, victim: ExecutorVictim) -> bool:
@@ -275,5 +275,5 @@ class Reclaim:
 
 
 def _one_of(executors: frozenset[str]) -> Asked:
-    """Which victims have one of these executors."""
+    """Return a test for victims that have one of these executors."""
     return lambda victim: not victim.ids.isdisjoint(executors)

@@ -107,7 +107,7 @@ class VictimSearch:
     def among(
         self, row: int, eligible: Sequence[Allocation], shielded: dict[Shield, int], highest: int | None = None
     ) -> Attempt:
-        """As `on`, of those who are split already."""
+        """Do the same as `on` for allocations that are split already."""
         fleet, node = self.fleet, self.fleet.nodes[row].name
         tried = [allocation for allocation in eligible if highest is None or claim_of(allocation).priority <= highest]
         with trial(fleet):

@@ -125,6 +125,6 @@ def priority_of(allocation: Allocation) -> int:
 
 
 def workload_of(allocation: Allocation) -> tuple[str, str]:
-    """Its namespace and workload: what budgets are made for."""
+    """Return its namespace and workload, which budgets are for."""
     claim = claim_of(allocation)
     return claim.namespace, claim.workload

@@ -274,7 +274,7 @@ def _candidates(fleet: Fleet, asked: ResourceRequirement, rows: Column) -> Itera
 
 
 def _rankings(fleet: Fleet, rows: Column) -> Iterator[Column]:
-    """The nodes, those with the most first: of vram on one card, of idle cards, of CPUs, of memory."""
+    """Return the nodes, those with the most first: vram on one card, idle cards, CPUs, memory."""
     spans = [fleet.cards_on(int(row)) for row in rows]
     most = np.array([fleet.vram_free[span.start : span.stop].max() if span else -1 for span in spans])
     idle = np.array([sum(not fleet.holders[card] for card in span) for span in spans])

@@ -54,7 +54,7 @@ class Leaving(NamedTuple):
 
 @lean
 def _release(holders: Holders, leaving: Leaving, begin: int, end: int) -> None:
-    """A victim goes; the modes of its cards are kept."""
+    """Release a victim, and remember the modes of its cards."""
     nodes, cards, entries, charges = holders.nodes, holders.cards, holders.entries, holders.charges
     for entry in range(begin, end):
         row = entries[entry, ROW]
@@ -68,7 +68,7 @@ def _release(holders: Holders, leaving: Leaving, begin: int, end: int) -> None:
 
 @lean
 def _restore(holders: Holders, first: Rows, tried: int, go: Flags) -> None:
-    """The books as they were before the first of so many victims was released."""
+    """Restore the books to before the first of so many victims was released."""
     for victim in range(tried - 1, -1, -1):
         for entry in range(first[victim + 1] - 1, first[victim] - 1, -1):
             if holders.entries[entry, ROW] >= 0:
@@ -79,7 +79,7 @@ def _restore(holders: Holders, first: Rows, tried: int, go: Flags) -> None:
 
 @lean
 def _gained(holders: Holders, asked: AskedRows, room: Rows, begin: int, end: int) -> int:
-    """Follow the room of the nodes of these entries, which changed; by how much it grew."""
+    """Update the room of the changed nodes of these entries. Return by how much it grew."""
     gained = 0
     for entry in range(begin, end):
         row = holders.entries[entry, ROW]
@@ -94,7 +94,7 @@ def _gained(holders: Holders, asked: AskedRows, room: Rows, begin: int, end: int
 
 @lean
 def _lost(holders: Holders, asked: AskedRows, room: Rows, begin: int, end: int) -> int:
-    """The same where room can only have shrunk; by how much it did."""
+    """Update room that can only have shrunk. Return by how much it did."""
     some = False
     for entry in range(begin, end):
         row = holders.entries[entry, ROW]
@@ -104,7 +104,7 @@ def _lost(holders: Holders, asked: AskedRows, room: Rows, begin: int, end: int) 
 
 @lean
 def _room_without(holders: Holders, asked: AskedRows, room: Rows, leaving: Leaving, known: int) -> int:
-    """So many of the first victims go; how many units fit then. The room of each of their nodes is counted once."""
+    """Release so many of the first victims. Return how many units fit then; the room of each node is counted once."""
     first, total, unknown = leaving.first, 0, -1
     for victim in range(known):
         _release(holders, leaving, first[victim], first[victim + 1])

@@ -50,9 +50,9 @@ _MOST = 16
 def freeable(
     cards: Rows, empty: Rows, first: int, after: int, shape: Rows, holders: Rows, stays: int
 ) -> tuple[int, Rows]:
-    """Which cards of a node could be taken now, as bits; the positions of those that could if their holders moved.
+    """Return the cards of a node that are free now, as bits, and the positions of those that could be freed by moves.
 
-    None of the cards in `stays`.
+    Cards in `stays` are never freed.
     """
     movable = idle = 0
     for j in range(len(holders)):
@@ -120,7 +120,7 @@ def free_on_node(
 
 @compiled
 def units_by_sums(node: Rows, shape: Rows, holders: Rows, freed: int, free: int, slots: int) -> tuple[int, int]:
-    """How many units fit on a node when some cards are freed, and so many are `free`; what that costs."""
+    """Return how many units fit on a node when some cards are freed, with the cards in `free`, and the cost of that."""
     cpu, memory, cost = node[CPU_FREE], node[MEMORY_FREE], 0
     for j in range(len(holders)):
         if holders[j, MASK] & freed:
@@ -149,7 +149,7 @@ def units_in_zones(
     begin: int,
     units: int,
 ) -> int:
-    """How many of these units may be on a node when some cards are freed, and so many are `free`."""
+    """Return how many of these units zones allow when some cards are freed, with the cards in `free`."""
     entries, charges, store = zones
     for sign in (1, -1):
         for j in range(len(holders)):
@@ -167,7 +167,7 @@ def units_in_zones(
 
 @compiled
 def banned(bans: Rows, row: int, units: int, mask: int) -> bool:
-    """Whether a node may not be used in this way."""
+    """Return whether a node is excluded with this number of units and these freed cards."""
     for ban in bans:  # noqa: SIM110 - a generator is not compiled
         if ban[0] == row and ban[1] == units and ban[2] == mask:
             return True

@@ -109,7 +109,7 @@ def hold(holders: Holders, entry: int) -> None:
 
 @lean
 def let_go(holders: Holders, entry: int) -> None:
-    """The opposite of `hold`, in the opposite order."""
+    """Undo `hold`, in the opposite order."""
     nodes, cards, entries, charges = holders.nodes, holders.cards, holders.entries, holders.charges
     row = entries[entry, ROW]
     for at in range(entries[entry, FIRST_CHARGE], entries[entry, AFTER_CHARGE]):

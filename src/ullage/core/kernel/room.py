@@ -35,7 +35,7 @@ from ullage.core.kernel.zones import ROOM, decide
 
 @lean
 def units_on(cards: Rows, card: int, shape: Rows) -> int:
-    """How many shares of a request a card has room for."""
+    """Return how many shares of a request fit on a card."""
     if not takes(cards, card, shape):
         return 0
     kind = cards[card, KIND] + 1
@@ -52,7 +52,7 @@ def units_on(cards: Rows, card: int, shape: Rows) -> int:
 
 @compiled
 def look_at_cards(nodes: Rows, cards: Rows, row: int, shape: Rows, space: Rows) -> Rows:
-    """Which cards of a node take a share, 1 or 0, the first card first, in a part of `space`."""
+    """Return 1 for each card of a node that takes a share, else 0, in a part of `space`."""
     first = nodes[row, FIRST_CARD]
     units = space[: nodes[row, AFTER_CARDS] - first]
     for k in range(len(units)):
@@ -70,7 +70,7 @@ def fits_beside_cards(nodes: Rows, row: int, shape: Rows) -> bool:
 
 @lean
 def enough(units: Rows, count: int) -> bool:
-    """Whether so many cards take a share."""
+    """Return whether at least so many cards take a share."""
     for k in range(len(units)):
         count -= units[k] > 0
     return count <= 0

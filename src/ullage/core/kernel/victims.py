@@ -114,7 +114,7 @@ MOST_STEPS = 4096
 
 @compiled
 def units_open(books: BookRows, row: int) -> Rows:
-    """How much room each card of a node has, none where a lock stays although all users go."""
+    """Return 1 for each card of a node that takes a share, else 0. A card whose lock outlasts its users takes none."""
     nodes, cards, shape = books.nodes, books.cards, books.shape
     units = look_at_cards(nodes, cards, row, shape, books.space)
     for k in range(len(units)):
@@ -127,14 +127,14 @@ def units_open(books: BookRows, row: int) -> Rows:
 
 @compiled
 def fits(books: BookRows, row: int) -> bool:
-    """Whether one unit fits on a node."""
+    """Return whether one unit fits on a node."""
     there = room_on(books.nodes, row, books.shape, units_open(books, row)) > 0
     return bool(there and (not books.shape[0, NEEDS] or verdict_in(books.store)[CODE] == ALIGNED))
 
 
 @compiled
 def supplies_of(books: BookRows, row: int) -> tuple[int, int]:
-    """The first supply of a node's machine, and one behind the last."""
+    """Return the first supply of a node's machine, and the one after its last."""
     machine, machines = books.nodes[row, MACHINE], machines_in(books.store)
     return (machines[machine, FIRST_SUPPLY], machines[machine, AFTER_SUPPLIES]) if machine >= 0 else (0, 0)
 
@@ -165,7 +165,7 @@ def try_back(books: BookRows, status: Rows, row: int, entry: int) -> bool:
 
 @compiled
 def put_back_in_order(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, row: int) -> None:
-    """Those beyond their budget first, the dearest first: a set of which no part would do."""
+    """Put victims back, those beyond their budget first, then the dearest. No part of what is left suffices."""
     status, budget, left, taken = occupants.status, occupants.budget, costs.left, costs.taken
     begin, end = occupants.first[row], occupants.first[row + 1]
     for entry in range(begin, end):
@@ -229,7 +229,7 @@ def step_back(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, r
 
 @compiled
 def cheaper_so_far(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, row: int) -> bool:
-    """Whether the victims chosen so far cost less than the cheapest set on the node."""
+    """Return whether the victims chosen so far cost less than the cheapest set on the node."""
     trial = len(costs.amounts) - 1
     sum_up(books, occupants, costs, row, trial)
     return cheaper(costs, trial, row)
@@ -270,7 +270,7 @@ def copy_row(of: Rows, row: int, to: Rows, to_row: int) -> None:
 
 @compiled
 def look(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: NodeBefore, row: int) -> bool:
-    """Whether a unit fits on a node once who may go is gone; then who of them are the victims, and what they cost.
+    """Return whether a unit fits on a node without its evictable occupants; if so, choose victims and sum up costs.
 
     Only the victims are released then; `put_back` takes it back.
     """
@@ -305,7 +305,7 @@ def look(books: BookRows, occupants: OccupantColumns, costs: VictimCosts, kept: 
 
 @compiled
 def searchable(occupants: OccupantColumns, costs: VictimCosts, row: int) -> bool:
-    """Whether there may be a cheaper set: none is if nobody could be put back, or for a single victim of no budget."""
+    """Return whether a cheaper set may exist: not if nobody was put back, nor for a single victim without a budget."""
     if costs.amounts[row, NUMBER] <= 1 and not len(costs.left):
         return False
     found = False
@@ -316,7 +316,7 @@ def searchable(occupants: OccupantColumns, costs: VictimCosts, row: int) -> bool
 
 @compiled
 def put_back(books: BookRows, occupants: OccupantColumns, kept: NodeBefore, row: int) -> None:
-    """The node and its occupants as they were before they were looked at."""
+    """Restore a node and its occupants to before `look`."""
     nodes, cards, status = books.nodes, books.cards, occupants.status
     for entry in range(occupants.first[row], occupants.first[row + 1]):
         if status[entry] == VICTIM or status[entry] == BACK:
@@ -331,7 +331,7 @@ def put_back(books: BookRows, occupants: OccupantColumns, kept: NodeBefore, row:
 
 @compiled
 def take(occupants: OccupantColumns, left: Rows, row: int, unit: int) -> None:
-    """The victims on a node are gone for this unit, and use up their budgets; the others may go for a later one."""
+    """Mark the victims on a node as gone for this unit and charge their budgets. Later units may evict the others."""
     status, budget, turn = occupants.status, occupants.budget, occupants.turn
     for entry in range(occupants.first[row], occupants.first[row + 1]):
         if status[entry] == VICTIM:
@@ -347,7 +347,7 @@ def take(occupants: OccupantColumns, left: Rows, row: int, unit: int) -> None:
 
 @compiled
 def costs_more(cost: Rows, row: int, other: int) -> bool:
-    """Whether one row of costs is larger than another, from the first difference on."""
+    """Return whether one row of costs is larger than another at the first column that differs."""
     for column in range(COST_COLUMNS):
         if cost[row, column] != cost[other, column]:
             return bool(cost[row, column] > cost[other, column])
@@ -356,7 +356,7 @@ def costs_more(cost: Rows, row: int, other: int) -> bool:
 
 @compiled
 def cheaper(costs: VictimCosts, row: int, other: int) -> bool:
-    """Whether the victims on one node come before those on the other."""
+    """Return whether the victims on one node cost less than those on the other."""
     cost, since = costs.amounts, costs.since
     if costs_more(cost, row, other) or costs_more(cost, other, row):
         return costs_more(cost, other, row)

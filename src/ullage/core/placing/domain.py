@@ -121,7 +121,7 @@ def _few(of: Column, wanted: WantedUnits) -> Iterator[Mask]:
 
 
 def _rooms_of(of: Column, wanted: WantedUnits) -> list[Column]:
-    """Per kind of unit, how many fit in each domain."""
+    """Return per kind of unit how many fit in each domain."""
     domains = int(of.max(initial=-1)) + 1
     return [np.bincount(of, weights=room, minlength=domains).astype(np.int64) for room in wanted.rooms]
 

@@ -23,7 +23,7 @@ from ullage.model.rejection import Rejection
 
 
 def room(fleet: Fleet, rules: Rules, request: Request) -> Column:
-    """Per node, how many such requests fit now; quotas are not asked."""
+    """Return per node how many such requests fit now. Quotas do not count."""
     return table_of(fleet, request.requirement, rules.strategy_of(request), rules.cap).refreshed().room
 
 

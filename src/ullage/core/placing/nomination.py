@@ -41,7 +41,7 @@ class Nominations:
     sessions: tuple[Promised, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether any room is reserved."""
+        """Return whether any room is reserved."""
         return bool(self.entries or self.sessions)
 
     def with_(self, *nominations: Nomination) -> Nominations:

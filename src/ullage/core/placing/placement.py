@@ -56,7 +56,7 @@ class Placer:
         self._cap = cap
 
     def room(self, requirement: ResourceRequirement) -> Column:
-        """Per node, how many units of this requirement fit now."""
+        """Return per node how many units of this requirement fit now."""
         return table_of(self.fleet, requirement, self._strategy(requirement), self._cap).room
 
     def place(
@@ -308,7 +308,7 @@ class Table:
         self._strategy.loops.judge(*self._books, row, self._rows, units, *self._own[2:])
 
     def _units_on(self, row: int) -> Rows:
-        """Which cards of a node take a share of one unit, 1 or 0; partitions: how many shares."""
+        """Return 1 for each card of a node that takes a share of a unit, else 0; for partitions how many shares."""
         units = look_at_cards(*self._books, row, self._rows, self._space)
         if self.partitioned:
             for k in units.nonzero()[0].tolist():
@@ -374,7 +374,7 @@ class Table:
         return at_row[:placed].tolist(), at_cards[:placed].tolist(), at_score[:placed].tolist()
 
     def fewest(self, leaving: Leaving, units: int, known: int = 0, room: Column | None = None) -> list[int] | None:
-        """Which of these victims have to go so that so many units fit; None if they do not fit without all of them.
+        """Return which victims must leave so that so many units fit; None if they do not fit without all of them.
 
         So many of the first are `known` not to be enough. Then `room` becomes that without all. Not for partitions.
         """
@@ -400,14 +400,14 @@ class Table:
         return None if row < 0 else row
 
     def eligible(self, row: int) -> list[int]:
-        """Cards of a node that can take a share of one unit now."""
+        """Return the cards of a node that take a share of one unit now."""
         if not self._asked.gpu_count:
             return []
         first = self._fleet.cards_on(row).start
         return [first + k for k in self._units_on(row).nonzero()[0].tolist()]
 
     def pick(self, row: int, also: Table | None = None) -> list[int] | None:
-        """Cards for one unit, free in the books of `also` too (as what else it has); None if they are not enough."""
+        """Return cards for one unit that are free in the books of `also` too; None if they are too few."""
         eligible = self.eligible(row)
         if also is None:
             return self.pick_among(row, eligible)
@@ -424,7 +424,7 @@ class Table:
         return self._fleet.board.free_on(row)
 
     def pick_among(self, row: int, eligible: Sequence[int]) -> list[int] | None:
-        """Cards for one unit out of these of a node; None if they are not enough, or not as its zones have to be."""
+        """Return cards for one unit out of these of a node; None if they are too few, or zones refuse them."""
         if len(eligible) < self._asked.gpu_count:
             return None
         if self._aligned:

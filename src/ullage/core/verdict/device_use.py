@@ -62,7 +62,7 @@ class DeviceUse:
         return True
 
     def take(self, device: SliceDevice, consumed: Consumed) -> None:
-        """It is given to one more."""
+        """Note that one more pod has the device."""
         self._count(device.id, device, consumed, 1)
 
     def give(self, device: SliceDevice, consumed: Consumed) -> None:
@@ -70,7 +70,7 @@ class DeviceUse:
         self._count(device.id, device, consumed, -1)
 
     def enter(self, result: DeviceResult, device: SliceDevice | None) -> None:
-        """What was allocated is in use, also of a device that is not offered any more."""
+        """Count what is allocated as used, also of a device that is no longer offered."""
         if not result.admin:
             self._count(result.device, device, result.consumed, 1)
 
