@@ -81,7 +81,7 @@ class FleetAllocator(Holdings):
     # --- what arrives ---
 
     def see(self, request: Request) -> None:
-        """Count a request that arrived, placed or not; whoever asks again and again arrived once.
+        """Count a request that arrived, placed or not; a repeated request counts once.
 
         Whatever places or reserves does so by itself.
         """

@@ -4,7 +4,7 @@ A gang is held back until enough members exist: those that wait and those that r
 a whole on a draft of the books; only if all that are required fit are they assumed, in one step, and
 bound together. Nothing is ever held for a part of a gang, so gangs cannot block each other: in each
 tick the older one is tried first, and a younger one goes ahead only if the older does not fit now.
-Where a gang may preempt and does not fit, all of its victims are told to leave at once, and its room is
+Where a gang may preempt and does not fit, all of its victims are evicted together, and its room is
 kept until they are gone.
 
 A gang that is not placed in time, or loses its quorum while it waits, gives back all it reserved and
@@ -345,9 +345,9 @@ class _Step:
         return self.allocator.nominations.without(*self.gang.members)
 
     def _does_not_fit(self, waiting: list[Request], misfit: Misfit) -> dict[str, Allocation]:
-        told = misfit.refusal.rejections[0]
-        if told.code in (Code.GANG_ROOM, Code.GANG_DOMAIN):  # of all of them together
-            return self._refuse(waiting, told.code, told.needed, told.had, cure=told.cure)
+        first = misfit.refusal.rejections[0]
+        if first.code in (Code.GANG_ROOM, Code.GANG_DOMAIN):  # of all of them together
+            return self._refuse(waiting, first.code, first.needed, first.had, cure=first.cure)
         self._refuse(waiting, Code.GANG_ROOM, len(waiting), misfit.placed)
         self.gang.answers[misfit.uid] = misfit.refusal
         return {}
@@ -394,7 +394,7 @@ class _Step:
         return self._refuse(waiting, Code.EVICTING, len(self.evicted))
 
     def _place_late(self, waiting: list[Request]) -> dict[str, Allocation]:
-        """Members of a gang that runs do not wait for each other; of those that are alike the first refused speaks."""
+        """Place members of a running gang one by one. The refusal of a member holds for all equal ones."""
         reserved: dict[str, Allocation] = {}
         if not waiting or not self._is_new(waiting):
             return reserved
@@ -435,8 +435,8 @@ class _Step:
     def _refuse(
         self, waiting: Iterable[Request], code: Code, needed: int = 0, had: int = 0, cure: Cure | None = None
     ) -> dict[str, Allocation]:
-        told = Refusal((Rejection(code, cure or CURES[code], needed, had),))
-        self.gang.answers |= {request.uid: told for request in waiting}
+        refusal = Refusal((Rejection(code, cure or CURES[code], needed, had),))
+        self.gang.answers |= {request.uid: refusal for request in waiting}
         return {}
 
     def bind(self) -> dict[str, Allocation]:

@@ -115,10 +115,10 @@ class Holdings:
     def dealloc(self, uid: str, now: float, gpus: Sequence[str] | None = None) -> Freed:
         """Free all cards of an owner that is known to be gone, and keep no room for it; the ledger says which.
 
-        Whoever moves keeps the place that is held for it.
+        An allocation that moves keeps its reserved place.
 
-        A given list is only compared: names that are not of the allocation are told, missing ones freed
-        all the same. Never refuses; the second call says so. Whoever only waited for room frees no cards.
+        A given list is only compared: other names are returned, and missing ones are freed too. It never
+        refuses; a second call returns that. A request that only waited frees no cards.
         """
         moves = self.nominations.moving(self.fleet, uid)
         known, waited = self._drop(uid, now), None if moves else self.withdraw(uid)
@@ -277,9 +277,9 @@ class Holdings:
             InvalidRequest: the nodes cannot be, see `check_inventory`; nothing is changed then.
 
         """
-        told = tuple(nodes)
-        check_inventory(told)
-        inventory, ledger = followed(self.fleet, told)
+        reported = tuple(nodes)
+        check_inventory(reported)
+        inventory, ledger = followed(self.fleet, reported)
         before, fleet = self.fleet.ledger, self.fleet.rebuilt(inventory, ledger)
         entered = [remembering(fleet, held) for held in ledger if not held.of_session]
         changed = [held for held in entered if (held, held.cards) != (before[held.id], before[held.id].cards)]

@@ -276,7 +276,7 @@ class Extender:
                 return
             asked = self.read_pod(pod.document)
             if asked is None:
-                bare = {f"{self._domain}/gpu-ids": ""}  # else words that come later could not be told from those of now
+                bare = {f"{self._domain}/gpu-ids": ""}  # else later annotations would look like those of now
                 await self._write(epoch, args, pod, bare)
                 return
             ask = self._plugins.asked(asked, args.node)

@@ -367,9 +367,9 @@ class Claims:
         ]
         card_of = {device.id: self.devices.card(device) for device in devices}
         sets = [card_of.keys(), *groups(waiting, found, devices)]
-        usual, *alike = ({uuid for id_ in ids if (uuid := card_of[id_]) is not None} for ids in sets)
+        usual, *others = ({uuid for id_ in ids if (uuid := card_of[id_]) is not None} for ids in sets)
         refusal: Refusal | None = None
-        for among in ([usual], alike):
+        for among in ([usual], others):
             for choice in self._choices(pod, node, len(cards), among):
                 if isinstance(choice, Refusal):
                     refusal = refusal or choice

@@ -182,7 +182,7 @@ class Cluster:
         return self._rejected.of(request.requirement)
 
     def use_of(self, node: str) -> HostRoom:
-        """Return the CPU and memory that are in use on a node, whoever uses them; nothing of an unknown node."""
+        """Return the CPU and memory in use on a node by all users; zero for an unknown node."""
         fleet, row = self.allocator.fleet, self.allocator.fleet.row_of.get(node)
         if row is None:
             return HostRoom()

@@ -82,7 +82,7 @@ Facts = dict[str, Any]
 def allocation_facts(allocation: Allocation) -> Facts:
     """Return the facts of an allocation for its event, so that a replay can request it again."""
     claim = allocation.claim
-    assert claim is not None, "an executor's allocation is told by its executor"
+    assert claim is not None, "the events of an executor's allocation are those of the executor"
     return {
         "uid": allocation.id,
         "node": allocation.node,

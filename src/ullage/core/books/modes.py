@@ -39,7 +39,7 @@ def mode_asked(asked: ResourceRequirement) -> int:
 
 
 def mixed(asked: ResourceRequirement, *, dynamic: bool) -> int:
-    """Return the modes of users with whom the request must not share a card.
+    """Return the modes of users that the request must not share a card with.
 
     A dynamic card takes the mode of its first user and keeps it until the last one is gone; it has no
     partitions. A static one takes any, but hardware that is cut into partitions runs nothing else

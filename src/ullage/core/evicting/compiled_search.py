@@ -37,7 +37,7 @@ class PlacedUnit(NamedTuple):
 class CompiledSearch:
     """Finds victims for one request, on a copy of the books at the time of its creation.
 
-    On the cards that are `locked` it finds no room, whoever goes.
+    It finds no room on `locked` cards.
     """
 
     def __init__(

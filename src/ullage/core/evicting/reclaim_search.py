@@ -114,7 +114,7 @@ class Losses:
 
 
 class Ways:
-    """The ways to ask victims for one claim; each way is a sequence of victims whom their sessions may lose."""
+    """The ways to ask victims for one claim; each way is a sequence of victims that their sessions may lose."""
 
     def __init__(self, claim: RoomClaim, tree: ShareTree, losers: Mapping[str, Loser]) -> None:
         self._claim, self._tree, self._losers = claim, tree, losers
@@ -141,7 +141,7 @@ class Ways:
                 heappop(queue)
 
     def affordable(self, victims: Iterable[ExecutorVictim]) -> Iterator[ExecutorVictim]:
-        """Yield those of these victims whom their sessions may lose, one after the other."""
+        """Yield those of these victims that their sessions may lose, one after the other."""
         return filter(Losses(self._tree, self._losers).pay, victims)
 
     def card_by_card(self, victims: Iterable[ExecutorVictim], rows: Iterable[int]) -> Iterator[ExecutorVictim]:

@@ -222,7 +222,7 @@ def warm() -> None:
 
 
 def locks_of(fleet: Fleet, request: Request) -> Locks:
-    """Return the dynamic cards that a request does not get, whoever leaves: their isolation stays that of their users.
+    """Return the dynamic cards that no eviction opens to a request: their isolation stays that of their users.
 
     No user leaves such a card for a request with another isolation.
     """

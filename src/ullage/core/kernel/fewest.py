@@ -1,6 +1,6 @@
 """Which of those who may give way, in the order in which they are asked, have to: as few as let enough units fit.
 
-One goes after the other until the units fit; then those without whom they still fit stay, the last first.
+One goes after the other until the units fit; then those without which they still fit come back, the last first.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ MASK, MOVABLE, ITS_CPU, ITS_MEMORY, COST = 0, 1, 2, 3, 4
 HOLDER_COLUMNS = 5
 
 BITS = 62
-"""Cards of a node that are told apart."""
+"""Cards of a node that are distinguished."""
 
 _MOST = 16
 """Cards of a node that are thought of as freed: the cheapest, where more are held."""

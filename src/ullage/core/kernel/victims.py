@@ -1,7 +1,7 @@
 """Whom to evict so that units of one request fit: the cheapest set on each node, and the cheapest nodes.
 
 On a node all that may go is released; if a unit fits then, they are put back, first those beyond their budget, each
-in order of worth, as long as it still fits. Released allocations never take room away, so whoever is left is needed.
+in order of worth, as long as it still fits. Released allocations never take room away, so all that are left are needed.
 Then other sets are searched for a cheaper one. Each unit takes the node where that costs least; only nodes that were
 taken are looked at again.
 """

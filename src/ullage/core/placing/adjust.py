@@ -156,10 +156,10 @@ def _known(fleet: Fleet, cards: list[int]) -> KnownAmounts:
 
 
 def _in_units(fleet: Fleet, card: int, pair: Amounts, known: KnownAmounts) -> Amounts:
-    """Amounts of a card, in millionths of it where not all cards of the allocation say what they have."""
+    """Return amounts of a card; in millionths of it where not all cards of the allocation have known amounts."""
     compute, vram = (
-        amount if told else amount * PPM // max(1, total)
-        for amount, total, told in zip(pair, _total(fleet, card), known, strict=True)
+        amount if is_known else amount * PPM // max(1, total)
+        for amount, total, is_known in zip(pair, _total(fleet, card), known, strict=True)
     )
     return Amounts(compute, vram)
 
@@ -189,16 +189,17 @@ def _room(fleet: Fleet, held: Allocation, after: Allocation, *, position: int, c
 def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: KnownAmounts) -> ScalingRefusal | None:
     """Return the refusal for the first card without room, with the figures of the tightest card."""
     for card, room in zip(cards, rooms, strict=True):
-        codes = [code if told else Code.GPU_SHARE for code, told in zip(_CODES, _known(fleet, [card]), strict=True)]
+        here = _known(fleet, [card])
+        codes = [code if is_known else Code.GPU_SHARE for code, is_known in zip(_CODES, here, strict=True)]
         owned = room.most.minus(room.free)
         for code, need, most_now, ever, own in zip(codes, room.new, room.most, room.ever, owned, strict=True):
             if need > most_now:
                 cure, had = (Cure.CAPACITY, most_now) if need <= ever else (Cure.NODE_CHANGE, ever)
                 node, gpu = fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid
-                told = Rejection(Code.SCALING_EXCEEDED, cure, need, had, node=node, gpu=gpu)
-                why = replace(told, code=code, own=own if cure is Cure.CAPACITY else 0)
+                scaling = Rejection(Code.SCALING_EXCEEDED, cure, need, had, node=node, gpu=gpu)
+                why = replace(scaling, code=code, own=own if cure is Cure.CAPACITY else 0)
                 pairs = list(zip(cards, rooms, strict=True))
                 free = Amounts.least_of(_in_units(fleet, on, room.free, known) for on, room in pairs)
                 most = Amounts.least_of(_in_units(fleet, on, room.most, known) for on, room in pairs)
-                return ScalingRefusal((told, why), remain=free, max_request=most, known=known)
+                return ScalingRefusal((scaling, why), remain=free, max_request=most, known=known)
     return None

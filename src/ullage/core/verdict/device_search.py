@@ -2,7 +2,7 @@
 
 Requests are served in order, of their alternatives the first with which all claims can be satisfied, and of a
 request's devices the first in the order that they are offered in. So the answer is the same for the same input, and
-which of equal devices is taken is decided by whoever brings them into order.
+which of equal devices is taken is decided by the order of the caller.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Steps:
 class Offer:
     """What one node has: devices in the order of preference, and what of them is in use.
 
-    `selects` says whether the class and the expressions of a request take a device; None if it cannot be told.
+    `selects` says whether the class and the expressions of a request take a device; None if it cannot be evaluated.
     `free` says whether nobody holds the device otherwise, as the books of cards know. `whole` is false where a pool
     that reaches the node is not complete: then nobody can have all devices.
     """

@@ -32,7 +32,7 @@ def template_for(fleet: Fleet, card: int, asked: ResourceRequirement) -> Templat
 def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Charge] = ()) -> Charge | Rejection:
     """Return what a partition for this request takes of the card and where it lies, or the first reason against it.
 
-    `taken` are charges assumed on the card beside those in the books. A refusal says how many more
+    `taken` are charges assumed on the card in addition to those in the books. A refusal says how many more
     partitions, places or amounts were needed and had. Whether the card takes partitions at all beside
     its present users is for `core/books/modes.py` to say.
     """
