@@ -51,7 +51,7 @@ def test_a_refusal_is_a_sentence_and_its_repr_is_short():
     allocator.alloc(Request.of("pod", "vram=30g"), 0.0)
     more = allocator.adjust("pod", AmountsChange(Part(vram_bytes=41 * GIB)))
     assert str(more) == (
-        "scaling-exceeded: a card of the allocation has not that much more, needs 41Gi vram, a-0 has 40Gi"
+        "scaling-exceeded: a card of the allocation does not have that much more, needs 41Gi vram, a-0 has 40Gi"
     )
 
 

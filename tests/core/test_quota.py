@@ -342,7 +342,7 @@ def test_figures_say_who_asked_what_of_how_much():
         quota=QuotaFigures("team", 30_000, 100_000, 80_000),
     )
     assert reject_text(first) == (
-        "the compute that its namespace asks would be above the quota: "
+        "the compute that its namespace requests would exceed the quota: "
         "it asks 30 TFLOPS, 80 TFLOPS of 100 TFLOPS used (namespace team)"
     )
     (single,) = Quotas({"team": Quota(max_limits=caps(mib=1024))}).check({}, "team", asked_of(amounts(0, 2048)))

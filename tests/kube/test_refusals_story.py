@@ -114,7 +114,7 @@ SAID: dict[str, tuple[str, ...]] = {
         "free of one is 70 % of its compute (692.3 TFLOPS)",
         "would fit on 1 node now",
     ),
-    "theirs-memory": ("asks for 100Gi on one card", "the largest has 80000Mi", "2 cards: nobody said how much"),
+    "theirs-memory": ("asks for 100Gi on one card", "the largest has 80000Mi", "2 cards: the capacity of"),
     "theirs-tflops": (
         "asks for 2000 TFLOPS",
         "the largest has 989 TFLOPS",
@@ -165,7 +165,7 @@ SAID: dict[str, tuple[str, ...]] = {
         "; nvidia.com/gpu: 1, cpu: 64 would fit on 1 node now",
     ),
     "unknown-memory": (
-        "gpu_vendor=AMD; nobody said how much the card has; declare it (card_model",
+        "gpu_vendor=AMD; the capacity of the card is not known; declare it (card_model",
         "gpu=0.5, or nvidia.com/gpumem-percentage in a pod",
     ),
     "bound-to-nobody": (

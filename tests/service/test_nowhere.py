@@ -169,7 +169,7 @@ CASES = {
     "capacity that is not known": (
         (SOFT, [a_node(vram_bytes=None)]),
         (
-            "asks for 20Gi on one card; nobody said how much the card has; declare it (card_model in a cluster, "
+            "asks for 20Gi on one card; the capacity of the card is not known; declare it (card_model in a cluster, "
             "else node.card), or ask for a fraction: gpu=0.5, or nvidia.com/gpumem-percentage in a pod "
             "(all 8 cards of 1 node looked at)"
         ),
@@ -244,7 +244,7 @@ CASES = {
             Rules(quotas=Quotas({"team": Quota(total_requests=Caps(vram_bytes=10 * GIB))})),
         ),
         (
-            "asks for 20Gi on one card; the vram that its namespace asks would be above the quota: it asks 20Gi, "
+            "asks for 20Gi on one card; the vram that its namespace requests would exceed the quota: it asks 20Gi, "
             "0 of 10Gi used (namespace team) (all 16 cards of 2 nodes looked at)"
         ),
     ),

@@ -106,7 +106,7 @@ def test_a_card_nobody_described_takes_fractions_and_refuses_amounts():
         assert (lab.held("amount"), lab.held("fraction")) == (0, 1)
         reasons = lab.service.why("amount")
         assert [(r.code, r.cure) for r in reasons.rejections] == [(Code.CAPACITY_UNKNOWN, Cure.NODE_CHANGE)]
-        assert reasons.summary.startswith("no node can take it: nobody said how much the card has")
+        assert reasons.summary.startswith("no node can take it: the capacity of the card is not known")
         (holder,) = the_card(lab).holders
         assert (holder.fraction, holder.vram_bytes, holder.compute_gflops) == (0.5, None, None)
 
