@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,6 +26,8 @@ from ullage.worker.service import Task, TaskFailed
 
 TOKEN = "secret"
 END = object()
+PING_S = 0.5
+"""Seconds between two comments in a stream without news."""
 
 
 @dataclass
@@ -412,7 +416,8 @@ class _Handler(BaseHTTPRequestHandler):
             if piece is None:
                 return END
             if callable(piece):
-                piece(session, task)
+                with self._pinging():
+                    piece(session, task)
             else:
                 stream, data, position = piece
                 text = data if stream == "note" else base64.b64encode(data).decode()
@@ -420,6 +425,25 @@ class _Handler(BaseHTTPRequestHandler):
         body = msgspec.json.encode(self.fake.task_body(session, task)).decode()
         self.wfile.write(f"event: end\r\ndata: {body}\r\n\r\n".encode())
         return END
+
+    @contextmanager
+    def _pinging(self) -> Iterator[None]:
+        """Send comments meanwhile, as a server does in a stream without news."""
+        done = threading.Event()
+
+        def ping() -> None:
+            with suppress(OSError, ValueError):  # the client, or this connection, is gone
+                while not done.wait(PING_S):
+                    self.wfile.write(b": ping\r\n\r\n")
+                    self.wfile.flush()
+
+        pinger = threading.Thread(target=ping, daemon=True)
+        pinger.start()
+        try:
+            yield
+        finally:
+            done.set()
+            pinger.join()
 
     def get_applications(self, name: str | None = None) -> Any:
         if name is None:

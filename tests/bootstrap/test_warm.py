@@ -60,7 +60,7 @@ def test_missing_code_is_compiled_by_a_child_and_then_read(monkeypatch, logs):
     ("command", "kept", "message"),
     [
         ((sys.executable, "-c", "import sys; sys.exit('no room left')"), [False], "ended with 1: no room left"),
-        (HAPPY, [False, False], "cannot be read back"),
+        (HAPPY, [False, False], "cannot be loaded"),
         (("/no/such/program",), [False], "No such file"),
     ],
 )

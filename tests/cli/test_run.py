@@ -185,7 +185,7 @@ def test_a_missing_server_is_reported_and_a_signal_then_ends_run_without_a_cance
         if text.startswith("no server answers; waiting up to"):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("ullage.cli.main.complain", say_and_interrupt)
+    monkeypatch.setattr(run, "complain", say_and_interrupt)
     fake.logs["command"] = [lambda *_: fake.close(), None]
     assert main(["run", "-n", "mine", "--", "prog"]) == 143
     output = capsys.readouterr().err

@@ -242,7 +242,7 @@ def test_options_of_hami_are_taken(server: ApiServer, front: Start) -> None:
         "--topologies",
         "--force-overwrite-default-scheduler=false",
     ).wait_ready()
-    assert "--kube-qps changes nothing here" in up.log_text()
+    assert "--kube-qps is ignored" in up.log_text()
     assert "node-lock" not in up.log_text()
     assert up.end() == 0
 

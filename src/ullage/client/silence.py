@@ -16,8 +16,8 @@ UNANSWERED_S = 2.0
 class Silence:
     """Reports a wait for a server once, and again only after a server answered.
 
-    A program that people watch sets `show`, which is called with the message. Without it the caller of `report` may
-    name another function; else nothing is reported.
+    An interactive program sets `show`, which is called with the message, unless the caller of `report` names another
+    function. Without either nothing is reported.
     """
 
     show: ClassVar[Callable[[str], object] | None] = None
@@ -36,7 +36,7 @@ class Silence:
 
     def report(self, reason: str, left_s: float, show: Callable[[str], object] | None = None) -> None:
         """Report the reason, and that the wait lasts up to `left_s` seconds more."""
-        show = Silence.show or show
+        show = show or Silence.show
         if show is None or self._reported:
             return
         self._reported = True
