@@ -166,7 +166,8 @@ class _Draft:
                 choices.update(zip((request.uid for request in run), found, strict=False))
                 if refusal is not None:
                     return Misfit(run[len(found)].uid, refusal, len(choices))
-                enter(self.fleet, run, found, self.now)
+                if run is not groups[-1]:  # nothing is placed after the last run
+                    enter(self.fleet, run, found, self.now)
         return choices
 
     def place_run(self, run: Sequence[Request]) -> tuple[list[Choice], Refusal | None]:
