@@ -161,12 +161,12 @@ class _Draft:
         """Return the places of all runs, or the first request without room."""
         choices: dict[str, Choice] = {}
         with trial(self.fleet):
-            for run in groups:
+            for number, run in enumerate(groups, 1):
                 found, refusal = self.place_run(run)
                 choices.update(zip((request.uid for request in run), found, strict=False))
                 if refusal is not None:
                     return Misfit(run[len(found)].uid, refusal, len(choices))
-                if run is not groups[-1]:  # nothing is placed after the last run
+                if number < len(groups):  # nothing is placed after the last run
                     enter(self.fleet, run, found, self.now)
         return choices
 
