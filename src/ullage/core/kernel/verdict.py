@@ -1,7 +1,7 @@
 """May a card take a share of a request, and may a node take a unit of it: the books against the shape of the request.
 
-Placement, explanations and evictions ask these functions and no others. Placement needs to know whether the answer is
-`FITS`; explanations read the reason and its numbers.
+Placement, explanations and evictions ask these functions and no others. `takes` decides, and is short because every
+table asks it of every card; `judge_card` finds the reason of a card that `takes` refused, and its numbers.
 """
 
 from __future__ import annotations
@@ -43,8 +43,25 @@ WHOLE_MODE = 1
 
 
 @lean
+def takes(cards: Rows, card: int, shape: Rows) -> bool:
+    """Return whether a card takes a share of a request: no rule of `judge_card` refuses it."""
+    kind = cards[card, KIND] + 1
+    if shape[kind, EXCLUDED] or cards[card, MODES] & (shape[kind, MIXED] | WHOLE_MODE):
+        return False
+    if shape[kind, COMPUTE] > cards[card, COMPUTE_FREE] or shape[kind, VRAM] > cards[card, VRAM_FREE]:
+        return False
+    if cards[card, COMPUTE_FREE] <= 0 or cards[card, USERS] >= shape[kind, USERS_MOST]:
+        return False
+    if shape[0, WHOLE] and cards[card, USERS]:
+        return False
+    return not shape[0, NAMED] or _names_others(shape, card, cards[card, INDEX]) == reasons.FITS
+
+
+@lean
 def judge_card(cards: Rows, card: int, shape: Rows) -> tuple[int, int, int]:  # noqa: C901, PLR0911 - a line per rule
     """Return the first reason why a card takes no share, what is needed and what there is; `FITS` if it takes one."""
+    if takes(cards, card, shape):
+        return reasons.FITS, 0, 0
     kind = cards[card, KIND] + 1
     excluded = shape[kind, EXCLUDED]
     if shape[0, NAMED]:
@@ -70,9 +87,7 @@ def judge_card(cards: Rows, card: int, shape: Rows) -> tuple[int, int, int]:  # 
         return reasons.COMPUTE, compute, max(0, compute_free)
     if vram > vram_free:
         return reasons.VRAM, vram, max(0, vram_free)
-    if compute_free <= 0 or modes & WHOLE_MODE:
-        return reasons.NO_COMPUTE, compute, 0
-    return reasons.FITS, 0, 0
+    return reasons.NO_COMPUTE, compute, 0
 
 
 @lean
@@ -91,13 +106,6 @@ def _names_others(shape: Rows, card: int, index: int) -> int:
     if missing & (1 << BY_INDEX):
         return reasons.WRONG_INDEX
     return reasons.WRONG_UUID if missing or refused else reasons.FITS
-
-
-@lean
-def takes(cards: Rows, card: int, shape: Rows) -> bool:
-    """Return whether a card has room for a share of a request."""
-    reason, _, _ = judge_card(cards, card, shape)
-    return reason == reasons.FITS
 
 
 @lean
