@@ -83,7 +83,7 @@ def test_a_replay_runs_it_and_names_it_in_its_help(tmp_path: Path):
     assert again.stderr.count("(cached)") == 4
     (site / "last_cards.py").write_text(MODULE.replace("CPU_FREE]", "FIRST_CARD]"))
     changed = ullage(site, *words, "--seeds", "1,2", "--out", str(tmp_path / "out"))
-    assert changed.stderr.count("(cached)") == 2, "what a changed strategy does is run anew"
+    assert changed.stderr.count("(cached)") == 2, "a changed strategy runs again"
 
 
 BROKEN = {

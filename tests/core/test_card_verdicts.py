@@ -6,14 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.books import GIB, Books, a_card, a_node
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import Usage
-from ullage.core.kernel import reasons
+from ullage.core.kernel import columns, reasons
+from ullage.core.kernel.verdict import judge_card, takes
 from ullage.core.verdict.cards import CardVerdicts, any_takes, exclusion_of, free_cards, open_cards, refusal_of
 from ullage.core.verdict.nodes import closed, lacking, shortfalls, slots_short, workers_at_cap
 from ullage.core.verdict.quota import Asked, Quotas
+from ullage.core.verdict.shape import shape_of
 from ullage.model.affinity import Expression, NodeAffinity, Operator
 from ullage.model.gpu import Gpu, GpuPhase
 from ullage.model.part import Isolation, IsolationPolicy
@@ -245,3 +249,27 @@ def test_what_is_allowed_is_what_is_not_refused_to_the_unit(quota, more):
     assert ceilings is not None
     assert quotas.below(used, ceilings) is (more < 2)
     assert bool(quotas.check(used, "team", request)) is (more == 2)
+
+
+@given(
+    st.sampled_from(["gpu=1", "tflops=5,vram=4g", "gpu=1,tflops=0,vram=4g", "gpu=0.5,isolation=soft"]),
+    st.tuples(*[st.integers(0, 12)] * 2),
+    st.integers(0, 3),
+    st.integers(0, 15),
+)
+def test_the_reason_of_a_refusal_is_true_and_what_is_taken_has_none(text, free, users, modes):
+    """Any state of a card of 10 TFLOPS and 10 GiB: also ones that books do not reach."""
+    fleet = Fleet([a_node("n", a_card("n-0", 10, 10))])
+    rows, shape = fleet.card_rows, shape_of(fleet, ResourceRequirement.from_string(text)).rows
+    compute, vram = free
+    rows[0, columns.COMPUTE_FREE], rows[0, columns.VRAM_FREE] = compute * 1000, vram * GIB
+    rows[0, columns.USERS], rows[0, columns.MODES] = users, modes
+    reason, needed, had = map(int, judge_card(rows, 0, shape))
+    assert (reason == reasons.FITS) is bool(takes(rows, 0, shape))
+    true = {
+        reasons.FITS: compute > 0 and not modes & 1 and not (users and text == "gpu=1"),
+        reasons.LOCKED: had & modes != 0,
+        reasons.NOT_IDLE: users > 0,
+        reasons.NO_COMPUTE: compute <= 0 or modes & 1 != 0,
+    }
+    assert true.get(reason, needed > had)

@@ -1,4 +1,4 @@
-"""What others use of a node, whom the ledger does not know: it is missing while they are there."""
+"""What others use of a node outside the ledger: it is missing while they are there."""
 
 from __future__ import annotations
 

@@ -287,6 +287,14 @@ def test_who_is_evicted_is_on_a_card_on_which_the_cores_of_the_request_fit_the_q
         assert uids(books.preempt(ask("gpu=1,tflops=50"), Rules(quotas=Quotas({"team": quota})))) == victims
 
 
+def test_a_free_card_on_which_the_cores_exceed_the_quota_hides_no_other_card_of_its_node():
+    """Half of the fast card is all of the slow one, which nobody has."""
+    books = Books(a_node("n", a_card("n-0", 50), a_card("n-1", 100)))
+    books.run("victim", "n-1", of="tflops=80", namespace="other")
+    rules = Rules(quotas=Quotas({"team": Quota(max_cores_ppm=PPM // 2)}))
+    assert uids(books.preempt(ask("gpu=1,tflops=50"), rules)) == ("victim",)
+
+
 def test_the_cards_that_no_lock_keeps_are_examined_be_it_one_or_none():
     """Of two dynamic cards the first has a user of another isolation."""
     for free, reached in ((("n-1",), True), ((), False)):

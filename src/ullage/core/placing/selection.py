@@ -58,7 +58,7 @@ class _Case:
         return ceilings is not None and (not ceilings or self.rules.quotas.below(self._fleet.usage, ceilings))
 
     def _find_ceilings(self, namespace: str) -> Ceilings | None:
-        """Return and remember how much a namespace may use, at most, before the request; None: more must be asked."""
+        """Return and remember how much a namespace may use at most before the request; None if sums do not decide."""
         ceilings: Ceilings | None = ()
         if self._promises_differ or (self._counts_differ and self.rules.quotas.levels(namespace)):
             ceilings = None
