@@ -254,14 +254,13 @@ def test_what_is_allowed_is_what_is_not_refused_to_the_unit(quota, more):
 @given(
     st.sampled_from(["gpu=1", "tflops=5,vram=4g", "gpu=1,tflops=0,vram=4g", "gpu=0.5,isolation=soft"]),
     st.tuples(*[st.integers(0, 12)] * 2),
-    st.integers(0, 3),
-    st.integers(0, 15),
+    st.just((0, 0)) | st.tuples(st.integers(1, 3), st.integers(1, 15)),
 )
-def test_the_reason_of_a_refusal_is_true_and_what_is_taken_has_none(text, free, users, modes):
-    """Any state of a card of 10 TFLOPS and 10 GiB: also ones that books do not reach."""
+def test_the_reason_of_a_refusal_is_true_and_what_is_taken_has_none(text, free, held):
+    """Any state of a card of 10 TFLOPS and 10 GiB, also ones that books do not reach; each user sets a mode."""
     fleet = Fleet([a_node("n", a_card("n-0", 10, 10))])
     rows, shape = fleet.card_rows, shape_of(fleet, ResourceRequirement.from_string(text)).rows
-    compute, vram = free
+    (compute, vram), (users, modes) = free, held
     rows[0, columns.COMPUTE_FREE], rows[0, columns.VRAM_FREE] = compute * 1000, vram * GIB
     rows[0, columns.USERS], rows[0, columns.MODES] = users, modes
     reason, needed, had = map(int, judge_card(rows, 0, shape))

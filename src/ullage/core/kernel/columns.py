@@ -92,6 +92,8 @@ KEPT_APART, PENDING = 5, 6
 """Whether such cards have its isolation; whether they wait for their driver."""
 USERS_MOST = 7
 """The most users of such a card."""
+REFUSED = 8
+"""All modes of users that refuse it: `MIXED`, a card held whole, and any user at all if it takes whole cards."""
 SHAPE_COLUMNS = 11
 
 # The state of a node in a table, for one shape.

@@ -26,6 +26,7 @@ from ullage.core.kernel.columns import (
     NAMED,
     NAMED_BY,
     NOT_CARD,
+    REFUSED,
     SLOTS_FREE,
     SLOTS_TOTAL,
     USERS,
@@ -38,21 +39,16 @@ from ullage.core.kernel.columns import (
 )
 from ullage.core.kernel.compiled import compiled, lean
 
-WHOLE_MODE = 1
-"""The bit of `MODES` for a card that is held whole (`core/books/modes.py`)."""
-
 
 @lean
 def takes(cards: Rows, card: int, shape: Rows) -> bool:
     """Return whether a card takes a share of a request: no rule of `judge_card` refuses it."""
     kind = cards[card, KIND] + 1
-    if shape[kind, EXCLUDED] or cards[card, MODES] & (shape[kind, MIXED] | WHOLE_MODE):
+    if shape[kind, EXCLUDED] or cards[card, MODES] & shape[kind, REFUSED]:
         return False
     if shape[kind, COMPUTE] > cards[card, COMPUTE_FREE] or shape[kind, VRAM] > cards[card, VRAM_FREE]:
         return False
     if cards[card, COMPUTE_FREE] <= 0 or cards[card, USERS] >= shape[kind, USERS_MOST]:
-        return False
-    if shape[0, WHOLE] and cards[card, USERS]:
         return False
     return not shape[0, NAMED] or _names_others(shape, card, cards[card, INDEX]) == reasons.FITS
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.books.modes import mixed
+from ullage.core.books.modes import ANY, MIXED, WHOLE, mixed
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.board import ALONE, SEATED
 from ullage.core.kernel.columns import Rows
@@ -116,6 +116,7 @@ def _named(fleet: Fleet, asked: ResourceRequirement) -> Rows:
 def _share(fleet: Fleet, card: int, asked: ResourceRequirement) -> tuple[int, ...]:
     """Return one share of a request on cards like this one, in the order of the columns."""
     gpu = fleet.cards[card]
+    modes = mixed(asked, dynamic=gpu.isolation_policy is IsolationPolicy.DYNAMIC)
     compute, vram = (0, 0) if asked.part is None else asked.part.on(gpu.compute, gpu.vram)
     if asked.cards.isolation is Isolation.PARTITIONED:
         compute = vram = 0  # it takes what the template says, where there is a place for it
@@ -123,9 +124,10 @@ def _share(fleet: Fleet, card: int, asked: ResourceRequirement) -> tuple[int, ..
         min(compute, at.UNREACHABLE),
         min(vram, at.UNREACHABLE),
         1 if asked.whole or not (compute or vram) else at.UNREACHABLE,
-        mixed(asked, dynamic=gpu.isolation_policy is IsolationPolicy.DYNAMIC),
+        modes,
         exclusion_of(gpu, asked, fleet.profiles),
         keeps_apart(gpu, asked),
         gpu.phase is GpuPhase.PENDING,
         at.UNREACHABLE if gpu.max_users is None or not asked.shares_cards else gpu.max_users,
+        modes | (ANY | MIXED if asked.whole else WHOLE),
     )
