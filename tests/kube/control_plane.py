@@ -20,10 +20,15 @@ from tests.system.live_server import wait_until
 REQUIRED = "ULLAGE_REQUIRE_KUBE"
 
 
-def binary(name: str) -> str:
-    """Where a binary is; without it the test is skipped, or fails where the environment says so."""
+def find(name: str) -> str | None:
+    """Return the path of a binary, None without it."""
     folder = os.environ.get("KUBEBUILDER_ASSETS")
-    found = shutil.which(name, path=folder) if folder else shutil.which(name)
+    return shutil.which(name, path=folder) if folder else shutil.which(name)
+
+
+def binary(name: str) -> str:
+    """Return the path of a binary; without it the test is skipped, or fails where the environment says so."""
+    found = find(name)
     if found is None:
         reason = f"no {name} in $KUBEBUILDER_ASSETS or on PATH; `make control-plane` builds it"
         if os.environ.get(REQUIRED) == "1":
@@ -39,6 +44,10 @@ class Process:
         self.log = folder / f"{name}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen([binary(name), *options], stdout=log, stderr=log, cwd=folder)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -75,7 +84,7 @@ class ControlPlane:
         self._port = free_port()
         self.url = f"https://127.0.0.1:{self._port}"
         try:
-            self._etcd = self._start_etcd()
+            self._clients = self._start_etcd()
             self._start_api()
         except BaseException:
             self.close()
@@ -91,12 +100,12 @@ class ControlPlane:
         place.write_text(json.dumps(kubeconfig(self.url, {"certificate-authority": "ca.pem"}, files)))
         return place
 
-    def start_scheduler(self, configuration: dict[str, Any]) -> None:
+    def start_scheduler(self, configuration: dict[str, Any]) -> Process:
         """A kube-scheduler with a KubeSchedulerConfiguration, which is given the kubeconfig."""
         connection = {"kubeconfig": str(self.kubeconfig), "qps": 1000, "burst": 1000}
         place, port = self.folder / "scheduler.json", free_port()
         place.write_text(json.dumps({"clientConnection": connection} | configuration))
-        self._start(
+        return self._start(
             "kube-scheduler",
             f"https://127.0.0.1:{port}/readyz",
             f"--config={place}",
@@ -107,7 +116,7 @@ class ControlPlane:
             f"--cert-dir={self.folder / 'scheduler'}",
         )
 
-    def start_asking_scheduler(self, port: int, extender: Mapping[str, Any] = {}, **more: Any) -> None:
+    def start_asking_scheduler(self, port: int, extender: Mapping[str, Any] = {}, **more: Any) -> Process:
         """A kube-scheduler of the name of ours, that asks an extender on this port; `extender` says more of that."""
         asked = {
             "urlPrefix": f"http://127.0.0.1:{port}",
@@ -127,7 +136,12 @@ class ControlPlane:
             "profiles": [{"schedulerName": "ullage"}],
             "extenders": [asked | extender],
         }
-        self.start_scheduler(configuration | more)
+        return self.start_scheduler(configuration | more)
+
+    def stop(self, process: Process) -> None:
+        """Stop one of its processes."""
+        self._processes.remove(process)
+        process.stop()
 
     def close(self) -> None:
         for process in reversed(self._processes):
@@ -135,7 +149,7 @@ class ControlPlane:
 
     def _start_etcd(self) -> str:
         peers, clients = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-        self._start(
+        self.etcd = self._start(
             "etcd",
             f"{clients}/health",
             f"--data-dir={self.folder / 'etcd'}",
@@ -148,16 +162,15 @@ class ControlPlane:
 
     def forget(self) -> None:
         """Start a new API server on the same state, which knows no version before its start."""
-        self._processes.remove(self._api)
-        self._api.stop()
+        self.stop(self.api)
         self._start_api()
 
     def _start_api(self) -> None:
         at = self.folder
-        self._api = self._start(
+        self.api = self._start(
             "kube-apiserver",
             f"{self.url}/readyz",
-            f"--etcd-servers={self._etcd}",
+            f"--etcd-servers={self._clients}",
             f"--secure-port={self._port}",
             "--bind-address=127.0.0.1",
             "--authorization-mode=RBAC",
