@@ -102,7 +102,7 @@ def front(nodes: int) -> tuple[Extender, Cluster]:
     gc.freeze()  # as `Front` does
     term, plugins = ReadyTerm(context.candidate, mirror), cast("DevicePlugins", None)
     unconfirmed = UnconfirmedBinds(context, term)
-    return Extender(context, mirror, term, unconfirmed, plugins=plugins), cluster
+    return Extender(context, term, unconfirmed, plugins), cluster
 
 
 def _request(uid: str, cards: int) -> Request:

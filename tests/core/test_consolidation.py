@@ -142,8 +142,8 @@ def test_a_refusal_says_for_how_many_there_is_a_plan_and_not_how_many_would_be_f
     assert isinstance(plan(books, units=1), Consolidation)
 
 
-def test_who_changes_places_leaves_a_gap():
-    """Each goes where the other one is: one of them must leave first."""
+def test_a_move_to_a_free_card_has_no_gap():
+    """The card of the other request is too small for both, so a free card is chosen, and nobody has to leave first."""
     books = Books(a_node("n", a_card("n-0"), a_card("n-1")), a_node("o", a_card("o-0", 100, 40), a_card("o-1")))
     books.run("big", "n-0", of="tflops=50,vram=10g").run("small", "o-0", of="tflops=60,vram=9g")
     found = plan(books)

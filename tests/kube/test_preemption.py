@@ -134,7 +134,7 @@ async def pressed(
         context = replace(front.context, followed=followed, clock=lambda: clock[0])
         term = ReadyTerm(front.candidate, front.mirror)
         preemptor = Preemptor(context, term, **terms)
-        asked = Extender(context, front.mirror, term, front.unconfirmed, plugins=front.plugins, preemptor=preemptor)
+        asked = Extender(context, term, front.unconfirmed, front.plugins, preemptor=preemptor)
         await preemptor.controller.drain()
         yield Pressed(up, preemptor, asked, clock)
 

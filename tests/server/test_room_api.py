@@ -114,7 +114,7 @@ def test_the_verb_shows_its_changes_and_makes_them_only_with_yes(
     assert "no-moves-help" in capsys.readouterr().err
     assert main(["defrag", "--for", "gpu=8"]) == main(["defrag", "--for", "gpu=8", "--yes"]) == 78
     assert "more would not fit on empty nodes either" in capsys.readouterr().out
-    assert main(["defrag", "--for", "gpu=2", "--up-to", "4"]) == 75
+    assert main(["defrag", "--for", "gpu=2", "--max-priority", "4"]) == 75
     assert "not moved: 3 priority" in capsys.readouterr().out
     assert main(["defrag", "--for", "gpu=0.5"]) == 2
     assert "--for: " in capsys.readouterr().err

@@ -72,7 +72,7 @@ def test_a_mismatch_is_healed_stored_told_and_counted_once(lab):
 
 def test_what_strangers_hold_is_free_for_nobody_until_they_are_gone(lab):
     show(lab, other="01234")
-    (told,) = events(lab, "node.strangers")
+    (told,) = events(lab, "node.unknown-owners")
     assert (told["message"], told["gpus"]) == ("team/other", "n-g0 n-g1 n-g2 n-g3 n-g4")
     assert 'ullage_foreign_gpus{node="n"} 5.0' in metrics(lab)
     body = Answers(lab.service, None, {}).node(lab.service.state.nodes["n"])

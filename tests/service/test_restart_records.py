@@ -127,7 +127,7 @@ def test_strangers_keep_their_names_and_are_not_told_again(machine):
     machine.restart()
     assert machine.service.observations.strangers("n") == ("team/stranger",)
     show(machine, stranger="0")
-    assert said(machine, "node.strangers") == ["team/stranger"]
+    assert said(machine, "node.unknown-owners") == ["team/stranger"]
     show(machine)
     machine.restart()
     assert machine.service.observations.strangers("n") == ()

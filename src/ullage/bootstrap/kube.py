@@ -16,7 +16,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ullage.bootstrap import log
@@ -29,7 +29,7 @@ from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.tls import TlsFiles
 from ullage.bootstrap.warm import warm
 from ullage.core.placing.rules import WORKERS_PER_NODE, Rules
-from ullage.kube.app import make_app
+from ullage.kube.app import health_routes, make_app, readiness_route
 from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
@@ -51,6 +51,7 @@ from ullage.model.queue import Queue
 from ullage.service.catalog import check_tree
 from ullage.service.gates import RESERVE_AFTER_S
 from ullage.wire import admission, compute_questions
+from ullage.wire.dialect import PodReader
 
 RENEW_S = 5.0
 """Seconds between two checks of the certificates."""
@@ -150,7 +151,7 @@ class KubeProcess:
             skips(front.followed.namespaces),
             over_quota(front.cluster),
             named_queue(front.followed.namespaces, section.domain),
-            reader=front.context.read_pod,
+            reader=PodReader(section.pods),
             nowhere=nowhere(front.cluster, {rule.name for rule in section.pools}),
             bound=bound_counts(None if front.bindings is None else front.bindings.gate, front.cluster),
         )
@@ -223,17 +224,8 @@ def _metrics_app(metrics: FrontMetrics, front: Front) -> Starlette:
     async def page(_: Request) -> Response:
         return Response(await shared.get(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def ready(_: Request) -> Response:
-        return PlainTextResponse(front.extender.unready or "ok", 503 if front.extender.unready else 200)
-
-    async def alive(_: Request) -> Response:
-        return PlainTextResponse("ok")
-
-    async def follows(_: Request) -> Response:
-        return PlainTextResponse(front.unfollowed or "ok", 503 if front.unfollowed else 200)
-
-    routes = [Route("/metrics", page), Route("/healthz", alive), Route("/readyz", ready), Route("/followz", follows)]
-    return Starlette(routes=routes)
+    health = health_routes(lambda: front.extender.unready)
+    return Starlette(routes=[Route("/metrics", page), *health, readiness_route("/followz", lambda: front.unfollowed)])
 
 
 async def _report(front: Front) -> None:

@@ -46,7 +46,7 @@ from ullage.service.devices import Devices
 from ullage.service.gates import RESERVE_AFTER_S, Gates
 from ullage.service.queue_holdings import labelled
 from ullage.service.vanished_cards import VanishedCards
-from ullage.wire.dialect import PLAIN_SETTINGS, PodReader, PodSettings
+from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings
 from ullage.wire.dra.selector import selects
 from ullage.wire.pod.gate import gate_of
 
@@ -111,7 +111,7 @@ def make_front(
     mirror = Mirror(context, _cards(context, settings, devices), devices=devices, domains=hypernodes.labels_of)
     term = ReadyTerm(candidate, mirror)
     term.subscribe(mirror.report_again)
-    bindings = _bindings(context, settings, mirror, devices, term=term)
+    bindings = _bindings(context, settings, term, devices)
     gate = None if bindings is None else bindings.gate
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
     hypernodes.subscribe(mirror.describe_again, groups.look_again)
@@ -135,9 +135,7 @@ def make_front(
         takeover=takeover,
         unconfirmed=unconfirmed,
         plugins=plugins,
-        extender=Extender(
-            context, mirror, term, unconfirmed, plugins=plugins, gate=gate, claims=device_mirror, preemptor=preemptor
-        ),
+        extender=Extender(context, term, unconfirmed, plugins, gate=gate, claims=device_mirror, preemptor=preemptor),
         events=events,
         admission=admission,
         quotas=quotas,
@@ -163,7 +161,7 @@ def _context(
         candidate=candidate,
         cluster=Cluster(rules, clock, now),
         followed=Followed.of(api, settings.machines, topologies=settings.topologies, quotas=settings.resource_quotas),
-        read_pod=PodReader(settings.pods),
+        pod_settings=settings.pods,
         record_event=events.record,
         on_error=on_error,
         clock=clock,
@@ -180,15 +178,13 @@ def _quotas(context: KubeContext) -> ResourceQuotas | None:
     found = context.followed.quotas
     if found is None:
         return None
-    return ResourceQuotas(context.cluster, found, context.read_pod.settings.hami, context.on_error)
+    return ResourceQuotas(context.cluster, found, context.pod_settings.hami, context.on_error)
 
 
-def _bindings(
-    context: KubeContext, settings: FrontSettings, mirror: Mirror, devices: Devices, *, term: ReadyTerm
-) -> FrontBindings | None:
+def _bindings(context: KubeContext, settings: FrontSettings, term: ReadyTerm, devices: Devices) -> FrontBindings | None:
     if settings.bindings is None:
         return None
-    return FrontBindings.of(context, settings.bindings, mirror, devices.claimed, term=term)
+    return FrontBindings.of(context, settings.bindings, term, devices.claimed)
 
 
 def _admission(

@@ -21,7 +21,7 @@ _OPTIONS = {
     "resreq": "--for",
     "count": "--count",
     "uids": "--uid",
-    "up_to": "--up-to",
+    "up_to": "--max-priority",
     "namespace": "--namespace",
     "priority": "--priority",
 }
@@ -47,7 +47,7 @@ def configure_defrag(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--for", dest="resreq", metavar="LIST", required=True, help="a request for whole cards, such as gpu=8,cpu=16")
     add("--count", type=int, default=1, metavar="N", help="number of such requests (default: 1)")
-    add("--up-to", type=int, metavar="PRIORITY", help="move nobody above this priority (default: anybody)")
+    add("--max-priority", type=int, metavar="PRIORITY", help="move nobody above this priority (default: anybody)")
     add("--namespace", default="default", help="of these requests (default: default)")
     add("--priority", type=int, default=0, metavar="N", help="of these requests (default: 0)")
     add("--yes", action="store_true", help="start the moves and reserve the room")
@@ -64,7 +64,7 @@ def _defrag(arguments: argparse.Namespace) -> int:
         uids=arguments.uid,
         namespace=arguments.namespace,
         priority=arguments.priority,
-        up_to=arguments.up_to,
+        up_to=arguments.max_priority,
         dry_run=not arguments.yes,
     )
     try:

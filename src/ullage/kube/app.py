@@ -37,15 +37,29 @@ Meter = Callable[[str, float, str], None]
 """Called for each response with the verb, the duration in seconds, and `ok` or the error code."""
 
 
-NOBODY: Meter = lambda _verb, _seconds, _outcome: None  # noqa: E731 - its type says more than a function would
+def no_meter(_verb: str, _seconds: float, _outcome: str) -> None:
+    """Measure nothing."""
 
 
-def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = NOBODY) -> Starlette:
+def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = no_meter) -> Starlette:
     """Return the application. It accepts bodies of up to `most` bytes."""
     verbs = _Verbs(extender, most)
 
     def route(verb: str, answer: Answer, error_body: ErrorBody) -> Route:
-        return _route(verb, answer, error_body, most, meter=meter)
+        async def respond(request: Request) -> Response:
+            began, outcome = perf_counter(), "ok"
+            try:
+                found = await answer(await read_body(request, most))
+            except UllageError as error:
+                outcome = error.code
+                if isinstance(error, EmptyBody):
+                    return PlainTextResponse(error.message, 400)
+                found = error_body(error)
+            finally:
+                meter(verb, perf_counter() - began, outcome)
+            return Response(found, media_type="application/json")
+
+        return Route(f"/{verb}", respond, methods=["POST"])
 
     return Starlette(
         routes=[
@@ -54,10 +68,28 @@ def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = NOBODY)
             route("prioritize", verbs.prioritize, lambda _: encode_scores({})),
             route("preempt", verbs.preempt, lambda _: PreemptionResult().encode()),
             route("bind", verbs.bind, lambda error: BindResult(_text(error)).encode()),
-            Route("/healthz", _alive),
-            Route("/readyz", verbs.ready),
+            *health_routes(lambda: extender.unready),
         ]
     )
+
+
+def health_routes(unready: Callable[[], str]) -> list[Route]:
+    """Return `/healthz`, and `/readyz` with the reason why requests cannot be answered now ("" if they can)."""
+
+    async def alive(_: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    return [Route("/healthz", alive), readiness_route("/readyz", unready)]
+
+
+def readiness_route(path: str, unready: Callable[[], str]) -> Route:
+    """Return a route that answers 200, or 503 with a reason."""
+
+    async def ready(_: Request) -> Response:
+        why = unready()
+        return PlainTextResponse(why or "ok", 503 if why else 200)
+
+    return Route(path, ready)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +109,6 @@ class _Verbs:
     async def bind(self, body: bytes) -> bytes:
         await self.extender.bind(read_bind(body, most=self.most))
         return BindResult().encode()
-
-    async def ready(self, _: Request) -> Response:
-        why = self.extender.unready
-        return PlainTextResponse(why or "ok", 503 if why else 200)
-
-
-async def _alive(_: Request) -> Response:
-    return PlainTextResponse("ok")
-
-
-def _route(verb: str, answer: Answer, error_body: ErrorBody, most: int, meter: Meter) -> Route:
-    async def respond(request: Request) -> Response:
-        began, outcome = perf_counter(), "ok"
-        try:
-            found = await answer(await read_body(request, most))
-        except UllageError as error:
-            outcome = error.code
-            if isinstance(error, EmptyBody):
-                return PlainTextResponse(error.message, 400)
-            found = error_body(error)
-        finally:
-            meter(verb, perf_counter() - began, outcome)
-        return Response(found, media_type="application/json")
-
-    return Route(f"/{verb}", respond, methods=["POST"])
 
 
 def _text(error: UllageError) -> str:

@@ -31,7 +31,7 @@ class BoundRequests:
     """The words and the records of pods on nodes, by uid."""
 
     def __init__(self, context: KubeContext) -> None:
-        self._words = request_annotations(context.read_pod.settings)
+        self._words = request_annotations(context.pod_settings)
         self._given = context.key("gpu-ids")
         self._keys = frozenset((self._given, context.key("allocation"), ALLOCATED, TO_ALLOCATE, NODE))
         self._asked: dict[str, tuple[str, dict[str, str]]] = {}

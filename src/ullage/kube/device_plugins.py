@@ -67,7 +67,7 @@ class DevicePlugins:
         """`look_again` is called with the name of each node whose plugin may have been silent for too long."""
         self._api, self._candidate = context.api, context.candidate
         self._nodes, self._pods = context.followed.nodes, context.followed.pods
-        self._words, self._terms, self._look_again = context.read_pod.settings.hami, terms, look_again
+        self._words, self._terms, self._look_again = context.pod_settings.hami, terms, look_again
         self._record_event = context.record_event
         self._clock, self._now, self._pause = context.clock, context.now, context.pause
         self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)

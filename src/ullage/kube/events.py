@@ -46,7 +46,7 @@ class Reason(StrEnum):
     BINDING_FAILED = "BindingFailed"
     ALLOCATION_FAILED = "AllocationFailed"
     WAITING = "WaitingInQueue"
-    LET_GO = "LetGo"
+    ADMITTED = "Admitted"
     NOT_PLACED = "NotPlacedInTime"
     CLAIMS_WAIT = "ClaimsWait"
     MAKES_ROOM = "MakesRoom"

@@ -29,10 +29,8 @@ from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.disruption import budgets_of
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.explained import Explained
-from ullage.kube.mirror import Mirror
 from ullage.kube.preemption import NODES_AT_ONCE, Preemptor
 from ullage.kube.ready_term import ReadyTerm
-from ullage.kube.recent import recent
 from ullage.kube.scores import ranked
 from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.model.counted import counted
@@ -56,7 +54,6 @@ class Extender:
     def __init__(
         self,
         context: KubeContext,
-        mirror: Mirror,
         term: ReadyTerm,
         unconfirmed: UnconfirmedBinds,
         plugins: DevicePlugins,
@@ -69,19 +66,14 @@ class Extender:
         self._api, self._candidate, self._cluster = context.api, context.candidate, context.cluster
         self._domain, self._record_event = context.domain, context.record_event
         self._budgets = context.followed.budgets
-        self.read_pod = recent(context.read_pod)
-        self._mirror, self._term, self._unconfirmed, self._plugins = mirror, term, unconfirmed, plugins
+        self._read_pod, self._offers = context.read_pod, CardOffers(context.cluster)
+        self._term, self._unconfirmed, self._plugins = term, unconfirmed, plugins
         self._gate, self._claims, self._preemptor = gate, claims, preemptor
         self._explained = Explained()
         self._refused: dict[str, Mapping[str, str]] = {}
         """By uid, for the last pod asked about: nodes refused where evictions may help, and the reasons."""
         self._named: dict[str, Mapping[str, Iterable[str]]] = {}
         """By pod uid, for the last `_NAMED` pods: the victims that were proposed on each node."""
-
-    @property
-    def offers(self) -> CardOffers:
-        """The offers of nodes for pods."""
-        return CardOffers(self._cluster)
 
     @property
     def unready(self) -> str:
@@ -95,13 +87,13 @@ class Extender:
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """Return the nodes that fit the pod, and the reason for each other node."""
         names = args.offered()
-        asked = self.read_pod(args.pod)
+        asked = self._read_pod(args.pod)
         if asked is None:
             return args.kept(names, {}, {})
         self._settled()
         comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
         admitted = self._admit(args.pod, asked, names, note=comes)
-        found = self.offers.of(asked, admitted, expected=comes)
+        found = self._offers.of(asked, admitted, expected=comes)
         why, never = admitted.refused(helps=True), admitted.refused(helps=False)
         for refusal, refused in found.refused:
             count = asked.requirement.gpu_count
@@ -170,12 +162,12 @@ class Extender:
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
         """Return the score of each node, from 0 to 10. Only the best nodes have 10."""
         names = args.offered()
-        asked = self.read_pod(args.pod)
+        asked = self._read_pod(args.pod)
         if asked is None:
             return dict.fromkeys(names, 0)
         self._settled()
         admitted = self._admit(args.pod, asked, names)
-        scores = ranked(self.offers.of(asked, admitted, expected=False))
+        scores = ranked(self._offers.of(asked, admitted, expected=False))
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
 
     async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
@@ -183,7 +175,7 @@ class Extender:
 
         A few nodes are searched at a time, and other questions are answered in between.
         """
-        asked = self.read_pod(args.pod)
+        asked = self._read_pod(args.pod)
         candidates = {node: victims.uids for node, victims in args.victims.items()}
         broken = {node: victims.violations for node, victims in args.victims.items()}
         if asked is None:
@@ -247,7 +239,7 @@ class Extender:
             return False
         if self._cluster.holders.any_leaves(node, below=asked.request.claim.priority):
             return True
-        return bool(self.offers.of(asked, self._admit(args.pod, asked, [node]), expected=False).names)
+        return bool(self._offers.of(asked, self._admit(args.pod, asked, [node]), expected=False).names)
 
     async def bind(self, args: BindArgs) -> None:
         """Bind a pod to a node with the best cards there. A repeated call succeeds.
@@ -274,7 +266,7 @@ class Extender:
             pod = await self._unbound(args)
             if pod is None:
                 return
-            asked = self.read_pod(pod.document)
+            asked = self._read_pod(pod.document)
             if asked is None:
                 bare = {f"{self._domain}/gpu-ids": ""}  # else later annotations would look like those of now
                 await self._write(epoch, args, pod, bare)
@@ -291,7 +283,7 @@ class Extender:
         admitted = self._admit(pod.document, asked, [args.node])
         asked = _as_claimed(admitted.on(args.node), claimed)
         admitted.check_claimed(args.node, claimed)
-        asked, allocation = self.offers.reserve(asked, admitted, args.node)
+        asked, allocation = self._offers.reserve(asked, admitted, args.node)
         if isinstance(allocation, Refusal):
             raise Conflict(f"{args.node} has no room for it by now: {allocation.code}", code="bind-no-room")
         try:
@@ -338,7 +330,7 @@ class Extender:
             await self._candidate.write(epoch, replace(bind, version=now.metadata.resource_version))
 
     def _asks_same(self, one: Pod, other: Pod) -> bool:
-        asked, before = self.read_pod(one.document), self.read_pod(other.document)
+        asked, before = self._read_pod(one.document), self._read_pod(other.document)
         if asked is None or before is None:
             return asked is before
         return asked.requirement == before.requirement
@@ -387,7 +379,7 @@ class Extender:
 
         """
         self._ready()
-        self._mirror.settle()
+        self._term.mirror.settle()
 
 
 def _is_less(one: Preemption, other: Preemption | None) -> bool:

@@ -9,8 +9,9 @@ compute of a card in percent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -19,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from ullage.core.books.fleet import Fleet
 from ullage.kube.front import Front
+from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.resource_quotas import ResourceQuotas
 from ullage.model.allocation import Allocation
 from ullage.model.binding import BindingState
@@ -49,10 +51,10 @@ class FrontMetrics:
             "ullage_kube_calls", "Questions by their outcome: ok, or an error's code", ["verb", "code"],
             registry=self._registry,
         )  # fmt: skip
-        self._registry.register(FrontCollector(front))
-        self._registry.register(QueueCollector(front))
-        if front.quotas is not None:
-            self._registry.register(QuotaCollector(front.quotas))
+        self._registry.register(_Families(lambda: _front(front)))
+        self._registry.register(_Families(lambda: _queues(front.admission)))
+        if (quotas := front.quotas) is not None:
+            self._registry.register(_Families(lambda: _quotas(quotas)))
 
     def call(self, verb: str, seconds: float, outcome: str) -> None:
         """Count an answered call."""
@@ -61,113 +63,102 @@ class FrontMetrics:
 
     async def page(self) -> bytes:
         """Return all metrics."""
-        books = Books.of(self._cluster.allocator.fleet)
+        books = _Books.of(self._cluster.allocator.fleet)
         return generate_latest(self._registry) + await written(lambda: _text(books))
 
 
-class FrontCollector(Collector):
-    """The state of the front: whether it leads, and the age of its caches."""
-
-    def __init__(self, front: Front) -> None:
-        self._front = front
+class _Families(Collector):
+    def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        front = self._front
-        yield GaugeMetricFamily("ullage_kube_leader", "Whether this process leads", front.candidate.epoch is not None)
-        yield GaugeMetricFamily("ullage_kube_ready", "Whether questions are answered", not front.extender.unready)
-        age = GaugeMetricFamily(
-            "ullage_kube_mirror_age_seconds", "Since the API server was last heard about this kind", labels=["kind"]
-        )
-        for kind, informer in (("nodes", front.nodes), ("pods", front.pods), ("namespaces", front.followed.namespaces)):
-            age.add_metric([kind], informer.age_s)
-        if front.claims is not None and front.claims.mirror.served:
-            age.add_metric(["resourceclaims"], front.claims.mirror.claims.age_s)
-        yield age
-        yield CounterMetricFamily("ullage_kube_events_left_out", "Events on pods not written", front.events.left_out)
-        yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.unconfirmed.count)
-        if front.preemptor is not None:
-            evicted = front.preemptor.evicted
-            yield CounterMetricFamily("ullage_kube_preempted", "Pods evicted for others of higher priority", evicted)
-        refused = CounterMetricFamily(
-            "ullage_kube_pods_refused",
-            "Pods that kubelets refused although they seemed to fit",
-            labels=["node", "reason"],
-        )
-        for labels, count in sorted(front.mirror.refused.items()):
-            refused.add_metric(labels, count)
-        yield refused
-        held = front.cluster.allocator.fleet.ledger.values()
-        yield GaugeMetricFamily("ullage_kube_pods", "Pods that hold cards", len(held))
-        if front.claims is not None and front.claims.mirror.served:
-            waiting = front.claims.claiming.waiting
-            yield GaugeMetricFamily("ullage_kube_claims_waiting", "Pods whose claims are not allocated yet", waiting)
-        ledger = None if front.bindings is None else front.bindings.store.store.now
-        if front.bindings is not None and ledger is not None:
-            rows = GaugeMetricFamily("ullage_kube_binding_rows", "Cards that applications have", labels=["state"])
-            for state in (BindingState.BOUND, BindingState.DRAINING):
-                rows.add_metric([state], sum(row.state is state for row in ledger.rows))
-            yield rows
-            found = len(front.bindings.intruders.now)
-            meaning = "Cards that claims have and pods use, and that are bound to other applications"
-            yield GaugeMetricFamily("ullage_kube_binding_intruders", meaning, found)
+        return self._families()
 
 
-class QueueCollector(Collector):
-    """Queues of pending pods: how many wait, for how long, and what each queue holds."""
+def _front(front: Front) -> Iterator[Metric]:
+    """Yield the state of the front: whether it leads, and the age of its caches."""
+    yield GaugeMetricFamily("ullage_kube_leader", "Whether this process leads", front.candidate.epoch is not None)
+    yield GaugeMetricFamily("ullage_kube_ready", "Whether questions are answered", not front.extender.unready)
+    age = GaugeMetricFamily(
+        "ullage_kube_mirror_age_seconds", "Since the API server was last heard about this kind", labels=["kind"]
+    )
+    for kind, informer in (("nodes", front.nodes), ("pods", front.pods), ("namespaces", front.followed.namespaces)):
+        age.add_metric([kind], informer.age_s)
+    if front.claims is not None and front.claims.mirror.served:
+        age.add_metric(["resourceclaims"], front.claims.mirror.claims.age_s)
+    yield age
+    yield CounterMetricFamily("ullage_kube_events_left_out", "Events on pods not written", front.events.left_out)
+    yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.unconfirmed.count)
+    if front.preemptor is not None:
+        evicted = front.preemptor.evicted
+        yield CounterMetricFamily("ullage_kube_preempted", "Pods evicted for others of higher priority", evicted)
+    refused = CounterMetricFamily(
+        "ullage_kube_pods_refused",
+        "Pods that kubelets refused although they seemed to fit",
+        labels=["node", "reason"],
+    )
+    for labels, count in sorted(front.mirror.refused.items()):
+        refused.add_metric(labels, count)
+    yield refused
+    held = front.cluster.allocator.fleet.ledger.values()
+    yield GaugeMetricFamily("ullage_kube_pods", "Pods that hold cards", len(held))
+    if front.claims is not None and front.claims.mirror.served:
+        waiting = front.claims.claiming.waiting
+        yield GaugeMetricFamily("ullage_kube_claims_waiting", "Pods whose claims are not allocated yet", waiting)
+    ledger = None if front.bindings is None else front.bindings.store.store.now
+    if front.bindings is not None and ledger is not None:
+        rows = GaugeMetricFamily("ullage_kube_binding_rows", "Cards that applications have", labels=["state"])
+        for state in (BindingState.BOUND, BindingState.DRAINING):
+            rows.add_metric([state], sum(row.state is state for row in ledger.rows))
+        yield rows
+        found = len(front.bindings.intruders.now)
+        meaning = "Cards that claims have and pods use, and that are bound to other applications"
+        yield GaugeMetricFamily("ullage_kube_binding_intruders", meaning, found)
 
-    def __init__(self, front: Front) -> None:
-        self._admission = front.admission
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        waiting = GaugeMetricFamily("ullage_kube_queue_waiting", "Pods whose gate is closed", labels=["queue"])
-        oldest = GaugeMetricFamily(
-            "ullage_kube_queue_oldest_timestamp_seconds", "When the pod was made that waits longest", labels=["queue"]
-        )
-        share = GaugeMetricFamily(
-            "ullage_kube_queue_share", "Dominant share when turns were decided last, 0 to 1", labels=["queue"]
-        )
-        waited = SummaryMetricFamily(
-            "ullage_kube_queue_wait_seconds", "How long pods waited whose gate was opened", labels=["queue"]
-        )
-        returned = CounterMetricFamily(
-            "ullage_kube_queue_not_placed", "Pods that were not placed in time after their turn", labels=["queue"]
-        )
-        for name, queue in self._admission.gates.figures().items():
-            waiting.add_metric([name], queue.waiting)
-            if queue.oldest is not None:
-                oldest.add_metric([name], queue.oldest)
-            share.add_metric([name], queue.share)
-            waited.add_metric([name], count_value=queue.opened, sum_value=queue.waited_s)
-            returned.add_metric([name], queue.returned)
-        yield from (waiting, oldest, share, waited, returned)
-        yield CounterMetricFamily(
-            "ullage_kube_gate_writes_failed", "Writes of gates and reasons that failed", self._admission.failed
-        )
+def _queues(admission: AdmissionController) -> Iterator[Metric]:
+    """Yield for each queue how many pods wait, for how long, and what it holds."""
+    waiting = GaugeMetricFamily("ullage_kube_queue_waiting", "Pods whose gate is closed", labels=["queue"])
+    oldest = GaugeMetricFamily(
+        "ullage_kube_queue_oldest_timestamp_seconds", "When the pod was made that waits longest", labels=["queue"]
+    )
+    share = GaugeMetricFamily(
+        "ullage_kube_queue_share", "Dominant share when turns were decided last, 0 to 1", labels=["queue"]
+    )
+    waited = SummaryMetricFamily(
+        "ullage_kube_queue_wait_seconds", "How long pods waited whose gate was opened", labels=["queue"]
+    )
+    returned = CounterMetricFamily(
+        "ullage_kube_queue_not_placed", "Pods that were not placed in time after their turn", labels=["queue"]
+    )
+    for name, queue in admission.gates.figures().items():
+        waiting.add_metric([name], queue.waiting)
+        if queue.oldest is not None:
+            oldest.add_metric([name], queue.oldest)
+        share.add_metric([name], queue.share)
+        waited.add_metric([name], count_value=queue.opened, sum_value=queue.waited_s)
+        returned.add_metric([name], queue.returned)
+    yield from (waiting, oldest, share, waited, returned)
+    yield CounterMetricFamily(
+        "ullage_kube_gate_writes_failed", "Writes of gates and reasons that failed", admission.failed
+    )
 
 
-class QuotaCollector(Collector):
-    """ResourceQuotas of namespaces and their usage in HAMi's units: MiB, and percent of cards."""
-
-    def __init__(self, quotas: ResourceQuotas) -> None:
-        self._quotas = quotas
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        names = ["namespace", "quota_name"]
-        used = GaugeMetricFamily(
-            "hami_resource_quota_used", "What a namespace holds of a ResourceQuota", labels=[*names, "limit"]
-        )
-        limit = GaugeMetricFamily("hami_resource_quota_limit", "What a namespace may hold in all", labels=names)
-        for namespace, each in self._quotas.figures():
-            used.add_metric([namespace, each.resource, str(each.limit)], each.used)
-            limit.add_metric([namespace, each.resource], each.limit)
-        yield from (used, limit)
+def _quotas(quotas: ResourceQuotas) -> Iterator[Metric]:
+    """Yield the ResourceQuotas of namespaces and their usage in HAMi's units: MiB, and percent of cards."""
+    names = ["namespace", "quota_name"]
+    used = GaugeMetricFamily(
+        "hami_resource_quota_used", "What a namespace holds of a ResourceQuota", labels=[*names, "limit"]
+    )
+    limit = GaugeMetricFamily("hami_resource_quota_limit", "What a namespace may hold in all", labels=names)
+    for namespace, each in quotas.figures():
+        used.add_metric([namespace, each.resource, str(each.limit)], each.used)
+        limit.add_metric([namespace, each.resource], each.limit)
+    yield from (used, limit)
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class _Books:
     """An immutable snapshot of the cards and their holders.
 
     For each card: its node, its GFLOPS and bytes (millionths where unknown), and how much of them is held.
@@ -198,25 +189,15 @@ class Books:
         )
 
 
-class CardCollector(Collector):
-    """Cards and their holders in HAMi's metrics. Unknown properties of a card are left out."""
-
-    def __init__(self, books: Books) -> None:
-        self._books = books
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        yield from _cards(self._books)
-        yield from _pods(self._books)
-
-
-def _text(books: Books) -> bytes:
+def _text(books: _Books) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(CardCollector(books))
+    registry.register(_Families(lambda: chain(_cards(books), _pods(books))))
     return generate_latest(registry)
 
 
-def _cards(books: Books) -> Iterator[Metric]:
+def _cards(books: _Books) -> Iterator[Metric]:
+    """Yield the metrics of cards under HAMi's names. Unknown properties of a card are left out."""
+
     def family(name: str, meaning: str, labels: list[str]) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"hami_{name}", meaning, labels=labels)
 
@@ -250,7 +231,7 @@ def _cards(books: Books) -> Iterator[Metric]:
     yield from (limit, cores, taken, busy, users, part, overview)
 
 
-def _pods(books: Books) -> Iterator[Metric]:
+def _pods(books: _Books) -> Iterator[Metric]:
     labels = ["namespace", "node", "pod", "device_uuid"]
     memory = GaugeMetricFamily("hami_vgpu_memory_allocated_bytes", "Memory of a card that a pod holds", labels=labels)
     cores = GaugeMetricFamily(
@@ -278,7 +259,7 @@ def _pods(books: Books) -> Iterator[Metric]:
     yield from (memory, cores, instances)
 
 
-def _held(books: Books, allocation: Allocation) -> Iterator[tuple[Gpu, int, int]]:
+def _held(books: _Books, allocation: Allocation) -> Iterator[tuple[Gpu, int, int]]:
     """Yield each card with the bytes, and the millionths of its compute, that an allocation holds."""
     for place, uuid in enumerate(allocation.gpus):
         card = books.card_of.get(uuid)

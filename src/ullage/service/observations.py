@@ -33,7 +33,7 @@ class Observations:
             )
         if found.owners != self.strangers(node):
             gpus = " ".join(found.foreign.gpus) if found.foreign else ""
-            self._events.add("node.strangers", message=", ".join(found.owners), node=node, gpus=gpus)
+            self._events.add("node.unknown-owners", message=", ".join(found.owners), node=node, gpus=gpus)
         gone = before is not None and found.foreign is None
         records: list[Record] = [PutAllocation(held) for held in found.changed if not held.of_session]
         records.append(self._state.mark(node, strangers=found.owners, observed_at=now))

@@ -9,10 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ullage.kube.app import NOBODY, Meter
+from ullage.kube.app import Meter, no_meter
 from ullage.kube.bindings.gpus import gpu_routes
-from ullage.kube.bindings.http import CallerOf, Handler, body_of, checked, failed, found, long_found, named, terms_of
-from ullage.kube.bindings.http import route as a_route
+from ullage.kube.bindings.http import CallerOf, body_of, checked, failed, found, long_found, named, routes, terms_of
 from ullage.model.compute import CardKey, ComputeCard
 from ullage.model.compute_answer import FailedCheck, Problem
 from ullage.service.bindings import Bindings
@@ -32,36 +31,33 @@ from ullage.wire.compute_resources import (
 ROOT = "/app-service/v1"
 
 
-def compute_resources(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> Starlette:
+def compute_resources(bindings: Bindings, caller_of: CallerOf, meter: Meter = no_meter) -> Starlette:
     """Return the application, including the older `/gpus`."""
     return Starlette(routes=[*compute_routes(bindings, caller_of, meter), *gpu_routes(bindings, caller_of, meter)])
 
 
-def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> list[Route]:
+def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> list[Route]:
     """Return the routes under `/app-service/v1`."""
     api = _Api(bindings, caller_of)
-
-    def route(method: str, path: str, handler: Handler) -> Route:
-        return a_route(method, path, handler, meter)
-
     app = f"{ROOT}/apps/{{name}}"
     bound = f"{app}/compute-resources/bindings"
     switch = f"{ROOT}/compute-resources/nodes/{{node}}/devices/{{device}}/support-type"
-    return [
-        route("GET", f"{ROOT}/compute-resources", api.resources),
-        route("GET", f"{ROOT}/compute-resources/problems", api.problems),
-        route("POST", f"{ROOT}/compute-resources/migrate", api.migrate),
-        route("POST", f"{ROOT}/compute-resources/clean", api.clean),
-        route("GET", f"{ROOT}/gpu/types", api.types),
-        route("PUT", switch, api.switch),
-        route("POST", f"{ROOT}/compute-resources/preflight", api.preflight),
-        route("GET", bound, api.bindings_of),
-        route("DELETE", bound, api.suspend),
-        route("POST", f"{bound}/validate", api.validate),
-        route("POST", f"{app}/resume", api.resume),
-        route("POST", f"{app}/install", api.install),
-        route("POST", f"{app}/uninstall", api.uninstall),
-    ]
+    return routes(
+        meter,
+        ("GET", f"{ROOT}/compute-resources", api.resources),
+        ("GET", f"{ROOT}/compute-resources/problems", api.problems),
+        ("POST", f"{ROOT}/compute-resources/migrate", api.migrate),
+        ("POST", f"{ROOT}/compute-resources/clean", api.clean),
+        ("GET", f"{ROOT}/gpu/types", api.types),
+        ("PUT", switch, api.switch),
+        ("POST", f"{ROOT}/compute-resources/preflight", api.preflight),
+        ("GET", bound, api.bindings_of),
+        ("DELETE", bound, api.suspend),
+        ("POST", f"{bound}/validate", api.validate),
+        ("POST", f"{app}/resume", api.resume),
+        ("POST", f"{app}/install", api.install),
+        ("POST", f"{app}/uninstall", api.uninstall),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.context import KubeContext
-from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm
 from ullage.service.bindings import Bindings
 
@@ -27,17 +26,10 @@ class FrontBindings:
     intruders: Intruders
 
     @classmethod
-    def of(
-        cls,
-        context: KubeContext,
-        terms: BindingTerms,
-        mirror: Mirror,
-        claimed: Claimed,
-        term: ReadyTerm,
-    ) -> Self:
+    def of(cls, context: KubeContext, terms: BindingTerms, term: ReadyTerm, claimed: Claimed) -> Self:
         """Return it over the informers that a front runs anyway. `claimed` are the cards that claims have."""
         intruders = Intruders(context, claimed)
-        store = KubeBindings(context, terms, mirror, term=term, intruders=intruders)
+        store = KubeBindings(context, terms, term, intruders)
         gate = Gate(context, store, terms.scope)
         upkeep = Upkeep(context, store, term, gate, intruders=intruders)
         return cls(store, gate, upkeep, use=Bindings(store), intruders=intruders)

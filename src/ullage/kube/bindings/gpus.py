@@ -11,9 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ullage.binding.view import BindingView
-from ullage.kube.app import NOBODY, Meter
-from ullage.kube.bindings.http import CallerOf, Handler, body_of, named, terms_of
-from ullage.kube.bindings.http import route as a_route
+from ullage.kube.app import Meter
+from ullage.kube.bindings.http import CallerOf, body_of, named, routes, terms_of
 from ullage.model.compute_answer import FailedCheck
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
@@ -30,20 +29,17 @@ from ullage.wire.compute_questions import (
 from ullage.wire.gpus import gpu_body
 
 
-def gpu_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter = NOBODY) -> list[Route]:
+def gpu_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> list[Route]:
     """Return the routes under `/gpus`."""
     api = _Api(bindings, caller_of)
-
-    def route(method: str, path: str, handler: Handler) -> Route:
-        return a_route(method, path, handler, meter)
-
-    return [
-        route("GET", "/gpus", api.cards),
-        route("POST", "/gpus/{id}/mode", api.mode),
-        route("POST", "/gpus/{id}/assign", api.assign),
-        route("POST", "/gpus/{id}/unassign", api.unassign),
-        route("PUT", "/gpus/assignments/bulk", api.bulk),
-    ]
+    return routes(
+        meter,
+        ("GET", "/gpus", api.cards),
+        ("POST", "/gpus/{id}/mode", api.mode),
+        ("POST", "/gpus/{id}/assign", api.assign),
+        ("POST", "/gpus/{id}/unassign", api.unassign),
+        ("PUT", "/gpus/assignments/bulk", api.bulk),
+    )
 
 
 @dataclass(frozen=True, slots=True)

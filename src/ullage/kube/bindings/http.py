@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ullage.kube.app import NOBODY, Meter
+from ullage.kube.app import Meter
 from ullage.kube.body import read_body
 from ullage.kube.client.lease import NotLeading
 from ullage.model.compute import BoundCard
@@ -55,26 +55,33 @@ class FailedResponse(Response):
     outcome = ""
 
 
-def route(method: str, path: str, handler: Handler, meter: Meter = NOBODY) -> Route:
-    """Return a route whose errors are plain text with their status. The meter gets the name of the handler."""
-    verb = f"bindings-{getattr(handler, '__name__', 'call')}"
+def routes(meter: Meter, *rows: tuple[str, str, Handler]) -> list[Route]:
+    """Return a route for each method, path and handler. The meter gets the name of the handler.
 
-    async def respond(request: Request) -> Response:
-        began, outcome = perf_counter(), "ok"
-        try:
-            for name, value in request.path_params.items():
-                check_text(value, name)
-            answer = await handler(request)
-        except UllageError as error:
-            outcome = error.code
-            text = f"{error.code}: {error.message}".encode("utf-8", "replace")
-            answer = PlainTextResponse(text, _status(error))
-        if isinstance(answer, FailedResponse):
-            outcome = answer.outcome
-        meter(verb, perf_counter() - began, outcome)
-        return answer
+    An error is plain text with its status.
+    """
 
-    return Route(path, respond, methods=[method])
+    def route(method: str, path: str, handler: Handler) -> Route:
+        verb = f"bindings-{getattr(handler, '__name__', 'call')}"
+
+        async def respond(request: Request) -> Response:
+            began, outcome = perf_counter(), "ok"
+            try:
+                for name, value in request.path_params.items():
+                    check_text(value, name)
+                answer = await handler(request)
+            except UllageError as error:
+                outcome = error.code
+                text = f"{error.code}: {error.message}".encode("utf-8", "replace")
+                answer = PlainTextResponse(text, _status(error))
+            if isinstance(answer, FailedResponse):
+                outcome = answer.outcome
+            meter(verb, perf_counter() - began, outcome)
+            return answer
+
+        return Route(path, respond, methods=[method])
+
+    return [route(*row) for row in rows]
 
 
 def _status(error: UllageError) -> int:

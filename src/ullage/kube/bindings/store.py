@@ -38,7 +38,6 @@ from ullage.kube.client.kinds import GPU_BINDINGS, Kind
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import KubeNode, Namespace, Object, Pod
 from ullage.kube.context import KubeContext
-from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.binding import Binding, BindingState, Tenant
 from ullage.model.compute import AppKey, ComputeNode
@@ -55,18 +54,11 @@ class KubeBindings:
     The caller runs `informers`. `claims` are the bindings in force, by which pods are judged.
     """
 
-    def __init__(
-        self,
-        context: KubeContext,
-        terms: BindingTerms,
-        mirror: Mirror,
-        term: ReadyTerm,
-        intruders: Intruders,
-    ) -> None:
+    def __init__(self, context: KubeContext, terms: BindingTerms, term: ReadyTerm, intruders: Intruders) -> None:
         """`intruders` are further problems with bindings."""
         api, followed, self._cluster = context.api, context.followed, context.cluster
         self._candidate, self._followed, self._terms = context.candidate, followed, terms
-        self._mirror, self._term, self._intruders = mirror, term, intruders
+        self._mirror, self._term, self._intruders = term.mirror, term, intruders
         self._workloads = {kind: Informer(api, kind, Selection(labels=APP_LABEL)) for kind in WORKLOADS}
         self.objects = Informer(api, GPU_BINDINGS)
         self.allocations = AllocationsMap(api, terms.allocations) if terms.allocations else None
@@ -81,7 +73,7 @@ class KubeBindings:
         self._known_inventory: BindingInventory | None = None
         self._on_change: list[Callable[[], None]] = []
         self._on_end: list[Callable[[], None]] = []
-        mirror.subscribe(self._on_machine)
+        term.mirror.subscribe(self._on_machine)
         followed.nodes.subscribe(self._on_node)
         followed.namespaces.subscribe(self._on_namespace)
         followed.pods.subscribe(self._on_pod)

@@ -77,7 +77,7 @@ def _segment(field: str, value: str) -> str:
 
 
 PODS = Kind("", "v1", "Pod", "pods", type=Pod)
-NODES = Kind("", "v1", "KubeNode", "nodes", type=KubeNode, namespaced=False)
+NODES = Kind("", "v1", "Node", "nodes", type=KubeNode, namespaced=False)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", type=Namespace, namespaced=False)
 EVENTS = Kind("", "v1", "Event", "events", type=Object)
 LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases", type=Lease)

@@ -254,7 +254,7 @@ class AdmissionController:
         if uid in self._pods:
             self._written[uid] = pod.metadata.resource_version
         if node:
-            self._record(uid, Reason.LET_GO, f"it is its turn; {node} has room for it")
+            self._record(uid, Reason.ADMITTED, f"its queue admits it; {node} has room for it")
 
     async def _write(self, pod: Pod, changes: list[PatchOperation]) -> None:
         namespace, name = pod.key

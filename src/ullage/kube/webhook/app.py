@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ullage.kube.app import NOBODY, Meter
+from ullage.kube.app import Meter, health_routes, no_meter
 from ullage.kube.body import read_body
 from ullage.kube.webhook.webhook import Webhook
 from ullage.model.error import InvalidRequest
@@ -23,7 +23,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def make_webhook_app(
-    webhook: Webhook, *, most: int = MAX_BODY, meter: Meter = NOBODY, unready: Callable[[], str] = lambda: ""
+    webhook: Webhook, *, most: int = MAX_BODY, meter: Meter = no_meter, unready: Callable[[], str] = lambda: ""
 ) -> Starlette:
     """Return the application. Bodies have up to `most` bytes. A review without a uid gets HTTP 400."""
 
@@ -41,19 +41,11 @@ def make_webhook_app(
 
         return respond
 
-    async def ready(_: Request) -> Response:
-        why = unready()
-        return PlainTextResponse(why or "ok", 503 if why else 200)
-
-    async def alive(_: Request) -> Response:
-        return PlainTextResponse("ok")
-
     return Starlette(
         routes=[
             Route("/webhook", judged(change=True), methods=["POST"]),
             Route("/mutate", judged(change=True), methods=["POST"]),
             Route("/validate", judged(change=False), methods=["POST"]),
-            Route("/healthz", alive),
-            Route("/readyz", ready),
+            *health_routes(unready),
         ]
     )
