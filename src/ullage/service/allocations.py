@@ -127,6 +127,7 @@ class AllocationRequests:
         self._dropped(held, done)
         return freed
 
+    @in_one_write
     def release(self, uid: str, within_s: float | None, done: Callback) -> Allocation:
         """Ask the owner of an allocation to leave. The cards stay charged until `dealloc`, or until `within_s` is over.
 
@@ -151,6 +152,7 @@ class AllocationRequests:
         self._changed(True)
         return allocation
 
+    @in_one_write
     def adjust(self, uid: str, change: AmountsChange, dry_run: bool, done: Callback) -> Adjustment | Refusal:
         """Change how much a bound allocation takes of its cards.
 
@@ -244,6 +246,7 @@ class AllocationRequests:
 
     # --- steps ---
 
+    @in_one_write
     def _settle(self, before: Allocation | None, outcome: Outcome, done: Callback) -> Outcome:
         """Store what changed; a repeat is only answered, once what it repeats is stored."""
         if not isinstance(outcome, Allocation) or outcome == before:

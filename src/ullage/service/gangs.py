@@ -170,19 +170,18 @@ class GangRequests:
         return self._allocator.version, self._allocator.rules
 
     def _tick(self, now: float) -> None:
-        """Bring all gangs up to `now`; what that changes is stored in one write.
+        """Bring all gangs up to `now`.
 
         A gang that found no room may have been looked at before a younger one took some: after a tick that changed
         the books comes one more, so that its answer is of the books as they are.
         """
         self._seen = self._books()
-        with self._journal.together():
-            for outcome in self._gangs.tick(self._allocator, now):
-                self._note(outcome)
-            changed = [key for key in self._members if self._gangs.standing(key) != self._standing.get(key)]
-            records = (*self._nominated.ended(), *map(self._stored, changed))
-            if records:
-                self._journal.write(*records)
+        for outcome in self._gangs.tick(self._allocator, now):
+            self._note(outcome)
+        changed = [key for key in self._members if self._gangs.standing(key) != self._standing.get(key)]
+        records = (*self._nominated.ended(), *map(self._stored, changed))
+        if records:
+            self._journal.write(*records)
 
     def _note(self, outcome: GangOutcome) -> None:
         """Store and record what one gang got, or gave up."""

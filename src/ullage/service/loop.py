@@ -33,7 +33,7 @@ class Loop:
 
     def __init__(self, context: ServiceContext, executors: Executors, waits: Waits) -> None:
         self._state, self._executors, self._waits = context.state, executors, waits
-        self._journal, self.policy, self._clock = context.journal, context.policy, context.clock
+        self.policy, self._clock = context.policy, context.clock
         self._nodes_expected_until = self._clock() + DRAIN_S
         self._key: tuple[object, ...] | None = None
         self._deserved: dict[str, int] = {}
@@ -60,7 +60,7 @@ class Loop:
         return tuple(self._state.demand(record, now) for record in records)
 
     def run(self) -> Plan:
-        """One cycle: decide, carry out, and note what each session waits for; stored in one write."""
+        """Run one cycle: decide, carry the plan out, and note what each session waits for."""
         self.dirty = False
         self.cycles += 1
         world = self.world()
@@ -68,14 +68,13 @@ class Loop:
         with self._room_kept():
             plan = schedule(world, self.policy, self._clock(), deserved=deserved)
         started = {action.session for action in plan.actions if isinstance(action, (Start, Reuse))}
-        with self._journal.together():
-            self._note_promises(plan, started)
-            self._carry_out(plan)
-            self._executors.forget_shields()
-            self._state.keep_promises()
-            self._executors.have_yield(plan.yielding)
-            self._note_waiting(plan, started)
-            self._waits.save()
+        self._note_promises(plan, started)
+        self._carry_out(plan)
+        self._executors.forget_shields()
+        self._state.keep_promises()
+        self._executors.have_yield(plan.yielding)
+        self._note_waiting(plan, started)
+        self._waits.save()
         return plan
 
     def _note_promises(self, plan: Plan, started: set[str]) -> None:
@@ -105,6 +104,8 @@ class Loop:
         return reserving_requests(allocator.fleet, allocator.nominations, allocator.rules.cap)
 
     def _entitled(self, world: World) -> dict[str, int]:
+        if not world.demands:
+            return {}
         key = entitlement_key(world, self.policy)
         if key != self._key:
             self._key, self._deserved = key, entitlement(world, self.policy)

@@ -11,7 +11,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
 from ullage.service.context import ServiceContext
 from ullage.service.events import node_facts
-from ullage.service.journal import Callback
+from ullage.service.journal import Callback, in_one_write
 from ullage.service.store_port import DropAllocation, PutAllocation, PutNode
 
 DRAIN_S = 30.0
@@ -79,6 +79,7 @@ class Nodes:
                 self._rebuild()
         return min((since + DRAIN_S for since in self._lost_at.values()), default=None)
 
+    @in_one_write
     def cordon(self, name: str, cordoned: bool, done: Callback | None = None) -> Node:
         """Keep new work off a node, or let it back; `done` is called once that is stored.
 

@@ -6,6 +6,7 @@ from ullage.core.books.observation import Observation, foreign_id
 from ullage.model.allocation import Allocation
 from ullage.model.holding import Use
 from ullage.service.context import ServiceContext
+from ullage.service.journal import in_one_write
 from ullage.service.store_port import DropAllocation, PutAllocation, Record
 
 
@@ -16,6 +17,7 @@ class Observations:
         self._state, self._journal, self._events = context.state, context.journal, context.events
         self._clock, self._changed = context.clock, context.changed
 
+    @in_one_write
     def observed(self, node: str, use: Use) -> Observation:
         """Enter what a node reports to be held there. It takes precedence over decisions.
 

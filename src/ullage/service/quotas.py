@@ -79,6 +79,7 @@ class NamespaceQuotas:
             raise NotFound(f"namespace {namespace} has no quota", field="namespace")
         return found
 
+    @in_one_write
     def status(self, namespace: str) -> QuotaStatus:
         """Return the usage of the quota of a namespace, its state, and since when it has this state."""
         before, stored = self._known.get(namespace), self._stored.get(namespace)
@@ -92,14 +93,13 @@ class NamespaceQuotas:
         if record == stored:
             return status
         self._stored[namespace] = record
-        with self._journal.together():
-            self._journal.write(record)
-            if ready != (stored is None or stored.ready):
-                self._events.add(
-                    "quota.sufficient" if ready else "quota.alert",
-                    message=condition_text(status.condition),
-                    namespace=namespace,
-                )
+        self._journal.write(record)
+        if ready != (stored is None or stored.ready):
+            self._events.add(
+                "quota.sufficient" if ready else "quota.alert",
+                message=condition_text(status.condition),
+                namespace=namespace,
+            )
         return status
 
     def watch(self) -> None:

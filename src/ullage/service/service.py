@@ -44,7 +44,7 @@ from ullage.service.engine_port import (
 from ullage.service.events import Events
 from ullage.service.executors import Executors
 from ullage.service.gangs import GangRequests
-from ullage.service.journal import Callback, Journal
+from ullage.service.journal import Callback, Journal, in_one_write
 from ullage.service.loop import Loop
 from ullage.service.news import News
 from ullage.service.nodes import Nodes
@@ -137,6 +137,7 @@ class UllageService:
 
     # --- facts ---
 
+    @in_one_write
     def on_engine_event(self, event: EngineEvent) -> None:
         """Take one report of the engine."""
         if isinstance(event, Completed):
@@ -172,8 +173,9 @@ class UllageService:
             self._dispatcher.dispatch(record)
         self._changed(True)
 
+    @in_one_write
     def tick(self) -> float | None:
-        """Do what time alone has made due, run a cycle if anything changed, and say when to come again."""
+        """Do what is due by now, and run a cycle if anything changed. Return when the next call is due."""
         if self._journal.no_room is not None:
             return None  # `_room_changed` asks for the next turn
         now = self._clock()

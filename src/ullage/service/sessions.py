@@ -95,6 +95,7 @@ class Sessions:
         self._journal.write(then=done)
         return record
 
+    @in_one_write
     def update(self, session_id: str, changes: dict[str, int | None], done: Callback) -> SessionRecord:
         """Change priority, weight, min or max instances of an open session.
 
