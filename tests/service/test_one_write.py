@@ -10,7 +10,7 @@ from tests.service.test_refused_writes import HISTORIES, a_server
 
 from ullage.service.engine_port import NodeLost, NodeReported
 from ullage.service.nodes import DRAIN_S
-from ullage.service.store_port import AddEvent, DropExecutor, Record
+from ullage.service.store_port import AddEvent, Drop, Record
 
 
 def watched_writes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Record, ...]]:
@@ -55,7 +55,7 @@ def test_a_report_of_the_engine_is_stored_with_all_that_follows_from_it(monkeypa
         writes = watched_writes(lab, monkeypatch)
         lab.service.on_engine_event(lab.engine.events.popleft())
         (records,) = writes
-        assert {type(record) for record in records} >= {DropExecutor, AddEvent}
+        assert {type(record) for record in records} >= {Drop, AddEvent}
 
 
 def test_a_turn_of_the_loop_is_one_write(monkeypatch):

@@ -22,7 +22,7 @@ from ullage.service.context import ServiceContext
 from ullage.service.events import allocation_facts
 from ullage.service.journal import Callback, in_one_write
 from ullage.service.nominations import NominatedRequests
-from ullage.service.store_port import DropAllocation, PutAllocation, Record, Snapshot
+from ullage.service.store_port import Drop, PutAllocation, Record, Snapshot
 
 Outcome = Allocation | Refusal
 
@@ -207,7 +207,7 @@ class AllocationRequests:
             del self._assumed[uid]
             if self._allocator.forget(uid, now) is not None:
                 self._events.add("allocation.expired", message=f"{uid} was assumed and never committed", uid=uid)
-                self._journal.write(DropAllocation(uid))
+                self._journal.write(Drop(PutAllocation, uid))
                 self._changed(True)
         for uid, at in [(uid, at) for uid, at in self._release_by.items() if at <= now]:
             del self._release_by[uid]
@@ -221,7 +221,7 @@ class AllocationRequests:
     def free_pod(self, namespace: str, pod: str, pod_uid: str | None, done: Callback) -> tuple[Freed, ...]:
         """Free what a pod that is gone holds: the one of that uid, or every one of its name."""
         freed = self._allocator.dealloc_by_pod(namespace, pod, self._clock(), pod_uid)
-        dropped = (DropAllocation(each.uid) for each in freed)
+        dropped = (Drop(PutAllocation, each.uid) for each in freed)
         self._journal.write(*dropped, *self._nominated.ended(), then=done)
         for each in freed:
             self._left(each.uid)
@@ -270,7 +270,7 @@ class AllocationRequests:
             self._over(allocation.id)
             gpus = " ".join(allocation.gpus)
             self._events.add("allocation.freed", uid=allocation.id, node=allocation.node, gpus=gpus)
-            records = (DropAllocation(allocation.id), *records)
+            records = (Drop(PutAllocation, allocation.id), *records)
         self._journal.write(*records, then=done)
         if records:
             self._changed(True)

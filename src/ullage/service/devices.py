@@ -373,7 +373,7 @@ class Devices:
         if id_ in self._flights:
             return  # the books keep it by themselves
         if id_ in self._lent and not whole:
-            self._cluster.gone(self._lent.pop(id_))
+            self._cluster.free(self._lent.pop(id_))
         elif claim is not None and claim.extended and claim.owner:
             if whole:
                 self._lent[id_] = claim.owner
@@ -389,7 +389,7 @@ class Devices:
         held = self._cluster.held(id_)
         if not there:
             if held is not None:
-                self._cluster.gone(id_)
+                self._cluster.free(id_)
             return
         if held is not None and held.gpus == there and held.state is not AllocationState.ASSUMED:
             return
@@ -400,13 +400,13 @@ class Devices:
             message = f"{', '.join(there)} of {node}: {', '.join(others)} has it too, by the books"
             self.report("ResourceClaim", self._name(uids), Conflict(message, code="card-held-twice"))
         if held is not None and held.gpus != there:
-            self._cluster.gone(id_)
+            self._cluster.free(id_)
         room = (0, 0) if held is None else (held.requirement.cpu_milli, held.requirement.memory_bytes)
         asked = ResourceRequirement(*room, len(there), cards=CardSelector(uuids=there))
         observed = ZonePlacement(devices=((CARD, there),), rank=Rank.OBSERVED)
         bound = AllocationState.BOUND
         try:
-            self._cluster.found(Allocation(id_, node, asked, there, state=bound, claim=owner, placement=observed))
+            self._cluster.adopt(Allocation(id_, node, asked, there, state=bound, claim=owner, placement=observed))
         except UllageError as error:
             self.report("ResourceClaim", self._name(uids), error)
 

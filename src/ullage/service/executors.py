@@ -29,7 +29,7 @@ from ullage.service.engine_port import (
 )
 from ullage.service.start_failures import StartFailures
 from ullage.service.state import ExecutorRecord, SessionRecord, setup_key
-from ullage.service.store_port import DropExecutor, PutExecutor
+from ullage.service.store_port import Drop, PutExecutor
 from ullage.service.tasks import STOP_GRACE_S, Tasks
 
 GANG_TIMEOUT_S = 120.0
@@ -321,7 +321,7 @@ class Executors:
             self._state.promise(executor.eviction.winner)
         failed = _failed_to_start(executor)
         self._state.allocator.leave(executor.id)
-        self._journal.write(DropExecutor(executor.id))
+        self._journal.write(Drop(PutExecutor, executor.id))
         self._tasks.lose(executor, event.reason, blame=not (executor.stopping or executor.eviction))
         self._events.add("executor.gone", executor.session, message=event.reason, executor=executor.id)
         record = self._state.sessions.get(executor.session or "")

@@ -20,7 +20,7 @@ from ullage.service.context import ServiceContext
 from ullage.service.events import allocation_facts
 from ullage.service.journal import Callback, in_one_write
 from ullage.service.nominations import NominatedRequests
-from ullage.service.store_port import DropAllocation, DropGang, PutAllocation, PutGang, Snapshot
+from ullage.service.store_port import Drop, PutAllocation, PutGang, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,9 @@ class GangRequests:
             if gpus:
                 freed.append(uid)
                 self._events.add("allocation.freed", uid=uid, gpus=" ".join(gpus))
-        self._journal.write(*map(DropAllocation, freed), *self._nominated.ended(), self._stored(key), then=done)
+        self._journal.write(
+            *(Drop(PutAllocation, uid) for uid in freed), *self._nominated.ended(), self._stored(key), then=done
+        )
         self._events.add("gang.dropped", gang=key)
         self._tick(now)
         self._changed(True)
@@ -140,13 +142,13 @@ class GangRequests:
                     del self._members[key]
                 self._journal.write(self._stored(key))
 
-    def _stored(self, key: str) -> PutGang | DropGang:
+    def _stored(self, key: str) -> PutGang | Drop:
         """Return what to store of a gang as it is now."""
         members = self._members.get(key)
         if members is None:
             self._born.pop(key, None)
             self._standing.pop(key, None)
-            return DropGang(key)
+            return Drop(PutGang, key)
         standing = self._standing[key] = self._gangs.standing(key)
         return PutGang(key, self._born[key], tuple(members.values()), standing)
 

@@ -354,7 +354,7 @@ class Gates:
         self._due = turns.due
         for name, share in turns.shares.items():
             self._of(name).share = share
-        holds_back = self._cluster.holds_back
+        holds_back = self._cluster.has_rejections
         for unit in units:
             if (refusal := turns.refused.get(unit.key)) is not None:
                 for request in unit.requests:
@@ -397,7 +397,7 @@ class Gates:
         """Return the units that may be admitted now, and why other pods may not."""
         units, held_back = Members(self._pods, self._running).units(self._cluster.allocator.fleet)
         units += [pod.alone for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None]
-        if self._cluster.holds_back:
+        if self._cluster.has_rejections:
             units = [replace(unit, requests=tuple(map(self._elsewhere, unit.requests))) for unit in units]
         return units, held_back
 

@@ -12,7 +12,7 @@ from ullage.model.node import Node, NodeState, move_node
 from ullage.service.context import ServiceContext
 from ullage.service.events import node_facts
 from ullage.service.journal import Callback, in_one_write
-from ullage.service.store_port import DropAllocation, PutAllocation, PutNode
+from ullage.service.store_port import Drop, PutAllocation, PutNode
 
 DRAIN_S = 30.0
 """Seconds for which contact with a node may be lost before its executors are given up."""
@@ -109,7 +109,7 @@ class Nodes:
             raise NotFound(f"node {name} does not exist", field="node")
         self._give_up(name)
         if foreign_id(name) in self._state.fleet.ledger:
-            self._journal.write(DropAllocation(foreign_id(name)))
+            self._journal.write(Drop(PutAllocation, foreign_id(name)))
         if name in self._state.marks:
             self._journal.write(self._state.mark(name, strangers=(), observed_at=None))
         del self._state.nodes[name]

@@ -22,7 +22,7 @@ from ullage.core.verdict.cards import any_takes
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.service.context import ServiceContext
-from ullage.service.store_port import DropNomination, PutNomination, Snapshot
+from ullage.service.store_port import Drop, PutNomination, Snapshot
 
 
 class NominatedRequests:
@@ -93,12 +93,12 @@ class NominatedRequests:
             self._journal.write(*self.ended())
             self._changed(True)
 
-    def ended(self) -> tuple[DropNomination, ...]:
+    def ended(self) -> tuple[Drop, ...]:
         """Return the records of stored nominations that ended since the last call."""
         if not self._stored:
             return ()
         before, self._stored = self._stored, {entry.request.uid for entry in self.all()}
-        return tuple(DropNomination(uid) for uid in sorted(before - self._stored))
+        return tuple(Drop(PutNomination, uid) for uid in sorted(before - self._stored))
 
     def all(self) -> tuple[Nomination, ...]:
         """Return the nominations, the oldest first."""

@@ -7,7 +7,7 @@ from ullage.model.allocation import Allocation
 from ullage.model.holding import Use
 from ullage.service.context import ServiceContext
 from ullage.service.journal import in_one_write
-from ullage.service.store_port import DropAllocation, PutAllocation, Record
+from ullage.service.store_port import Drop, PutAllocation, Record
 
 
 class Observations:
@@ -39,7 +39,7 @@ class Observations:
         gone = before is not None and found.foreign is None
         records: list[Record] = [PutAllocation(held) for held in found.changed if not held.of_session]
         records.append(self._state.mark(node, strangers=found.owners, observed_at=now))
-        self._journal.write(*records, *([DropAllocation(uid)] if gone else []))
+        self._journal.write(*records, *([Drop(PutAllocation, uid)] if gone else []))
         for held in found.changed:
             self._follow(held)
         if found.changed or gone:

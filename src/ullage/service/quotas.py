@@ -17,7 +17,7 @@ from ullage.model.queue import ROOT, Queue
 from ullage.model.quota import Quota
 from ullage.service.context import ServiceContext
 from ullage.service.journal import Callback, in_one_write
-from ullage.service.store_port import DropQuota, PutQuota, Snapshot
+from ullage.service.store_port import Drop, PutQuota, Snapshot
 
 
 class NamespaceQuotas:
@@ -64,7 +64,7 @@ class NamespaceQuotas:
         self._use(self._quotas.without(namespace))
         self._known.pop(namespace, None)
         self._stored.pop(namespace, None)
-        self._journal.write(DropQuota(namespace), then=done)
+        self._journal.write(Drop(PutQuota, namespace), then=done)
         self._changed(True)
 
     def get(self, namespace: str) -> Quota:

@@ -56,7 +56,7 @@ from ullage.service.relearning import relearn
 from ullage.service.sessions import Sessions
 from ullage.service.start_failures import with_failures
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
-from ullage.service.store_port import DropExecutor, Snapshot, Store, StoredSession
+from ullage.service.store_port import Drop, PutExecutor, Snapshot, Store, StoredSession
 from ullage.service.tasks import Tasks
 from ullage.service.waits import Waits
 
@@ -247,7 +247,7 @@ class UllageService:
         self.gangs.recover(snapshot)
         relearn(state.allocator, snapshot, self.store)
         for executor in snapshot.executors:
-            journal.write(DropExecutor(executor.executor))
+            journal.write(Drop(PutExecutor, executor.executor))
 
 
 def _session_of(stored: StoredSession) -> SessionRecord:
