@@ -117,14 +117,14 @@ class Mirror:
             self._requests.believe(pod, only=True)
         for pod in there:
             self._enter(pod)
-        self._cardless.settle()
+        self._cardless.write_to_books()
         self._settle_machines()
         self._unobserved.update(self._machines.records)
         self._observe()
 
     def settle(self) -> None:
         """Enter pending changes: changed machines, pods that may have room by now, and reported card usage."""
-        self._cardless.settle()
+        self._cardless.write_to_books()
         stale = self._machines.stale
         if stale or self._freed:
             again = [pod for pod in self._waiting.values() if stale or pod.spec.node_name in self._freed]

@@ -43,7 +43,7 @@ class AllocationRequests:
         self.adjusted: Counter[str] = Counter(up=0, down=0)
 
     def recover(self, snapshot: Snapshot) -> None:
-        """After a restart: the ledger as it was stored. From here on it is ready.
+        """Restore the stored ledger after a restart. From here on it is ready.
 
         The wall clock may have been ahead when it was stored: no wait lasts for that jump.
         """
@@ -66,7 +66,7 @@ class AllocationRequests:
 
         """
         before = self._allocator.held(request.uid)
-        return self._settle(before, self._allocator.alloc(request, self._clock()), done)
+        return self._answer(before, self._allocator.alloc(request, self._clock()), done)
 
     def assume(self, request: Request, gpus: Sequence[str] | None, done: Callback) -> Outcome:
         """Reserve named cards, or the best ones, until `commit` or `forget`.
@@ -80,13 +80,13 @@ class AllocationRequests:
         if gpus is None:
             held = self._allocator.held(request.uid)
             if held is not None:
-                return self._settle(held, held, done)
+                return self._answer(held, held, done)
             found = self._allocator.simulate(request).outcome
             if isinstance(found, Refusal):
-                return self._settle(None, found, done)
+                return self._answer(None, found, done)
             gpus = found.gpus
         before = self._allocator.held(request.uid)
-        return self._settle(before, self._allocator.assume(request, gpus, self._clock()), done)
+        return self._answer(before, self._allocator.assume(request, gpus, self._clock()), done)
 
     def bind(self, request: Request, gpus: Sequence[str], done: Callback) -> Outcome:
         """`assume` and `commit` in one durable step.
@@ -96,7 +96,7 @@ class AllocationRequests:
 
         """
         before = self._allocator.held(request.uid)
-        return self._settle(before, self._allocator.bind(request, gpus, self._clock()), done)
+        return self._answer(before, self._allocator.bind(request, gpus, self._clock()), done)
 
     def commit(self, uid: str, done: Callback) -> Allocation:
         """Make an assumption durable for good.
@@ -107,7 +107,7 @@ class AllocationRequests:
         """
         before = self._allocator.held(uid)
         allocation = self._allocator.commit(uid, self._clock())
-        self._settle(before, allocation, done)
+        self._answer(before, allocation, done)
         return allocation
 
     @in_one_write
@@ -115,16 +115,16 @@ class AllocationRequests:
         """Release whatever the uid holds or is reserved for it. A repeat changes nothing."""
         self._left(uid)
         undone = self._allocator.unreserve(uid, self._clock())
-        self._dropped(undone, done)
+        self._store_drop(undone, done)
         return undone
 
     @in_one_write
     def dealloc(self, uid: str, gpus: Sequence[str] | None, done: Callback | None) -> Freed:
-        """Free what the uid holds: its owner is known to be gone. Never refuses."""
+        """Free what the uid holds, because its owner is gone. Never refuses."""
         held = self._allocator.held(uid)
         self._left(uid)
         freed = self._allocator.dealloc(uid, self._clock(), gpus)
-        self._dropped(held, done)
+        self._store_drop(held, done)
         return freed
 
     @in_one_write
@@ -196,11 +196,11 @@ class AllocationRequests:
         return found
 
     def all(self) -> tuple[Allocation, ...]:
-        """Allocations of requests by uid; those of executors are not among them."""
+        """Return the allocations of requests by uid, without those of executors."""
         return tuple(a for _, a in sorted(self._state.fleet.ledger.items()) if a.claim is not None)
 
     def expire(self, now: float) -> float | None:
-        """Sweep assumptions past their time, and free whose owners are gone by now; when the next one is due."""
+        """Drop assumptions and free releasing allocations past their time. Return when the next one is due."""
         for uid, at in tuple(self._assumed.items()):
             if at + ASSUMED_TTL_S > now:
                 break  # they stand in the order of their times
@@ -219,13 +219,13 @@ class AllocationRequests:
 
     @in_one_write
     def free_pod(self, namespace: str, pod: str, pod_uid: str | None, done: Callback) -> tuple[Freed, ...]:
-        """Free what a pod that is gone holds: the one of that uid, or every one of its name."""
+        """Free what a pod that is gone holds: the pod of that uid, or all pods of its name."""
         freed = self._allocator.dealloc_by_pod(namespace, pod, self._clock(), pod_uid)
         dropped = (Drop(PutAllocation, each.uid) for each in freed)
         self._journal.write(*dropped, *self._nominated.ended(), then=done)
         for each in freed:
             self._left(each.uid)
-            self._over(each.uid)
+            self._drop_deadlines(each.uid)
             self._events.add("allocation.freed", uid=each.uid, gpus=" ".join(each.gpus))
         self._changed(True)
         return freed
@@ -247,8 +247,8 @@ class AllocationRequests:
     # --- steps ---
 
     @in_one_write
-    def _settle(self, before: Allocation | None, outcome: Outcome, done: Callback) -> Outcome:
-        """Store what changed; a repeat is only answered, once what it repeats is stored."""
+    def _answer(self, before: Allocation | None, outcome: Outcome, done: Callback) -> Outcome:
+        """Store what changed. A repeat changes nothing, and is answered once the first request is stored."""
         if not isinstance(outcome, Allocation) or outcome == before:
             if isinstance(outcome, Refusal):
                 self.refused[outcome.code] += 1
@@ -264,10 +264,10 @@ class AllocationRequests:
         self._changed(True)
         return outcome
 
-    def _dropped(self, allocation: Allocation | None, done: Callback | None) -> None:
+    def _store_drop(self, allocation: Allocation | None, done: Callback | None) -> None:
         records: tuple[Record, ...] = self._nominated.ended()
         if allocation is not None:
-            self._over(allocation.id)
+            self._drop_deadlines(allocation.id)
             gpus = " ".join(allocation.gpus)
             self._events.add("allocation.freed", uid=allocation.id, node=allocation.node, gpus=gpus)
             records = (Drop(PutAllocation, allocation.id), *records)
@@ -275,6 +275,6 @@ class AllocationRequests:
         if records:
             self._changed(True)
 
-    def _over(self, uid: str) -> None:
+    def _drop_deadlines(self, uid: str) -> None:
         self._assumed.pop(uid, None)
         self._release_by.pop(uid, None)

@@ -1,7 +1,7 @@
-"""Groups of requests that are placed together: they wait here until all that are required fit at once.
+"""Gangs of requests: they wait until all required members fit at once.
 
-What a gang gets is stored in one write, all of it or nothing. Members are stored too, and how long the gang waits or
-backs off: a restart knows every gang. One whose wait would have ended meanwhile is tried once before it backs off.
+The places of a gang are stored in one write, all or none. Its members, its wait and its back-off are stored too, so a
+restart knows every gang. A gang whose wait ended meanwhile is tried once before it backs off.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GangRequests:
         self._seen: tuple[int, Rules] | None = None
 
     def recover(self, snapshot: Snapshot) -> None:
-        """Know every stored gang again, with the ledger in place."""
+        """Restore every stored gang, after the ledger."""
         now = self._clock()
         for stored in sorted(snapshot.gangs, key=lambda gang: (gang.born, gang.key)):
             self._born[stored.key] = born = min(stored.born, now)
@@ -64,7 +64,7 @@ class GangRequests:
 
     @in_one_write
     def put(self, key: str, requests: Sequence[Request], done: Callback) -> GangStatus:
-        """Ask for all of these together; members that are known already are answered, not repeated.
+        """Request all of these together. Known members are answered and not requested again.
 
         Raises:
             InvalidRequest: a request is of no gang. NotFound: its pool is not known. Conflict: a uid is a member
@@ -100,7 +100,7 @@ class GangRequests:
         if phase is None:
             raise NotFound(f"gang {key} has no members", field="gang")
         answers = {uid: self._gangs.answer(uid) for uid in self._members[key]}
-        first = next(iter(answers))  # the others lack the same, and a look at every card takes its time
+        first = next(iter(answers))  # the others lack the same, and examining every card takes long
         answers[first] = self._gangs.explain(first, self._allocator)
         domain = self._gangs.domain(key)
         if domain is None:
@@ -110,7 +110,7 @@ class GangRequests:
 
     @in_one_write
     def drop(self, key: str, done: Callback) -> tuple[str, ...]:
-        """End a gang: members that wait are forgotten, and the cards of the others are free.
+        """End a gang: waiting members are removed, and the cards of the others are freed.
 
         Raises:
             NotFound: it has no members.
@@ -157,7 +157,7 @@ class GangRequests:
         return self._gangs.waits(uid)
 
     def expire(self, now: float) -> float | None:
-        """Place what can be placed by now; returns when time alone changes the answer.
+        """Place what can be placed by now. Return when time alone changes the answer.
 
         Any change of the books or of the quotas may be what a gang lacked (see `core/admitting/wake.py`).
         """
@@ -174,8 +174,8 @@ class GangRequests:
     def _tick(self, now: float) -> None:
         """Bring all gangs up to `now`.
 
-        A gang that found no room may have been looked at before a younger one took some: after a tick that changed
-        the books comes one more, so that its answer is of the books as they are.
+        A gang without room may have been examined before a younger one took some. So one more tick follows a tick that
+        changed the books.
         """
         self._seen = self._books()
         for outcome in self._gangs.tick(self._allocator, now):

@@ -27,7 +27,7 @@ class Nodes:
         self._lost_at: dict[str, float] = {}
 
     def resume(self, marks: Iterable[PutNode]) -> None:
-        """After a restart: what was stored of nodes counts once they are reported."""
+        """Restore what was stored of nodes after a restart. It applies once they are reported."""
         self._state.marks = {mark.name: mark for mark in marks}
 
     def reported(self, node: Node) -> None:
@@ -52,7 +52,7 @@ class Nodes:
             self._state.allocator.resume_observed(node.name, min(mark.observed_at, self._clock()))
 
     def heartbeat(self, node: Node) -> None:
-        """New facts of a node in contact; a node that is not Ready must register first."""
+        """Enter new facts of a node in contact. A node that is not ready must register first."""
         known = self._state.nodes.get(node.name)
         if known is not None and known.state is NodeState.READY:
             self.reported(node)
@@ -68,7 +68,7 @@ class Nodes:
         self._rebuild()
 
     def expire(self, now: float) -> float | None:
-        """Give up nodes out of contact for too long; returns when the next one is due."""
+        """Give up nodes without contact for too long. Return when the next one is due."""
         for name, since in tuple(self._lost_at.items()):
             if since + DRAIN_S <= now:
                 del self._lost_at[name]
@@ -81,7 +81,7 @@ class Nodes:
 
     @in_one_write
     def cordon(self, name: str, cordoned: bool, done: Callback | None = None) -> Node:
-        """Keep new work off a node, or let it back; `done` is called once that is stored.
+        """Place no new work on a node, or again; `done` is called once that is stored.
 
         Raises:
             NotFound: no such node.
@@ -99,7 +99,7 @@ class Nodes:
         return self._state.nodes[name]
 
     def release(self, name: str) -> None:
-        """Forget a node with its executors.
+        """Remove a node with its executors.
 
         Raises:
             NotFound: no such node.

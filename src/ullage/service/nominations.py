@@ -47,7 +47,7 @@ class NominatedRequests:
                 self._journal.write(*self.ended())
 
     def put(self, *nominations: Nomination) -> tuple[PutNomination, ...]:
-        """Keep room for requests; what is to be stored with the change that gives it."""
+        """Reserve room for requests. Return the records to write with that change."""
         self._allocator.nominate(*nominations)
         self._stored.update(nomination.request.uid for nomination in nominations)
         return tuple(map(PutNomination, nominations))
@@ -86,7 +86,7 @@ class NominatedRequests:
         return replace(known, request=request, gpus=choice.gpus, charges=choice.charges)
 
     def give_up(self, request: Request) -> None:
-        """Keep no room for a request that asks for something else now, which those who leave do not make fit."""
+        """End the nomination of a request that asks for something else, and does not fit when its victims leave."""
         known = self._allocator.nominations.of(request.uid)
         if known is not None and what_decides(known.request) != what_decides(request):
             self._allocator.withdraw(request.uid)

@@ -47,7 +47,7 @@ class Observations:
         return found
 
     def strangers(self, node: str) -> tuple[str, ...]:
-        """Owners that are not known here and hold something of a node, as it last showed."""
+        """Return the unknown owners that hold resources of a node, by its last report."""
         mark = self._state.marks.get(node)
         return () if mark is None else mark.strangers
 
@@ -58,7 +58,7 @@ class Observations:
         return tuple(held for held in entries if held is not None)
 
     def unconfirmed(self) -> tuple[Allocation, ...]:
-        """Bound allocations by uid that their node, which shows what it has, has not shown in time."""
+        """Return bound allocations by uid that their node, which reports its allocations, has not reported in time."""
         return self._state.allocator.unconfirmed(self._clock())
 
     def is_unconfirmed(self, held: Allocation) -> bool:

@@ -31,7 +31,7 @@ class NamespaceQuotas:
         self._watched: tuple[object, ...] = ()
 
     def recover(self, snapshot: Snapshot) -> None:
-        """After a restart: the quotas as they were stored. What was said of them is not said again."""
+        """Restore the stored quotas after a restart. Their last events are not repeated."""
         now = self._clock()
         for stored in snapshot.quotas:
             self._put(stored.namespace, stored.quota)
@@ -45,7 +45,7 @@ class NamespaceQuotas:
 
     @in_one_write
     def put(self, namespace: str, quota: Quota, done: Callback) -> QuotaStatus:
-        """Create or replace the quota of a namespace; what is held already counts at once."""
+        """Create or replace the quota of a namespace. Present usage counts at once."""
         check_name("namespace", namespace)
         self._put(namespace, quota)
         status = self.status(namespace)
@@ -54,7 +54,7 @@ class NamespaceQuotas:
         return status
 
     def drop(self, namespace: str, done: Callback) -> None:
-        """Forget the quota of a namespace.
+        """Remove the quota of a namespace.
 
         Raises:
             NotFound: it has none.
@@ -122,7 +122,7 @@ class NamespaceQuotas:
         return self._quotas.used(usage, namespace)
 
     def names(self) -> tuple[str, ...]:
-        """Namespaces that have a quota."""
+        """Return the namespaces that have a quota."""
         return tuple(sorted(self._quotas.quotas))
 
     def admit(self, request: Request) -> Request:

@@ -1,7 +1,7 @@
-"""The service: use cases wired to one state, one loop, one engine and one store.
+"""The service: all use cases over one state, one loop, one engine and one store.
 
-Everything here runs on one thread. Calls change memory at once and are answered when the change is
-durable; time enters only through `tick`, so that a test can be the clock.
+Everything here runs on one thread. Calls change memory at once, and are answered when the change is durable. Time has
+an effect only in `tick`, so that tests control the clock.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class UllageService:
         self._dispatcher = Dispatcher(context)
         self.tasks = Tasks(context, self._dispatcher)
         self.executors = Executors(context, self.tasks, self._dispatcher)
-        self.sessions = Sessions(context, self.tasks, self.executors.let_go, settings.default_requirement)
+        self.sessions = Sessions(context, self.tasks, self.executors.release_all, settings.default_requirement)
         self.nodes = Nodes(context, self.executors.give_up)
         self._nominated = NominatedRequests(context)
         self.gangs = GangRequests(context, self._nominated)
@@ -165,7 +165,7 @@ class UllageService:
         return self._journal.no_room
 
     def _room_changed(self) -> None:
-        """Tell who waits for the disk that it is full; go on with what was accepted once it is not."""
+        """End requests that wait for a full disk, or continue with accepted work when it has room again."""
         if self._journal.no_room is not None:
             self.on_no_room()
             return
@@ -219,7 +219,7 @@ class UllageService:
         return self.explaining(session_id)()
 
     def explaining(self, session_id: str) -> Callable[[], Reasons]:
-        """Return what returns the answer of `why` of now: another thread may call it.
+        """Return a function that returns the present answer of `why`: another thread may call it.
 
         Raises:
             NotFound: no such session.

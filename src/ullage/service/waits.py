@@ -1,7 +1,7 @@
-"""The waits of sessions as they are stored: since when, for which promised places, and what was won already.
+"""The stored waits of sessions: since when, for which promised places, and the places that were won already.
 
-Executors end with the server, so all that is left of an eviction is the claim of its winner. It is stored, so that no
-eviction is in vain and no wait begins again after a restart.
+Executors end with the server, so only the claim of its winner is left of an eviction. It is stored, so that no eviction
+is useless and no wait begins again after a restart.
 """
 
 from __future__ import annotations
