@@ -30,11 +30,8 @@ from ullage.service.store_port import (
     AddEvent,
     AddResults,
     AddTasks,
-    DropApplication,
-    DropExecutor,
-    DropNomination,
+    Drop,
     DropSession,
-    DropWait,
     Page,
     PutAllocation,
     PutApplication,
@@ -213,7 +210,7 @@ def test_a_nomination_comes_back_with_its_victims_and_can_be_dropped(store: Stor
     request = Request("high", HUGE, Claim("team", priority=10))
     kept = Nomination(request, "n", 1.5, ("GPU-1",), (Charge(80, 2**41),), (victim,))
     store.write(PutNomination(kept), PutNomination(replace(kept, request=replace(request, uid="other")))).result()
-    store.write(DropNomination("other")).result()
+    store.write(Drop(PutNomination, "other")).result()
     assert store.load().nominations == (kept,)
 
 
@@ -228,8 +225,10 @@ def test_a_second_put_replaces_the_first(store: Store) -> None:
 def test_the_last_of_several_records_in_one_write_wins(store: Store) -> None:
     gone = PutExecutor("gone", "n", "s", 1, HUGE, (), 0.0)
     back = PutExecutor("back", "n", "s", 1, HUGE, (), 0.0)
-    store.write(gone, DropExecutor("gone"), back, DropExecutor("back"), back, PutApplication(Application("a"))).result()
-    store.write(DropApplication("a")).result()
+    store.write(
+        gone, Drop(PutExecutor, "gone"), back, Drop(PutExecutor, "back"), back, PutApplication(Application("a"))
+    ).result()
+    store.write(Drop(PutApplication, "a")).result()
     snapshot = store.load()
     assert (snapshot.executors, snapshot.applications) == ((back,), ())
 
@@ -339,7 +338,7 @@ def test_a_dropped_session_may_be_created_again_in_the_same_write(store: Store) 
 
 
 def test_dropping_a_missing_record_does_nothing(store: Store) -> None:
-    store.write(DropSession("s"), DropApplication("a"), DropExecutor("e")).result()
+    store.write(DropSession("s"), Drop(PutApplication, "a"), Drop(PutExecutor, "e")).result()
     assert store.load().sessions == ()
 
 
@@ -377,7 +376,7 @@ def test_waits_of_sessions_come_back_and_are_dropped_with_them(store: Store) -> 
     full = PutWait("s", 1.5, 2.5, (place,), True, (WonPlace(place, 3.5), WonPlace(place)))
     others = [PutWait(name, 1.0) for name in ("t", "u")]
     store.write(PutSession(session()), PutSession(session("t", 2)), full, *others).result()
-    store.write(DropWait("u")).result()
+    store.write(Drop(PutWait, "u")).result()
     assert store.load().waits == (full, others[0])
     store.write(DropSession("s")).result()
     assert store.load().waits == (others[0],)

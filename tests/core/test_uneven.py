@@ -42,14 +42,14 @@ def test_each_card_is_charged_its_own_amount():
     cluster.confirm("new")
     assert cluster.charge_unevenly("new", {"g0": GIB}) == cluster.held("new")
     assert charged(cluster) == {"g0": 8, "g1": 3}
-    cluster.gone("new")
+    cluster.free("new")
     assert free(cluster) == [8, 16]
 
 
 def test_where_one_card_has_too_little_nothing_is_reserved():
     cluster = reserved()
-    assert [each.gpu for each in cluster.lacks("new", {"g0": 8 * GIB + 1, "g1": 16 * GIB})] == ["g0"]
-    assert [each.gpu for each in cluster.lacks("else", {"g0": 7 * GIB, "g1": 14 * GIB})] == ["g0"]
+    assert [each.gpu for each in cluster.shortages("new", {"g0": 8 * GIB + 1, "g1": 16 * GIB})] == ["g0"]
+    assert [each.gpu for each in cluster.shortages("else", {"g0": 7 * GIB, "g1": 14 * GIB})] == ["g0"]
     found = cluster.charge_unevenly("new", {"g0": 8 * GIB + 1, "g1": 2 * GIB})
     assert isinstance(found, Refusal)
     (short,) = found.rejections

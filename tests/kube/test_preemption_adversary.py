@@ -87,7 +87,7 @@ async def test_one_that_found_room_meanwhile_makes_nobody_leave(server: ApiServe
         loop = asyncio.get_running_loop()
 
         async def found() -> list[str]:
-            it.up.front.cluster.gone(it.pods["other"]["metadata"]["uid"])
+            it.up.front.cluster.free(it.pods["other"]["metadata"]["uid"])
             return await it.ask("urgent", "b")
 
         def meanwhile() -> None:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from ullage.model.error import DiskFull, Unavailable
 from ullage.server.durable import durable, note_change
-from ullage.server.room import RoomGuard
+from ullage.server.room import UNSTORED, RoomGuard
 
 FULL = DiskFull("the disk of the server is full")
 ALL = ["GET", "POST", "DELETE"]
@@ -86,6 +86,20 @@ def test_changes_are_refused_and_reads_are_answered():
         return [answer.status_code for answer in (before, *refused, *taken, after)]
 
     assert asyncio.run(ask()) == [200, 507, 507, 200, 200, 200]
+
+
+def test_an_answer_that_may_show_what_is_not_stored_says_so():
+    async def ask() -> list[str | None]:
+        service = Service()
+        async with client(service, asyncio.Event()) as http:
+            stored = await http.get("/x")
+            service.fill()
+            unstored = await http.get("/x"), await http.post("/v1/plan")
+            service.no_room = None
+            stored_again = await http.get("/x"), await http.post("/x")
+        return [answer.headers.get(UNSTORED) for answer in (stored, *unstored, *stored_again)]
+
+    assert asyncio.run(ask()) == [None, "true", "true", None, None]
 
 
 def test_a_request_that_waits_for_the_disk_is_answered_when_it_is_full():

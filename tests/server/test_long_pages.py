@@ -42,8 +42,6 @@ class Reader:
         assert self.turned.wait(60), "the event loop waits for the store"
         return []
 
-    stored_results = stored_tasks = read
-
     def with_states(self, _: str, views: list[object]) -> list[object]:
         return views
 
@@ -56,7 +54,7 @@ def a_request() -> Request:
 @pytest.mark.parametrize("route", ["list_results", "list_tasks", "list_events"])
 def test_the_event_loop_turns_while_a_page_is_read(route: str) -> None:
     service = Reader()
-    store = SimpleNamespace(events=service.read)
+    store = SimpleNamespace(events=service.read, results=service.read, tasks=service.read)
     api = ServerApi(SimpleNamespace(tasks=service, state=service, store=store, events=service), None, lambda: None)
 
     async def ask() -> None:

@@ -496,7 +496,7 @@ def test_no_card_is_ever_given_to_two(steps):
             del held[gone]
             world.devices.remove_claim(f"c{gone}")
         elif kind == "back" and others:
-            world.cluster.gone(others.pop(which % len(others)))
+            world.cluster.free(others.pop(which % len(others)))
         given_out = [uuid for gpus in world.holders.values() for uuid in gpus]
         assert len(given_out) == len(set(given_out))
         wanted = {f"c{uid}" for uid in held} | set(others)

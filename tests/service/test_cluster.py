@@ -119,11 +119,11 @@ def test_whatever_happens_the_books_are_those_of_what_is_held(seed: int):
                 books.undo(request.uid)
         if held and draw.random() < 0.4:
             uid = draw.choice(sorted(held))
-            books.leaving(uid)
-            books.gone(uid)
+            books.release(uid)
+            books.free(uid)
             del held[uid]
         if held and draw.random() < 0.2:
-            books.found(held[draw.choice(sorted(held))])
+            books.adopt(held[draw.choice(sorted(held))])
         fleet, again = books.allocator.fleet, Fleet(nodes, held.values())
         assert fleet.ledger == again.ledger
         assert (fleet.card_rows[:, :4] == again.card_rows[:, :4]).all()

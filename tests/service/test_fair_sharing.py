@@ -6,6 +6,7 @@ import pytest
 from tests.lab import Lab, a_node
 from tests.service.test_executor_lives import slow
 
+from ullage.core.books.fleet import Fleet
 from ullage.core.placing.policy import Policy
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
@@ -257,3 +258,16 @@ def test_tasks_that_are_being_stopped_ask_for_nothing():
         assert lab.counts("b")["running"] == 2
         reports.let_through(lab)
         assert lab.states("s") == ["cancelled", "cancelled"]
+
+
+def test_a_turn_without_demand_does_not_build_the_books_of_the_entitlement(monkeypatch):
+    copies: list[Fleet] = []
+    with Lab(a_node(cpu=2)) as lab:
+        requested = Fleet.requested
+        monkeypatch.setattr(Fleet, "requested", lambda fleet: (copies.append(fleet), requested(fleet))[1])
+        lab.service.loop.dirty = True
+        lab.pump()
+        assert not copies
+        lab.session("s", tasks=1)
+        assert copies
+        assert lab.engine.alive

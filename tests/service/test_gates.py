@@ -109,7 +109,7 @@ class World:
         self.gated.pop(uid, None)
         self.open.pop(uid, None)
         self.bound.pop(uid, None)
-        self.books.gone(uid)
+        self.books.free(uid)
         self.gates.drop(uid)
 
     def code(self, uid: str) -> Code | None:
@@ -252,7 +252,7 @@ def test_what_pods_that_leave_hold_counts_until_they_are_gone() -> None:
     world = World(machine("a", 4))
     world.come(pod("x0"), pod("x1"))
     world.go()
-    world.books.leaving("x0")
+    world.books.release("x0")
     world.come(pod("x2"), *(pod(f"y{n}", queue="y") for n in range(2)))
     assert sorted(world.go()) == ["y0", "y1"]
     world.end("x0")
@@ -674,7 +674,7 @@ def test_no_place_is_promised_where_a_kubelet_refused_a_pod_that_asked_the_same(
     world.go()
     there = world.books.held("first").node
     other = {"a": "b", "b": "a"}[there]
-    world.books.hold_back("first")
+    world.books.note_rejection("first")
     world.end("first")
     world.come(pod("p", 4), pod("q", 4), pod("r", 3))
     world.step()
@@ -690,7 +690,7 @@ def test_no_place_is_promised_where_a_kubelet_refused_a_pod_that_asked_the_same(
     world.step()
     assert world.gates.places() == {}
     assert world.code("s") is Code.REFUSED_THERE
-    world.books.look_again(there)
+    world.books.drop_rejections(there)
     world.step()
     assert set(world.gates.places().values()) == {there}, "something has changed on it: it is tried again"
 
@@ -703,7 +703,7 @@ def test_a_place_that_was_promised_is_another_once_its_node_refuses_such_pods():
     world.come(pod("next", 4))
     world.step()
     assert world.gates.places() == {"next": there}
-    world.books.hold_back("first")
+    world.books.note_rejection("first")
     world.end("first")
     world.step()
     assert world.gates.places() == {"next": {"a": "b", "b": "a"}[there]}
@@ -746,7 +746,7 @@ def lapses(world: World) -> None:
 
 
 def is_freed(world: World) -> None:
-    world.books.gone("expected")
+    world.books.free("expected")
 
 
 def may_have_more(world: World) -> None:

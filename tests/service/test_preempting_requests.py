@@ -18,7 +18,7 @@ from ullage.model.nomination import Nomination
 from ullage.model.part import Part
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.service.store_port import DropAllocation, PutNomination
+from ullage.service.store_port import Drop, PutAllocation, PutNomination
 
 GIB = 1 << 30
 CARD = Gpu("GPU-n1-0", 0, vram_bytes=40 * GIB, compute_gflops=100_000)
@@ -103,7 +103,7 @@ def test_a_nomination_that_outlived_its_placement_in_the_store_is_forgotten():
         lab.service.allocations.dealloc("low", None, nobody)
         lab.service.preemptions.alloc(ask("high", priority=10), nobody)
         lab.pump()
-        lab.store.write(PutNomination(nomination), DropAllocation("low")).result()
+        lab.store.write(PutNomination(nomination), Drop(PutAllocation, "low")).result()
         with Lab(NODE) as again:
             again.store.write(PutNomination(nomination)).result()
             again.service.allocations.recover(lab.store.load())

@@ -113,7 +113,9 @@ class Extender:
         if not admitted.uneven:
             return {}
         short = (
-            (node, self._cluster.lacks(asked.uid, admitted.uneven[node])) for node in nodes if node in admitted.uneven
+            (node, self._cluster.shortages(asked.uid, admitted.uneven[node]))
+            for node in nodes
+            if node in admitted.uneven
         )
         return {node: lacks for node, lacks in short if lacks}
 

@@ -22,7 +22,11 @@ class Machines:
     def __init__(self, context: KubeContext, cards: CardSources, domains: Callable[[str], Mapping[str, str]]) -> None:
         """`domains` returns further labels of a node."""
         self._nodes, self._cards, self._domains = context.followed.nodes, cards, domains
-        self._look_again, self._on_error, self._domain = context.cluster.look_again, context.on_error, context.domain
+        self._drop_rejections, self._on_error, self._domain = (
+            context.cluster.drop_rejections,
+            context.on_error,
+            context.domain,
+        )
         self.by_name: dict[str, Node] = {}
         """Machines by name, as each describes itself. Two of them may name the same card."""
         self.records: dict[str, NodeRecord] = {}
@@ -90,7 +94,7 @@ class Machines:
             return
         if machine.topology_note and (last is None or last.topology_note != machine.topology_note):
             self._on_error("Node", name, InvalidRequest(machine.topology_note))
-        self._look_again(name)
+        self._drop_rejections(name)
         self.by_name[name] = machine
         self.stale = True
         for changed in self._on_change:
@@ -120,6 +124,6 @@ class Machines:
         if last is not None and record.use is None:
             record = replace(record, use=last.use)  # a record without usage frees nothing
         if last is None or last.use != record.use:
-            self._look_again(name)
+            self._drop_rejections(name)
         self.records[name] = record
         self.describe_again(name)

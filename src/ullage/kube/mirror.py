@@ -117,14 +117,14 @@ class Mirror:
             self._requests.believe(pod, only=True)
         for pod in there:
             self._enter(pod)
-        self._cardless.settle()
+        self._cardless.write_to_books()
         self._settle_machines()
         self._unobserved.update(self._machines.records)
         self._observe()
 
     def settle(self) -> None:
         """Enter pending changes: changed machines, pods that may have room by now, and reported card usage."""
-        self._cardless.settle()
+        self._cardless.write_to_books()
         stale = self._machines.stale
         if stale or self._freed:
             again = [pod for pod in self._waiting.values() if stale or pod.spec.node_name in self._freed]
@@ -208,11 +208,11 @@ class Mirror:
             self._cluster.confirm(uid)
             self._requests.believe(pod, only=True)
         else:
-            self._cluster.gone(uid)  # wherever the books have it
+            self._cluster.free(uid)  # wherever the books have it
             self._enter_from_pod(pod)
             self._requests.believe(pod, only=True)
         if pod.terminating:
-            self._cluster.leaving(uid)
+            self._cluster.release(uid)
 
     def _as_placed(self, pod: Pod) -> Pod:
         """Return a pod with the request that it was placed for; a request that came later is reported.
@@ -247,9 +247,9 @@ class Mirror:
             found = self._union(pod, held)
             if found is not None and not _same(held, found):
                 if found.gpus != held.gpus:
-                    self._cluster.gone(uid)
+                    self._cluster.free(uid)
                 self._hold((pod, found))
-                self._cluster.look_again(held.node)
+                self._cluster.drop_rejections(held.node)
                 self._freed.add(held.node)
         self._count(pod, pod.document, held.node)
 
@@ -307,16 +307,16 @@ class Mirror:
         self._freed.add(node)
         if self._cluster.held(uid) is not None:
             self._ended(pod)
-        self._cluster.gone(uid)
+        self._cluster.free(uid)
 
     def _ended(self, pod: Pod) -> None:
         """Handle a pod with cards that has failed: count and report it if its kubelet rejected it."""
         node, reason = pod.spec.node_name, pod.status.reason
         if reason not in REFUSALS:
-            self._cluster.look_again(node)
+            self._cluster.drop_rejections(node)
             return
         self.refused[node, reason] += 1
-        self._cluster.hold_back(pod.metadata.uid)
+        self._cluster.note_rejection(pod.metadata.uid)
         self._report(pod, Conflict(f"the kubelet of {node} refused it ({reason})", code="refused-there"))
 
     def _own(self, pod: Pod) -> Allocation | UllageError | None:
@@ -355,11 +355,11 @@ class Mirror:
 
         Their usage of nodes apart from cards is not counted here.
         """
-        contradicted = self._cluster.found(*(found for _, found in pods if found.gpus))
+        contradicted = self._cluster.adopt(*(found for _, found in pods if found.gpus))
         for pod, found in pods:
             self._done_waiting(found.id)
             if not found.gpus:  # all its cards belonged to init containers that have ended
-                self._cluster.gone(found.id)
+                self._cluster.free(found.id)
             if (error := contradicted.get(found.id)) is not None:
                 self._report(pod, error)
 
@@ -388,8 +388,8 @@ class Mirror:
         asked = held.requirement
         less = min(asked.cpu_milli, has.cpu_milli), min(asked.memory_bytes, has.memory_bytes)
         if less != (asked.cpu_milli, asked.memory_bytes):
-            self._cluster.found(replace(held, requirement=replace(asked, cpu_milli=less[0], memory_bytes=less[1])))
-            self._cluster.look_again(held.node)
+            self._cluster.adopt(replace(held, requirement=replace(asked, cpu_milli=less[0], memory_bytes=less[1])))
+            self._cluster.drop_rejections(held.node)
             self._freed.add(held.node)
 
     def _adopt(self, pod: Pod, document: Document) -> None:

@@ -186,7 +186,7 @@ class Preemptor:
         except UllageError:
             return
         if asked is not None and asked.uid == pod.metadata.uid and not self._promised(asked.uid):
-            self._cluster.keep_room(asked.request, node)
+            self._cluster.reserve_room_on(asked.request, node)
             self._reserved[asked.uid] = _Reserved(pod.key, node, self._clock() + RESERVED_S, by_scheduler)
 
     async def reconcile(self, _key: str) -> float:
@@ -264,7 +264,7 @@ class Preemptor:
         kept = self._reserved[request.uid] = _Reserved(pod, node, self._clock())
         if not self._still(entry):
             return
-        self._cluster.give_way(request, preemption)
+        self._cluster.reserve_room_of(request, preemption)
         if evictions:
             names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
             self._record_event(PodEvent.of(claim, Reason.MAKES_ROOM, f"{names} give way to it on {node}"))
@@ -282,7 +282,7 @@ class Preemptor:
         with suppress(NotFound, VersionConflict):
             await self._candidate.write(epoch, eviction)
             self.evicted += 1
-            self._cluster.leaving(eviction.uid)
+            self._cluster.release(eviction.uid)
             self._record_event(
                 PodEvent(eviction.namespace, eviction.name, eviction.uid, Reason.PREEMPTED, message=message)
             )

@@ -91,7 +91,7 @@ class UnconfirmedBinds:
 
     def _gone(self, uid: str) -> None:
         self.release(uid)
-        self._cluster.gone(uid)
+        self._cluster.free(uid)
 
     def confirmed(self, pod: Pod) -> None:
         """Note that a bind of this pod took effect."""

@@ -35,7 +35,7 @@ from ullage.server.preemption import attempt_body, nomination_body, preemption_b
 from ullage.server.rejections import rejection_body
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, LongBody, encoded, route
-from ullage.server.searches import TRIES, Searches
+from ullage.server.searches import Searches, retried
 from ullage.service.allocations import AllocationRequests, Outcome
 from ullage.service.service import UllageService
 from ullage.wire import allocation as wire
@@ -120,31 +120,25 @@ class AllocationApi:
     ) -> wire.AllocationBody | Answer:
         if body.gpus is not None or not body.commit:
             raise invalid("preempt", True, "cards are chosen and bound; leave out gpus and commit")
-        outcome = await self._placed_or_evicting(request, asked)
+        outcome = await retried(lambda: self._place_or_evict(request, asked))
         if isinstance(outcome, Nomination):
             return Answer(_ACCEPTED, nomination_body(self._fleet, outcome))
         return self.body(self._accepted(outcome, asked))
 
-    async def _placed_or_evicting(self, request: HttpRequest, asked: Request) -> Outcome | Nomination:
-        """Place a request, or search for victims. Repeat the search a few times if they no longer suffice."""
+    async def _place_or_evict(self, request: HttpRequest, asked: Request) -> Outcome | Nomination:
+        """Place a request, or search for victims and evict them."""
         preemptions = self._service.preemptions
-        for left in reversed(range(TRIES)):
-            if not preemptions.searches_for(asked):
-                return await durable(preemptions.alloc, asked)
-            try:
-                found = await self._searches.result_for(request, lambda: preemptions.planning(asked))
-                return await durable(preemptions.carry_out, asked, found)
-            except PlanChanged:
-                if not left:
-                    raise
-        raise AssertionError("the last try returns or raises")
+        if not preemptions.searches_for(asked):
+            return await durable(preemptions.alloc, asked)
+        found = await self._searches.result_for(request, lambda: preemptions.planning(asked))
+        return await durable(preemptions.carry_out, asked, found)
 
     def _accepted(self, outcome: Allocation | Refusal, asked: Request) -> Allocation:
         if isinstance(outcome, Refusal):
-            raise Refused(outcome, self._trap(asked))
+            raise Refused(outcome, self._never_fits(asked))
         return outcome
 
-    def _trap(self, asked: Request) -> list[str]:
+    def _never_fits(self, asked: Request) -> list[str]:
         """Return a warning if no node can ever satisfy a refused request."""
         trap = width_trap(self._fleet, self._service.policy, asked.requirement)
         return [] if trap is None else [trap]
@@ -250,10 +244,10 @@ class AllocationApi:
     def _plan(self, asked: Request, decision: Decision) -> LongBody[wire.PlanBody]:
         fleet, outcome, strategy = self._fleet, decision.outcome, self._service.state.allocator.rules.strategy_of(asked)
         workload = self._service.learning.workload if strategy.on(fleet) is not strategy else None
-        trap = self._trap(asked) if isinstance(outcome, Refusal) else ()
+        never_fits = self._never_fits(asked) if isinstance(outcome, Refusal) else ()
         return lambda: wire.PlanBody(
             choice=_choice(fleet, outcome) if isinstance(outcome, Choice) else None,
-            refusal=refusal_body(outcome, trap) if isinstance(outcome, Refusal) else None,
+            refusal=refusal_body(outcome, never_fits) if isinstance(outcome, Refusal) else None,
             stages=[_stage(stage) for stage in decision.candidates.stages],
             node_scores=decision.scores.nodes,
             gpu_scores=decision.scores.cards,

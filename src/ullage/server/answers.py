@@ -51,12 +51,8 @@ class Answers:
 
     def __init__(self, service: UllageService, server: api.ServerBody, notes: dict[str, str]) -> None:
         self._service = service
-        self._server = server
+        self.server = server
         self._notes = notes
-
-    def server(self) -> api.ServerBody:
-        """Return the body of the server itself."""
-        return self._server
 
     def snapshot(self) -> StateSnapshot:
         """Return the state now, for a long page."""
@@ -142,7 +138,7 @@ class Answers:
 
     def overview(self, at: float) -> Callable[[], api.Overview]:
         """Return a function for a thread that returns the whole state, without closed sessions."""
-        snapshot, room, server = self.snapshot(), self.room(), self._server
+        snapshot, room, server = self.snapshot(), self.room(), self.server
         return lambda: api.Overview(
             at=at,
             server=server,

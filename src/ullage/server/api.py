@@ -47,7 +47,7 @@ class ServerApi:
     @route("GET", "/v1/server", "server")
     async def server(self, _: Request) -> api.ServerBody:
         """Return the version, the settings and the state of the server."""
-        return self._answers.server()
+        return self._answers.server
 
     @route("POST", "/v1/shutdown", "server")
     async def shut_down(self, _: Request) -> None:
@@ -242,7 +242,7 @@ class ServerApi:
         """Return tasks of a session in their order."""
         session, page, tasks = session_of(request), _page(request), self._service.tasks
         self._service.state.session(session)
-        views = await asyncio.to_thread(tasks.stored_tasks, session, page)
+        views = await asyncio.to_thread(self._service.store.tasks, session, page)
         found = tasks.with_states(session, views)
         return lambda: [task_body(view, state) for view, state in found]
 
@@ -261,7 +261,7 @@ class ServerApi:
         while self._service.tasks.unfinished(session, task):
             if not await self._service.news.wait(session, max(0.0, ends_at - asyncio.get_running_loop().time())):
                 break
-        await durable(self._service.tasks.settled)
+        await durable(self._service.tasks.when_stored)
         return self.find_task(session, task)
 
     def find_task(self, session: str, task: int) -> api.TaskBody:
@@ -285,7 +285,7 @@ class ServerApi:
         while True:
             found = self._service.tasks.recent_results(session, page)
             if found is None:
-                found = await asyncio.to_thread(self._service.tasks.stored_results, session, page)
+                found = await asyncio.to_thread(self._service.store.results, session, page)
             left = ends_at - asyncio.get_running_loop().time()
             record = self._service.state.session(session)
             closed = not record.open and record.durable == record.sequence

@@ -7,14 +7,14 @@ from starlette.requests import Request as HttpRequest
 from ullage.core.evicting.consolidation import check_units
 from ullage.core.evicting.moves import Consolidation, NoConsolidation
 from ullage.model.claim import Claim, Request
-from ullage.model.error import PlanChanged, invalid
+from ullage.model.error import invalid
 from ullage.model.name import check_name
 from ullage.server import bodies
 from ullage.server.allocations import BODY_LIMIT, Refused
 from ullage.server.durable import durable
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, LongBody, route
-from ullage.server.searches import TRIES, Searches
+from ullage.server.searches import Searches, retried
 from ullage.service.pages import written
 from ullage.service.service import UllageService
 from ullage.wire import consolidation as wire
@@ -39,7 +39,7 @@ class ConsolidationApi:
         if body.dry_run:
             plan = await self._plan(request, asked, body)
             return lambda: room_plan(plan)
-        found = await self._carry_out(request, asked, body, uids)
+        found = await retried(lambda: self._carry_out(request, asked, body, uids))
         if isinstance(found, NoConsolidation):
             raise Refused(found)
         return Answer(_ACCEPTED, lambda: room_plan(found, uids))
@@ -51,20 +51,14 @@ class ConsolidationApi:
     async def _carry_out(
         self, request: HttpRequest, asked: Request, body: wire.MakeRoom, uids: list[str]
     ) -> Consolidation | NoConsolidation:
-        """Carry a plan out; make another plan, a few times, if the allocations have changed."""
+        """Make a plan, confirm it in a thread, and carry it out."""
         consolidations = self._service.consolidations
-        for left in reversed(range(TRIES)):
-            consolidations.check_uids(uids)
-            found = await self._plan(request, asked, body)
-            if isinstance(found, NoConsolidation):
-                return found
-            try:
-                confirmed = await written(consolidations.confirming(asked, body.up_to, found))
-                return await durable(consolidations.carry_out_plan, asked, uids, body.up_to, confirmed)
-            except PlanChanged:
-                if not left:
-                    raise
-        raise AssertionError("the last try returns or raises")
+        consolidations.check_uids(uids)
+        found = await self._plan(request, asked, body)
+        if isinstance(found, NoConsolidation):
+            return found
+        confirmed = await written(consolidations.confirming(asked, body.up_to, found))
+        return await durable(consolidations.carry_out_plan, asked, uids, body.up_to, confirmed)
 
     def _asked(self, body: wire.MakeRoom) -> Request:
         claim = Claim(namespace=check_name("namespace", body.namespace), priority=body.priority)

@@ -1,4 +1,4 @@
-"""A response waits until its changes are on disk; and how far the changes of a request are."""
+"""Waiting until the changes of a request are stored, and the progress of these changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Result = TypeVar("_Result")
 
 
 class Change:
-    """How far a request is: its changes are `made`, or all of them are `stored` too."""
+    """The progress of a request: whether its changes are `made`, and whether all of them are `stored`."""
 
     def __init__(self) -> None:
         self.made = self.stored = False
@@ -23,7 +23,7 @@ _CHANGE: ContextVar[Change | None] = ContextVar("change", default=None)
 
 @contextmanager
 def watched_change() -> Iterator[Change]:
-    """Yield how far the request is that the present task answers."""
+    """Yield the progress of the request that the present task answers."""
     change = Change()
     token = _CHANGE.set(change)
     try:

@@ -11,6 +11,16 @@ from ullage.model.error import Conflict, DiskFull, Forbidden, InvalidRequest, No
 from ullage.wire.api import ErrorBody
 
 _SHOWN = 100
+_STATUSES = (
+    (NotFound, 404),
+    (Forbidden, 403),
+    (InvalidRequest, 400),
+    (Conflict, 409),
+    (DiskFull, 507),
+    (Unavailable, 503),
+)
+"""The status of each kind of error. The first kind that applies counts, so a kind comes after its special cases."""
+
 _UNROUTED = {
     404: ("no-such-route", "no such route; `/v1/openapi.json` lists the routes"),
     405: ("method-not-allowed", "the route does not accept this method; the header Allow lists the accepted ones"),
@@ -18,18 +28,8 @@ _UNROUTED = {
 
 
 def status_of(error: UllageError) -> int:
-    """Return 404 for a missing object, 403 for a forbidden one, 400 for other bad input; 409, 507 or 503 otherwise."""
-    if isinstance(error, NotFound):
-        return 404
-    if isinstance(error, Forbidden):
-        return 403
-    if isinstance(error, InvalidRequest):
-        return 400
-    if isinstance(error, Conflict):
-        return 409
-    if isinstance(error, DiskFull):
-        return 507
-    return 503 if isinstance(error, Unavailable) else 500
+    """Return the HTTP status of an error."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
 def error_response(error: UllageError, status: int | None = None) -> Response:

@@ -1,7 +1,8 @@
 """Refusal of changes while the disk of the server is full.
 
 A request that was accepted before is then answered too, under a code of its own: its change is made, waits for room
-and is stored later. Cancelling is let through, because it may free room, and is answered like that.
+and is stored later. Cancelling is let through, because it may free room, and is answered like that. Answers to reading
+requests have a header, because they may show such changes, which a crash undoes.
 
 After the store failed, all requests are refused until the process has ended: memory is ahead of what a restart shows.
 """
@@ -10,12 +11,16 @@ from __future__ import annotations
 
 import asyncio
 
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ullage.model.error import DiskFull, Unavailable
 from ullage.server.durable import Change, watched_change
 from ullage.server.errors import error_response
 from ullage.service.service import UllageService
+
+UNSTORED = "ullage-unstored"
+"""The header of answers that may show changes that are not stored yet: `true` while the disk is full."""
 
 CANCEL_S = 1.0
 """Seconds that cancelling may take on a full disk before the response."""
@@ -47,13 +52,23 @@ class RoomGuard:
         if error is not None and failed and scope["type"] == "http" and scope["path"] not in _OF_PROCESS:
             await error_response(error)(scope, receive, send)
         elif scope["type"] != "http" or scope["method"] in _READING or scope["path"].endswith(_HARMLESS):
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, self._marking(send) if scope["type"] == "http" else send)
         elif error is None:
             await self._watched(scope, receive, send)
         elif scope["path"].endswith("/cancel"):
             await self._watched(scope, receive, send, CANCEL_S)
         else:
             await error_response(error)(scope, receive, send)
+
+    def _marking(self, send: Send) -> Send:
+        """Return `send` with the header `UNSTORED` on answers that begin while the disk is full."""
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._service.no_room is not None:
+                MutableHeaders(scope=message)[UNSTORED] = "true"
+            await send(message)
+
+        return marked
 
     def _end_waiting(self) -> None:
         for task in tuple(self._waiting):

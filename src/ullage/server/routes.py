@@ -123,7 +123,7 @@ def route(
     path: str,
     tag: str,
     *,
-    id: str = "",  # noqa: A002 - the name of the field
+    id: str = "",  # noqa: A002 - the name of the field of `Endpoint`
     body: Any = None,
     status: int = 200,
     query: tuple[str, ...] = (),

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from ullage.core.books.slices import Slices
-from ullage.model.error import Unavailable
+from ullage.model.error import PlanChanged, Unavailable
 
 _Result = TypeVar("_Result")
 
@@ -51,6 +51,19 @@ class Searches:
     async def _run(self, begin: Callable[[], Slices[_Result]]) -> _Result:
         async with self._running:
             return await _in_slices(begin())
+
+
+async def retried(attempt: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Return the result of an attempt. Repeat it a few times if its plan has changed meanwhile.
+
+    Raises:
+        PlanChanged: the plan of the last attempt has changed, too.
+
+    """
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(PlanChanged):
+            return await attempt()
+    return await attempt()
 
 
 async def _in_slices(slices: Slices[_Result]) -> _Result:

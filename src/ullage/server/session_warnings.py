@@ -18,7 +18,7 @@ _BUILT_IN = frozenset(application.name for application in BUILT_IN)
 
 
 def warning_session(service: UllageService, record: SessionRecord) -> Callable[[Fleet], list[str]]:
-    """Return what returns, on these books or a copy, a sentence for each thing that keeps executors from starting."""
+    """Return a function of the books, or of a copy, that returns a sentence for each obstacle to executors."""
     spec, policy, queues = record.session.spec, service.policy, tuple(service.state.queues.values())
     demand = service.state.demand(record, record.session.created_at)  # what is read of it is the same at any time
     return lambda fleet: _warnings(World(fleet, queues=queues), policy, demand, spec)

@@ -22,7 +22,7 @@ from ullage.service.context import ServiceContext
 from ullage.service.events import allocation_facts
 from ullage.service.journal import Callback, in_one_write
 from ullage.service.nominations import NominatedRequests
-from ullage.service.store_port import DropAllocation, PutAllocation, Record, Snapshot
+from ullage.service.store_port import Drop, PutAllocation, Record, Snapshot
 
 Outcome = Allocation | Refusal
 
@@ -43,7 +43,7 @@ class AllocationRequests:
         self.adjusted: Counter[str] = Counter(up=0, down=0)
 
     def recover(self, snapshot: Snapshot) -> None:
-        """After a restart: the ledger as it was stored. From here on it is ready.
+        """Restore the stored ledger after a restart. From here on it is ready.
 
         The wall clock may have been ahead when it was stored: no wait lasts for that jump.
         """
@@ -66,7 +66,7 @@ class AllocationRequests:
 
         """
         before = self._allocator.held(request.uid)
-        return self._settle(before, self._allocator.alloc(request, self._clock()), done)
+        return self._answer(before, self._allocator.alloc(request, self._clock()), done)
 
     def assume(self, request: Request, gpus: Sequence[str] | None, done: Callback) -> Outcome:
         """Reserve named cards, or the best ones, until `commit` or `forget`.
@@ -80,13 +80,13 @@ class AllocationRequests:
         if gpus is None:
             held = self._allocator.held(request.uid)
             if held is not None:
-                return self._settle(held, held, done)
+                return self._answer(held, held, done)
             found = self._allocator.simulate(request).outcome
             if isinstance(found, Refusal):
-                return self._settle(None, found, done)
+                return self._answer(None, found, done)
             gpus = found.gpus
         before = self._allocator.held(request.uid)
-        return self._settle(before, self._allocator.assume(request, gpus, self._clock()), done)
+        return self._answer(before, self._allocator.assume(request, gpus, self._clock()), done)
 
     def bind(self, request: Request, gpus: Sequence[str], done: Callback) -> Outcome:
         """`assume` and `commit` in one durable step.
@@ -96,7 +96,7 @@ class AllocationRequests:
 
         """
         before = self._allocator.held(request.uid)
-        return self._settle(before, self._allocator.bind(request, gpus, self._clock()), done)
+        return self._answer(before, self._allocator.bind(request, gpus, self._clock()), done)
 
     def commit(self, uid: str, done: Callback) -> Allocation:
         """Make an assumption durable for good.
@@ -107,7 +107,7 @@ class AllocationRequests:
         """
         before = self._allocator.held(uid)
         allocation = self._allocator.commit(uid, self._clock())
-        self._settle(before, allocation, done)
+        self._answer(before, allocation, done)
         return allocation
 
     @in_one_write
@@ -115,18 +115,19 @@ class AllocationRequests:
         """Release whatever the uid holds or is reserved for it. A repeat changes nothing."""
         self._left(uid)
         undone = self._allocator.unreserve(uid, self._clock())
-        self._dropped(undone, done)
+        self._store_drop(undone, done)
         return undone
 
     @in_one_write
     def dealloc(self, uid: str, gpus: Sequence[str] | None, done: Callback | None) -> Freed:
-        """Free what the uid holds: its owner is known to be gone. Never refuses."""
+        """Free what the uid holds, because its owner is gone. Never refuses."""
         held = self._allocator.held(uid)
         self._left(uid)
         freed = self._allocator.dealloc(uid, self._clock(), gpus)
-        self._dropped(held, done)
+        self._store_drop(held, done)
         return freed
 
+    @in_one_write
     def release(self, uid: str, within_s: float | None, done: Callback) -> Allocation:
         """Ask the owner of an allocation to leave. The cards stay charged until `dealloc`, or until `within_s` is over.
 
@@ -151,6 +152,7 @@ class AllocationRequests:
         self._changed(True)
         return allocation
 
+    @in_one_write
     def adjust(self, uid: str, change: AmountsChange, dry_run: bool, done: Callback) -> Adjustment | Refusal:
         """Change how much a bound allocation takes of its cards.
 
@@ -194,18 +196,18 @@ class AllocationRequests:
         return found
 
     def all(self) -> tuple[Allocation, ...]:
-        """Allocations of requests by uid; those of executors are not among them."""
+        """Return the allocations of requests by uid, without those of executors."""
         return tuple(a for _, a in sorted(self._state.fleet.ledger.items()) if a.claim is not None)
 
     def expire(self, now: float) -> float | None:
-        """Sweep assumptions past their time, and free whose owners are gone by now; when the next one is due."""
+        """Drop assumptions and free releasing allocations past their time. Return when the next one is due."""
         for uid, at in tuple(self._assumed.items()):
             if at + ASSUMED_TTL_S > now:
                 break  # they stand in the order of their times
             del self._assumed[uid]
             if self._allocator.forget(uid, now) is not None:
                 self._events.add("allocation.expired", message=f"{uid} was assumed and never committed", uid=uid)
-                self._journal.write(DropAllocation(uid))
+                self._journal.write(Drop(PutAllocation, uid))
                 self._changed(True)
         for uid, at in [(uid, at) for uid, at in self._release_by.items() if at <= now]:
             del self._release_by[uid]
@@ -217,13 +219,13 @@ class AllocationRequests:
 
     @in_one_write
     def free_pod(self, namespace: str, pod: str, pod_uid: str | None, done: Callback) -> tuple[Freed, ...]:
-        """Free what a pod that is gone holds: the one of that uid, or every one of its name."""
+        """Free what a pod that is gone holds: the pod of that uid, or all pods of its name."""
         freed = self._allocator.dealloc_by_pod(namespace, pod, self._clock(), pod_uid)
-        dropped = (DropAllocation(each.uid) for each in freed)
+        dropped = (Drop(PutAllocation, each.uid) for each in freed)
         self._journal.write(*dropped, *self._nominated.ended(), then=done)
         for each in freed:
             self._left(each.uid)
-            self._over(each.uid)
+            self._drop_deadlines(each.uid)
             self._events.add("allocation.freed", uid=each.uid, gpus=" ".join(each.gpus))
         self._changed(True)
         return freed
@@ -244,8 +246,9 @@ class AllocationRequests:
 
     # --- steps ---
 
-    def _settle(self, before: Allocation | None, outcome: Outcome, done: Callback) -> Outcome:
-        """Store what changed; a repeat is only answered, once what it repeats is stored."""
+    @in_one_write
+    def _answer(self, before: Allocation | None, outcome: Outcome, done: Callback) -> Outcome:
+        """Store what changed. A repeat changes nothing, and is answered once the first request is stored."""
         if not isinstance(outcome, Allocation) or outcome == before:
             if isinstance(outcome, Refusal):
                 self.refused[outcome.code] += 1
@@ -261,17 +264,17 @@ class AllocationRequests:
         self._changed(True)
         return outcome
 
-    def _dropped(self, allocation: Allocation | None, done: Callback | None) -> None:
+    def _store_drop(self, allocation: Allocation | None, done: Callback | None) -> None:
         records: tuple[Record, ...] = self._nominated.ended()
         if allocation is not None:
-            self._over(allocation.id)
+            self._drop_deadlines(allocation.id)
             gpus = " ".join(allocation.gpus)
             self._events.add("allocation.freed", uid=allocation.id, node=allocation.node, gpus=gpus)
-            records = (DropAllocation(allocation.id), *records)
+            records = (Drop(PutAllocation, allocation.id), *records)
         self._journal.write(*records, then=done)
         if records:
             self._changed(True)
 
-    def _over(self, uid: str) -> None:
+    def _drop_deadlines(self, uid: str) -> None:
         self._assumed.pop(uid, None)
         self._release_by.pop(uid, None)

@@ -1,7 +1,7 @@
 """Use cases of bindings: each reads a snapshot, decides on it, and commits all of the change or nothing.
 
 If the ledger has another version at the commit, the decision is made again from a new snapshot, unless the caller
-named the version. A card that is released is free once no pod uses its row any more: see `settle`.
+named the version. A card that is released is free once no pod uses its row any more: see `remove_drained`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Under what a change is asked: a key by which a repeat is known, and the version that it was decided on."""
+    """The terms of a change: a key that identifies a repeat, and the version that the caller decided on."""
 
     key: str = ""
     version: int | None = None
@@ -53,7 +53,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """A choice that will do, and the rows that it would make; without `availability` no card is needed."""
+    """A valid choice, and the rows that it would make; without `availability` no card is needed."""
 
     availability: Availability | None = None
     validation: Validation | None = None
@@ -69,19 +69,19 @@ class Bindings:
 
     # --- questions ---
 
-    async def look(self) -> BindingsSnapshot:
+    async def snapshot_now(self) -> BindingsSnapshot:
         """Return a snapshot. The ledger is read first, so that a row released since does not count as free."""
         ledger = await self._port.ledger()
         return BindingsSnapshot(await self._port.cluster(), ledger)
 
     async def rows(self, caller: Caller, named: NamedApp) -> tuple[BoundCard, ...]:
         """Return the rows of an application that are in force; raises as `BindingsSnapshot.app`."""
-        snapshot = await self.look()
+        snapshot = await self.snapshot_now()
         return snapshot.ledger.of(snapshot.app(caller, named).key)
 
     async def validate(self, caller: Caller, named: NamedApp, picks: Sequence[Pick]) -> Validated | FailedCheck:
         """Judge a choice of cards as `resume` would; nothing is changed."""
-        snapshot = await self.look()
+        snapshot = await self.snapshot_now()
         app = snapshot.judged(caller, named)
         return await written(lambda: _judged(snapshot, app, picks))
 
@@ -94,7 +94,7 @@ class Bindings:
         """
         for demand in demands:
             check_owner(caller, demand.app.owner)
-        snapshot = await self.look()
+        snapshot = await self.snapshot_now()
         known = {key[:2]: key for key in snapshot.apps}
         demands = [replace(each, app=known.get(each.app[:2], each.app)) for each in demands]
         return await written(lambda: preflight(snapshot.view, demands))  # many demands on many nodes take seconds
@@ -132,8 +132,8 @@ class Bindings:
             return None, released(snapshot.ledger.of(app.key), snapshot.cluster.held)
 
         await self._changed(plan, terms, f"{caller.name}: suspend {named}")
-        snapshot = await self.look()
-        for key in _leaving(snapshot, snapshot.keys(caller, named)):
+        snapshot = await self.snapshot_now()
+        for key in _without_cards(snapshot, snapshot.keys(caller, named)):
             await self._port.stop(key)
 
     async def uninstall(self, caller: Caller, named: NamedApp, terms: Terms = Terms()) -> None:
@@ -164,19 +164,19 @@ class Bindings:
         if isinstance(found, FailedCheck):
             return found
         if found is None:
-            snapshot = await self.look()
+            snapshot = await self.snapshot_now()
             app = snapshot.app(caller, named)
             if app.state in STOPPED and snapshot.ledger.of(app.key):
                 await self._start(app)
             return snapshot.ledger.of(app.key)
         if change.empty and found.state == AppState.RUNNING:
-            return (await self.look()).ledger.of(found.key)
+            return (await self.snapshot_now()).ledger.of(found.key)
         try:
             await self._start(found)
         except UllageError:
             await self._take_back(change, terms)
             raise
-        return (await self.look()).ledger.of(found.key)
+        return (await self.snapshot_now()).ledger.of(found.key)
 
     async def _start(self, app: HostedApp) -> None:
         requirement = app.requirement
@@ -219,7 +219,7 @@ class Bindings:
         asked = f"{caller.name}: switch {key} {share}"
         report, change = await self._changed(plan, terms, asked)
         if report is None:
-            known = (await self.look()).ledger.answer(terms.key)
+            known = (await self.snapshot_now()).ledger.answer(terms.key)
             report = known.switch if known else None
         report = report or SwitchReport(key, SwitchStatus.UNCHANGED)
         if report.status is SwitchStatus.BLOCKED:
@@ -258,7 +258,7 @@ class Bindings:
 
     # --- upkeep ---
 
-    async def settle(self) -> bool:
+    async def remove_drained(self) -> bool:
         """Remove released rows that no pod uses any more. Stop or restart again the applications that still use some.
 
         Return whether a row was removed.
@@ -324,8 +324,8 @@ class Bindings:
         return replace(change, put=tuple(rows))
 
     async def _stop(self, keys: Iterable[AppKey]) -> None:
-        """Stop the applications that have no card any more. `settle` retries those that cannot be stopped now."""
-        for key in _leaving(await self.look(), keys):
+        """Stop the applications that have no card any more. `remove_drained` retries those that cannot stop now."""
+        for key in _without_cards(await self.snapshot_now(), keys):
             with suppress(UllageError):
                 await self._port.stop(key)
 
@@ -346,7 +346,7 @@ class Bindings:
         """
         asked = hashlib.sha256(asked.encode(errors="backslashreplace")).hexdigest()
         for _ in range(_TRIES):
-            snapshot = await self.look()
+            snapshot = await self.snapshot_now()
             known = snapshot.ledger.answer(terms.key)
             if known is not None:
                 if known.asked != asked:
@@ -372,7 +372,7 @@ def _check_admin(caller: Caller, what: str) -> None:
         raise Forbidden(f"only an administrator may {what}")
 
 
-def _leaving(snapshot: BindingsSnapshot, keys: Iterable[AppKey]) -> list[AppKey]:
+def _without_cards(snapshot: BindingsSnapshot, keys: Iterable[AppKey]) -> list[AppKey]:
     """Return the applications that run and have no card any more."""
     return [
         key

@@ -1,4 +1,4 @@
-"""One look at the cluster and the ledger, from which everything of one operation is decided."""
+"""A snapshot of the cluster and the ledger: the base of all decisions of one operation."""
 
 from __future__ import annotations
 
@@ -90,21 +90,17 @@ class BindingsSnapshot:
             raise Conflict(f"{named.name!r} is there in {spaces}; say the namespace", code="ambiguous", field="name")
         return self.apps.get(key) or HostedApp(key, state="")
 
-    def hosted(self, caller: Caller, named: NamedApp) -> HostedApp:
-        """Return the only matching application. One that only has rows is not found."""
+    def judged(self, caller: Caller, named: NamedApp) -> HostedApp:
+        """Return the only matching application, in order to decide on its cards.
+
+        Raises:
+            NotFound: it only has rows.
+            Conflict: its requirements cannot be read. Other errors are those of `app`.
+
+        """
         app = self.app(caller, named)
         if app.key not in self.apps:
             raise NotFound(f"{named.name!r} of {app.key.owner!r} is not installed any more", field="name")
-        return app
-
-    def judged(self, caller: Caller, named: NamedApp) -> HostedApp:
-        """Return the only matching application, as its cards are to be decided.
-
-        Raises:
-            Conflict: its requirements cannot be read. Other errors are those of `hosted`.
-
-        """
-        app = self.hosted(caller, named)
         if app.unreadable:
             message = f"what {named.name!r} requires cannot be read, so it gets no cards and is not started: "
             raise Conflict(message + app.unreadable, code="requirements-unreadable")

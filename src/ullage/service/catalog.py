@@ -10,7 +10,7 @@ from ullage.model.queue import DEFAULT_QUEUE, ROOT, Queue
 from ullage.service.context import ServiceContext
 from ullage.service.journal import Callback, in_one_write
 from ullage.service.state import SessionRecord
-from ullage.service.store_port import DropApplication, DropQueue, PutApplication, PutQueue
+from ullage.service.store_port import Drop, PutApplication, PutQueue
 
 _BUILT_IN = {application.name for application in BUILT_IN}
 
@@ -76,7 +76,7 @@ class Catalog:
         for record in users:
             self._forget(record)
         del self._state.applications[name]
-        self._journal.write(DropApplication(name), then=done)
+        self._journal.write(Drop(PutApplication, name), then=done)
 
     def put_queue(self, queue: Queue, done: Callback) -> None:
         """Create or replace a queue.
@@ -111,7 +111,7 @@ class Catalog:
             raise Conflict(f"queue {name} is in use ({blocker})", code="queue-in-use")
         del self._state.queues[name]
         self._follow(self._state.queues.values())
-        self._journal.write(DropQueue(name), then=done)
+        self._journal.write(Drop(PutQueue, name), then=done)
         self._changed(True)
 
 

@@ -7,10 +7,11 @@ for every other request.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ullage.core.books.fleet import Fleet
+from ullage.core.books.slices import Slices, at_once
 from ullage.core.books.trial import trial
 from ullage.core.kernel.columns import CHANGED
 from ullage.core.placing.decision import Choice, Refusal
@@ -41,18 +42,18 @@ from ullage.model.topology import ZonePolicy
 from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
 
-_MOST_STEPS = 10 * MAX_STEPS
+_MAX_STEPS_OF_POD = 10 * MAX_STEPS
 """Devices that are tried for one pod, on all nodes together."""
 
-_MOST_VERDICTS = 65_536
+_MAX_VERDICTS = 65_536
 
-_MOST_SHAPES = 64
+_MAX_CLASSES = 64
 """Maximum number of equivalence classes of pods whose refusals are remembered."""
 
 _NO_DEVICES = "no-devices"
 
 _TRIED = "devices of a claim"
-"""The id under which they are in the books while it is tried whether they leave room."""
+"""The id in the books of devices that are charged to find out whether they leave room."""
 
 Selects = Callable[[str, SliceDevice], bool]
 
@@ -121,12 +122,12 @@ class _Refusals:
         self.fleet, self._devices = fleet, devices
         self._known: dict[str, tuple[tuple[int, int], str]] = {}
 
-    def still(self, node: str) -> str | None:
+    def current(self, node: str) -> str | None:
         """Return why a node was refused, if nothing has changed on it since; else None."""
         known = self._known.get(node)
         return known[1] if known is not None and known[0] == self._state(node) else None
 
-    def note(self, node: str, why: str) -> None:
+    def record(self, node: str, why: str) -> None:
         """Remember why a node was refused, for a reason that does not depend on what is reserved for others."""
         if node in self.fleet.row_of:
             self._known[node] = self._state(node), why
@@ -148,7 +149,7 @@ class Claims:
         self._classes: dict[str, DeviceClass] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
         self._refusals: dict[str, _Refusals] = {}
-        """By what pods ask."""
+        """By equivalence class of pods."""
         self._verdicts: dict[tuple[tuple[str, ...], DeviceId], tuple[SliceDevice, bool | None]] = {}
 
     def set_class(self, name: str, found: DeviceClass | None) -> None:
@@ -187,7 +188,7 @@ class Claims:
                 results = (
                     DeviceResult(each.request, each.device.id, each.admin, "", consumed=each.consumed) for each in picks
                 )
-                self.devices.keep(claim.uid, tuple(results))
+                self.devices.hold_devices(claim.uid, tuple(results))
         except UllageError:
             self._drop(placement)
             raise
@@ -216,16 +217,10 @@ class Claims:
             Unavailable: not ready, or expressions cannot be read.
 
         """
-        looking = self.look(pod)
-        while True:
-            try:
-                next(looking)
-            except StopIteration as found:
-                placed: ClaimPlacement | Unplaced = found.value
-                return placed
+        return at_once(self.placing(pod))
 
-    def look(self, pod: ClaimingPod) -> Generator[None, None, ClaimPlacement | Unplaced]:
-        """Return the result of `place`, and yield after each node that does not fit, so that other work can run.
+    def placing(self, pod: ClaimingPod) -> Slices[ClaimPlacement | Unplaced]:
+        """Return the result of `place` in slices: yield after each node that does not fit, so that other work can run.
 
         A change on a node that was already examined is found by `hold`.
         """
@@ -234,19 +229,19 @@ class Claims:
         if not waiting:
             return ClaimPlacement("", (), ())
         choosy = any(len(request.alternatives) > 1 for claim in waiting for request in claim.requests)
-        steps, reasons = Steps(_MOST_STEPS), Counter[str]()
+        steps, reasons = Steps(_MAX_STEPS_OF_POD), Counter[str]()
         best: ClaimPlacement | None = None
         least: tuple[int, ...] = ()
         refusals = self._refusals_of(pod)
         for node in self._ordered(pod, waiting, reasons):
             if refusals.fleet is not self._cluster.allocator.fleet:
                 refusals = self._refusals_of(pod)  # there are other books by now
-            known = refusals.still(node)
-            lasting = known or self._against(pod, node)
-            found = lasting or self._on(pod, waiting, node, steps)
+            known = refusals.current(node)
+            lasting = known or self._excluded(pod, node)
+            found = lasting or self._devices_on(pod, waiting, node, steps)
             if isinstance(found, str):
                 if known is None and (lasting is not None or found == _NO_DEVICES):
-                    refusals.note(node, found)
+                    refusals.record(node, found)
                 reasons[found] += 1
                 yield
                 continue
@@ -264,7 +259,7 @@ class Claims:
     def _refusals_of(self, pod: ClaimingPod) -> _Refusals:
         """Return the refusals of the equivalence class of a pod. A pod that has devices already is in no class."""
         shape, fleet = pod.equivalence_class, self._cluster.allocator.fleet
-        if len(self._refusals) >= _MOST_SHAPES:
+        if len(self._refusals) >= _MAX_CLASSES:
             self._refusals.clear()
         found = self._refusals.get(shape)
         if found is None or found.fleet is not fleet:
@@ -272,7 +267,7 @@ class Claims:
             self._refusals |= {shape: found} if shape else {}
         return found
 
-    def turn(self, pod: ClaimingPod) -> Request:
+    def admission_request(self, pod: ClaimingPod) -> Request:
         """Return a pod as a request in the order of admission: its claims count as whole cards, at least one."""
         count = max(1, min(_count(claim for claim in pod.claims if claim.allocation is None), MAX_CARDS))
         return self._request(pod, count)
@@ -296,7 +291,7 @@ class Claims:
         scores = books.offers(self._request(pod, count)).scores.tolist()
         return [name for _, name in sorted((-score, name) for score, name in zip(scores, names, strict=True))]
 
-    def _against(self, pod: ClaimingPod, node: str) -> str | None:
+    def _excluded(self, pod: ClaimingPod, node: str) -> str | None:
         """Return why a pod may not run on a node, whatever its devices; None if it may."""
         fleet = self._cluster.allocator.fleet
         row = fleet.row_of.get(node)
@@ -312,15 +307,15 @@ class Claims:
         allocated = (claim.allocation for claim in pod.claims if claim.allocation is not None)
         if not all(each.nodes.allows(node, machine.labels) for each in allocated):
             return "claim-elsewhere"
-        return self._lacks(row, pod)
+        return self._shortage(row, pod)
 
-    def _lacks(self, row: int, pod: ClaimingPod) -> str | None:
+    def _shortage(self, row: int, pod: ClaimingPod) -> str | None:
         if not (pod.cpu_milli or pod.memory_bytes):
             return None
         short = shortfalls(self._cluster.allocator.fleet, row, ResourceRequirement(pod.cpu_milli, pod.memory_bytes))
         return short[0].code.value if short else None
 
-    def _on(
+    def _devices_on(
         self, pod: ClaimingPod, waiting: Sequence[DeviceClaim], node: str, steps: Steps
     ) -> tuple[DevicePick, ...] | str:
         """Return the devices on a node, or why there are none."""
@@ -334,14 +329,18 @@ class Claims:
             found = search(waiting, offer, own)
             if found is None:
                 return _NO_DEVICES
-            best = self._best(pod, waiting, node, offer, found=found, steps=own)
-            return best if isinstance(best, str) else self._with_cards(pod, waiting, node, offer, found=best, steps=own)
+            best = self._preferred(pod, waiting, node, offer, found=found, steps=own)
+            return (
+                best
+                if isinstance(best, str)
+                else self._leaving_own_cards(pod, waiting, node, offer, found=best, steps=own)
+            )
         except SearchExhausted:
             return "search-exhausted"
         finally:
             steps.left -= before - max(own.left, 0)
 
-    def _best(
+    def _preferred(
         self,
         pod: ClaimingPod,
         waiting: Sequence[DeviceClaim],
@@ -383,10 +382,10 @@ class Claims:
         return last.code.value if isinstance(last, Refusal) else found
 
     def _among(self, cards: Collection[str | None]) -> Callable[[SliceDevice], bool]:
-        """Devices that are on one of these cards, or on none."""
+        """Return whether a device is on one of these cards, or on none, as a function."""
         return lambda device: self.devices.card(device) in cards
 
-    def _with_cards(
+    def _leaving_own_cards(
         self,
         pod: ClaimingPod,
         waiting: Sequence[DeviceClaim],
@@ -395,7 +394,7 @@ class Claims:
         found: tuple[DevicePick, ...],
         steps: Steps,
     ) -> tuple[DevicePick, ...] | str:
-        """These devices, or others that leave the pod the cards that it asks for itself."""
+        """Return these devices, or others that leave the cards that the pod requests apart from claims."""
         if pod.request is None or self._leaves_room(pod.request, node, found):
             return found
         own = self._cluster.allocator.choose_on(pod.request, node)
@@ -453,7 +452,7 @@ class Claims:
         except InvalidRequest as error:
             verdict = None
             self.devices.report("DeviceClass", wanted.device_class, error)
-        if len(self._verdicts) >= _MOST_VERDICTS:
+        if len(self._verdicts) >= _MAX_VERDICTS:
             self._verdicts.clear()
         self._verdicts[key] = device, verdict
         return verdict

@@ -104,7 +104,7 @@ class Cluster:
         self.allocator.set_ready()
         return changed
 
-    def found(self, *allocations: Allocation) -> dict[str, Conflict]:
+    def adopt(self, *allocations: Allocation) -> dict[str, Conflict]:
         """Enter allocations that the API reports. Return contradictions by uid, see `FleetAllocator.adopt`.
 
         Raises:
@@ -146,25 +146,25 @@ class Cluster:
             has = OtherUsage(*(max(0, amount - known) for amount, known in zip(has, strangers, strict=True)))
         self.allocator.set_other_usage(node, has)
 
-    def leaving(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """Mark an allocation as releasing: its owner terminates, and its cards are free once it is gone."""
         self.allocator.release(uid)
 
-    def gone(self, uid: str) -> None:
+    def free(self, uid: str) -> None:
         """Free an allocation whose owner is gone or has finished."""
         self._forget_expected(uid)
         self._owed.pop(uid, None)
         self._shielded.pop(uid, None)
         self.allocator.dealloc(uid, self._now())
 
-    def hold_back(self, uid: str) -> None:
+    def note_rejection(self, uid: str) -> None:
         """Note that a node rejected a request that should fit. Equal requests are not offered the node for now."""
         known = self.held(uid)
         if known is not None:
             self._rejected.add(known.requirement, known.node)
 
-    def look_again(self, node: str) -> None:
-        """Note a change on a node: requests that it rejected may fit now."""
+    def drop_rejections(self, node: str) -> None:
+        """Drop the rejections of a node that has changed: the requests may fit now."""
         self._rejected.drop(node)
 
     @property
@@ -173,7 +173,7 @@ class Cluster:
         return self.allocator.version, self._rejected.changes
 
     @property
-    def holds_back(self) -> bool:
+    def has_rejections(self) -> bool:
         """Whether any node has rejected a request."""
         return bool(self._rejected)
 
@@ -295,18 +295,18 @@ class Cluster:
         self,
         asked: Sequence[tuple[Request, Sequence[str]]],
         found: NodeOffers,
-        say: Callable[[ResourceRequirement], str] = asked_text,
+        wording: Callable[[ResourceRequirement], str] = asked_text,
     ) -> str:
         """Say in one line why a request fits on none of the nodes that it was not offered.
 
-        `say` returns the words for a request that would fit.
+        `wording` returns the words for a request that would fit.
         """
         names = {name for _, refused in found.refused for name in refused}
         counts = [len(names.intersection(nodes)) for _, nodes in asked]
         request, _ = asked[counts.index(max(counts))]
         books = self.allocator
         why = nowhere(books.fleet, books.rules, request, found.refused, nominations=books.nominations)
-        return nowhere_text(why, say)
+        return nowhere_text(why, wording)
 
     def offers_of(self, asked: Sequence[tuple[Request, Sequence[str]]], *, expected: bool = True) -> NodeOffers:
         """Return offers as `offers` for one request that differs between groups of nodes.
@@ -357,7 +357,7 @@ class Cluster:
             self._shielded[request.uid] = self._now() + self.allocator.rules.protected_s
         return replace(found, bound_at=_since(found))
 
-    def lacks(self, uid: str, vram: Mapping[str, int]) -> tuple[Rejection, ...]:
+    def shortages(self, uid: str, vram: Mapping[str, int]) -> tuple[Rejection, ...]:
         """Return what is missing on cards for these bytes by uuid. What the request itself holds counts as free."""
         return lacking(self.allocator.fleet, vram, self.held(uid))
 
@@ -382,7 +382,7 @@ class Cluster:
         return replace(found, bound_at=_since(found))
 
     def assume(self, request: Request, gpus: Sequence[str]) -> Allocation | Refusal:
-        """Reserve these cards for a request, until `confirm`, `undo` or `found`.
+        """Reserve these cards for a request, until `confirm`, `undo` or `adopt`.
 
         Raises:
             As `FleetAllocator.assume`.
@@ -459,15 +459,15 @@ class Cluster:
         """
         return self.allocator.check_nodes_preempt(request, candidates, self._now(), budgets)
 
-    def give_way(self, request: Request, preemption: Preemption) -> None:
+    def reserve_room_of(self, request: Request, preemption: Preemption) -> None:
         """Reserve the room of victims for a request: no other request is offered it.
 
         If there were no victims, requests that come before it are offered the room.
         """
         self.promise(replace(preemption.nomination(request, self._now()), first_come=True))
 
-    def keep_room(self, request: Request, node: str) -> None:
-        """Do as `give_way` if only the node is known: the cards are those that fit best."""
+    def reserve_room_on(self, request: Request, node: str) -> None:
+        """Do as `reserve_room_of` if only the node is known: the cards are those that fit best."""
         self.promise(Nomination(request, node, self._now(), first_come=True, owed=True))
 
     # --- expected places ---

@@ -23,7 +23,7 @@ from ullage.model.claim import Claim, Request
 from ullage.model.error import Conflict, PlanChanged
 from ullage.model.nomination import Nomination
 from ullage.service.context import ServiceContext
-from ullage.service.journal import Callback
+from ullage.service.journal import Callback, in_one_write
 from ullage.service.nominations import NominatedRequests
 from ullage.service.store_port import PutAllocation
 
@@ -139,20 +139,20 @@ class Consolidations:
         reserved = rows_of(fleet, confirmed.ahead, question.nominations.all(fleet))
         return reserved.union(fleet.touched_since(confirmed.clock))
 
+    @in_one_write
     def _carry_out(
         self, request: Request, uids: Sequence[str], found: Consolidation | NoConsolidation, done: Callback
     ) -> Consolidation | NoConsolidation:
-        """Tell those to go who move, and hold their next places and, under these uids, the room that is made."""
-        with self._journal.together():
-            if isinstance(found, Consolidation):
-                self._journal.write(*map(self._leave, found.moves))
-                places = [(_again(move.allocation), move.to, True) for move in found.moves]
-                for uid, unit in zip(uids, found.units, strict=True):
-                    places.append((replace(request, uid=uid), unit, bool(found.moves)))
-                    self._events.add("allocation.nominated", uid=uid, node=unit.node, gpus=" ".join(unit.gpus))
-                self._journal.write(*self._nominated.put(*starmap(self._hold, places)))
-                self._changed(True)
-            self._journal.write(then=done)
+        """Ask the owners that move to leave. Reserve their next places and, under these uids, the room that is made."""
+        if isinstance(found, Consolidation):
+            self._journal.write(*map(self._leave, found.moves))
+            places = [(_again(move.allocation), move.to, True) for move in found.moves]
+            for uid, unit in zip(uids, found.units, strict=True):
+                places.append((replace(request, uid=uid), unit, bool(found.moves)))
+                self._events.add("allocation.nominated", uid=uid, node=unit.node, gpus=" ".join(unit.gpus))
+            self._journal.write(*self._nominated.put(*starmap(self._hold, places)))
+            self._changed(True)
+        self._journal.write(then=done)
         return found
 
     def _leave(self, move: Move) -> PutAllocation:

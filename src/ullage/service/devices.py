@@ -30,7 +30,7 @@ from ullage.service.known_card import KnownCard, known_card
 KEPT_S = 60.0
 """Seconds after which the outcome of a write is read from the API if the watch has not reported it."""
 
-_MOST_SAID = 4096
+_MAX_REPORTED_ERRORS = 4096
 _PARTS = "parts of "
 
 PoolKey = tuple[str, str]
@@ -47,7 +47,7 @@ class _Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class _PendingWrite:
     """The devices that are being written to a claim. Once written, the outcome is not read before `until` (seconds)."""
 
     results: tuple[DeviceResult, ...]
@@ -67,7 +67,7 @@ class Devices:
     ) -> None:
         self._cluster, self._drivers = cluster, drivers
         self._clock, self._on_error = clock, on_error
-        self._told: dict[PoolKey, Pool] = {}
+        self._reported: dict[PoolKey, Pool] = {}
         self._rules: dict[str, TaintRule] = {}
         self._pools: dict[PoolKey, Pool] = {}
         """The same with the taints of all rules."""
@@ -75,7 +75,7 @@ class Devices:
         self._roaming: set[PoolKey] = set()
         self._claims: dict[str, DeviceClaim] = {}
         self._by_name: dict[tuple[str, str], str] = {}
-        self._flights: dict[str, _Flight] = {}
+        self._pending_writes: dict[str, _PendingWrite] = {}
         self._known: dict[DeviceId, KnownCard] = {}
         self._results: dict[PoolKey, dict[str, list[DeviceResult]]] = {}
         self._counted: dict[str, tuple[DeviceResult, ...]] = {}
@@ -87,19 +87,19 @@ class Devices:
         self._changed_anywhere = 0
         self._holdings: dict[str, _Holding] = {}
         self._sharers: dict[str, set[str]] = {}
-        self._lent: dict[str, str] = {}
-        """Pods by uid under which the books have what a claim for their resources was allocated, by that claim."""
+        self._owner_of: dict[str, str] = {}
+        """By claim: the pod whose uid has the cards of the claim in the books, for claims to resources of pods."""
         self._unread: dict[str, UnreadDevices] = {}
         """The devices that unreadable claims may have, by uid of the claim."""
         self._dirty: set[str] = set()
         self._fleet: object = None
-        self._said: set[tuple[str, str]] = set()
+        self._reported_errors: set[tuple[str, str]] = set()
 
     def set_pool(self, key: PoolKey, pool: Pool | None) -> frozenset[str]:
         """Enter a pool as its driver reports it. Return the nodes whose cards may have changed."""
-        self._told.pop(key, None)
+        self._reported.pop(key, None)
         if pool is not None:
-            self._told[key] = pool
+            self._reported[key] = pool
             pool = self._tainted(pool)
         before, empty = self._pools.pop(key, None), Pool(*key)
         if pool is not None:
@@ -127,7 +127,7 @@ class Devices:
         if rule is not None:
             self._rules[name] = rule
         about = [each for each in (before, rule) if each is not None]
-        for key, pool in self._told.items():
+        for key, pool in self._reported.items():
             if before != rule and any(each.is_about(device) for each in about for device in pool.devices):
                 self._pools[key] = self._tainted(pool)
                 self._changed_pool[key] = next(self._changes)
@@ -147,7 +147,7 @@ class Devices:
         self._claims[claim.uid] = claim
         self._by_name[claim.namespace, claim.name] = claim.uid
         if self.has_what_was_written(claim):
-            del self._flights[claim.uid]
+            del self._pending_writes[claim.uid]
         self._count(claim.uid)
 
     def remove_claim(self, uid: str) -> None:
@@ -155,7 +155,7 @@ class Devices:
         claim = self._claims.pop(uid, None)
         if claim is not None and self._by_name.get((claim.namespace, claim.name)) == uid:
             del self._by_name[claim.namespace, claim.name]
-        self._flights.pop(uid, None)
+        self._pending_writes.pop(uid, None)
         self._count(uid)
 
     def withhold(self, uid: str, unread: UnreadDevices | None) -> None:
@@ -219,7 +219,7 @@ class Devices:
     # --- the books ---
 
     def settle(self) -> None:
-        """Bring what claims hold into the books of cards."""
+        """Write what claims hold to the books of cards."""
         fleet = self._cluster.allocator.fleet
         if fleet is not self._fleet:  # machines came or went: what was not there may be now
             self._fleet = fleet
@@ -230,35 +230,35 @@ class Devices:
 
     def has_what_was_written(self, claim: DeviceClaim) -> bool:
         """Return whether a claim was allocated exactly the devices that were being written to it."""
-        flight, allocation = self._flights.get(claim.uid), claim.allocation
+        flight, allocation = self._pending_writes.get(claim.uid), claim.allocation
         return (
             flight is not None and allocation is not None and _devices(allocation.results) == _devices(flight.results)
         )
 
     def written(self, uid: str) -> None:
         """Note that the devices of a claim were written. They are held until the API reports the claim."""
-        flight = self._flights.get(uid)
+        flight = self._pending_writes.get(uid)
         if flight is not None:
-            self._flights[uid] = replace(flight, until=self._clock() + KEPT_S)
+            self._pending_writes[uid] = replace(flight, until=self._clock() + KEPT_S)
 
     def is_being_written(self, uid: str) -> bool:
         """Return whether devices were chosen for a claim and the API has not reported them."""
-        return uid in self._flights
+        return uid in self._pending_writes
 
     def being_written(self) -> list[DeviceClaim]:
         """Return the claims whose chosen devices the API has not reported."""
-        return [self._claims[uid] for uid in self._flights if uid in self._claims]
+        return [self._claims[uid] for uid in self._pending_writes if uid in self._claims]
 
     def overdue(self) -> list[DeviceClaim]:
         """Return the claims whose written devices the API should have reported by now."""
         now = self._clock()
-        late = [uid for uid, flight in self._flights.items() if flight.until is not None and flight.until <= now]
+        late = [uid for uid, flight in self._pending_writes.items() if flight.until is not None and flight.until <= now]
         return [self._claims[uid] for uid in late if uid in self._claims]
 
     def drop(self, uid: str) -> None:
         """Release the devices chosen for a claim: they were not written, or were taken back."""
         self._cluster.undo(uid)
-        if self._flights.pop(uid, None) is not None:
+        if self._pending_writes.pop(uid, None) is not None:
             self._count(uid)
 
     # --- questions of a choice ---
@@ -308,9 +308,9 @@ class Devices:
             return not holders and fleet.cards[card].usable
         return not holders - {_PARTS + known.uuid}
 
-    def keep(self, uid: str, results: Sequence[DeviceResult]) -> None:
+    def hold_devices(self, uid: str, results: Sequence[DeviceResult]) -> None:
         """Hold the devices chosen for a claim, until `written` is followed by a report of the API, or `drop`."""
-        self._flights[uid] = _Flight(tuple(results))
+        self._pending_writes[uid] = _PendingWrite(tuple(results))
         self._count(uid)
 
     def owner(self, claim: DeviceClaim) -> Claim:
@@ -340,7 +340,7 @@ class Devices:
         self._hold(uid)
 
     def _results_of(self, uid: str) -> tuple[DeviceResult, ...]:
-        claim, flight = self._claims.get(uid), self._flights.get(uid)
+        claim, flight = self._claims.get(uid), self._pending_writes.get(uid)
         held = () if claim is None or claim.allocation is None else claim.allocation.results
         return held if flight is None else (*held, *flight.results)
 
@@ -370,13 +370,13 @@ class Devices:
             self._put(id_, (uuid,) if sharers else (), nobody, sharers[:1])
             return
         claim, whole = self._claims.get(id_), self._holdings.get(id_, _Holding()).whole
-        if id_ in self._flights:
-            return  # the books keep it by themselves
-        if id_ in self._lent and not whole:
-            self._cluster.gone(self._lent.pop(id_))
+        if id_ in self._pending_writes:
+            return  # the books hold it by themselves
+        if id_ in self._owner_of and not whole:
+            self._cluster.free(self._owner_of.pop(id_))
         elif claim is not None and claim.extended and claim.owner:
             if whole:
-                self._lent[id_] = claim.owner
+                self._owner_of[id_] = claim.owner
                 held = self._cluster.held(claim.owner)
                 self._put(claim.owner, whole, (held and held.claim) or self.owner(claim), [id_])
         else:
@@ -389,7 +389,7 @@ class Devices:
         held = self._cluster.held(id_)
         if not there:
             if held is not None:
-                self._cluster.gone(id_)
+                self._cluster.free(id_)
             return
         if held is not None and held.gpus == there and held.state is not AllocationState.ASSUMED:
             return
@@ -400,13 +400,13 @@ class Devices:
             message = f"{', '.join(there)} of {node}: {', '.join(others)} has it too, by the books"
             self.report("ResourceClaim", self._name(uids), Conflict(message, code="card-held-twice"))
         if held is not None and held.gpus != there:
-            self._cluster.gone(id_)
+            self._cluster.free(id_)
         room = (0, 0) if held is None else (held.requirement.cpu_milli, held.requirement.memory_bytes)
         asked = ResourceRequirement(*room, len(there), cards=CardSelector(uuids=there))
         observed = ZonePlacement(devices=((CARD, there),), rank=Rank.OBSERVED)
         bound = AllocationState.BOUND
         try:
-            self._cluster.found(Allocation(id_, node, asked, there, state=bound, claim=owner, placement=observed))
+            self._cluster.adopt(Allocation(id_, node, asked, there, state=bound, claim=owner, placement=observed))
         except UllageError as error:
             self.report("ResourceClaim", self._name(uids), error)
 
@@ -417,10 +417,10 @@ class Devices:
     def report(self, kind: str, name: str, error: UllageError) -> None:
         """Report an error, each one once."""
         key = name, error.message
-        if key not in self._said:
-            if len(self._said) >= _MOST_SAID:
-                self._said.clear()
-            self._said.add(key)
+        if key not in self._reported_errors:
+            if len(self._reported_errors) >= _MAX_REPORTED_ERRORS:
+                self._reported_errors.clear()
+            self._reported_errors.add(key)
             self._on_error(kind, name, error)
 
 

@@ -1,9 +1,8 @@
 """Handing tasks to executors.
 
-A task is handed out under a claim number that is never used again. Short tasks are handed out several
-at a time, so that an executor never waits for the next one. How many follows from how long the
-session's tasks took so far; a worker gives back what it has not started when a task turns out to be
-long.
+A task is handed out under a claim number that is never used again. Several short tasks are handed out at a time, so
+that an executor never waits for the next one. Their number follows from the durations of earlier tasks of the session.
+A worker returns the tasks that it has not started when one runs long.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ullage.service.state import ExecutorRecord, SessionRecord, TaskRecord
 from ullage.service.store_port import AddClaims
 
 AHEAD_S = 0.005
-"""Work an executor may have in hand beyond its present task, in seconds."""
+"""Seconds of work that an executor may have beyond its present task."""
 
 MAX_AHEAD = 64
 
@@ -29,7 +28,7 @@ class Dispatcher:
         self._engine, self._clock = context.engine, context.clock
 
     def dispatch(self, record: SessionRecord) -> None:
-        """Hand pending tasks to the session's executors that can take more."""
+        """Hand pending tasks to the executors of a session that can take more."""
         if not record.pending or self._journal.no_room is not None:
             return
         if record.session.spec.batch_size > 1:

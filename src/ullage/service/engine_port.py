@@ -1,7 +1,7 @@
-"""The port to where work runs: orders go out, events come in; both are model values.
+"""The port to engines, which run work: it takes orders and reports events. Both are model values.
 
-All calls are made from the service's one thread; none blocks. One contract suite holds for every adapter
-and every fake (`tests/contracts/`).
+All calls are made from the one thread of the service, and none blocks. One contract suite tests every adapter and every
+fake (`tests/contracts/`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ullage.model.zone_placement import ZonePlacement
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """Start one worker process holding exactly `requirement`; `gpus` are the granted cards, in order.
+    """Start one worker process that holds exactly `requirement`; `gpus` are the granted cards, in order.
 
-    `charges` says what it was granted of each of them, in the same order; without any they are its alone.
-    The CPUs of its `placement` are its alone too, and all its processes stay on them. If the kernel does not let
-    them run there, the executor is `ExecutorGone` where its policy requires alignment; elsewhere `Registered` says so.
+    `charges` are the granted parts of these cards, in the same order; without any it holds whole cards exclusively. It
+    also holds the CPUs of its `placement` exclusively, and all its processes stay on them. If the kernel refuses that,
+    `ExecutorGone` follows where its policy requires alignment; elsewhere `Registered` has a note.
     """
 
     executor: str
@@ -45,7 +45,7 @@ class LaunchOrder:
 class BindOrder:
     """Enter a session: the worker gets its common data before the first task.
 
-    `logs` names what its programs print: no other session, of any time, has the same.
+    `logs` names the output of its programs; no other session ever has the same name.
     """
 
     executor: str
@@ -96,7 +96,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeReported:
-    """A node is there, or its facts changed."""
+    """A node was discovered, or its facts changed."""
 
     node: Node
 
@@ -176,7 +176,7 @@ class EngineListener(Protocol):
     """The receiver of the reports of an engine."""
 
     def on_engine_event(self, event: EngineEvent) -> None:
-        """Take one fact; called from the service's thread only."""
+        """Handle one event; called from the thread of the service only."""
 
 
 class HostedEngine(Engine, Protocol):
@@ -184,10 +184,10 @@ class HostedEngine(Engine, Protocol):
 
     @property
     def layer(self) -> str:
-        """How the limits of executors are enforced, in words; known after `open`."""
+        """A text on how the limits of executors are enforced; known after `open`."""
 
     async def open(self, listener: EngineListener) -> None:
-        """End what an earlier run left behind, report the nodes, then take orders.
+        """End what an earlier run left behind, report the nodes, then accept orders.
 
         Raises:
             Unavailable: another server uses the same resources.

@@ -20,7 +20,7 @@ RECENT_EVENTS = 1000
 
 
 class Events:
-    """Numbers and stores events, and notifies those who follow."""
+    """Numbers and stores events, and wakes those who follow them."""
 
     def __init__(self, journal: Journal, news: News, clock: Callable[[], float]) -> None:
         self._journal = journal
@@ -35,7 +35,7 @@ class Events:
         """Called with each event as it is recorded."""
 
     def resume(self, last: int) -> None:
-        """Go on after the last stored number."""
+        """Continue after the last stored number."""
         self._number = self._durable = last
 
     def add(
@@ -62,7 +62,7 @@ class Events:
     def page(self, page: Page, session: str | None = None) -> list[Event] | None:
         """Return stored events, as `Store.events`; None if only the store has them.
 
-        A number that was shown is never given to another event: a crash takes those away that are not stored.
+        Only stored events are shown: a crash loses the others, and their numbers are used again.
         """
         if not self.recent or self.recent[0].number > page.after + 1:
             return None
@@ -70,7 +70,7 @@ class Events:
         return list(islice((event for event in stored if session in (None, event.session)), page.limit))
 
     def forget(self, session: str) -> None:
-        """Drop the events of a session that is deleted."""
+        """Remove the events of a session that is deleted."""
         kept = [event for event in self.recent if event.session != session]
         self.recent.clear()
         self.recent.extend(kept)

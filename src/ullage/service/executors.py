@@ -1,8 +1,7 @@
-"""Executors: carried through their life by the plan's actions and the engine's reports.
+"""Executors, from their start to their end: actions of the plan, and reports of the engine.
 
-Every executor is charged in the books from the moment it is decided until its process is known to
-be gone. What is reported of an executor that is not known is ignored; what the state table does not
-allow changes nothing.
+An executor is charged in the books from the decision to start it until its process is known to be gone. Reports on
+unknown executors are ignored. What the table of states does not allow changes nothing.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from ullage.service.engine_port import (
 )
 from ullage.service.start_failures import StartFailures
 from ullage.service.state import ExecutorRecord, SessionRecord, setup_key
-from ullage.service.store_port import DropExecutor, PutExecutor
+from ullage.service.store_port import Drop, PutExecutor
 from ullage.service.tasks import STOP_GRACE_S, Tasks
 
 GANG_TIMEOUT_S = 120.0
-"""Within which all members of a gang must be bound, or the gang is released and tried again."""
+"""Seconds in which all members of a gang must be bound; else the gang is released and tried again."""
 
 GANG_BACKOFF_S = 10.0
 
 
 class Executors:
-    """Applies decisions to executors, and takes what the engine reports of them."""
+    """Applies decisions and the reports of the engine to executors."""
 
     def __init__(self, context: ServiceContext, tasks: Tasks, dispatcher: Dispatcher) -> None:
         self._state, self._journal, self._engine = context.state, context.journal, context.engine
@@ -48,7 +47,7 @@ class Executors:
         self.failures = StartFailures(context)
         self._created = 0
         self._shields: dict[str, list[float]] = {}
-        """By session, when the protection ends of room that its executors lost again."""
+        """By session: when the protection of room ends that its executors have lost again."""
 
     # --- decisions ---
 
@@ -114,7 +113,7 @@ class Executors:
     def unbind(self, action: Unbind) -> None:
         """Take an executor from its session once the tasks it has in hand are done.
 
-        One that gives way already does so for the winner that the action names, and its grace is not renewed.
+        If it gives way already, only the winner changes: its grace is not renewed.
         """
         executor = self._state.executors[action.executor]
         if action.eviction is None:
@@ -122,7 +121,9 @@ class Executors:
             return
         gives_way = executor.eviction is not None
         executor.eviction = action.eviction
-        self._events.add("executor.reclaimed", executor.session, **self._loss(executor, action.eviction, RECLAIMED))
+        self._events.add(
+            "executor.reclaimed", executor.session, **self._eviction_facts(executor, action.eviction, RECLAIMED)
+        )
         if not gives_way:
             executor.since = self._clock()
             self._leave_when_done(executor)
@@ -130,30 +131,30 @@ class Executors:
             self._state.promise(action.eviction.winner)
 
     def forget_shields(self) -> None:
-        """Room that is promised no more is no more protected either."""
+        """End the protection of room that is not promised any more."""
         self._shields = {name: ends for name, ends in self._shields.items() if name in self._state.promises}
 
     def keep(self, action: Keep) -> None:
-        """Keep an executor in its session that was to be evicted, unless it has begun to leave."""
+        """Cancel the eviction of an executor, unless it has begun to leave."""
         executor = self._state.executors[action.executor]
         executor.eviction = None
         self._events.add("executor.kept", executor.session, executor=executor.id)
-        self._feed_again(executor)
+        self._dispatch_to_session_of(executor)
 
-    def have_yield(self, yielding: frozenset[str]) -> None:
-        """These executors get no further task, all others do."""
+    def set_yielding(self, yielding: frozenset[str]) -> None:
+        """Hand no further task to these executors, and to all others again."""
         for executor in tuple(self._state.executors.values()):
             before, executor.yielding = executor.yielding, executor.id in yielding
             if before and not executor.yielding:
-                self._feed_again(executor)
+                self._dispatch_to_session_of(executor)
 
-    def _feed_again(self, executor: ExecutorRecord) -> None:
-        record = self._state.sessions.get(executor.session or "")
+    def _dispatch_to_session_of(self, executor: ExecutorRecord) -> None:
+        record = self._session_of(executor)
         if record is not None:
             self._dispatcher.dispatch(record)
 
     def _leave_when_done(self, executor: ExecutorRecord) -> None:
-        """One that gives way leaves once nothing runs on it, nor on others of its gang, but on those that are ended."""
+        """Let an executor leave, with its gang, once no member that is not being ended runs a task."""
         gang = self._members(executor)
         if not any(member.tasks and not member.stopping for member in gang):
             for member in gang:
@@ -162,10 +163,10 @@ class Executors:
 
     def _members(self, executor: ExecutorRecord) -> list[ExecutorRecord]:
         """Return the executors of its gang, or only itself."""
-        record = self._state.sessions.get(executor.session or "")
+        record = self._session_of(executor)
         if executor.gang is None or record is None:
             return [executor]
-        return [each for each in record.executors.values() if each.gang and each.gang.id == executor.gang.id]
+        return _members_of(record, executor.gang)
 
     def _leave(self, executor: ExecutorRecord) -> None:
         eviction = executor.eviction
@@ -193,7 +194,9 @@ class Executors:
         executor = self._state.executors[action.executor]
         executor.stopping = True
         self._state.promise(action.eviction.winner)
-        self._events.add("executor.evicted", executor.session, **self._loss(executor, action.eviction, EVICTED))
+        self._events.add(
+            "executor.evicted", executor.session, **self._eviction_facts(executor, action.eviction, EVICTED)
+        )
         self._engine.stop(executor.id, STOP_GRACE_S)
 
     def _protect(self, executor: ExecutorRecord, winner: str | None) -> None:
@@ -226,7 +229,7 @@ class Executors:
         for member in members:
             member.winner = None
 
-    def let_go(self, record: SessionRecord) -> None:
+    def release_all(self, record: SessionRecord) -> None:
         """Release the executors of a session that is deleted. They leave, and work for no session from now on."""
         for executor in tuple(record.executors.values()):
             if executor.state in (ExecutorState.BINDING, ExecutorState.BOUND):
@@ -259,7 +262,7 @@ class Executors:
         executor.pid, executor.note, executor.since = event.pid, event.note, self._clock()
         if event.note:
             self._events.add("executor.misplaced", executor.session, message=event.note, executor=executor.id)
-        record = self._state.sessions.get(executor.session or "")
+        record = self._session_of(executor)
         if record is None or not record.open:
             self._detach(executor)
             self._changed(True)
@@ -278,25 +281,27 @@ class Executors:
         executor.since = executor.bound_at = self._clock()
         executor.protected_until = self._protected_until(executor)
         record = self._state.session(executor.session or "")
-        if self._together(record, executor):
+        gang = executor.gang
+        bound = [member for member in self._members(executor) if member.state is ExecutorState.BOUND]
+        if gang is None or len(bound) == gang.size:
             self.failures.started(record, executor)
         self._dispatcher.dispatch(record)
         self._changed(False)
 
     def completed(self, event: Completed) -> None:
-        """Tasks ended."""
+        """Handle the results of tasks."""
         executor = self._state.executors.get(event.executor)
         if executor is not None:
             executor.served = True
             broken = self._tasks.complete(executor, event.outcomes)
-            self._carry_on(executor, broken, "a task of the batch failed and is tried again")
+            self._dispatch_next(executor, broken, "a task of the batch failed and is tried again")
 
     def returned(self, event: Returned) -> None:
-        """Tasks came back unstarted."""
+        """Handle tasks that were returned unstarted."""
         executor = self._state.executors.get(event.executor)
         if executor is not None:
             broken = self._tasks.give_back(executor, event.claims)
-            self._carry_on(executor, broken, "a task of the batch was not started")
+            self._dispatch_next(executor, broken, "a task of the batch was not started")
 
     def unbound(self, event: Unbound) -> None:
         """Handle that an executor left its session: it is idle, or ends if its last bind failed."""
@@ -305,9 +310,9 @@ class Executors:
             return
         executor.state = apply(executor.state, ExecutorOperation.UNBIND_COMPLETED)
         broken = self._tasks.give_back(executor, tuple(executor.tasks))
-        self._carry_on(executor, broken, "a task of the batch was not started")
+        self._dispatch_next(executor, broken, "a task of the batch was not started")
         self._detach(executor)
-        if executor.spoilt:
+        if executor.unusable:
             self.release(Release(executor.id))
         self._changed(True)
 
@@ -321,10 +326,10 @@ class Executors:
             self._state.promise(executor.eviction.winner)
         failed = _failed_to_start(executor)
         self._state.allocator.leave(executor.id)
-        self._journal.write(DropExecutor(executor.id))
-        self._tasks.lose(executor, event.reason, blame=not (executor.stopping or executor.eviction))
+        self._journal.write(Drop(PutExecutor, executor.id))
+        self._tasks.lose(executor, event.reason, counts=not (executor.stopping or executor.eviction))
         self._events.add("executor.gone", executor.session, message=event.reason, executor=executor.id)
-        record = self._state.sessions.get(executor.session or "")
+        record = self._session_of(executor)
         if record is not None:
             record.executors.pop(executor.id, None)
             if failed:
@@ -334,9 +339,9 @@ class Executors:
             self._dispatcher.dispatch(record)
         self._changed(True)
 
-    def _carry_on(self, executor: ExecutorRecord, broken: bool, reason: str) -> None:
-        """After tasks came back or ended: the session's next ones are handed out."""
-        record = self._state.sessions.get(executor.session or "")
+    def _dispatch_next(self, executor: ExecutorRecord, broken: bool, reason: str) -> None:
+        """Hand out the next tasks of a session after some have ended or were returned."""
+        record = self._session_of(executor)
         if record is None:
             return
         if broken and executor.gang is not None:
@@ -348,13 +353,13 @@ class Executors:
     # --- gangs ---
 
     def expire_gangs(self, now: float) -> float | None:
-        """Release gangs that did not come together in time; returns when the next one is due."""
-        due: float | None = None
+        """Release gangs that did not start in time. Return when the next one is due."""
+        due: list[float] = []
         for record in tuple(self._state.sessions.values()):
             if record.session.spec.batch_size == 1:
                 continue
             if record.not_before:
-                due = record.not_before if due is None else min(due, record.not_before)
+                due.append(record.not_before)
                 if record.not_before <= now:
                     record.not_before = 0.0
                     self._changed(True)
@@ -362,37 +367,31 @@ class Executors:
                 forming = executor.state in (ExecutorState.VOID, ExecutorState.IDLE, ExecutorState.BINDING)
                 if not forming or executor.gang is None or executor.stopping:
                     continue
-                if executor.bound_at + GANG_TIMEOUT_S <= now:
-                    record.not_before = now + GANG_BACKOFF_S
-                    due = record.not_before if due is None else min(due, record.not_before)
+                ends_at = executor.bound_at + GANG_TIMEOUT_S
+                if ends_at <= now:
+                    record.not_before = ends_at = now + GANG_BACKOFF_S
                     text = f"not all members started within {GANG_TIMEOUT_S:g} s"
                     self._break_up(record, executor.gang, text)
                     self.failures.failed(record, executor, BindCode.WORKER_FAILED, text)
-                else:
-                    ends_at = executor.bound_at + GANG_TIMEOUT_S
-                    due = ends_at if due is None else min(due, ends_at)
-        return due
-
-    @staticmethod
-    def _together(record: SessionRecord, executor: ExecutorRecord) -> bool:
-        """Return whether the executor, and all of its gang if it has one, can take tasks."""
-        gang = executor.gang
-        members = [other for other in record.executors.values() if gang and other.gang and other.gang.id == gang.id]
-        return gang is None or sum(member.state is ExecutorState.BOUND for member in members) == gang.size
+                due.append(ends_at)
+        return min(due, default=None)
 
     def _break_up(self, record: SessionRecord, gang: ExecutorGang, reason: str) -> None:
-        """One member is gone or late: the batch goes back as a whole and its executors end."""
-        members = [member for member in record.executors.values() if member.gang and member.gang.id == gang.id]
+        """End a gang with a lost or late member: all its tasks are queued again, and its executors end."""
+        members = _members_of(record, gang)
         if any(not member.stopping for member in members):
             self._promise_again(members[0])
             self._events.add("gang.released", record.id, message=reason, gang=gang.id)
         for member in members:
             if not member.stopping:
                 member.stopping = True
-                self._tasks.lose(member, reason, blame=False)
+                self._tasks.lose(member, reason, counts=False)
                 self._engine.stop(member.id, STOP_GRACE_S)
 
     # --- steps ---
+
+    def _session_of(self, executor: ExecutorRecord) -> SessionRecord | None:
+        return self._state.sessions.get(executor.session or "")
 
     def _bind(self, executor: ExecutorRecord, record: SessionRecord) -> None:
         executor.state = apply(executor.state, ExecutorOperation.BIND)
@@ -404,7 +403,7 @@ class Executors:
     def _bind_failed(self, executor: ExecutorRecord, event: ExecutorBound) -> None:
         record = self._state.session(executor.session or "")
         executor.state = apply(executor.state, ExecutorOperation.BIND_FAILED)
-        executor.spoilt = True
+        executor.unusable = True
         self._promise_again(executor)
         gang = executor.gang
         self._detach(executor)
@@ -414,9 +413,9 @@ class Executors:
         self._engine.unbind(executor.id)
         self._changed(True)
 
-    def _loss(self, executor: ExecutorRecord, eviction: Eviction, code: int) -> dict[str, Any]:
+    def _eviction_facts(self, executor: ExecutorRecord, eviction: Eviction, code: int) -> dict[str, Any]:
         """Return the facts of an eviction for its event: for which session, and why."""
-        record = self._state.sessions.get(executor.session or "")
+        record = self._session_of(executor)
         if record is None or not record.takes_tasks:
             why = "its own session is closed"
         else:
@@ -431,13 +430,17 @@ class Executors:
 
     def _detach(self, executor: ExecutorRecord) -> None:
         """Detach an executor from its session."""
-        record = self._state.sessions.get(executor.session or "")
+        record = self._session_of(executor)
         if record is not None:
             record.executors.pop(executor.id, None)
         self._events.add("executor.left", executor.session, executor=executor.id)
         executor.session = executor.gang = None
         executor.eviction, executor.yielding = None, False
         executor.since = self._clock()
+
+
+def _members_of(record: SessionRecord, gang: ExecutorGang) -> list[ExecutorRecord]:
+    return [each for each in record.executors.values() if each.gang and each.gang.id == gang.id]
 
 
 def _facts(executor: ExecutorRecord, record: SessionRecord) -> dict[str, Any]:

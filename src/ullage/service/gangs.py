@@ -1,7 +1,7 @@
-"""Groups of requests that are placed together: they wait here until all that are required fit at once.
+"""Gangs of requests: they wait until all required members fit at once.
 
-What a gang gets is stored in one write, all of it or nothing. Members are stored too, and how long the gang waits or
-backs off: a restart knows every gang. One whose wait would have ended meanwhile is tried once before it backs off.
+The places of a gang are stored in one write, all or none. Its members, its wait and its back-off are stored too, so a
+restart knows every gang. A gang whose wait ended meanwhile is tried once before it backs off.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ullage.service.context import ServiceContext
 from ullage.service.events import allocation_facts
 from ullage.service.journal import Callback, in_one_write
 from ullage.service.nominations import NominatedRequests
-from ullage.service.store_port import DropAllocation, DropGang, PutAllocation, PutGang, Snapshot
+from ullage.service.store_port import Drop, PutAllocation, PutGang, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class GangRequests:
         self._seen: tuple[int, Rules] | None = None
 
     def recover(self, snapshot: Snapshot) -> None:
-        """Know every stored gang again, with the ledger in place."""
+        """Restore every stored gang, after the ledger."""
         now = self._clock()
         for stored in sorted(snapshot.gangs, key=lambda gang: (gang.born, gang.key)):
             self._born[stored.key] = born = min(stored.born, now)
@@ -64,7 +64,7 @@ class GangRequests:
 
     @in_one_write
     def put(self, key: str, requests: Sequence[Request], done: Callback) -> GangStatus:
-        """Ask for all of these together; members that are known already are answered, not repeated.
+        """Request all of these together. Known members are answered and not requested again.
 
         Raises:
             InvalidRequest: a request is of no gang. NotFound: its pool is not known. Conflict: a uid is a member
@@ -100,7 +100,7 @@ class GangRequests:
         if phase is None:
             raise NotFound(f"gang {key} has no members", field="gang")
         answers = {uid: self._gangs.answer(uid) for uid in self._members[key]}
-        first = next(iter(answers))  # the others lack the same, and a look at every card takes its time
+        first = next(iter(answers))  # the others lack the same, and examining every card takes long
         answers[first] = self._gangs.explain(first, self._allocator)
         domain = self._gangs.domain(key)
         if domain is None:
@@ -110,7 +110,7 @@ class GangRequests:
 
     @in_one_write
     def drop(self, key: str, done: Callback) -> tuple[str, ...]:
-        """End a gang: members that wait are forgotten, and the cards of the others are free.
+        """End a gang: waiting members are removed, and the cards of the others are freed.
 
         Raises:
             NotFound: it has no members.
@@ -124,7 +124,9 @@ class GangRequests:
             if gpus:
                 freed.append(uid)
                 self._events.add("allocation.freed", uid=uid, gpus=" ".join(gpus))
-        self._journal.write(*map(DropAllocation, freed), *self._nominated.ended(), self._stored(key), then=done)
+        self._journal.write(
+            *(Drop(PutAllocation, uid) for uid in freed), *self._nominated.ended(), self._stored(key), then=done
+        )
         self._events.add("gang.dropped", gang=key)
         self._tick(now)
         self._changed(True)
@@ -140,13 +142,13 @@ class GangRequests:
                     del self._members[key]
                 self._journal.write(self._stored(key))
 
-    def _stored(self, key: str) -> PutGang | DropGang:
+    def _stored(self, key: str) -> PutGang | Drop:
         """Return what to store of a gang as it is now."""
         members = self._members.get(key)
         if members is None:
             self._born.pop(key, None)
             self._standing.pop(key, None)
-            return DropGang(key)
+            return Drop(PutGang, key)
         standing = self._standing[key] = self._gangs.standing(key)
         return PutGang(key, self._born[key], tuple(members.values()), standing)
 
@@ -155,7 +157,7 @@ class GangRequests:
         return self._gangs.waits(uid)
 
     def expire(self, now: float) -> float | None:
-        """Place what can be placed by now; returns when time alone changes the answer.
+        """Place what can be placed by now. Return when time alone changes the answer.
 
         Any change of the books or of the quotas may be what a gang lacked (see `core/admitting/wake.py`).
         """
@@ -170,19 +172,18 @@ class GangRequests:
         return self._allocator.version, self._allocator.rules
 
     def _tick(self, now: float) -> None:
-        """Bring all gangs up to `now`; what that changes is stored in one write.
+        """Bring all gangs up to `now`.
 
-        A gang that found no room may have been looked at before a younger one took some: after a tick that changed
-        the books comes one more, so that its answer is of the books as they are.
+        A gang without room may have been examined before a younger one took some. So one more tick follows a tick that
+        changed the books.
         """
         self._seen = self._books()
-        with self._journal.together():
-            for outcome in self._gangs.tick(self._allocator, now):
-                self._note(outcome)
-            changed = [key for key in self._members if self._gangs.standing(key) != self._standing.get(key)]
-            records = (*self._nominated.ended(), *map(self._stored, changed))
-            if records:
-                self._journal.write(*records)
+        for outcome in self._gangs.tick(self._allocator, now):
+            self._note(outcome)
+        changed = [key for key in self._members if self._gangs.standing(key) != self._standing.get(key)]
+        records = (*self._nominated.ended(), *map(self._stored, changed))
+        if records:
+            self._journal.write(*records)
 
     def _note(self, outcome: GangOutcome) -> None:
         """Store and record what one gang got, or gave up."""

@@ -40,13 +40,13 @@ RESERVE_AFTER_S = 300.0
 """Seconds that the first pod of a queue waits before room that is not free yet is reserved for it."""
 
 MOST_OPEN = 128
-"""Pods that are promised a place and have not taken it, before the next ones are looked at; a gang is never split.
+"""The most pods with a promised place that they have not taken; a gang is never split.
 
-Once so many in a row were not placed in time, one goes at a time: nobody may be there who places them.
+After that many pods in a row were not placed in time, one is admitted at a time: their scheduler may not run.
 """
 
 
-_MOST_ASKED = 4096
+_MAX_REQUIREMENTS = 4096
 _REFUSED_THERE = Refusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),))
 
 
@@ -77,10 +77,10 @@ class Gates:
         """The gang of each member that has its cards."""
         self._reserved: dict[str, str] = {}
         """The node on which room is reserved for a waiting pod."""
-        self._asked: dict[ResourceRequirement, ResourceRequirement] = {}
+        self._requirements: dict[ResourceRequirement, ResourceRequirement] = {}
         self._refused: dict[str, Refusal] = {}
         """Why waiting pods are not admitted, as of the last step."""
-        self._in_line: dict[str, list[GatedPod]] = {}
+        self._waiting: dict[str, list[GatedPod]] = {}
         """The pods that waited then, by queue."""
         self._standing: dict[str, Standing] | None = {}
         """Their positions, once somebody has asked."""
@@ -91,10 +91,10 @@ class Gates:
         self._seen: tuple[tuple[int, int], int, Fleet, Rules] | None = None
         self._due: float | None = None
 
-    # --- what is true ---
+    # --- pods ---
 
     def check(self, request: Request) -> None:
-        """Refuse a request that turns could not be decided with.
+        """Refuse a request that cannot be ordered.
 
         Raises:
             InvalidRequest: its strategy is not known.
@@ -109,7 +109,7 @@ class Gates:
             return
         self.drop(request.uid)
         self._changes += 1
-        self._pods[request.uid] = GatedPod(self._alike(request), queue, gated=True)
+        self._pods[request.uid] = GatedPod(self._with_shared_requirement(request), queue, gated=True)
 
     def opened(self, request: Request, queue: str, node: str) -> None:
         """Add a pod whose gate is open and that is on no node. `node` is its place when the gate opened."""
@@ -118,11 +118,11 @@ class Gates:
             return
         self._changes += 1
         if known is None or known.promise is None:
-            self._pods[request.uid] = GatedPod(self._alike(request), queue, gated=False, hint=node)
+            self._pods[request.uid] = GatedPod(self._with_shared_requirement(request), queue, gated=False, hint=node)
             self._running.pop(request.uid, None)
             return
         known.gated, known.until = False, self._clock() + self._open_s
-        figures = self._of(queue)
+        figures = self._figures_of(queue)
         figures.opened += 1
         figures.waited_s += max(0.0, self._now() - known.since)
 
@@ -137,11 +137,11 @@ class Gates:
                 self._running[uid] = gang
                 self._changes += 1
 
-    def _alike(self, request: Request) -> Request:
+    def _with_shared_requirement(self, request: Request) -> Request:
         """Return the request, sharing its requirement with equal ones: requirements are compared in every step."""
-        if len(self._asked) >= _MOST_ASKED:
-            self._asked.clear()
-        asked = self._asked.setdefault(request.requirement, request.requirement)
+        if len(self._requirements) >= _MAX_REQUIREMENTS:
+            self._requirements.clear()
+        asked = self._requirements.setdefault(request.requirement, request.requirement)
         return request if asked is request.requirement else replace(request, requirement=asked)
 
     def drop(self, uid: str) -> None:
@@ -168,35 +168,35 @@ class Gates:
         self._promise_to_open()
 
     def queues_changed(self) -> None:
-        """Namespaces may be in other queues by now."""
+        """Read the queues of namespaces again."""
         self._holdings.forget()
         self._changes += 1
 
     # --- decisions ---
 
     def step(self) -> list[tuple[str, str]]:
-        """Promise places to those whose turn it is. Returns pods that were not placed in time, and where.
+        """Promise places in the order of admission. Return the pods that were not placed in time, and where.
 
         Raises:
             Unavailable: the books are not ready.
 
         """
         self._cluster.expire()
-        lapsed = self._lapse()
+        lapsed = self._withdraw_expired()
         if self._is_new():
-            self._give_back()
+            self._withdraw_invalid()
             self._promise_to_open()
-            self._fill()
+            self._admit()
             self._seen = self._books()
         return lapsed
 
     def in_order(self, requests: Iterable[Request]) -> list[str]:
-        """Others who wait and whose gate is not ours, in the order in which it is their turn; by uid."""
+        """Return the order of admission of waiting requests whose gate is not ours, by uid."""
         units = [Unit(each.uid, self._queue_of(each.claim), (each,), each.claim.created_at) for each in requests]
         return [unit.key for unit in in_order(self._board(self._promised()), units, self._now())]
 
     def keep(self, request: Request, node: str) -> bool:
-        """Keep a place on a node for one who is about to be sent there and nowhere else; whether there is one."""
+        """Reserve a place on a node for a pod that can only run there. Return whether there is one."""
         pod = self._pods.get(request.uid)
         if pod is None or pod.promise is None:
             return bool(self._cluster.offers(request, [node]).names)
@@ -213,7 +213,7 @@ class Gates:
         return self._is_new()
 
     def wake_in_s(self) -> float | None:
-        """Seconds until time alone changes something; None if it never does."""
+        """Return the seconds until time alone changes something; None if it never does."""
         ends = [pod.until - self._clock() for pod in self._pods.values() if pod.promise is not None]
         ends += [end - self._clock() for pod in self._pods.values() if not pod.gated for end in pod.avoided.values()]
         ends += [self._due - self._now()] if self._due is not None else []
@@ -227,7 +227,7 @@ class Gates:
         """Return the positions of waiting pods, as of the last step."""
         if self._standing is None:
             self._standing = {}
-            for queue, pods in self._in_line.items():
+            for queue, pods in self._waiting.items():
                 pods.sort(key=lambda pod: (-pod.request.claim.priority, pod.age))
                 for position, pod in enumerate(pods, start=1):
                     uid = pod.request.uid
@@ -238,7 +238,7 @@ class Gates:
         return {uid: standing for uid, standing in self._standing.items() if uid in self._pods}
 
     def refusals(self) -> Mapping[str, Refusal]:
-        """Return why waiting pods are not admitted, as of the last step; of some nothing is known."""
+        """Return why waiting pods are not admitted, as of the last step, where that is known."""
         return self._refused
 
     def figures(self) -> dict[str, QueueFigures]:
@@ -247,7 +247,7 @@ class Gates:
             figures.waiting, figures.oldest = 0, None
         for pod in self._pods.values():
             if pod.waits:
-                figures = self._of(pod.queue)
+                figures = self._figures_of(pod.queue)
                 figures.waiting += 1
                 figures.oldest = pod.since if figures.oldest is None else min(figures.oldest, pod.since)
         return self._figures
@@ -262,8 +262,8 @@ class Gates:
         due = self._due is not None and self._due <= self._now()
         return bool(self._pods) and (due or self._seen is None or self._seen != self._books())
 
-    def _lapse(self) -> list[tuple[str, str]]:
-        """Promises that nobody took in time are over; a node that was avoided long enough is none any more."""
+    def _withdraw_expired(self) -> list[tuple[str, str]]:
+        """End promises that no pod took in time, and try nodes again that were avoided long enough."""
         clock, found = self._clock(), list[tuple[str, str]]()
         for uid, pod in self._pods.items():
             ended = [node for node, end in pod.avoided.items() if end <= clock]
@@ -278,7 +278,7 @@ class Gates:
                 found.append((uid, pod.promise.node))
                 if not pod.gated:
                     pod.avoided[pod.promise.node] = clock + AVOID_S
-                self._of(pod.queue).returned += 1
+                self._figures_of(pod.queue).returned += 1
                 self._missed += 1
                 self._take_back(uid, pod)
         return found
@@ -288,8 +288,8 @@ class Gates:
         self._changes += 1
         self._cluster.withdraw(uid)
 
-    def _give_back(self) -> None:
-        """Promises that do not hold any more: the machine is gone, or refuses such pods, or a gang lacks members."""
+    def _withdraw_invalid(self) -> None:
+        """End promises that no longer hold: the node is gone or refuses such pods, or a gang lacks members."""
         fleet, nominations = self._cluster.allocator.fleet, self._cluster.allocator.nominations
         for uid, pod in self._pods.items():
             if pod.promise is None or uid in fleet.ledger:
@@ -302,9 +302,9 @@ class Gates:
             self._take_back(pod.request.uid, pod)
 
     def _promise_to_open(self) -> None:
-        """Places for those whose gate is open and that have none, the oldest first: they had their turn.
+        """Promise places to pods whose gate is open and that have none, the oldest first: they were admitted before.
 
-        Those who find none are placed all the same as soon as their scheduler asks where there is room.
+        A pod without a place is placed as soon as its scheduler asks and there is room.
         """
         waiting = [pod for pod in self._pods.values() if not pod.gated and pod.promise is None]
         for pod in sorted(waiting, key=lambda pod: pod.age)[: self._most_open]:
@@ -315,7 +315,7 @@ class Gates:
                 self._promise(pod, choice)
 
     def _tried(self, pod: GatedPod) -> Iterator[list[int]]:
-        """Rows of the nodes to look at: where it had its place before, then all but those to avoid."""
+        """Yield rows of nodes to try: first its earlier node, then all except those to avoid."""
         fleet = self._cluster.allocator.fleet
         if pod.hint in fleet.row_of and pod.hint not in pod.avoided:
             yield [fleet.row_of[pod.hint]]
@@ -336,8 +336,8 @@ class Gates:
         self._reserved.pop(pod.request.uid, None)
         self._cluster.promise(pod.promise)
 
-    def _fill(self) -> None:
-        """Promise places in the order of turns, and keep room for those that have waited too long."""
+    def _admit(self) -> None:
+        """Promise places in the order of admission, and reserve room for pods that have waited too long."""
         promised = self._promised()
         units, standing = self._units()
         turns = next_turns(
@@ -353,17 +353,17 @@ class Gates:
         self._reserve(turns)
         self._due = turns.due
         for name, share in turns.shares.items():
-            self._of(name).share = share
-        holds_back = self._cluster.holds_back
+            self._figures_of(name).share = share
+        holds_back = self._cluster.has_rejections
         for unit in units:
             if (refusal := turns.refused.get(unit.key)) is not None:
                 for request in unit.requests:
                     back = holds_back and not refusal.curable and self._is_held_back(request.uid)
                     standing[request.uid] = _REFUSED_THERE if back else refusal
-        self._stand(standing)
+        self._remember_waiting(standing)
 
     def _promised(self) -> list[tuple[str, Nomination]]:
-        """Places that were promised and are not taken, by queue."""
+        """Return the promised places that are not taken yet, each with its queue."""
         ledger = self._cluster.allocator.fleet.ledger
         return [
             (pod.queue, pod.promise) for uid, pod in self._pods.items() if pod.promise is not None and uid not in ledger
@@ -397,7 +397,7 @@ class Gates:
         """Return the units that may be admitted now, and why other pods may not."""
         units, held_back = Members(self._pods, self._running).units(self._cluster.allocator.fleet)
         units += [pod.alone for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None]
-        if self._cluster.holds_back:
+        if self._cluster.has_rejections:
             units = [replace(unit, requests=tuple(map(self._elsewhere, unit.requests))) for unit in units]
         return units, held_back
 
@@ -409,14 +409,14 @@ class Gates:
         back, asked = self._cluster.rejected_by(request), request.requirement
         return replace(request, requirement=replace(asked, nodes=asked.nodes.without(back))) if back else request
 
-    def _stand(self, refused: dict[str, Refusal]) -> None:
-        """Remember who waits still, and why."""
-        self._refused, self._in_line, self._standing = refused, {}, None
+    def _remember_waiting(self, refused: dict[str, Refusal]) -> None:
+        """Remember the waiting pods, and why they wait."""
+        self._refused, self._waiting, self._standing = refused, {}, None
         for pod in self._pods.values():
             if pod.waits:
-                self._in_line.setdefault(pod.queue, []).append(pod)
+                self._waiting.setdefault(pod.queue, []).append(pod)
 
-    def _of(self, queue: str) -> QueueFigures:
+    def _figures_of(self, queue: str) -> QueueFigures:
         return self._figures.setdefault(queue, QueueFigures())
 
 

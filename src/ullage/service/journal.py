@@ -1,8 +1,8 @@
 """Writing to the store without waiting for it, and acting once it is durable.
 
-The store's writer runs on its own thread. What waits for a write is called back on the service's
-thread, in the order of the writes. A failed write is fatal: memory is ahead of the disk, so the
-process must end and start again from the last commit. A full disk is not a failure: writes wait for room.
+The writer of the store has its own thread. Callbacks run on the thread of the service, in the order of the writes. A
+failed write is fatal: memory is ahead of the disk, so the process must restart from the last commit. A full disk is not
+a failure: writes wait for room.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Journal:
         store.watch_room(self._note_room)
 
     def _note_room(self, error: Unavailable | None) -> None:
-        """On the writer's thread: let the service know."""
+        """Report a full disk or a failure to the service, from the writer's thread."""
 
         def change() -> None:
             self.no_room = error
@@ -107,7 +107,7 @@ class Journal:
             raise refusal
 
     def _note(self, future: Future[None], then: Callback | None) -> None:
-        """On the writer's thread: remember, and wake the service once for many."""
+        """Queue the callback of a write, from the writer's thread. One wake-up serves many."""
         self._done.append((future, then))
         if not self._awake:
             self._awake = True

@@ -1,13 +1,11 @@
-"""The cycle on the live state: facts in, one plan out, the plan carried out.
+"""The cycle on the live state: it makes one plan of the present facts, and carries it out.
 
-Cycles are asked for by change. A cycle with nothing changed costs one comparison; what each session
-deserves is computed again only when demand or inventory changed, not when usage did.
+Changes request cycles. What each session deserves is computed again only after a change of demand or inventory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from ullage.core.cycle import schedule
@@ -25,7 +23,7 @@ from ullage.service.nodes import DRAIN_S
 from ullage.service.waits import Waits
 
 _NO_NODE = frozenset({Code.NO_NODES, Code.TOO_LARGE})
-"""No node fits. One that is away, or has not reported since the start, may come back: a wait goes on meanwhile."""
+"""No node fits. A wait continues: a node that is lost or has not reported since the start may return."""
 
 
 class Loop:
@@ -33,7 +31,7 @@ class Loop:
 
     def __init__(self, context: ServiceContext, executors: Executors, waits: Waits) -> None:
         self._state, self._executors, self._waits = context.state, executors, waits
-        self._journal, self.policy, self._clock = context.journal, context.policy, context.clock
+        self.policy, self._clock = context.policy, context.clock
         self._nodes_expected_until = self._clock() + DRAIN_S
         self._key: tuple[object, ...] | None = None
         self._deserved: dict[str, int] = {}
@@ -60,22 +58,23 @@ class Loop:
         return tuple(self._state.demand(record, now) for record in records)
 
     def run(self) -> Plan:
-        """One cycle: decide, carry out, and note what each session waits for; stored in one write."""
+        """Run one cycle: decide, carry the plan out, and note what each session waits for."""
         self.dirty = False
         self.cycles += 1
         world = self.world()
         deserved = self._entitled(world)
-        with self._room_kept():
+        allocator = self._state.allocator
+        # Sessions do not get the room of nominated requests: these could not evict their executors.
+        with reserving_requests(allocator.fleet, allocator.nominations, allocator.rules.cap):
             plan = schedule(world, self.policy, self._clock(), deserved=deserved)
         started = {action.session for action in plan.actions if isinstance(action, (Start, Reuse))}
-        with self._journal.together():
-            self._note_promises(plan, started)
-            self._carry_out(plan)
-            self._executors.forget_shields()
-            self._state.keep_promises()
-            self._executors.have_yield(plan.yielding)
-            self._note_waiting(plan, started)
-            self._waits.save()
+        self._note_promises(plan, started)
+        self._carry_out(plan)
+        self._executors.forget_shields()
+        self._state.keep_promises()
+        self._executors.set_yielding(plan.yielding)
+        self._note_waiting(plan, started)
+        self._waits.save()
         return plan
 
     def _note_promises(self, plan: Plan, started: set[str]) -> None:
@@ -86,7 +85,7 @@ class Loop:
             self._state.promises[session] = Promise((*places, *others), session in before and before[session].paid)
 
     def explaining(self, session: str, *, open_: bool) -> Callable[[], Reasons]:
-        """Return what says why a session has what it has, by the code of the cycle on a copy of the present facts."""
+        """Return a function that explains why a session has what it has, by the code of the cycle on copied facts."""
         allocator, policy, now = self._state.allocator, self.policy, self._clock()
         nominations, cap, fleet = allocator.nominations, allocator.rules.cap, allocator.fleet.copy(apart=True)
         cycle = replace(self.world(), fleet=fleet, promises=dict(self._state.promises))
@@ -99,12 +98,9 @@ class Loop:
 
         return why
 
-    def _room_kept(self) -> AbstractContextManager[None]:
-        """Sessions see the books with the room of nominated requests taken: nobody could evict their executors."""
-        allocator = self._state.allocator
-        return reserving_requests(allocator.fleet, allocator.nominations, allocator.rules.cap)
-
     def _entitled(self, world: World) -> dict[str, int]:
+        if not world.demands:
+            return {}
         key = entitlement_key(world, self.policy)
         if key != self._key:
             self._key, self._deserved = key, entitlement(world, self.policy)

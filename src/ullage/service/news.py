@@ -1,4 +1,4 @@
-"""Those who wait for a change: long polls and live views."""
+"""Notification of waiting requests, such as long polls and live views, about changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class News:
 
     @contextmanager
     def listen(self, *topics: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
-        """Listen from here on; the value given, awaited with a number of seconds, says whether there was news."""
+        """Listen from now on. Yield a function that waits so many seconds, and returns whether there was news."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for topic in topics:
             self._waiting.setdefault(topic, set()).add(future)
@@ -44,6 +44,6 @@ class News:
             future.cancel()
 
     async def wait(self, topic: str, timeout_s: float) -> bool:
-        """Wait until `topic` has news; False after `timeout_s` seconds without."""
+        """Wait until `topic` has news. Return False after `timeout_s` seconds without any."""
         with self.listen(topic) as heard:
             return await heard(timeout_s)

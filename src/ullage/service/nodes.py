@@ -11,8 +11,8 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState, move_node
 from ullage.service.context import ServiceContext
 from ullage.service.events import node_facts
-from ullage.service.journal import Callback
-from ullage.service.store_port import DropAllocation, PutAllocation, PutNode
+from ullage.service.journal import Callback, in_one_write
+from ullage.service.store_port import Drop, PutAllocation, PutNode
 
 DRAIN_S = 30.0
 """Seconds for which contact with a node may be lost before its executors are given up."""
@@ -27,7 +27,7 @@ class Nodes:
         self._lost_at: dict[str, float] = {}
 
     def resume(self, marks: Iterable[PutNode]) -> None:
-        """After a restart: what was stored of nodes counts once they are reported."""
+        """Restore what was stored of nodes after a restart. It applies once they are reported."""
         self._state.marks = {mark.name: mark for mark in marks}
 
     def reported(self, node: Node) -> None:
@@ -52,7 +52,7 @@ class Nodes:
             self._state.allocator.resume_observed(node.name, min(mark.observed_at, self._clock()))
 
     def heartbeat(self, node: Node) -> None:
-        """New facts of a node in contact; a node that is not Ready must register first."""
+        """Enter new facts of a node in contact. A node that is not ready must register first."""
         known = self._state.nodes.get(node.name)
         if known is not None and known.state is NodeState.READY:
             self.reported(node)
@@ -68,7 +68,7 @@ class Nodes:
         self._rebuild()
 
     def expire(self, now: float) -> float | None:
-        """Give up nodes out of contact for too long; returns when the next one is due."""
+        """Give up nodes without contact for too long. Return when the next one is due."""
         for name, since in tuple(self._lost_at.items()):
             if since + DRAIN_S <= now:
                 del self._lost_at[name]
@@ -79,8 +79,9 @@ class Nodes:
                 self._rebuild()
         return min((since + DRAIN_S for since in self._lost_at.values()), default=None)
 
+    @in_one_write
     def cordon(self, name: str, cordoned: bool, done: Callback | None = None) -> Node:
-        """Keep new work off a node, or let it back; `done` is called once that is stored.
+        """Place no new work on a node, or again; `done` is called once that is stored.
 
         Raises:
             NotFound: no such node.
@@ -98,7 +99,7 @@ class Nodes:
         return self._state.nodes[name]
 
     def release(self, name: str) -> None:
-        """Forget a node with its executors.
+        """Remove a node with its executors.
 
         Raises:
             NotFound: no such node.
@@ -108,7 +109,7 @@ class Nodes:
             raise NotFound(f"node {name} does not exist", field="node")
         self._give_up(name)
         if foreign_id(name) in self._state.fleet.ledger:
-            self._journal.write(DropAllocation(foreign_id(name)))
+            self._journal.write(Drop(PutAllocation, foreign_id(name)))
         if name in self._state.marks:
             self._journal.write(self._state.mark(name, strangers=(), observed_at=None))
         del self._state.nodes[name]

@@ -22,7 +22,7 @@ from ullage.core.verdict.cards import any_takes
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.service.context import ServiceContext
-from ullage.service.store_port import DropNomination, PutNomination, Snapshot
+from ullage.service.store_port import Drop, PutNomination, Snapshot
 
 
 class NominatedRequests:
@@ -47,7 +47,7 @@ class NominatedRequests:
                 self._journal.write(*self.ended())
 
     def put(self, *nominations: Nomination) -> tuple[PutNomination, ...]:
-        """Keep room for requests; what is to be stored with the change that gives it."""
+        """Reserve room for requests. Return the records to write with that change."""
         self._allocator.nominate(*nominations)
         self._stored.update(nomination.request.uid for nomination in nominations)
         return tuple(map(PutNomination, nominations))
@@ -86,19 +86,19 @@ class NominatedRequests:
         return replace(known, request=request, gpus=choice.gpus, charges=choice.charges)
 
     def give_up(self, request: Request) -> None:
-        """Keep no room for a request that asks for something else now, which those who leave do not make fit."""
+        """End the nomination of a request that asks for something else, and does not fit when its victims leave."""
         known = self._allocator.nominations.of(request.uid)
         if known is not None and what_decides(known.request) != what_decides(request):
             self._allocator.withdraw(request.uid)
             self._journal.write(*self.ended())
             self._changed(True)
 
-    def ended(self) -> tuple[DropNomination, ...]:
+    def ended(self) -> tuple[Drop, ...]:
         """Return the records of stored nominations that ended since the last call."""
         if not self._stored:
             return ()
         before, self._stored = self._stored, {entry.request.uid for entry in self.all()}
-        return tuple(DropNomination(uid) for uid in sorted(before - self._stored))
+        return tuple(Drop(PutNomination, uid) for uid in sorted(before - self._stored))
 
     def all(self) -> tuple[Nomination, ...]:
         """Return the nominations, the oldest first."""

@@ -6,7 +6,8 @@ from ullage.core.books.observation import Observation, foreign_id
 from ullage.model.allocation import Allocation
 from ullage.model.holding import Use
 from ullage.service.context import ServiceContext
-from ullage.service.store_port import DropAllocation, PutAllocation, Record
+from ullage.service.journal import in_one_write
+from ullage.service.store_port import Drop, PutAllocation, Record
 
 
 class Observations:
@@ -16,6 +17,7 @@ class Observations:
         self._state, self._journal, self._events = context.state, context.journal, context.events
         self._clock, self._changed = context.clock, context.changed
 
+    @in_one_write
     def observed(self, node: str, use: Use) -> Observation:
         """Enter what a node reports to be held there. It takes precedence over decisions.
 
@@ -37,7 +39,7 @@ class Observations:
         gone = before is not None and found.foreign is None
         records: list[Record] = [PutAllocation(held) for held in found.changed if not held.of_session]
         records.append(self._state.mark(node, strangers=found.owners, observed_at=now))
-        self._journal.write(*records, *([DropAllocation(uid)] if gone else []))
+        self._journal.write(*records, *([Drop(PutAllocation, uid)] if gone else []))
         for held in found.changed:
             self._follow(held)
         if found.changed or gone:
@@ -45,7 +47,7 @@ class Observations:
         return found
 
     def strangers(self, node: str) -> tuple[str, ...]:
-        """Owners that are not known here and hold something of a node, as it last showed."""
+        """Return the unknown owners that hold resources of a node, by its last report."""
         mark = self._state.marks.get(node)
         return () if mark is None else mark.strangers
 
@@ -56,7 +58,7 @@ class Observations:
         return tuple(held for held in entries if held is not None)
 
     def unconfirmed(self) -> tuple[Allocation, ...]:
-        """Bound allocations by uid that their node, which shows what it has, has not shown in time."""
+        """Return bound allocations by uid that their node, which reports its allocations, has not reported in time."""
         return self._state.allocator.unconfirmed(self._clock())
 
     def is_unconfirmed(self, held: Allocation) -> bool:

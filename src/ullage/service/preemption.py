@@ -126,9 +126,9 @@ class Preemptions:
         return helping
 
     def _wait(self, request: Request, done: Callback) -> Nomination:
-        """Keep the room of the victims that are leaving."""
+        """Renew the nomination: the room of the victims that are leaving stays reserved."""
         known = self._nominated.renew(request, self._clock())
-        assert known is not None, "only what room is kept for waits"
+        assert known is not None, "only a nominated request waits"
         self._journal.write(then=done)
         return known
 

@@ -15,7 +15,7 @@ from ullage.model.name import check_name
 from ullage.model.resources import Resources
 
 QueueOf = Callable[[Claim], str]
-"""The queue in which the owner of a request is."""
+"""Returns the queue of the owner of a request."""
 
 
 class QueueHoldings:
@@ -27,7 +27,7 @@ class QueueHoldings:
         self._fleet: Fleet | None = None
 
     def forget(self) -> None:
-        """Namespaces may be in other queues by now."""
+        """Read the queues of all holders again."""
         self._known = {}
 
     def of(self, fleet: Fleet) -> Held:

@@ -17,7 +17,7 @@ from ullage.model.queue import ROOT, Queue
 from ullage.model.quota import Quota
 from ullage.service.context import ServiceContext
 from ullage.service.journal import Callback, in_one_write
-from ullage.service.store_port import DropQuota, PutQuota, Snapshot
+from ullage.service.store_port import Drop, PutQuota, Snapshot
 
 
 class NamespaceQuotas:
@@ -31,7 +31,7 @@ class NamespaceQuotas:
         self._watched: tuple[object, ...] = ()
 
     def recover(self, snapshot: Snapshot) -> None:
-        """After a restart: the quotas as they were stored. What was said of them is not said again."""
+        """Restore the stored quotas after a restart. Their last events are not repeated."""
         now = self._clock()
         for stored in snapshot.quotas:
             self._put(stored.namespace, stored.quota)
@@ -45,7 +45,7 @@ class NamespaceQuotas:
 
     @in_one_write
     def put(self, namespace: str, quota: Quota, done: Callback) -> QuotaStatus:
-        """Create or replace the quota of a namespace; what is held already counts at once."""
+        """Create or replace the quota of a namespace. Present usage counts at once."""
         check_name("namespace", namespace)
         self._put(namespace, quota)
         status = self.status(namespace)
@@ -54,7 +54,7 @@ class NamespaceQuotas:
         return status
 
     def drop(self, namespace: str, done: Callback) -> None:
-        """Forget the quota of a namespace.
+        """Remove the quota of a namespace.
 
         Raises:
             NotFound: it has none.
@@ -64,7 +64,7 @@ class NamespaceQuotas:
         self._use(self._quotas.without(namespace))
         self._known.pop(namespace, None)
         self._stored.pop(namespace, None)
-        self._journal.write(DropQuota(namespace), then=done)
+        self._journal.write(Drop(PutQuota, namespace), then=done)
         self._changed(True)
 
     def get(self, namespace: str) -> Quota:
@@ -79,6 +79,7 @@ class NamespaceQuotas:
             raise NotFound(f"namespace {namespace} has no quota", field="namespace")
         return found
 
+    @in_one_write
     def status(self, namespace: str) -> QuotaStatus:
         """Return the usage of the quota of a namespace, its state, and since when it has this state."""
         before, stored = self._known.get(namespace), self._stored.get(namespace)
@@ -92,14 +93,13 @@ class NamespaceQuotas:
         if record == stored:
             return status
         self._stored[namespace] = record
-        with self._journal.together():
-            self._journal.write(record)
-            if ready != (stored is None or stored.ready):
-                self._events.add(
-                    "quota.sufficient" if ready else "quota.alert",
-                    message=condition_text(status.condition),
-                    namespace=namespace,
-                )
+        self._journal.write(record)
+        if ready != (stored is None or stored.ready):
+            self._events.add(
+                "quota.sufficient" if ready else "quota.alert",
+                message=condition_text(status.condition),
+                namespace=namespace,
+            )
         return status
 
     def watch(self) -> None:
@@ -122,7 +122,7 @@ class NamespaceQuotas:
         return self._quotas.used(usage, namespace)
 
     def names(self) -> tuple[str, ...]:
-        """Namespaces that have a quota."""
+        """Return the namespaces that have a quota."""
         return tuple(sorted(self._quotas.quotas))
 
     def admit(self, request: Request) -> Request:

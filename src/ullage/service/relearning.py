@@ -1,6 +1,6 @@
-"""After a restart the workload is learned again, and who left is known again, from the ledger and recent events.
+"""After a restart, the learned workload and the departed requests are restored from the ledger and recent events.
 
-What was refused is not recorded: it counts again when it is asked for again.
+Refused requests are not recorded: they count again when they are repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECENT = 10_000
 
 
 def relearn(allocator: FleetAllocator, snapshot: Snapshot, store: Store) -> None:
-    """Count what holds cards, then what arrived lately; and recall who left."""
+    """Count the requests that hold cards, then those that arrived lately, and restore the departed ones."""
     for allocation in (held for held in snapshot.allocations if held.claim is not None):
         _see(allocator, allocation.id, allocation.requirement)
     events = store.events(Page(max(0, snapshot.last_event - RECENT), RECENT))
@@ -27,14 +27,14 @@ def relearn(allocator: FleetAllocator, snapshot: Snapshot, store: Store) -> None
 
 
 def _see(allocator: FleetAllocator, uid: str, asked: ResourceRequirement) -> None:
-    """Count what was asked for; what it goes by is in use, before it is asked for again."""
+    """Count a request. Its strategy must be in use before, so that it learns."""
     request = Request(uid, asked)
     allocator.rules.strategy_of(request).on(allocator.fleet)
     allocator.see(request)
 
 
 def _departed(events: Iterable[Event]) -> dict[str, float]:
-    """Return the requests whose cards were given back and who hold none again, with when."""
+    """Return the requests that freed their cards and hold none now, with the times."""
     gone: dict[str, float] = {}
     for event in events:
         uid = str(event.data.get("uid", ""))

@@ -1,7 +1,7 @@
-"""The service: use cases wired to one state, one loop, one engine and one store.
+"""The service: all use cases over one state, one loop, one engine and one store.
 
-Everything here runs on one thread. Calls change memory at once and are answered when the change is
-durable; time enters only through `tick`, so that a test can be the clock.
+Everything here runs on one thread. Calls change memory at once, and are answered when the change is durable. Time has
+an effect only in `tick`, so that tests control the clock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ullage.service.engine_port import (
 from ullage.service.events import Events
 from ullage.service.executors import Executors
 from ullage.service.gangs import GangRequests
-from ullage.service.journal import Callback, Journal
+from ullage.service.journal import Callback, Journal, in_one_write
 from ullage.service.loop import Loop
 from ullage.service.news import News
 from ullage.service.nodes import Nodes
@@ -56,7 +56,7 @@ from ullage.service.relearning import relearn
 from ullage.service.sessions import Sessions
 from ullage.service.start_failures import with_failures
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
-from ullage.service.store_port import DropExecutor, Snapshot, Store, StoredSession
+from ullage.service.store_port import Drop, PutExecutor, Snapshot, Store, StoredSession
 from ullage.service.tasks import Tasks
 from ullage.service.waits import Waits
 
@@ -119,7 +119,7 @@ class UllageService:
         self._dispatcher = Dispatcher(context)
         self.tasks = Tasks(context, self._dispatcher)
         self.executors = Executors(context, self.tasks, self._dispatcher)
-        self.sessions = Sessions(context, self.tasks, self.executors.let_go, settings.default_requirement)
+        self.sessions = Sessions(context, self.tasks, self.executors.release_all, settings.default_requirement)
         self.nodes = Nodes(context, self.executors.give_up)
         self._nominated = NominatedRequests(context)
         self.gangs = GangRequests(context, self._nominated)
@@ -137,6 +137,7 @@ class UllageService:
 
     # --- facts ---
 
+    @in_one_write
     def on_engine_event(self, event: EngineEvent) -> None:
         """Take one report of the engine."""
         if isinstance(event, Completed):
@@ -164,7 +165,7 @@ class UllageService:
         return self._journal.no_room
 
     def _room_changed(self) -> None:
-        """Tell who waits for the disk that it is full; go on with what was accepted once it is not."""
+        """End requests that wait for a full disk, or continue with accepted work when it has room again."""
         if self._journal.no_room is not None:
             self.on_no_room()
             return
@@ -172,8 +173,9 @@ class UllageService:
             self._dispatcher.dispatch(record)
         self._changed(True)
 
+    @in_one_write
     def tick(self) -> float | None:
-        """Do what time alone has made due, run a cycle if anything changed, and say when to come again."""
+        """Do what is due by now, and run a cycle if anything changed. Return when the next call is due."""
         if self._journal.no_room is not None:
             return None  # `_room_changed` asks for the next turn
         now = self._clock()
@@ -217,7 +219,7 @@ class UllageService:
         return self.explaining(session_id)()
 
     def explaining(self, session_id: str) -> Callable[[], Reasons]:
-        """Return what returns the answer of `why` of now: another thread may call it.
+        """Return a function that returns the present answer of `why`: another thread may call it.
 
         Raises:
             NotFound: no such session.
@@ -245,7 +247,7 @@ class UllageService:
         self.gangs.recover(snapshot)
         relearn(state.allocator, snapshot, self.store)
         for executor in snapshot.executors:
-            journal.write(DropExecutor(executor.executor))
+            journal.write(Drop(PutExecutor, executor.executor))
 
 
 def _session_of(stored: StoredSession) -> SessionRecord:

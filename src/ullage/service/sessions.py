@@ -22,7 +22,7 @@ _COMPARED = ("application", "resreq", "min_instances", "max_instances", "batch_s
 
 
 class Sessions:
-    """Use cases of sessions. `let_go` takes the executors from a session that is forgotten.
+    """Use cases of sessions. `release_executors` takes the executors from a session that is forgotten.
 
     `default_requirement` is the operator's; None means the built-in one.
     """
@@ -31,11 +31,11 @@ class Sessions:
         self,
         context: ServiceContext,
         tasks: Tasks,
-        let_go: Callable[[SessionRecord], None],
+        release_executors: Callable[[SessionRecord], None],
         default_requirement: ResourceRequirement | None,
     ) -> None:
         self._state, self._journal, self._engine = context.state, context.journal, context.engine
-        self._events, self._tasks, self._let_go = context.events, tasks, let_go
+        self._events, self._tasks, self._release_executors = context.events, tasks, release_executors
         self._clock, self._changed = context.clock, context.changed
         self.default_requirement = default_requirement or DEFAULT_REQUIREMENT
 
@@ -95,6 +95,7 @@ class Sessions:
         self._journal.write(then=done)
         return record
 
+    @in_one_write
     def update(self, session_id: str, changes: dict[str, int | None], done: Callback) -> SessionRecord:
         """Change priority, weight, min or max instances of an open session.
 
@@ -150,20 +151,20 @@ class Sessions:
         return record
 
     def resume(self) -> None:
-        """After a restart: sessions that were closed or being cancelled go on to the end of their tasks."""
+        """After a restart, end the tasks of sessions that were closed or being cancelled."""
         for record in self._state.sessions.values():
             if record.tasks and not record.takes_tasks:
                 self._tasks.cancel_all(record)
 
     def finish_closing(self) -> None:
-        """Close the sessions that have no task left and were cancelled, or close by themselves."""
+        """Close the sessions without tasks that were cancelled, or that close by themselves."""
         for record in tuple(self._state.sessions.values()):
             if record.open and not record.tasks and (record.session.cancelled or record.spent):
                 self._finish(record)
 
     @in_one_write
     def delete(self, session_id: str, done: Callback) -> None:
-        """Forget a closed session.
+        """Delete a closed session.
 
         Raises:
             NotFound: no such session. Conflict: it is open, or a task is left.
@@ -179,8 +180,8 @@ class Sessions:
         self._journal.write(then=done)
 
     def forget(self, record: SessionRecord) -> None:
-        """Drop a closed session with everything stored of it."""
-        self._let_go(record)
+        """Delete a closed session with everything that is stored of it."""
+        self._release_executors(record)
         self._events.forget(record.id)
         del self._state.sessions[record.id]
         # Logs go once the session does for good: after a crash in between, the engine finds logs without a session.
@@ -188,7 +189,7 @@ class Sessions:
         self._changed(False)
 
     def clear_failures(self, session_id: str, done: Callback) -> SessionRecord:
-        """Let a session have new executors again after its cause of failure was mended.
+        """Let a session have new executors again, after the cause of their failures was fixed.
 
         Raises:
             NotFound: no such session.

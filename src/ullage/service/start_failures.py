@@ -45,7 +45,7 @@ class StartFailures:
             self._count(record, 0)
 
     def expire(self, now: float) -> float | None:
-        """Let sessions whose pause is over have executors again; return when the next pause is."""
+        """Let sessions whose pause is over have executors again. Return when the next pause ends."""
         waiting = [record for record in self._state.sessions.values() if record.retry_at]
         for record in waiting:
             if record.retry_at <= now:

@@ -1,6 +1,6 @@
-"""Everything the service knows, in memory: one thread reads and changes it, the store follows.
+"""The state of the service in memory. One thread reads and changes it.
 
-Records are mutable and stay inside the service; frozen values leave it.
+Mutable records stay inside the service; only frozen values leave it.
 """
 
 from __future__ import annotations
@@ -83,21 +83,21 @@ class RecentResults:
         self._bytes = 0
 
     def extend(self, results: list[TaskResult]) -> None:
-        """Keep these, in order of sequence; the oldest are dropped."""
+        """Add results in order of sequence, and drop the oldest above the limits."""
         self._results.extend(results)
         self._bytes += sum(len(result.output or b"") for result in results)
         while self._results and (len(self._results) > RECENT_RESULTS or self._bytes > RECENT_BYTES):
             self._bytes -= len(self._results.popleft().output or b"")
 
     def after(self, sequence: int, limit: int) -> list[TaskResult] | None:
-        """Up to `limit` results after that sequence number; None if the store must be asked."""
+        """Return up to `limit` results after a sequence number; None if only the store has them."""
         if not self._results or self._results[0].sequence > sequence + 1:
             return None
         skip = sequence + 1 - self._results[0].sequence
         return list(islice(self._results, skip, skip + limit))
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all results."""
         self._results.clear()
         self._bytes = 0
 
@@ -147,7 +147,7 @@ class SessionRecord:
         return self.session.spec.close_when_done and self.next_task > 1 and self.durable == self.next_task - 1
 
     def held_back(self, now: float) -> Code | None:
-        """Return why the session gets no new executors at present; "" if it does."""
+        """Return why the session gets no new executors at present; None if it does."""
         if not self.takes_tasks:
             return Code.CLOSED
         if self.session.bind_failures >= RETRY_LIMIT or self.retry_at > now:
@@ -255,7 +255,7 @@ class ExecutorRecord:
     winner: str | None = None
     eviction: Eviction | None = None
     yielding: bool = False
-    spoilt: bool = False
+    unusable: bool = False
     served: bool = False
     failures_before: int = 0
     stopping: bool = False
@@ -267,7 +267,7 @@ class ExecutorRecord:
     @property
     def phase(self) -> ExecutorPhase:
         """Its phase for the cycle."""
-        if self.stopping or self.spoilt or self.state is ExecutorState.RELEASING:
+        if self.stopping or self.unusable or self.state is ExecutorState.RELEASING:
             return ExecutorPhase.ENDING
         if self.state is ExecutorState.BOUND:
             if self.eviction is not None:
@@ -311,7 +311,7 @@ class ExecutorRecord:
 
 @dataclass(slots=True)
 class State:
-    """The whole: named things in dictionaries, and the books."""
+    """The whole state: objects by name, and the books."""
 
     applications: dict[str, Application] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
@@ -326,18 +326,18 @@ class State:
     session_number: int = 0
 
     def mark(self, node: str, **changes: Any) -> PutNode:
-        """Change what is stored of a node; the record of it."""
+        """Change what is stored of a node. Return the record to write."""
         self.marks[node] = replace(self.marks.get(node, PutNode(node)), **changes)
         return self.marks[node]
 
     def promise(self, session: str, places: tuple[Allocation, ...] = ()) -> None:
-        """Keep a promise to a session, with these places: other work was evicted for it."""
+        """Promise these places to a session, for which other work was evicted."""
         known = self.promises.get(session, Promise(()))
         self.promises[session] = Promise((*known.places, *places), paid=True)
         self.keep_promises()
 
     def keep_promises(self) -> None:
-        """Keep the promised places from requests; what executors that leave for them hold counts once."""
+        """Reserve the promised places. What executors hold that leave for them counts once."""
         places = [
             place
             for session, promise in self.promises.items()
@@ -377,7 +377,7 @@ class State:
         return application
 
     def timeout_of(self, record: SessionRecord) -> float | None:
-        """Seconds a task of the session may run: its own rule, else its application's."""
+        """Return the seconds that a task of the session may run: the limit of the session, else of its application."""
         own = record.session.spec.task_timeout_s
         return self.applications[record.session.spec.application].task_timeout_s if own is None else own
 
@@ -414,7 +414,7 @@ class State:
 
 
 def setup_key(session: SessionInfo) -> str:
-    """Equal keys: workers of these sessions are interchangeable within one application."""
+    """Return a key: workers of one application are interchangeable between sessions of equal keys."""
     setup = session.spec.setup
     parts = (setup.python, setup.working_directory, sorted(setup.environment.items()))
     return "" if parts == (None, None, []) else repr(parts)

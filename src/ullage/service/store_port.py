@@ -34,24 +34,10 @@ class PutApplication:
 
 
 @dataclass(frozen=True, slots=True)
-class DropApplication:
-    """Forget an application."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class PutQueue:
     """Insert or replace a queue."""
 
     queue: Queue
-
-
-@dataclass(frozen=True, slots=True)
-class DropQueue:
-    """Forget a queue."""
-
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +123,10 @@ class PutExecutor:
 
 
 @dataclass(frozen=True, slots=True)
-class DropExecutor:
-    """A worker process known to be gone."""
-
-    executor: str
-
-
-@dataclass(frozen=True, slots=True)
 class PutAllocation:
     """Insert or replace the allocation of a request for cards; those of executors are not stored."""
 
     allocation: Allocation
-
-
-@dataclass(frozen=True, slots=True)
-class DropAllocation:
-    """An allocation is gone: its cards are free."""
-
-    allocation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +137,6 @@ class PutNomination:
 
 
 @dataclass(frozen=True, slots=True)
-class DropNomination:
-    """Delete the nomination of a request."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
 class PutGang:
     """Insert or replace a gang: all its members, and when the gang was first asked for (seconds since the epoch)."""
 
@@ -179,13 +144,6 @@ class PutGang:
     born: float
     members: tuple[Request, ...]
     standing: GangStanding = NEW_GANG
-
-
-@dataclass(frozen=True, slots=True)
-class DropGang:
-    """A gang has no members any more."""
-
-    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +172,6 @@ class PutWait:
 
 
 @dataclass(frozen=True, slots=True)
-class DropWait:
-    """A session waits for nothing any more."""
-
-    session: str
-
-
-@dataclass(frozen=True, slots=True)
 class PutQuota:
     """Insert or replace the quota of a namespace, with its state and the time of its last change."""
 
@@ -231,10 +182,11 @@ class PutQuota:
 
 
 @dataclass(frozen=True, slots=True)
-class DropQuota:
-    """Forget the quota of a namespace."""
+class Drop:
+    """Delete what a record of this kind has stored under a key."""
 
-    namespace: str
+    kind: type[PutApplication | PutQueue | PutExecutor | PutAllocation | PutNomination | PutGang | PutWait | PutQuota]
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +198,7 @@ class AddEvent:
 
 Record = (
     PutApplication
-    | DropApplication
     | PutQueue
-    | DropQueue
     | PutNode
     | PutSession
     | DropSession
@@ -257,17 +207,12 @@ Record = (
     | AddClaims
     | PutAttempts
     | PutExecutor
-    | DropExecutor
     | PutAllocation
-    | DropAllocation
     | PutNomination
-    | DropNomination
     | PutGang
-    | DropGang
     | PutWait
-    | DropWait
     | PutQuota
-    | DropQuota
+    | Drop
     | AddEvent
 )
 

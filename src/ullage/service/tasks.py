@@ -38,7 +38,7 @@ class Tasks:
     def submit(
         self, session_id: str, key: str, inputs: Sequence[bytes], shared: bytes | None, done: Callable[[int, int], None]
     ) -> None:
-        """Take tasks in; `done(first, count)` is called once they are stored, at once for a repeated key.
+        """Accept tasks; `done(first, count)` is called once they are stored, at once for a repeated key.
 
         Raises:
             NotFound: no such session. Conflict: it is closed. InvalidRequest: nothing, or too much, at once.
@@ -59,10 +59,10 @@ class Tasks:
         record.submission_keys[key] = number
         self._journal.write(
             AddTasks(session_id, number, key, first, inputs=tuple(inputs), created_at=now, shared=shared),
-            then=lambda: self._taken_in(record, number, first, inputs, now=now, done=done),
+            then=lambda: self._accept(record, number, first, inputs, now=now, done=done),
         )
 
-    def _taken_in(
+    def _accept(
         self,
         record: SessionRecord,
         submission: int,
@@ -86,9 +86,9 @@ class Tasks:
     # --- back ---
 
     def complete(self, executor: ExecutorRecord, outcomes: Iterable[TaskOutcome]) -> bool:
-        """Take results from an executor; those of another claim than the present one are dropped.
+        """Accept results of an executor; those of another claim than the present one are dropped.
 
-        True: a batch went back, and the gang that ran it must end.
+        Return whether a batch is queued again, so that the gang that ran it must end.
         """
         ended: list[TaskResult] = []
         record: SessionRecord | None = None
@@ -112,14 +112,14 @@ class Tasks:
         if record is not None:
             if not executor.tasks:
                 executor.since = self._clock()
-            self._settle(record, ended)
+            self._store_endings(record, ended)
             self._changed(False)
         return broken
 
     def give_back(self, executor: ExecutorRecord, claims: Iterable[int]) -> bool:
-        """Queue tasks again that the worker never started; the tasks of this session run long.
+        """Queue tasks again that the worker never started, because tasks of this session run long.
 
-        True: a batch went back, and the gang that was to run it must end.
+        Return whether a batch is queued again, so that the gang that was to run it must end.
         """
         broken = False
         for claim in claims:
@@ -129,16 +129,16 @@ class Tasks:
             record = task.session
             record.mean_task_s = max(record.mean_task_s or 0.0, 2 * AHEAD_S)
             if task.ending is not None:
-                self._settle(record, [self._stopped(task, task.ending)])
+                self._store_endings(record, [self._stopped(task, task.ending)])
             else:
                 broken |= self._send_back(task)
         self._changed(False)
         return broken
 
-    def lose(self, executor: ExecutorRecord, reason: str, *, blame: bool) -> None:
+    def lose(self, executor: ExecutorRecord, reason: str, *, counts: bool) -> None:
         """Retry the tasks of an executor that is gone, or end those that were being stopped or were lost too often.
 
-        With `blame` the loss counts, for the task in progress only: the tasks queued behind it never started.
+        With `counts` the loss counts against the task in progress; the tasks queued behind it never started.
         """
         record: SessionRecord | None = None
         ended: list[TaskResult] = []
@@ -151,9 +151,9 @@ class Tasks:
                 continue
             if task.result is not None and any(member.ending is not None for member in task.batch):
                 continue  # it is done, and the others are being stopped
-            if blame:
+            if counts:
                 task.losses += 1
-                blame = False
+                counts = False
                 self._journal.write(PutAttempts(record.id, task.id, task.losses, task.errors))
             if task.losses >= LOST_LIMIT:
                 text = f"its executor was lost {task.losses} times, last: {reason}"
@@ -163,7 +163,7 @@ class Tasks:
             else:
                 self._send_back(task)
         if record is not None:
-            self._settle(record, ended)
+            self._store_endings(record, ended)
 
     def _finished_by(self, executor: ExecutorRecord) -> tuple[TaskRecord, ...]:
         """Return the task of a running batch that this executor has finished."""
@@ -177,7 +177,7 @@ class Tasks:
         return ()
 
     def _send_back(self, task: TaskRecord) -> bool:
-        """Queue a task again, and all of its batch, what of it has ended too; True if it had one."""
+        """Queue a task again, with its whole batch, also ended members. Return whether it had a batch."""
         batch = task.batch
         for member in task.together():
             executor = self._state.executors.get(member.executor or "")
@@ -211,8 +211,8 @@ class Tasks:
             self._end_running(task, Ending(TaskState.CANCELLED, STOPPED, "cancelled with its session"))
 
     def expire(self, now: float) -> float | None:
-        """End tasks past their time limit; returns when the next one is due."""
-        due: float | None = None
+        """End tasks past their time limit. Return when the next one is due."""
+        due: list[float] = []
         for executor in tuple(self._state.executors.values()):
             for task in tuple(executor.tasks.values()):
                 limit = self._state.timeout_of(task.session)
@@ -223,12 +223,12 @@ class Tasks:
                     text = f"ran longer than its limit of {limit:g} s"
                     self._end(task, Ending(TaskState.FAILED, TIMED_OUT, text))
                 else:
-                    due = ends_at if due is None else min(due, ends_at)
-        return due
+                    due.append(ends_at)
+        return min(due, default=None)
 
     def _end(self, task: TaskRecord, ending: Ending) -> None:
         if task.executor is None:
-            self._settle(task.session, [self._stopped(task, ending)])
+            self._store_endings(task.session, [self._stopped(task, ending)])
             self._changed(False)
             return
         if task.result is None:
@@ -255,7 +255,7 @@ class Tasks:
         if not tasks:
             return
         ending = Ending(TaskState.CANCELLED, STOPPED, message)
-        self._settle(record, [self._stopped(task, ending) for task in tasks])
+        self._store_endings(record, [self._stopped(task, ending) for task in tasks])
         self._changed(False)
 
     def _result(self, task: TaskRecord, outcome: TaskOutcome, executor: str) -> TaskResult:
@@ -289,7 +289,7 @@ class Tasks:
             ended_at=now,
         )
 
-    def _settle(self, record: SessionRecord, ended: list[TaskResult]) -> None:
+    def _store_endings(self, record: SessionRecord, ended: list[TaskResult]) -> None:
         """Number and store endings. Counts change now; endings are published once they are durable."""
         results = ended if record.session.spec.batch_size == 1 else self._whole_batches(record, ended)
         if not results:
@@ -304,7 +304,7 @@ class Tasks:
             submission.left -= 1
             if not submission.left:
                 submission.shared = None
-        self._journal.write(AddResults(tuple(results)), then=lambda: self._told(record, results))
+        self._journal.write(AddResults(tuple(results)), then=lambda: self._publish(record, results))
 
     def _whole_batches(self, record: SessionRecord, ended: list[TaskResult]) -> list[TaskResult]:
         """Return the endings that can be stored now: of a batch that ran, all or none."""
@@ -318,12 +318,12 @@ class Tasks:
                 whole.extend(results)
         return whole
 
-    def _told(self, record: SessionRecord, results: list[TaskResult]) -> None:
+    def _publish(self, record: SessionRecord, results: list[TaskResult]) -> None:
         record.recent.extend(results)
         record.durable = next(reversed(results)).sequence
         self._news.publish(record.id)
         if not record.tasks:
-            self._changed(False)  # it may be time to close
+            self._changed(False)  # it may have to close now
 
     def _retries_of(self, record: SessionRecord) -> int:
         own = record.session.spec.retries
@@ -331,7 +331,7 @@ class Tasks:
 
     # --- queries ---
 
-    def settled(self, done: Callback) -> None:
+    def when_stored(self, done: Callback) -> None:
         """Call `done` once everything decided so far is stored."""
         self._journal.write(then=done)
 
@@ -351,23 +351,15 @@ class Tasks:
         recent = record.recent.after(page.after, page.limit)
         return [] if recent is None and record.durable <= page.after else recent
 
-    def stored_results(self, session_id: str, page: Page) -> builtins.list[TaskResult]:
-        """Read endings from the store; outputs may be large, so an event loop calls this in a thread."""
-        return self._store.results(session_id, page)
-
     def list(self, session_id: str, page: Page) -> builtins.list[tuple[TaskView, TaskState]]:
-        """Tasks by id with their present state.
+        """Return tasks by id with their present states. It reads the store on this thread: for short pages.
 
         Raises:
             NotFound: no such session.
 
         """
         self._state.session(session_id)
-        return self.with_states(session_id, self.stored_tasks(session_id, page))
-
-    def stored_tasks(self, session_id: str, page: Page) -> builtins.list[TaskView]:
-        """Read tasks from the store; a long page takes its time, so an event loop calls this in a thread."""
-        return self._store.tasks(session_id, page)
+        return self.with_states(session_id, self._store.tasks(session_id, page))
 
     def with_states(self, session_id: str, views: builtins.list[TaskView]) -> builtins.list[tuple[TaskView, TaskState]]:
         """Return tasks that were read with their present state.
@@ -387,4 +379,4 @@ class Tasks:
 
 
 STOP_GRACE_S = 5.0
-"""Between SIGTERM and SIGKILL when a worker is ended."""
+"""Seconds between SIGTERM and SIGKILL when a worker is ended."""

@@ -15,7 +15,7 @@ GRACE_S = 300.0
 """Seconds for which a missing card is waited for."""
 
 MOST = 5
-"""Maximum number of pods to evict in one round. Pods that were named in earlier rounds come last."""
+"""The most pods to evict in one round. Pods that were named in earlier rounds come last."""
 
 _SLICE = re.compile(r"\[[^\]]*\]$")
 

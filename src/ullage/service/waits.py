@@ -1,7 +1,7 @@
-"""The waits of sessions as they are stored: since when, for which promised places, and what was won already.
+"""The stored waits of sessions: since when, for which promised places, and the places that were won already.
 
-Executors end with the server, so all that is left of an eviction is the claim of its winner. It is stored, so that no
-eviction is in vain and no wait begins again after a restart.
+Executors end with the server, so only the claim of its winner is left of an eviction. It is stored, so that no eviction
+is useless and no wait begins again after a restart.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ullage.model.allocation import Allocation
 from ullage.service.context import ServiceContext
 from ullage.service.executors import GANG_BACKOFF_S
 from ullage.service.state import ExecutorRecord, SessionRecord
-from ullage.service.store_port import DropWait, PutWait, Record, Snapshot, WonPlace
+from ullage.service.store_port import Drop, PutWait, Record, Snapshot, WonPlace
 
 
 class Waits:
@@ -49,7 +49,7 @@ class Waits:
         open_ = (record for record in self._state.sessions.values() if record.open)
         waits = {record.id: wait for record in open_ if (wait := self._wait_of(record)) is not None}
         changed: list[Record] = [wait for name, wait in waits.items() if wait != self._stored.get(name)]
-        over: list[Record] = [DropWait(name) for name in self._stored if name not in waits]
+        over: list[Record] = [Drop(PutWait, name) for name in self._stored if name not in waits]
         self._stored = waits
         if changed or over:
             self._journal.write(*over, *changed)

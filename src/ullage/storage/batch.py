@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, repeat
-from typing import Any, ClassVar
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, Table, delete, func, select, update
@@ -22,15 +23,8 @@ from ullage.service.store_port import (
     AddEvent,
     AddResults,
     AddTasks,
-    DropAllocation,
-    DropApplication,
-    DropExecutor,
-    DropGang,
-    DropNomination,
-    DropQueue,
-    DropQuota,
+    Drop,
     DropSession,
-    DropWait,
     PutAllocation,
     PutApplication,
     PutAttempts,
@@ -48,17 +42,27 @@ from ullage.storage import tables
 from ullage.storage.statements import insert_rows, put_rows
 
 _STATE_TEXT = {state: state.value for state in TaskState}
-_NAMED = (
-    tables.applications,
-    tables.queues,
-    tables.nodes,
-    tables.executors,
-    tables.allocations,
-    tables.nominations,
-    tables.gangs,
-    tables.waits,
-    tables.quotas,
-)
+
+
+class _Named(NamedTuple):
+    """How records of one kind are stored: the table, the key there, and the value, which is JSON."""
+
+    table: Table
+    key: Callable[[Any], str]
+    value: Callable[[Any], object] = lambda record: record
+
+
+_NAMED: dict[type, _Named] = {
+    PutApplication: _Named(tables.applications, attrgetter("application.name"), attrgetter("application")),
+    PutQueue: _Named(tables.queues, attrgetter("queue.name"), attrgetter("queue")),
+    PutNode: _Named(tables.nodes, attrgetter("name")),
+    PutExecutor: _Named(tables.executors, attrgetter("executor")),
+    PutAllocation: _Named(tables.allocations, attrgetter("allocation.id"), attrgetter("allocation")),
+    PutNomination: _Named(tables.nominations, attrgetter("nomination.request.uid"), attrgetter("nomination")),
+    PutGang: _Named(tables.gangs, attrgetter("key")),
+    PutWait: _Named(tables.waits, attrgetter("session")),
+    PutQuota: _Named(tables.quotas, attrgetter("namespace")),
+}
 _APPENDED = (tables.payloads, tables.submissions, tables.tasks, tables.claims, tables.results, tables.events)
 _CLAIM = len(tables.claims.columns)
 _INLINE_TASK = len(tables.tasks.columns) - 1
@@ -81,7 +85,7 @@ class Batch:
         self._last_payload: int | None = None
         # By name; the last record wins, and None deletes.
         self._named: dict[Table, dict[str, tuple[Any, ...] | None]] = {
-            table: {} for table in (*_NAMED, tables.sessions)
+            table: {} for table in (*tables.NAMED, tables.sessions)
         }
         # By the number of columns before the NULL ones. Flat: value after value, row after row.
         self._appended: dict[Table, dict[int, list[Any]]] = {table: defaultdict(list) for table in _APPENDED}
@@ -89,7 +93,12 @@ class Batch:
 
     def add(self, record: Record) -> None:
         """Add a record; records are added in the order of their writes."""
-        self._ADDERS[type(record)](self, record)
+        named = _NAMED.get(type(record))
+        if named is None:
+            self._ADDERS[type(record)](self, record)
+        else:
+            key = named.key(record)
+            self._named[named.table][key] = (key, msgspec.json.encode(named.value(record)).decode())
 
     def flush(self) -> None:
         """Write the added records in the open transaction."""
@@ -189,9 +198,6 @@ class Batch:
         key = (self._number(record.session), record.task)
         self._attempts[key] = (record.losses, record.errors)
 
-    def _put(self, table: Table, name: str, value: object) -> None:
-        self._named[table][name] = (name, msgspec.json.encode(value).decode())
-
     def _put_session(self, record: PutSession) -> None:
         session = record.session
         light = replace(session, spec=replace(session.spec, common_data=None))
@@ -199,8 +205,8 @@ class Batch:
         self._numbers[session.id] = session.number
         self._named[tables.sessions][session.id] = (session.id, session.number, value, session.spec.common_data)
 
-    def _drop(self, table: Table, name: str) -> None:
-        self._named[table][name] = None
+    def _drop(self, record: Drop) -> None:
+        self._named[_NAMED[record.kind].table][record.key] = None
 
     def _drop_session(self, record: DropSession) -> None:
         self.flush()
@@ -240,29 +246,9 @@ class Batch:
         AddClaims: _add_claims,
         AddEvent: _add_event,
         PutAttempts: _put_attempts,
-        PutApplication: lambda self, record: self._put(
-            tables.applications, record.application.name, record.application
-        ),
-        DropApplication: lambda self, record: self._drop(tables.applications, record.name),
-        PutQueue: lambda self, record: self._put(tables.queues, record.queue.name, record.queue),
-        DropQueue: lambda self, record: self._drop(tables.queues, record.name),
-        PutNode: lambda self, record: self._put(tables.nodes, record.name, record),
         PutSession: _put_session,
         DropSession: _drop_session,
-        PutExecutor: lambda self, record: self._put(tables.executors, record.executor, record),
-        DropExecutor: lambda self, record: self._drop(tables.executors, record.executor),
-        PutAllocation: lambda self, record: self._put(tables.allocations, record.allocation.id, record.allocation),
-        DropAllocation: lambda self, record: self._drop(tables.allocations, record.allocation),
-        PutNomination: lambda self, record: self._put(
-            tables.nominations, record.nomination.request.uid, record.nomination
-        ),
-        DropNomination: lambda self, record: self._drop(tables.nominations, record.uid),
-        PutGang: lambda self, record: self._put(tables.gangs, record.key, record),
-        DropGang: lambda self, record: self._drop(tables.gangs, record.key),
-        PutWait: lambda self, record: self._put(tables.waits, record.session, record),
-        DropWait: lambda self, record: self._drop(tables.waits, record.session),
-        PutQuota: lambda self, record: self._put(tables.quotas, record.namespace, record),
-        DropQuota: lambda self, record: self._drop(tables.quotas, record.namespace),
+        Drop: _drop,
     }
 
 

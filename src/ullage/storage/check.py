@@ -19,12 +19,11 @@ from ullage.storage.failure import (
     storage_inaccessible,
     storage_unreadable,
 )
-from ullage.storage.foreign_changes import counted_commits, is_sound, open_to_read, with_merged_commits
+from ullage.storage.foreign_changes import MAGIC, counted_commits, is_sound, open_to_read, with_merged_commits
 from ullage.storage.schema import REVISION_TABLE, known_revisions
 from ullage.storage.wal import START, WriteAheadLog, file_sums, log_path, read_log
 from ullage.storage.witness import Testimony, read_witness, witness_path
 
-_MAGIC = b"SQLite format 3\0"
 _NAMED_PAGES = 8
 _LOG = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ def check_file(path: Path) -> Testimony | None:
 
 def _check(path: Path) -> Testimony | None:
     start = _start(path)
-    if start not in (b"", _MAGIC):
+    if start not in (b"", MAGIC):
         raise storage_damaged(path, "it does not begin like an SQLite file")
     if start:
         _refuse_newer(path)
@@ -83,7 +82,7 @@ def _check(path: Path) -> Testimony | None:
 def _start(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(len(_MAGIC))
+            return file.read(len(MAGIC))
     except FileNotFoundError:
         return b""
 

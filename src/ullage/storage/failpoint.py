@@ -15,9 +15,7 @@ from ullage.model.error import Unavailable, invalid
 from ullage.model.event import Event
 from ullage.model.task import TaskResult
 from ullage.service.store_port import (
-    DropAllocation,
-    DropNomination,
-    DropQuota,
+    Drop,
     Page,
     PutAllocation,
     PutNomination,
@@ -84,19 +82,15 @@ class FailingStore:
         self._store.close()
 
 
-_NAMES: dict[type, str] = {
-    DropAllocation: "allocation.dropped",
-    PutNomination: "nomination.put",
-    DropNomination: "nomination.dropped",
-    PutQuota: "quota.put",
-    DropQuota: "quota.dropped",
-}
+_NAMES = {PutAllocation: "allocation", PutNomination: "nomination", PutQuota: "quota"}
 
 
-def _name(record: Record) -> str | None:
+def _name(record: Record) -> str:
+    if isinstance(record, Drop):
+        return f"{_NAMES.get(record.kind, 'other')}.dropped"
     if isinstance(record, PutAllocation):
         return f"allocation.{record.allocation.state.value}"
-    return _NAMES.get(type(record))
+    return f"{_NAMES.get(type(record), 'other')}.put"
 
 
 def _die() -> None:

@@ -15,6 +15,9 @@ from ullage.storage.bit_flip import repair_bit_flip
 from ullage.storage.wal import WriteAheadLog, file_sums
 from ullage.storage.witness import Testimony
 
+MAGIC = b"SQLite format 3\0"
+"""The first bytes of a database."""
+
 
 def open_to_read(path: Path) -> sqlite3.Connection:
     """Open a database read-only."""

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from ullage.model.error import InvalidRequest
+from ullage.storage.foreign_changes import MAGIC, open_to_read
 
-_MAGIC = b"SQLite format 3\0"
 _FIELDS = ("number", "at", "kind", "session", "code", "message")
 
 
@@ -25,7 +24,7 @@ def is_database(path: Path) -> bool:
     """
     try:
         with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
+            return file.read(len(MAGIC)) == MAGIC
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
 
@@ -39,7 +38,7 @@ def read_history(path: Path) -> Iterator[dict[str, Any]]:
     """
     query = f"SELECT {', '.join(_FIELDS)}, data FROM events ORDER BY number"  # noqa: S608 - the names stand above
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
+        with closing(open_to_read(path)) as connection:
             for *fields, data in connection.execute(query):
                 yield dict(zip(_FIELDS, fields, strict=True)) | {"data": json.loads(data)}
     except (sqlite3.Error, ValueError) as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +27,6 @@ from ullage.storage.store import SqliteStore
 from ullage.storage.swap import draft_path, exists, finish_swap, remove_files, swap
 from ullage.storage.wal import FRAME_HEADER_BYTES, HEADER_BYTES, log_path, page_sum, read_log
 from ullage.storage.witness import Testimony, read_witness, witness_path
-
-_OWN_ROWS = ("applications", "queues", "nodes", "executors", "allocations", "nominations", "gangs", "waits", "quotas")
 
 
 @dataclass(slots=True)
@@ -262,41 +260,35 @@ class _Salvage:
 
     def copy(self) -> None:
         self._new.execute("DELETE FROM store")
-        for table in ("store", *_OWN_ROWS):
-            self._copy_rows(table)
+        for table in (tables.store, *tables.NAMED):
+            self._copy_rows(table.name)
         if not _count(self._new, "store"):
             raise sqlite3.DatabaseError("the row with the epoch is lost, which late results are compared with")
-        self._copy_sessions()
+        self._copy_rows("sessions", self._copy_session)
         self._copy_rows("events")
 
-    def _copy_rows(self, table: str) -> None:
-        """Copy a table up to the first row that cannot be read."""
+    def _copy_rows(self, table: str, copy: Callable[[str, tuple[object, ...]], None] | None = None) -> None:
+        """Copy a table up to the first row that cannot be read, each row by `copy`, or as it is."""
+        copy = copy or self._insert
         try:
             for row in self._rows(table, ""):
-                self._insert(table, row)
+                copy(table, row)
         except sqlite3.DatabaseError:
             self._found.left_out.append(f"some {table}")
 
-    def _copy_sessions(self) -> None:
-        try:
-            for row in self._rows("sessions", ""):
-                self._copy_session(row)
-        except sqlite3.DatabaseError:
-            self._found.left_out.append("some sessions")
-
-    def _copy_session(self, row: tuple[object, ...]) -> None:
+    def _copy_session(self, table: str, row: tuple[object, ...]) -> None:
         name, number = row[:2]
         order = ("submissions", "tasks", "claims", "attempts", "results", "payloads")
         try:
-            rows = {table: list(self._rows(table, f"WHERE session = {number}")) for table in order}
+            rows = {part: list(self._rows(part, f"WHERE session = {number}")) for part in order}
         except sqlite3.DatabaseError:
             self._found.left_out.append(f"session {name}")
             return
         self._found.sessions += 1
-        self._insert("sessions", row)
-        for table in order:
-            for each in rows[table]:
-                self._insert(table, each)
+        self._insert(table, row)
+        for part in order:
+            for each in rows[part]:
+                self._insert(part, each)
 
     def _rows(self, table: str, where: str) -> Iterator[tuple[object, ...]]:
         names = ", ".join(f'"{column.name}"' for column in tables.METADATA.tables[table].columns)

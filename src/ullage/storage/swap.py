@@ -6,12 +6,11 @@ is the database. While that file exists, the files of `state.db` are the damaged
 
 from __future__ import annotations
 
-import os
 from itertools import count
 from pathlib import Path
 
 from ullage.storage.wal import log_path
-from ullage.storage.witness import sync_directory, witness_path
+from ullage.storage.witness import sync_path, witness_path
 
 _SUFFIXES = ("-wal", "-shm", "-witness", "-witness.new", ".lock", "")
 """Suffixes of the files of a database. The database is removed last, so a witness alone never belongs to a draft."""
@@ -30,9 +29,9 @@ def exists(path: Path) -> bool:
 def swap(path: Path) -> Path:
     """Put the complete draft in place. Return the new path of the damaged files."""
     draft = draft_path(path)
-    _sync_file(draft)
+    sync_path(draft)
     draft.replace(_recovered(path))
-    sync_directory(path.parent)
+    sync_path(path.parent)
     return finish_swap(path)
 
 
@@ -44,11 +43,11 @@ def finish_swap(path: Path) -> Path:
             if here.exists():
                 here.replace(there)
         _recovered(path).replace(path)
-        sync_directory(path.parent)
+        sync_path(path.parent)
     draft = draft_path(path)
     if witness_path(draft).exists() and not draft.exists():
         witness_path(draft).replace(witness_path(path))
-        sync_directory(path.parent)
+        sync_path(path.parent)
     return aside
 
 
@@ -69,11 +68,3 @@ def _free_name(path: Path) -> Path:
 
 def _files(path: Path) -> tuple[Path, Path, Path]:
     return path, log_path(path), witness_path(path)
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

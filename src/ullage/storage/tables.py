@@ -50,75 +50,28 @@ store = Table(
     CheckConstraint("id = 1", name="one_row"),
 )
 
-applications = Table(
-    "applications",
-    METADATA,
-    Column("name", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
 
-queues = Table(
-    "queues",
-    METADATA,
-    Column("name", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
+def _named(name: str, key: str, *, with_rowid: bool = False) -> Table:
+    """Return a table of JSON values by their key."""
+    return Table(
+        name,
+        METADATA,
+        Column(key, Text, primary_key=True),
+        Column("value", Text, nullable=False),
+        sqlite_with_rowid=with_rowid,
+    )
 
-nodes = Table(
-    "nodes",
-    METADATA,
-    Column("name", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
 
-allocations = Table(
-    "allocations",
-    METADATA,
-    Column("id", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
-
-nominations = Table(
-    "nominations",
-    METADATA,
-    Column("uid", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
-
-gangs = Table(
-    "gangs",
-    METADATA,
-    Column("key", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-)
-
-waits = Table(
-    "waits",
-    METADATA,
-    Column("session", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-)
-
-quotas = Table(
-    "quotas",
-    METADATA,
-    Column("name", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
-
-executors = Table(
-    "executors",
-    METADATA,
-    Column("executor", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
+applications = _named("applications", "name")
+queues = _named("queues", "name")
+nodes = _named("nodes", "name")
+executors = _named("executors", "executor")
+allocations = _named("allocations", "id")
+nominations = _named("nominations", "uid")
+gangs = _named("gangs", "key", with_rowid=True)
+waits = _named("waits", "session", with_rowid=True)
+quotas = _named("quotas", "name")
+NAMED = (applications, queues, nodes, executors, allocations, nominations, gangs, waits, quotas)
 
 sessions = Table(
     "sessions",

@@ -227,7 +227,7 @@ class Witness:
             _write_all(descriptor, base, 0)
             os.fsync(descriptor)
             draft.replace(path)
-            sync_directory(path.parent)
+            sync_path(path.parent)
         except BaseException:
             os.close(descriptor)
             draft.unlink(missing_ok=True)
@@ -240,9 +240,9 @@ class Witness:
         self._most = self._end + max(_MOST_LOG_BYTES, len(base))
 
 
-def sync_directory(directory: Path) -> None:
-    """Sync the names in a directory."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_path(path: Path) -> None:
+    """Sync the content of a file, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -119,11 +119,7 @@ class Writer:
     def _write_group(self, group: list[_Request]) -> None:
         # An empty write only waits for earlier ones, which are durable by now.
         if self._failure is None and any(request.records for request in group):
-            try:
-                self._retry_on_full_disk(lambda: self._commit(group))
-                self._retry_on_full_disk(self._database.attest)
-            except Exception as error:  # noqa: BLE001 - reported to the callers
-                self._failure = error
+            self._run_steps(lambda: self._commit(group), self._database.attest)
         for request in group:
             if self._failure is None:
                 request.future.set_result(None)
@@ -132,11 +128,15 @@ class Writer:
 
     def _sync_witness(self) -> None:
         """Make the records of the last commits durable, which are acknowledged already."""
-        if self._failure is not None:
-            return
+        if self._failure is None:
+            self._run_steps(self._database.sync_witness)
+
+    def _run_steps(self, *steps: Callable[[], None]) -> None:
+        """Run steps until the first failure."""
         try:
-            self._retry_on_full_disk(self._database.sync_witness)
-        except Exception as error:  # noqa: BLE001 - reported to the next writer
+            for step in steps:
+                self._retry_on_full_disk(step)
+        except Exception as error:  # noqa: BLE001 - reported to the callers, and to those of later writes
             self._failure = error
 
     def _retry_on_full_disk(self, step: Callable[[], None]) -> None:
@@ -170,14 +170,10 @@ class Writer:
         self._reclaiming = self._reclaiming or batch.dropped_sessions
 
     def _reclaim(self) -> None:
-        try:
-            self._retry_on_full_disk(self._vacuum)
-            self._retry_on_full_disk(self._database.attest)
-            if self._shrunk and not self._reclaiming:
-                self._retry_on_full_disk(self._database.shrink)
-                self._shrunk = False
-        except Exception as error:  # noqa: BLE001 - reported to the next writer
-            self._failure = error
+        self._run_steps(self._vacuum, self._database.attest)
+        if self._failure is None and self._shrunk and not self._reclaiming:
+            self._run_steps(self._database.shrink)
+            self._shrunk = False
 
     def _vacuum(self) -> None:
         with self._database.transaction() as connection:

@@ -69,7 +69,7 @@ class _Api:
 
     async def resources(self, request: Request) -> Response:
         self.caller_of(request)
-        snapshot = await self.bindings.look()
+        snapshot = await self.bindings.snapshot_now()
         return await long_found(
             lambda: [node_body(node, [_device(snapshot, card) for card in node.cards]) for node in snapshot.nodes()],
             snapshot.ledger.version,
@@ -77,7 +77,7 @@ class _Api:
 
     async def problems(self, request: Request) -> Response:
         self.caller_of(request)
-        snapshot = await self.bindings.look()
+        snapshot = await self.bindings.snapshot_now()
         return await long_found(lambda: list(snapshot.problems()))
 
     async def migrate(self, request: Request) -> Response:
@@ -92,14 +92,14 @@ class _Api:
 
     async def types(self, request: Request) -> Response:
         self.caller_of(request)
-        snapshot = await self.bindings.look()
+        snapshot = await self.bindings.snapshot_now()
         return await long_found(lambda: sorted({kind for node in snapshot.nodes() for kind in node.accelerators}))
 
     async def switch(self, request: Request) -> Response:
         key = CardKey(request.path_params["node"], request.path_params["device"])
         caller, asked = self.caller_of(request), await body_of(request, SupportTypeBody)
         report = await self.bindings.switch(caller, key, asked.support_type, terms_of(request))
-        snapshot = await self.bindings.look()
+        snapshot = await self.bindings.snapshot_now()
         device = _device(snapshot, snapshot.card(key))
         if isinstance(report, FailedCheck):
             return await failed(report, device)

@@ -51,13 +51,13 @@ class _Api:
 
     async def cards(self, request: Request) -> Response:
         self.caller_of(request)
-        snapshot = await self.bindings.look()
+        snapshot = await self.bindings.snapshot_now()
         return Response(await written(lambda: _cards(snapshot.view)), media_type="application/json")
 
     async def mode(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, ModeQuestion)
         share = body.share()
-        card = (await self.bindings.look()).card_of(request.path_params["id"])
+        card = (await self.bindings.snapshot_now()).card_of(request.path_params["id"])
         report = await self.bindings.switch(caller, card.key, share, terms_of(request))
         if isinstance(report, FailedCheck):
             blocked = report.switch.blocked if report.switch else ()

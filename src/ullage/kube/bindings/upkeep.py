@@ -57,7 +57,7 @@ class Upkeep:
             async for change in self._changes():
                 await self._write(epoch, change)
         elif any(row.draining for row in ledger.rows):
-            await self._use.settle()
+            await self._use.remove_drained()
         return LOOK_AGAIN_S
 
     def wake(self) -> None:

@@ -198,7 +198,7 @@ class Claiming:
                 asked = self._read_pod(pod)
                 named = (devices.named(pod.metadata.namespace, each.claim) for each in asked.claims if each.claim)
                 claims = tuple(claim for claim in named if claim is not None)
-                pods.append(self._claims.turn(replace(asked.pod, claims=claims)))
+                pods.append(self._claims.admission_request(replace(asked.pod, claims=claims)))
             except UllageError as error:
                 self._record_wait(pod, f"{error.code}: {error.message}")
             else:
@@ -268,7 +268,7 @@ class Claiming:
         key = asked.equivalence_class
         if key in self._refused:
             return self._refused[key]
-        placement = await _paced(self._claims.look(asked))
+        placement = await _paced(self._claims.placing(asked))
         if isinstance(placement, Unplaced):
             why = str(placement)
             self._refused |= {key: why} if key else {}
