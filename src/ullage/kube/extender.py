@@ -65,7 +65,7 @@ class Extender:
         """Of `gate`, `claims` and `preemptor` those that the cluster has or the settings want."""
         self._api, self._candidate, self._cluster = context.api, context.candidate, context.cluster
         self._domain, self._record_event = context.domain, context.record_event
-        self._budgets = context.followed.budgets
+        self._pods, self._budgets = context.followed.pods.objects, context.followed.budgets
         self._read_pod, self._offers = context.read_pod, CardOffers(context.cluster)
         self._term, self._unconfirmed, self._plugins = term, unconfirmed, plugins
         self._gate, self._claims, self._preemptor = gate, claims, preemptor
@@ -265,7 +265,7 @@ class Extender:
         epoch = self._ready()
         async with self._unconfirmed.exclusive(args.pod_uid):
             await self._unconfirmed.resolve(epoch, args.pod_uid)
-            pod = await self._unbound(args)
+            pod = self._cached(args) or await self._unbound(args)
             if pod is None:
                 return
             asked = self._read_pod(pod.document)
@@ -336,6 +336,14 @@ class Extender:
         if asked is None or before is None:
             return asked is before
         return asked.requirement == before.requirement
+
+    def _cached(self, args: BindArgs) -> Pod | None:
+        """Return the pod without a node as the watch has it; None if the API has to be asked.
+
+        If it has changed since, the write conflicts, and is made again from the current pod.
+        """
+        pod = self._pods.get((args.pod_namespace, args.pod_name))
+        return pod if pod is not None and pod.metadata.uid == args.pod_uid and not pod.spec.node_name else None
 
     async def _unbound(self, args: BindArgs) -> Pod | None:
         """Return the current pod; None if it is already on its node, where it holds what its annotations say.

@@ -90,11 +90,13 @@ class PodSpec(Struct, frozen=True, rename="camel"):
     init_containers: tuple[InitContainer, ...] | None = None
 
 
-class Phase(Struct, frozen=True):
+class Phase(Struct, frozen=True, rename="camel"):
     """The phase of a pod or a namespace. `reason` is one word, if there is one."""
 
     phase: str = ""
     reason: str = ""
+    nominated_node_name: str = ""
+    """The node at which kube-scheduler looks first for a pod."""
 
 
 class Pod(Object, frozen=True):

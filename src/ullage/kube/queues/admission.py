@@ -18,6 +18,7 @@ from ullage.core.placing.decision import Refusal
 from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.changes import Patch, PatchType
+from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.informer import Added, Changed, News, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.objects import KubeNode, Pod
@@ -80,6 +81,9 @@ class AdmissionController:
         self._candidate, self._read_pod = context.candidate, context.read_pod
         self._namespaces, self._domain = context.followed.namespaces, context.domain
         self._record_event, self._clock, self._pause = context.record_event, context.clock, context.pause
+        self._informer, self._on_error = context.followed.pods, context.on_error
+        self._nominates = True
+        """False once the API server has refused to let this process write the status of a pod."""
         self._pods: dict[str, Pod] = {}
         """Pods that wait, and pods whose gate is open and that have no node yet."""
         self._gate = gate_of(self._domain)
@@ -106,7 +110,7 @@ class AdmissionController:
         self.controllers = (self._decisions, self._openings, self._reasons)
         term.subscribe(self.begin)
         groups.subscribe(self._read_again)
-        context.followed.pods.subscribe(self._on_pod)
+        self._informer.subscribe(self._on_pod)
         context.followed.nodes.subscribe(self._on_node)
         self._namespaces.subscribe(lambda _news: self._read_again())
 
@@ -247,14 +251,40 @@ class AdmissionController:
         pod, node = self._pods.get(uid), self._to_open.get(uid)
         if pod is None or node is None or self._written.get(uid) == pod.metadata.resource_version:
             return
-        changes = open_gate(pod.document, node, self._domain)
-        if not changes:
+        if not open_gate(pod.document, node, self._domain):
             return
-        await self._write(pod, changes)
+        if node:
+            pod = await self._nominate(pod, node)
+        await self._write(pod, open_gate(pod.document, node, self._domain))
         if uid in self._pods:
             self._written[uid] = pod.metadata.resource_version
         if node:
             self._record(uid, Reason.ADMITTED, f"its queue admits it; {node} has room for it")
+
+    async def _nominate(self, pod: Pod, node: str) -> Pod:
+        """Nominate the node of a pod, and return the changed pod.
+
+        kube-scheduler then filters this node first, asks about it alone, and looks at others only if it is refused. A
+        node that somebody else has nominated stays: victims may have left it for the pod.
+        """
+        nominated = pod.status.nominated_node_name
+        if not self._nominates or nominated not in ("", place_of(pod.metadata.annotations or {}, self._domain)):
+            return pod
+        namespace, name = pod.key
+        version = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+        body = {"metadata": version, "status": {"nominatedNodeName": node}}
+        patch = Patch(PODS, name, body, namespace=namespace, subresource="status")
+        try:
+            nominated_pod = PODS.read(await self._candidate.write(self._term.check(), patch))
+        except ApiForbidden as error:
+            self._nominates = False  # without the right pods are placed all the same, after more questions
+            self._on_error("Pod", f"{namespace}/{name}", error)
+            return pod
+        except UllageError:
+            self.failed += 1
+            raise
+        self._informer.learn(pod, nominated_pod)
+        return nominated_pod
 
     async def _write(self, pod: Pod, changes: list[PatchOperation]) -> None:
         namespace, name = pod.key
