@@ -28,6 +28,6 @@ ALL = (
 
 for step in warming.steps():
     step()  # what decides is compiled, or read back, before anything is measured
-for name in [each for each in sys.argv[1:] if not each.isdigit()] or ALL:
+for name in sys.argv[1:] or ALL:
     import_module(f"benchmarks.{name}").main()
     print()

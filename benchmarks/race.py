@@ -9,7 +9,7 @@ to the last bind, and the CPU time of each process between. Four ways to bind th
 - decided: Ullage reserves a place when a pod is admitted to its queue, and kube-scheduler confirms it;
 - parts: as decided, for pods of a tenth to nine tenths of a card, which kube-scheduler alone cannot place.
 
-The ways are run in turn, each on a cluster without other pods; sizes can be named: `make bench ARGS="race 500"`.
+The ways are run in turn, each on a cluster without other pods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import http.client
 import json
 import os
 import ssl
-import sys
 import tempfile
 import threading
 import time
@@ -245,13 +244,12 @@ def _run(plane: ControlPlane, api: Api, way: Way) -> str:
 
 
 def main() -> None:
-    """Run every way at every size, or at the sizes that the command line names."""
+    """Run every way at every size."""
     print("Race: pods bound by a real kube-scheduler, alone and with Ullage")
     if not all(map(find, ("etcd", "kube-apiserver", "kube-scheduler"))):
         print("  not measured: no kube-scheduler in $KUBEBUILDER_ASSETS or on PATH; `make control-plane` builds it")
         return
-    named = [int(each.replace(",", "")) for each in sys.argv[1:] if each.replace(",", "").isdigit()]
-    for size in named or _SIZES:
+    for size in _SIZES:
         with tempfile.TemporaryDirectory() as folder:
             plane = ControlPlane(Path(folder))
             try:

@@ -117,12 +117,38 @@ def test_what_is_kept_for_another_is_told_so_and_only_while_it_is():
     books = FleetAllocator(Fleet([a_node("n")]))
     books.set_ready()
     ahead = ask("gpu=1", uid="ahead", priority=90)
-    books.nominate(Nomination(ahead, "n", ("n-0",), 0.0))
+    books.nominate(Nomination(ahead, "n", gpus=("n-0",)))
     offered = books.offers(ask("gpu=1", uid="later"))
     assert told(books, offered, 0) == NodeRefusal.of(Code.NOMINATED, Cure.CAPACITY)
     assert told(books, books.offers(ahead), 0) is None
     books.withdraw("ahead")
     assert told(books, books.offers(ask("gpu=1", uid="later")), 0) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_node_is_offered_and_chosen_as_among_all_whatever_is_reserved(seed: int):
+    """Reservations on other nodes count only in quotas, and those of the tight one use it up."""
+    draw = random.Random(seed)
+    quotas = Quotas({"tight": Quota(max_workers=4), "team": Quota()})
+    books = FleetAllocator(Fleet(some_nodes(draw)), replace(draw.choice(RULES), quotas=quotas))
+    books.set_ready()
+    names = [node.name for node in books.fleet.nodes]
+    for step in range(60):
+        namespace, priority = draw.choice(("tight", "team")), draw.choice((5, 10, 20))
+        request = ask(draw.choice(TEXTS), uid=f"r{step}", namespace=namespace, priority=priority)
+        if draw.random() < 0.5:
+            how = {"owed": draw.random() < 0.3, "first_come": draw.random() < 0.3, "hold": draw.random() < 0.3}
+            books.nominate(Nomination(request, draw.choice(names), **how))
+        elif draw.random() < 0.5:
+            books.alloc(request, 0.0)
+        asked = ask(draw.choice(TEXTS), uid="asked", namespace=draw.choice(("tight", "team")))
+        among_all = books.offers(asked)
+        for row in draw.sample(range(len(names)), 4):
+            alone = books.offers(asked, np.array([row]))
+            assert told(books, alone, row) == told(books, among_all, row), names[row]
+            assert alone.scores[row] == among_all.scores[row]
+            chosen = books.choose_on(asked, names[row])
+            assert isinstance(chosen, Choice) is bool(among_all.scores[row] > NO_ROOM)
 
 
 def test_nodes_that_are_not_asked_about_are_not_looked_at():

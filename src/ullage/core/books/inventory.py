@@ -71,6 +71,10 @@ class Inventory:
         """Identities of cards given by their flat position."""
         return tuple([self.cards[card].uuid for card in cards])
 
+    def names(self, rows: Iterable[int]) -> frozenset[str]:
+        """Return the names of the nodes in these rows."""
+        return frozenset([self.nodes[row].name for row in rows])
+
     def at(self, cards: Iterable[int]) -> tuple[Gpu, ...]:
         """Return cards of the inventory by their flat position."""
         return tuple([self.cards[card] for card in cards])

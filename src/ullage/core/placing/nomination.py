@@ -5,7 +5,7 @@ A request is nominated when others are evicted for it. Times are seconds of the 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -103,6 +103,19 @@ class Nominations:
 
 
 NO_NOMINATIONS = Nominations()
+
+
+def touching(ahead: Sequence[Ahead], nodes: Collection[str]) -> list[Ahead]:
+    """Return the entries that can change a verdict on these nodes: they reserve room there, or count in a quota."""
+    return [
+        entry
+        for entry in ahead
+        if (
+            any(place.node in nodes for place in entry.places)
+            if isinstance(entry, Promised)
+            else entry.owed or entry.node in nodes
+        )
+    ]
 
 
 def _comes_before(entry: Nomination, other: Claim, *, earlier: bool) -> bool:

@@ -18,7 +18,7 @@ from ullage.core.books.fleet import Column, Fleet
 from ullage.core.kernel.row_classes import number_classes
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.placing.candidates import Judgement, Why, judge
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, touching
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import cards_on, decided_by_sums, table_for
@@ -82,11 +82,17 @@ def offers(
     refused = np.full(len(fleet.nodes), -1)
     refused[asked] = verdicts.of(asked)
     ahead = nominations.before(fleet, request)
+    if ahead and len(rows) < len(fleet.nodes):
+        ahead = touching(ahead, fleet.names(rows.tolist()))
     if ahead:
         with reserving(fleet, ahead):
             scores = table_for(fleet, rules, request).ranked.copy()
             if sums and not decided_by_sums(fleet, rules, request):  # quotas do not suffice for these too
                 scores[:] = NO_ROOM
+            elif not sums:  # limits and quotas of single cards may not suffice
+                open_rows = rows[(scores[rows] > NO_ROOM) & (refused[rows] < 0)]
+                closed = _Verdicts(fleet, rules, request).of(open_rows) >= 0
+                scores[open_rows[closed]] = NO_ROOM
         taken = rows[(scores[rows] == NO_ROOM) & (refused[rows] < 0)]
         refused[taken] = verdicts.number(NodeRefusal.of(Code.NOMINATED, Cure.CAPACITY))
     scores[refused >= 0] = NO_ROOM

@@ -14,7 +14,7 @@ from ullage.core.kernel.columns import KIND
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.placing.candidates import check_limits, find, refusals_on, same_on_all_cards
 from ullage.core.placing.decision import Choice, Refusal, Scores
-from ullage.core.placing.nomination import Ahead, Nominations
+from ullage.core.placing.nomination import Ahead, Nominations, touching
 from ullage.core.placing.placement import Table, table_of
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
@@ -165,6 +165,8 @@ def place(
 
     What is reserved for those `ahead` is charged while it is placed.
     """
+    if rows is not None:
+        ahead = touching(ahead, fleet.names(rows.tolist()))
     with reserving(fleet, ahead):
         chosen = choose(fleet, rules, request, rows)
     if chosen is not None:
@@ -213,7 +215,7 @@ def reserved_place(fleet: Fleet, rules: Rules, request: Request, nominations: No
         return None
     cards = [fleet.card_of.get(uuid) for uuid in entry.gpus]
     known = [card for card in cards if card is not None and fleet.nodes[int(fleet.card_row[card])].name == entry.node]
-    ahead = nominations.before(fleet, request)
+    ahead = touching(nominations.before(fleet, request), (entry.node,))
     if len(known) != len(cards) or refusals_on(fleet, rules, request, known, ahead=ahead):
         return None
     with reserving(fleet, ahead):
