@@ -149,7 +149,7 @@ class Consolidations:
             places = [(_again(move.allocation), move.to, True) for move in found.moves]
             for uid, unit in zip(uids, found.units, strict=True):
                 places.append((replace(request, uid=uid), unit, bool(found.moves)))
-                self._events.add("allocation.nominated", uid=uid, node=unit.node, gpus=" ".join(unit.gpus))
+                self._events.add("allocation.nominated", uid=uid, node=unit.node, gpus=unit.gpus)
             self._journal.write(*self._nominated.put(*starmap(self._hold, places)))
             self._changed(True)
         self._journal.write(then=done)
@@ -161,9 +161,8 @@ class Consolidations:
         assert leaving is not None, "who moves is in the ledger"
         place = "other cards there" if to.node == held.node else to.node
         text = f"{held.id} is to move from {held.node} to {place}, so that others fit"
-        gpus, to_gpus = " ".join(held.gpus), " ".join(to.gpus)
         self._events.add(
-            "allocation.moving", message=text, uid=held.id, node=held.node, gpus=gpus, to=to.node, to_gpus=to_gpus
+            "allocation.moving", message=text, uid=held.id, node=held.node, gpus=held.gpus, to=to.node, to_gpus=to.gpus
         )
         return PutAllocation(leaving)
 

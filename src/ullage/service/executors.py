@@ -445,8 +445,7 @@ def _members_of(record: SessionRecord, gang: ExecutorGang) -> list[ExecutorRecor
 
 def _facts(executor: ExecutorRecord, record: SessionRecord) -> dict[str, Any]:
     """Return the facts of an executor for its event, and since when its session waited for it."""
-    gpus = " ".join(executor.gpus)
-    return {"executor": executor.id, "node": executor.node, "gpus": gpus, "asked_at": record.waits_since}
+    return {"executor": executor.id, "node": executor.node, "gpus": executor.gpus, "asked_at": record.waits_since}
 
 
 def _failed_to_start(executor: ExecutorRecord) -> bool:

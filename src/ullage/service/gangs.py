@@ -123,7 +123,7 @@ class GangRequests:
             gpus = self._allocator.dealloc(uid, now).gpus
             if gpus:
                 freed.append(uid)
-                self._events.add("allocation.freed", uid=uid, gpus=" ".join(gpus))
+                self._events.add("allocation.freed", uid=uid, gpus=gpus)
         self._journal.write(
             *(Drop(PutAllocation, uid) for uid in freed), *self._nominated.ended(), self._stored(key), then=done
         )
