@@ -88,7 +88,7 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def settle(self):
         self.port.ended()
-        asyncio.run(Bindings(self.port).settle())
+        asyncio.run(Bindings(self.port).remove_drained())
         assert not any(row.draining for row in self.port.state.rows)
 
     @invariant()
