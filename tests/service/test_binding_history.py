@@ -93,7 +93,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def cards_are_not_promised_twice(self):
-        assert overfull(asyncio.run(Bindings(self.port).look()).view) == []
+        assert overfull(asyncio.run(Bindings(self.port).snapshot_now()).view) == []
 
     @invariant()
     def nobody_runs_by_a_row_that_is_not_there(self):

@@ -313,12 +313,12 @@ def test_48_49_only_an_administrator_switches_a_card_and_the_affected_applicatio
     assert (report.status, [each.app for each in report.stopped]) == (SwitchStatus.SWITCHED, [an_app().key])
     assert port.told == [("stop", an_app().key)]
     assert run(port, "switch", ADMIN, CARD.key, "Exclusive", Terms("k")) == report
-    snapshot = asyncio.run(Bindings(port).look())
+    snapshot = asyncio.run(Bindings(port).snapshot_now())
     card = snapshot.card(CARD.key)
     assert (card.share, snapshot.view.free_bytes(card)) == (ALONE, 0)
     port.ended()
     run(port, "remove_drained")
-    snapshot = asyncio.run(Bindings(port).look())
+    snapshot = asyncio.run(Bindings(port).snapshot_now())
     assert snapshot.view.free_bytes(card) == 16_000 * MIB
 
 
@@ -362,7 +362,7 @@ def test_assigning_wins_over_unassigning_and_comes_as_one_change():
 
 def test_problems_are_reported_item_by_item():
     port = hold(an_app()).bind(a_row(a_card(device="lost"), mib=1), a_row(CARD, "other", draining=True))
-    snapshot = asyncio.run(Bindings(port).look())
+    snapshot = asyncio.run(Bindings(port).snapshot_now())
     assert [(each.item, each.reason) for each in snapshot.problems()] == [
         ("comfyui of alice on n1/lost", "card-gone"),
         ("other of alice on n1/d1", "draining"),

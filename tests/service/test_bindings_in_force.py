@@ -36,7 +36,7 @@ def run(port, what, *args):
 
 
 def snapshot(port):
-    return run(port, "look")
+    return run(port, "snapshot_now")
 
 
 def free_mib(port):
