@@ -208,7 +208,6 @@ class KubeProcess:
             reporting.cancel()
 
     async def _renew(self, serving: dict[str, KubeServer]) -> None:
-        """Load changed certificates."""
         while True:
             await asyncio.sleep(self._renew_s)
             for name, server in serving.items():

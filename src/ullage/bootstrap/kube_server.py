@@ -50,7 +50,6 @@ class KubeServer(BoundedServer):
         return self.tls is not None and self.tls.renew()
 
     def _start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Future[_T]:
-        """Run a coroutine on the loop of this server."""
         return asyncio.ensure_future(work) if self._loop_thread is None else self._loop_thread.start(work)
 
     @contextmanager

@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,8 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
         Unavailable: the state, the home or the port cannot be used.
 
     """
+    import uvloop  # noqa: PLC0415 - imported where it is used: the import takes 20 ms
+
     load_strategies()
     usual = home / SETTINGS_FILE
     file = usual if config is None and usual.exists() else config
@@ -85,20 +87,13 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     tiers.start_plain()
     options = {"config": None if file is None else str(file.absolute()), "gpus": cards_text(settings.node.gpus)}
     in_force = {name: value for name, value in options.items() if value is not None}
-    return _run_on_uvloop(_Server(home, settings, in_force).run)
+    return uvloop.run(_Server(home, settings, in_force).run())
 
 
 def _log_eviction(event: Event) -> None:
     """Log the eviction of an executor, with the session that gets its room."""
     if event.kind in ("executor.reclaimed", "executor.evicted"):
         log.info(event.kind, session=event.session, executor=event.data["executor"], message=event.message)
-
-
-def _run_on_uvloop(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a coroutine function on uvloop."""
-    import uvloop  # noqa: PLC0415 - imported where it is used: the import takes 20 ms
-
-    return uvloop.run(main())
 
 
 FAIL_AT = "ULLAGE_FAIL_AT"
@@ -324,7 +319,6 @@ def _override(settings: Settings, host: str | None, port: int | None, gpus: str 
 
 
 def _cards(text: str) -> int | list[str]:
-    """Return a count of cards, or their ids."""
     if _COUNT.fullmatch(text.strip()):
         return int(text)
     ids = [entry.strip() for entry in text.split(",")]

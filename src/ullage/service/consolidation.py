@@ -77,7 +77,7 @@ class Consolidations:
         """
         for uid in uids:
             if self._allocator.held(uid) is not None or self._allocator.nominations.of(uid) is not None:
-                raise Conflict(f"{uid} holds cards, or room is kept for it; name another uid", code="uid-taken")
+                raise Conflict(f"{uid} holds cards, or room is reserved for it; name another uid", code="uid-taken")
 
     def carry_out(
         self, request: Request, uids: Sequence[str], up_to: int | None, done: Callback
@@ -86,7 +86,7 @@ class Consolidations:
 
         Raises:
             InvalidRequest, NotFound, Unavailable: as `FleetAllocator.move_question`. Conflict: a uid holds cards, or
-            room is kept for it.
+            room is reserved for it.
 
         """
         self.check_uids(uids)
@@ -172,7 +172,7 @@ class Consolidations:
 
 
 def _plan_changed() -> PlanChanged:
-    return PlanChanged("what the plan needs changed while it was made; nobody was asked to leave, ask again")
+    return PlanChanged("the books changed while the plan was made; nothing was moved, ask again")
 
 
 def _again(held: Allocation) -> Request:

@@ -104,7 +104,7 @@ class NominatedRequests:
         """Record which requests would fit now, and end expired nominations. Return when the next one expires."""
         for uid in self._allocator.nominations.lapsed(now):
             self._allocator.withdraw(uid)
-            self._events.add("allocation.lapsed", message=f"nobody asked for {uid} again", uid=uid)
+            self._events.add("allocation.lapsed", message=f"{uid} was not requested again in time", uid=uid)
             self._changed(True)
         ended = self.ended()
         if ended:

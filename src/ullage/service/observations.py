@@ -1,4 +1,4 @@
-"""What nodes report about the holders of cards: entered in the ledger, stored, and compared with decisions."""
+"""Reports of nodes about the holders of cards: they are entered in the ledger, stored, and compared with decisions."""
 
 from __future__ import annotations
 
