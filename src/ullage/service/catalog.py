@@ -28,7 +28,7 @@ class Catalog:
         self._forget, self._follow = forget, follow
 
     def install(self, queues: Iterable[Queue]) -> None:
-        """At the start, add built-in applications, the default queue, and configured queues, which replace stored ones."""
+        """Add the built-in applications, the default queue, and configured queues, which replace stored ones."""
         for application in BUILT_IN:
             self._state.applications.setdefault(application.name, application)
         self._state.queues.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
