@@ -176,7 +176,10 @@ def test_admin_access_to_a_card_holds_nothing():
 def test_parts_of_a_card_hold_it_together_and_claims_share_it():
     devices = card("a", 0, counters={"card-0": {"memory": 80}}), part("a", 1, 0), part("a", 2, 0)
     counters = {"card-0": {"memory": 80}}
-    takes = lambda expression, device: expression in ("any", device.text("type"))  # noqa: E731
+
+    def takes(expression: str, device: SliceDevice) -> bool:
+        return expression in ("any", device.text("type"))
+
     world = World(pool("a", *devices, counters=counters), takes=takes, extra=("gpu", "mig"))
     world.devices.set_claim(claim("u", allocation=results(devices[1])))
     assert world.holders == {"parts of a-0": ("a-0",)}
@@ -388,7 +391,10 @@ def test_a_request_for_all_cards_gets_all_or_none():
 
 def test_the_node_with_the_first_alternative_goes_before_a_better_one():
     big = card("b", 0, model="big")
-    takes = lambda expression, device: expression in ("any", device.text("productName"))  # noqa: E731
+
+    def takes(expression: str, device: SliceDevice) -> bool:
+        return expression in ("any", device.text("productName"))
+
     world = World(cards("a", 2), pool("b", big), takes=takes, extra=("big",))
     either = DeviceRequest("r", (Wanted("r/big", "big"), Wanted("r/any", "any")))
     placed = world.place(claim("v", either))

@@ -288,8 +288,7 @@ class Devices:
     def card(self, device: SliceDevice) -> str | None:
         """Return the card that a device is, if the books have it; else None."""
         known = self._known.get(device.id)
-        there = known is not None and known.uuid in self._cluster.allocator.fleet.card_of
-        return known.uuid if known is not None and there and known.whole else None
+        return self.card_under(device) if known is not None and known.whole else None
 
     def card_under(self, device: SliceDevice) -> str | None:
         """Return the card that a device is, or is a part of, if the books have it; else None."""
