@@ -719,8 +719,10 @@ async def test_a_claim_that_cannot_be_read_any_more_keeps_nobody_else_waiting(se
         await until(lambda: devices.named("default", "broken") is not None, "it is known")
         edit(server, "resourceclaims", "broken", allocation={"nodeSelector": "of another version"})
         await until(lambda: bool(errors), "the parse error is reported")
-        devices.keep(uid, ())
-        devices._flights[uid] = replace(devices._flights[uid], until=0.0)  # it was written, and nothing was heard
+        devices.hold_devices(uid, ())
+        devices._pending_writes[uid] = replace(
+            devices._pending_writes[uid], until=0.0
+        )  # it was written, and nothing was heard
         put(server, "pods", claiming("p", "one"))
         await let_go(server, "p")
         assert devices.is_being_written(uid), "it is held as it was"

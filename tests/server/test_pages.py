@@ -84,7 +84,7 @@ def page_of(lab: Lab, route: str) -> Callable[[], Any]:
     body = {"POST /v1/simulate-schedule": POD, "POST /v1/plan": {"resreq": "gpu=1"}}.get(route)
 
     def write() -> Any:
-        answer = asyncio.run(found.handler(front, a_request(found.method, body)))  # type: ignore[arg-type]
+        answer = asyncio.run(found.handler(front, a_request(found.method, body)))
         assert callable(answer), "its page is written in a thread"
         return answer
 
@@ -194,7 +194,7 @@ def test_a_refusal_is_written_in_a_thread(lab: Lab, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("ullage.server.allocations.refusal_body", note)
     refusal = lab.service.allocations.alloc(asked("big", "gpu=9"), nothing)
-    answer = asyncio.run(on_refused(a_request(), Refused(refusal)))  # type: ignore[arg-type]
+    answer = asyncio.run(on_refused(a_request(), Refused(refusal)))
     assert answer.status_code == 409
     assert threads != [threading.current_thread()]
 
@@ -208,16 +208,16 @@ def test_the_live_page_is_written_in_a_thread(lab: Lab, tmp_path: Path) -> None:
         page = overview(at)
         return lambda: page() if turned.wait(60) else None
 
-    answers.overview = held  # type: ignore[method-assign]
+    answers.overview = held
     streams = Streams(lab.service, answers, ServerApi(lab.service, answers, nothing), tmp_path)
 
     async def main() -> bytes:
         asyncio.get_running_loop().call_soon(turned.set)
         events = (await streams.stream_overviews(a_request())).body_iterator
-        return await anext(aiter(events))  # type: ignore[return-value]
+        return await anext(aiter(events))
 
     event = asyncio.run(main())
-    assert msgspec.json.decode(event["data"])["nodes"]  # type: ignore[call-overload]
+    assert msgspec.json.decode(event["data"])["nodes"]
 
 
 def test_a_short_body_needs_no_thread() -> None:

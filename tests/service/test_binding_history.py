@@ -88,12 +88,12 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def settle(self):
         self.port.ended()
-        asyncio.run(Bindings(self.port).settle())
+        asyncio.run(Bindings(self.port).remove_drained())
         assert not any(row.draining for row in self.port.state.rows)
 
     @invariant()
     def cards_are_not_promised_twice(self):
-        assert overfull(asyncio.run(Bindings(self.port).look()).view) == []
+        assert overfull(asyncio.run(Bindings(self.port).snapshot_now()).view) == []
 
     @invariant()
     def nobody_runs_by_a_row_that_is_not_there(self):

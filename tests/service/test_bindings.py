@@ -51,13 +51,13 @@ def test_45_a_good_choice_is_shown_and_nothing_stored():
     assert (port.state, port.told) == (before, [])
 
 
-def test_50_without_a_choice_resume_says_what_there_is():
+def test_50_without_a_choice_resume_returns_the_available_cards():
     port = hold()
     found = run(port, "resume", ALICE, COMFY, ())
     assert (found.type, found.availability.schedulable, port.told) == (CheckType.REQUIRED, True, [])
 
 
-def test_what_was_validated_is_what_resume_commits():
+def test_resume_commits_the_validated_choice():
     port = hold()
     planned = run(port, "validate", ALICE, COMFY, pick()).rows
     rows = run(port, "resume", ALICE, COMFY, pick())
@@ -90,7 +90,7 @@ def test_if_it_cannot_start_its_rows_are_taken_back_and_the_key_is_free():
     assert len(run(port, "resume", ALICE, COMFY, pick(), terms)) == 1
 
 
-def test_one_that_runs_keeps_its_cards_where_it_cannot_start_on_others():
+def test_a_running_application_keeps_its_cards_if_it_cannot_start_on_others():
     port = hold()
     rows = run(port, "resume", ALICE, COMFY, pick())
     port.fail["start"] = Unavailable("no controller")
@@ -99,7 +99,7 @@ def test_one_that_runs_keeps_its_cards_where_it_cannot_start_on_others():
     assert port.state.rows == rows
 
 
-def test_a_failed_commit_changes_nothing_and_starts_nobody():
+def test_a_failed_commit_changes_nothing_and_starts_no_application():
     port = hold()
     port.fail["commit"] = Unavailable("no store")
     with pytest.raises(Unavailable, match="no store"):
@@ -107,7 +107,7 @@ def test_a_failed_commit_changes_nothing_and_starts_nobody():
     assert (port.state.rows, port.state.version, port.told) == ((), 0, [])
 
 
-def test_59_of_two_at_once_for_the_last_memory_one_wins_and_the_other_is_told():
+def test_59_of_two_concurrent_requests_for_the_last_memory_one_wins_and_the_other_is_refused():
     port = hold(cards=(CARD,))
     rival = LedgerChange(put=(a_row(CARD, "other", "bob", mib=12_000),))
     port.rivals.append(rival)
@@ -116,7 +116,7 @@ def test_59_of_two_at_once_for_the_last_memory_one_wins_and_the_other_is_told():
     assert port.state.rows == rival.put
 
 
-def test_who_never_comes_first_is_told_to_come_back():
+def test_after_too_many_conflicts_the_caller_is_asked_to_try_again():
     port = hold()
     port.rivals += [LedgerChange() for _ in range(20)]
     with pytest.raises(Unavailable, match="try again"):
@@ -144,7 +144,7 @@ def test_a_key_of_somebody_else_is_another():
         run(port, "resume", BOB, COMFY, pick(), Terms("k1"))
 
 
-def test_a_repeat_tells_again_who_was_not_told_before_a_crash():
+def test_a_repeat_stops_the_applications_that_were_not_stopped_before_a_crash():
     port = hold()
     port.fail["start"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -176,42 +176,42 @@ def test_51_a_second_time_there_is_the_same_answer_and_no_rows(what):
     assert port.told.count(("stop", STOPPED.key)) == (what == "suspend")
 
 
-def test_cards_are_free_when_nobody_runs_any_more():
+def test_cards_are_free_when_no_pod_runs_on_them():
     port = hold(cards=(CARD,))
     run(port, "resume", ALICE, COMFY, pick(mib=16_000))
     run(port, "suspend", ALICE, COMFY)
     port.have(an_app("other", "bob", state=AppState.STOPPED))
     refused = run(port, "resume", BOB, NamedApp("other"), pick())
     assert refused.validation.code == "device-vram-insufficient:d1"
-    assert not run(port, "settle")
+    assert not run(port, "remove_drained")
     port.ended()
-    assert run(port, "settle")
+    assert run(port, "remove_drained")
     assert port.state.rows == ()
     assert len(run(port, "resume", BOB, NamedApp("other"), pick())) == 1
 
 
-def test_who_could_not_be_told_to_stop_is_told_by_settle():
+def test_an_application_that_could_not_be_stopped_is_stopped_by_remove_drained():
     port = hold()
     run(port, "resume", ALICE, COMFY, pick())
     port.fail["stop"] = Unavailable("no controller")
     with pytest.raises(Unavailable, match="no controller"):
         run(port, "suspend", ALICE, COMFY)
     assert devices(port) == [("d1", True)]
-    run(port, "settle")
-    run(port, "settle")
+    run(port, "remove_drained")
+    run(port, "remove_drained")
     assert port.told == [("start", STOPPED.key), ("stop", STOPPED.key)]
 
 
-def test_who_is_back_on_another_card_is_not_told_to_stop():
+def test_an_application_that_is_back_on_another_card_is_not_stopped():
     port = hold()
     run(port, "resume", ALICE, COMFY, pick())
     run(port, "resume", ALICE, COMFY, pick("d2"))
     assert devices(port) == [("d1", True), ("d2", False)]
-    run(port, "settle")
+    run(port, "remove_drained")
     assert port.told == [*[("start", STOPPED.key)] * 2, ("restart", STOPPED.key)]  # pods may be on the card of before
 
 
-def test_an_application_that_is_gone_is_uninstalled_all_the_same():
+def test_a_removed_application_can_be_uninstalled():
     port = hold(an_app("other")).bind(a_row(CARD, mib=1))
     run(port, "uninstall", ALICE, COMFY)
     run(port, "uninstall", ALICE, NamedApp("never"))
@@ -274,7 +274,7 @@ def test_nothing_starts_that_only_has_rows_yet():
     assert (port.state.rows, port.told) == ((), [])
 
 
-def test_one_name_in_two_namespaces_has_to_be_told():
+def test_a_name_in_two_namespaces_needs_the_namespace():
     app = an_app()
     port = hold(app, replace(app, key=app.key._replace(namespace="elsewhere")))
     with pytest.raises(Conflict, match="elsewhere"):
@@ -282,13 +282,13 @@ def test_one_name_in_two_namespaces_has_to_be_told():
     assert run(port, "rows", ALICE, NamedApp("comfyui", "", "elsewhere")) == ()
 
 
-def test_demands_of_who_is_there_already_leave_out_its_own_rows():
+def test_the_demand_of_an_installed_application_ignores_its_own_rows():
     port = hold(an_app(), cards=(CARD,)).bind(a_row(CARD, mib=16_000))
     assert run(port, "preflight", ALICE, [AppDemand("a", AppKey("comfyui", "alice"), ask())]).installable
     assert not run(port, "preflight", ALICE, [AppDemand("a", AppKey("other", "alice"), ask())]).installable
 
 
-def test_demands_of_others_are_an_administrators():
+def test_only_an_administrator_asks_for_demands_of_others():
     port = hold()
     demands = [AppDemand("a", an_app().key, ask())]
     assert run(port, "preflight", ALICE, demands).installable
@@ -300,7 +300,7 @@ def test_demands_of_others_are_an_administrators():
 # --- cards ---
 
 
-def test_48_49_a_switch_is_an_administrators_and_stops_whom_it_must():
+def test_48_49_only_an_administrator_switches_a_card_and_the_affected_applications_stop():
     port = hold(an_app()).bind(a_row(CARD, mib=8000, row_id="c"))
     port.held = {"c"}
     with pytest.raises(Forbidden):
@@ -313,16 +313,16 @@ def test_48_49_a_switch_is_an_administrators_and_stops_whom_it_must():
     assert (report.status, [each.app for each in report.stopped]) == (SwitchStatus.SWITCHED, [an_app().key])
     assert port.told == [("stop", an_app().key)]
     assert run(port, "switch", ADMIN, CARD.key, "Exclusive", Terms("k")) == report
-    snapshot = asyncio.run(Bindings(port).look())
+    snapshot = asyncio.run(Bindings(port).snapshot_now())
     card = snapshot.card(CARD.key)
     assert (card.share, snapshot.view.free_bytes(card)) == (ALONE, 0)
     port.ended()
-    run(port, "settle")
-    snapshot = asyncio.run(Bindings(port).look())
+    run(port, "remove_drained")
+    snapshot = asyncio.run(Bindings(port).snapshot_now())
     assert snapshot.view.free_bytes(card) == 16_000 * MIB
 
 
-def test_a_blocked_switch_stops_nobody():
+def test_a_blocked_switch_stops_no_application():
     port = hold(an_app(), an_app("other", state=AppState.UPGRADING))
     port.bind(a_row(CARD, mib=1), a_row(CARD, "other", mib=1))
     before = port.state
@@ -331,7 +331,7 @@ def test_a_blocked_switch_stops_nobody():
     assert (port.state, port.told) == (before, [])
 
 
-def test_a_repeated_switch_does_not_stop_who_came_back_since():
+def test_a_repeated_switch_does_not_stop_applications_that_were_resumed_since():
     port = hold(an_app()).bind(a_row(CARD, mib=8000))
     run(port, "switch", ADMIN, CARD.key, "Exclusive", Terms("k"))
     run(port, "resume", ALICE, COMFY, pick("d2"))
@@ -360,9 +360,9 @@ def test_assigning_wins_over_unassigning_and_comes_as_one_change():
     assert (port.state, len(port.told)) == (before, 1)
 
 
-def test_problems_are_told_item_by_item():
+def test_problems_are_reported_item_by_item():
     port = hold(an_app()).bind(a_row(a_card(device="lost"), mib=1), a_row(CARD, "other", draining=True))
-    snapshot = asyncio.run(Bindings(port).look())
+    snapshot = asyncio.run(Bindings(port).snapshot_now())
     assert [(each.item, each.reason) for each in snapshot.problems()] == [
         ("comfyui of alice on n1/lost", "card-gone"),
         ("other of alice on n1/d1", "draining"),

@@ -36,7 +36,7 @@ def run(port, what, *args):
 
 
 def snapshot(port):
-    return run(port, "look")
+    return run(port, "snapshot_now")
 
 
 def free_mib(port):
@@ -74,14 +74,14 @@ def test_a_refused_binding_counts_in_no_quota(bindings, facts):
     assert run(port, "validate", ALICE, COMFY, (Pick("n1", "d1", 8000 * MIB),)).validation.ok
 
 
-def test_a_binding_in_force_takes_room_and_keeps_its_card_as_it_is():
+def test_a_binding_in_force_takes_room_and_its_card_is_not_switched():
     port = hold(binding(4000))
     assert free_mib(port) == 12_000
     with pytest.raises(Conflict, match="b is in force"):
         run(port, "switch", ADMIN, CARD.key, "Exclusive")
 
 
-def test_a_binding_for_which_its_card_has_no_room_blocks_nobody_who_stands():
+def test_a_binding_without_room_on_its_card_blocks_no_other_binding():
     port = hold(binding(9000)).bind(a_row(CARD, mib=8000))
     assert free_mib(port) == 8000
     (row,) = run(port, "resume", ALICE, COMFY, (Pick("n1", "d1", 8000 * MIB),))
@@ -117,7 +117,7 @@ def test_pods_under_a_binding_in_force_are_charged_once():
     assert free_mib(port) == 7000
 
 
-def test_a_row_of_more_memory_than_its_card_blocks_nobody_and_is_listed():
+def test_a_row_of_more_memory_than_its_card_blocks_no_other_and_is_listed():
     port = hold().bind(a_row(CARD, "other", mib=20_000))
     assert free_mib(port) == 16_000
     assert [each.reason for each in snapshot(port).problems()] == [

@@ -140,7 +140,7 @@ def test_devices_of_a_driver_are_cards_in_the_order_of_their_numbers():
     assert world.devices.cards_on("b") is None
 
 
-def test_another_driver_is_described_by_what_it_calls_things():
+def test_another_driver_is_described_by_its_attribute_names():
     socket = Attribute(ValueKind.INT, (1,))
     told = {"x.example.com/id": text("X-1"), "x.example.com/name": text("Two"), "x.example.com/socket": socket}
     device = SliceDevice("x.example.com", "a", "d", "a", attributes=told)
@@ -166,7 +166,7 @@ def test_a_card_that_a_claim_has_is_held_and_free_when_it_is_not():
     assert world.holders == {}
 
 
-def test_who_only_watches_a_card_holds_nothing():
+def test_admin_access_to_a_card_holds_nothing():
     world = World(cards("a", 1))
     (device,) = world.devices._pools[DRIVER, "a"].devices
     world.devices.set_claim(claim("u", allocation=results(device, admin=True)))
@@ -176,7 +176,10 @@ def test_who_only_watches_a_card_holds_nothing():
 def test_parts_of_a_card_hold_it_together_and_claims_share_it():
     devices = card("a", 0, counters={"card-0": {"memory": 80}}), part("a", 1, 0), part("a", 2, 0)
     counters = {"card-0": {"memory": 80}}
-    takes = lambda expression, device: expression in ("any", device.text("type"))  # noqa: E731
+
+    def takes(expression: str, device: SliceDevice) -> bool:
+        return expression in ("any", device.text("type"))
+
     world = World(pool("a", *devices, counters=counters), takes=takes, extra=("gpu", "mig"))
     world.devices.set_claim(claim("u", allocation=results(devices[1])))
     assert world.holders == {"parts of a-0": ("a-0",)}
@@ -199,13 +202,13 @@ def test_parts_of_a_card_that_somebody_else_holds_are_not_claimed():
     assert isinstance(world.place(claim("v")), Unplaced)
 
 
-def test_all_means_a_node_where_nobody_holds_any():
+def test_all_cards_means_a_node_without_holders():
     world = World(cards("a", 2), cards("b", 2))
     world.cluster.assume(Request("q", ResourceRequirement(gpu_count=1)), ["a-1"])
     assert world.place(claim("u", of(None))).node == "b"
 
 
-def test_a_device_that_is_no_card_is_kept_from_the_moment_it_is_chosen():
+def test_a_device_that_is_no_card_is_held_as_soon_as_it_is_chosen():
     ports = Pool("net.example.com", "a", (SliceDevice("net.example.com", "a", "port", "a"),))
     world = World(cards("a", 1), ports, takes=by_driver, extra=("net.example.com",))
     asked = of(1, device_class="net.example.com")
@@ -216,7 +219,7 @@ def test_a_device_that_is_no_card_is_kept_from_the_moment_it_is_chosen():
     assert world.place(claim("v", asked), uid="other").node == "a"
 
 
-def test_what_two_hold_is_told_and_both_stay():
+def test_a_card_with_two_owners_is_reported_and_both_stay():
     world = World(cards("a", 1))
     world.cluster.assume(Request("q", ResourceRequirement(gpu_count=1)), ["a-0"])
     (device,) = world.devices._pools[DRIVER, "a"].devices
@@ -244,7 +247,7 @@ def test_a_device_that_is_not_offered_any_more_is_still_held():
     assert world.holders == {"u": ("a-0",)}
 
 
-def test_what_was_chosen_is_held_until_it_is_told_or_dropped():
+def test_chosen_devices_are_held_until_they_are_reported_or_dropped():
     world = World(cards("a", 2))
     first = world.place(claim("u"))
     assert world.claims.hold(first) is None
@@ -378,7 +381,7 @@ def test_the_best_of_the_groups_is_taken():
     assert sorted(names(world.place(alike))) == ["gpu-2", "gpu-3"]
 
 
-def test_who_wants_all_gets_all_or_nothing():
+def test_a_request_for_all_cards_gets_all_or_none():
     world = World(cards("a", 2), cards("b", 1))
     first = world.devices._pools[DRIVER, "a"].devices[0]
     world.devices.set_claim(claim("u", allocation=results(first)))
@@ -388,7 +391,10 @@ def test_who_wants_all_gets_all_or_nothing():
 
 def test_the_node_with_the_first_alternative_goes_before_a_better_one():
     big = card("b", 0, model="big")
-    takes = lambda expression, device: expression in ("any", device.text("productName"))  # noqa: E731
+
+    def takes(expression: str, device: SliceDevice) -> bool:
+        return expression in ("any", device.text("productName"))
+
     world = World(cards("a", 2), pool("b", big), takes=takes, extra=("big",))
     either = DeviceRequest("r", (Wanted("r/big", "big"), Wanted("r/any", "any")))
     placed = world.place(claim("v", either))
@@ -401,7 +407,7 @@ def test_the_node_with_the_first_alternative_goes_before_a_better_one():
 # --- which node ---
 
 
-def test_a_claim_that_is_allocated_says_where_the_others_go():
+def test_an_allocated_claim_determines_the_node_of_the_others():
     world = World(cards("a", 2), cards("b", 2))
     there = NodeAffinity(((Expression("metadata.name", Operator.IN, ("b",)),),))
     done = claim("u", allocation=ClaimAllocation((), there))
@@ -433,7 +439,7 @@ def test_a_class_that_is_missing_is_named():
     assert "device-class-missing: other" in str(world.place(claim("u", of(1, device_class="other"))))
 
 
-def test_an_expression_without_an_answer_takes_no_device_and_is_told_once():
+def test_an_expression_without_an_answer_takes_no_device_and_is_reported_once():
     def fails(expression, device):
         raise InvalidRequest("no such key", code="selector-failed")
 
@@ -457,7 +463,7 @@ def test_devices_that_are_no_cards_are_claimed_too():
     assert names(world.place(both)) == ["gpu-1", "n1"]
 
 
-def test_a_device_that_several_nodes_reach_goes_with_any_of_them():
+def test_a_device_that_several_nodes_reach_can_be_used_on_each():
     rack = NodeAffinity(((Expression("rack", Operator.IN, ("1",)),),))
     fabric = Pool("net.example.com", "fabric", (SliceDevice("net.example.com", "fabric", "port", nodes=rack),))
     world = World(cards("a", 1), cards("b", 1), fabric, takes=by_driver, extra=("net.example.com",))
@@ -504,7 +510,7 @@ def test_no_card_is_ever_given_to_two(steps):
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_room_that_is_kept_for_others_is_not_claimed(count):
+def test_room_reserved_for_others_is_not_claimed(count):
     world = World(cards("a", 4))
     request = Request("q", ResourceRequirement(gpu_count=4))
     assert world.cluster.offers(request, ["a"]).best == "a"  # kept for it a short while
@@ -514,10 +520,10 @@ def test_room_that_is_kept_for_others_is_not_claimed(count):
     assert isinstance(world.place(claim("u", of(count))), ClaimPlacement)
 
 
-def test_what_goes_while_it_is_looked_at_is_seen():
+def test_a_change_during_a_search_is_seen():
     """A node that goes is passed over; a card that is taken meanwhile is refused when it is to be held."""
     world = World(cards("a", 2), cards("b", 2), cards("c", 2), takes=lambda _, device: device.node == "c")
-    looking = world.claims.look(pod(claim("u", of(2))))
+    looking = world.claims.placing(pod(claim("u", of(2))))
     next(looking)
     world.cluster.set_nodes([world.node("a"), world.node("c")])
     placed = rest_of(looking)
@@ -601,7 +607,7 @@ class Changes:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_known_of_a_node_is_what_a_fresh_look_finds_whatever_has_changed(seed):
+def test_remembered_refusals_equal_a_fresh_search_after_any_change(seed):
     changes = Changes(seed)
     for _ in range(40):
         changes.step()
@@ -610,7 +616,7 @@ def test_what_is_known_of_a_node_is_what_a_fresh_look_finds_whatever_has_changed
             assert changes.world.claims.place(one) == changes.fresh().place(one)
 
 
-def test_a_device_that_was_taken_while_others_were_looked_at_is_given_to_nobody_else():
+def test_a_device_that_was_taken_during_a_search_is_not_allocated_again():
     adapters = [SliceDevice("nic", node, "nic-0", node) for node in "ab"]
     world = World(*(Pool("nic", each.node, (each,)) for each in adapters))
     placed = world.place(claim("one", of(1)))
@@ -623,7 +629,7 @@ def test_a_device_that_was_taken_while_others_were_looked_at_is_given_to_nobody_
     assert world.claims.hold(again) is None
 
 
-def test_what_a_watch_shows_of_an_earlier_allocation_frees_nothing_that_is_kept():
+def test_an_earlier_allocation_in_a_watch_frees_no_held_device():
     world = World(cards("a", 2))
     first, second = (device.id for device in world.devices.pools_of("a")[0].devices)
     asked = claim("one")

@@ -45,7 +45,7 @@ def test_two_that_are_asked_about_before_either_is_bound_get_different_cards():
         assert books.held(uid).state is AllocationState.BOUND
 
 
-def test_a_place_is_kept_for_a_short_time_and_goes_where_the_scheduler_says():
+def test_a_place_is_reserved_for_a_short_time_and_moves_to_the_node_of_the_scheduler():
     clock = Clock()
     books = cluster(a_node("a"), clock=clock)
     books.offers(whole("1"), ["a"])
@@ -56,7 +56,7 @@ def test_a_place_is_kept_for_a_short_time_and_goes_where_the_scheduler_says():
     assert isinstance(books.reserve(whole("1"), "a"), Refusal)
 
 
-def test_who_looks_without_being_expected_keeps_nothing():
+def test_offers_without_expectation_reserve_nothing():
     books = cluster(a_node("a"))
     version = books.allocator.version
     assert books.offers(whole("1"), ["a"], expected=False).names
@@ -83,7 +83,7 @@ def test_a_repeated_bind_has_the_same_cards_and_another_node_is_a_conflict():
         books.reserve(whole("2"), "nowhere")
 
 
-def test_one_that_is_placed_is_offered_its_own_node_alone():
+def test_a_placed_request_is_offered_only_its_own_node():
     books = cluster(a_node("a"), a_node("b"))
     books.reserve(whole("1"), "b")
     found = books.offers(whole("1"), ["a", "b"])
@@ -91,7 +91,7 @@ def test_one_that_is_placed_is_offered_its_own_node_alone():
     assert found.refusals["a"].counts == {Code.RUNNING: 1}
 
 
-def test_nothing_is_decided_before_the_api_has_told_what_is_held():
+def test_nothing_is_decided_before_the_api_has_reported_allocations():
     books = Cluster(Rules(), Clock())
     books.set_nodes([a_node("a")])
     with pytest.raises(Unavailable):

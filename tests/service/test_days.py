@@ -25,7 +25,7 @@ def test_each_eviction_of_a_day_has_a_winner_that_starts_and_keeps_its_room(seed
     assert tally.starts
 
 
-def test_a_session_whose_own_executor_stays_has_the_room_that_others_left_for_it():
+def test_a_session_whose_own_executor_stays_gets_the_room_of_its_victims():
     """One gives way to an overdue session, and another one to its own: the latter's room serves the overdue one."""
     tally = run_days([100063], 290.0)
     assert tally.violations == []
@@ -73,7 +73,7 @@ def overdue(lab: Lab) -> None:
         lab.session(f"new{number}", "cpu=1,gpu=1", tasks=3)
 
 
-def test_who_waited_long_keeps_what_it_got_for_the_protected_time():
+def test_a_session_that_waited_long_keeps_its_room_for_the_protected_time():
     with Lab(a_node("n1", 64, gpus=12), policy=Policy(reserve_after_s=60, protected_s=50)) as lab:
         overdue(lab)
         lab.pass_time(30)
@@ -102,7 +102,7 @@ def events(lab: Lab, kind: str) -> Iterator[dict[str, object]]:
     return (event.data for event in lab.service.events.recent if event.kind == kind)
 
 
-def test_who_was_to_give_way_stays_once_the_winner_has_ended():
+def test_a_victim_stays_once_the_winner_has_ended():
     with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=30)) as lab:
         lab.session("a", tasks=4)
         lab.session("b", tasks=4)
@@ -117,7 +117,7 @@ def test_who_was_to_give_way_stays_once_the_winner_has_ended():
         assert lab.counts("a")["succeed"] == 4
 
 
-def test_nobody_is_ended_for_a_winner_whose_node_was_cordoned_meanwhile():
+def test_no_executor_is_ended_for_a_winner_whose_node_was_cordoned_meanwhile():
     with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=30)) as lab:
         lab.session("a", tasks=4)
         lab.session("b", tasks=4)
@@ -197,7 +197,7 @@ def test_an_executor_that_leaves_by_itself_pays_the_promise_of_the_last_winner()
         assert lab.held("c") >= 1
 
 
-def test_nobody_stays_on_a_card_that_the_winner_cannot_share():
+def test_no_allocation_stays_on_a_card_that_the_winner_cannot_share():
     """There is room for a partition beside the winner, but no card has both."""
     cards = tuple(
         Gpu(f"GPU-{index}", index, model="NVIDIA A100-SXM4-40GB", vram_bytes=40 << 30, compute_gflops=312_000)

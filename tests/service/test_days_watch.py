@@ -25,7 +25,7 @@ def could_be_had(lab: Lab, session: str, **deserved: int) -> bool:
     return Room(lab.service.loop.world(), deserved, session).could_be_had()
 
 
-def test_a_day_that_does_not_come_to_rest_is_a_violation_and_the_next_day_goes_on(monkeypatch):
+def test_a_day_that_does_not_come_to_rest_is_a_violation_and_the_next_day_runs(monkeypatch):
     monkeypatch.setattr(a_day, "_ROUNDS", 0)
     tally = run_days([1, 2], 60.0)
     assert tally.days == 2
@@ -143,7 +143,7 @@ def test_a_session_waits_no_longer_than_until_it_is_overdue_whatever_others_win(
         assert tally.violations == ["day 1 at 1200.00: b deserves 1, and waits since 1000.00"]
 
 
-def test_a_session_gives_up_what_it_won_and_has_no_task_for_also_if_one_comes_while_it_leaves():
+def test_a_session_loses_won_room_without_a_task_also_if_one_comes_while_it_leaves():
     with Lab(a_node(cpu=2), policy=Policy(protected_s=60, reclaim_grace_s=3)) as lab:
         watch, tally = watched(lab)
         lab.session("a", tasks=4)

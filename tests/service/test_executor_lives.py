@@ -72,7 +72,7 @@ def only(lab: Lab):
 # --- binding --------------------------------------------------------------------------------------
 
 
-def test_a_failed_bind_is_told_with_executor_node_and_code_and_the_session_stays_open():
+def test_a_failed_bind_is_reported_with_executor_node_and_code_and_the_session_stays_open():
     with Lab(a_node(cpu=1)) as lab:
         lab.engine.bind_code["s"] = BindCode.ENTER_FAILED
         reports = slow(lab, Unbound)
@@ -102,7 +102,7 @@ def test_an_executor_that_dies(kind):
         assert lab.service.state.session("s").tasks[1].losses == 0
 
 
-def test_at_the_retry_limit_nothing_more_is_started_and_it_is_told_once():
+def test_at_the_retry_limit_nothing_is_started_and_it_is_reported_once():
     with Lab(a_node(cpu=1)) as lab:
         lab.engine.bind_code["s"] = BindCode.INSTALL_FAILED
         lab.session("s", tasks=3)
@@ -251,7 +251,7 @@ def test_an_executor_without_a_task_leaves_after_the_delay_and_ends_after_anothe
         assert lab.executors == []
 
 
-def test_a_vacant_executor_leaves_at_once_when_somebody_needs_its_room():
+def test_a_vacant_executor_leaves_at_once_when_its_room_is_needed():
     with Lab(a_node(cpu=1)) as lab:
         lab.session("s", tasks=1)
         lab.finish("s")
@@ -357,7 +357,7 @@ def test_contact_lost_for_30_seconds_gives_the_executors_up_and_the_node_comes_b
         assert old not in lab.engine.workers, "the engine was told to end it, should it still live"
 
 
-def test_nothing_new_goes_to_a_node_out_of_contact():
+def test_nothing_is_placed_on_a_node_out_of_contact():
     with Lab(a_node("n1", 2), a_node("n2", 1)) as lab:
         lab.service.on_engine_event(NodeLost("n1"))
         lab.session("s", tasks=3)
@@ -375,7 +375,7 @@ def test_a_heartbeat_changes_nothing_while_a_node_is(state):
         assert (node.state, node.cpu_milli) == (state, 1000)
 
 
-def test_a_heartbeat_of_a_ready_node_brings_new_facts_and_the_same_facts_are_no_news():
+def test_a_heartbeat_of_a_ready_node_changes_facts_and_equal_facts_change_nothing():
     with Lab(a_node(cpu=1)) as lab:
         lab.session("s", tasks=3)
         lab.service.nodes.heartbeat(a_node(cpu=2))
@@ -396,7 +396,7 @@ def test_a_node_that_shrank_keeps_what_it_runs_and_gets_nothing_new():
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["that is gone", "that is sick"])
-def test_a_card_stays_with_its_holder_and_is_given_to_nobody_else(gone):
+def test_a_card_stays_with_its_holder_and_is_allocated_to_no_other(gone):
     with Lab(a_node(gpus=2)) as lab:
         lab.session("s", "gpu=1", tasks=2)
         whole = a_node(gpus=2)
@@ -509,7 +509,7 @@ def test_a_gang_that_was_released_is_tried_again_after_the_backoff():
         assert len(lab.executors) == 2
 
 
-def test_a_gang_in_its_backoff_is_not_said_to_have_failed_too_often():
+def test_a_gang_in_its_backoff_is_not_reported_as_failed_too_often():
     with Lab(a_node(cpu=2)) as lab:
         slow(lab, ExecutorBound)
         lab.session("s", tasks=2, batch_size=2)
@@ -529,7 +529,7 @@ def test_a_batch_of_which_one_member_fails_to_bind_starts_again_whole():
         assert lab.counts("s")["running"] == 2
 
 
-def test_what_a_batch_has_done_is_done_anew_when_a_member_is_lost():
+def test_a_batch_is_run_again_when_a_member_is_lost():
     with Lab(a_node(cpu=2)) as lab:
         lab.session("s", tasks=2, batch_size=2, close_when_done=True)
         lab.finish("s")

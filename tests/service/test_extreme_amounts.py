@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(900)
         f"cpu={MAX_INT64},mem={MAX_INT64}",
     ],
 )
-def test_what_no_machine_has_is_refused_and_ends_nobody(tmp_path, amounts: str, alignment: str):
+def test_a_request_that_no_node_can_hold_is_refused_and_evicts_nothing(tmp_path, amounts: str, alignment: str):
     asked = ResourceRequirement.from_string(amounts + alignment)
     nodes = machine("a", cpus=(8, 8)), machine("b", cpus=(8, 8), kubelet=kubelet("restricted"))
     with Machine(str(tmp_path / "state.db"), *nodes) as lab:

@@ -31,7 +31,7 @@ def contested(lab: Lab, **spec: object) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_nobody_gives_way_again_while_a_winner_is_tried_again(batch):
+def test_nothing_is_evicted_again_while_a_winner_is_tried_again(batch):
     with Lab(a_node(cpu=2 * batch), policy=Policy(reclaim_grace_s=GRACE_S)) as lab:
         contested(lab, batch_size=batch)
         before = starts(lab, "b")
@@ -73,7 +73,7 @@ def never_bound(lab: Lab, session: str) -> None:
     lab.engine.bind = hold
 
 
-def test_a_gang_that_does_not_come_together_is_tried_again_in_the_room_it_won_and_then_given_up():
+def test_a_gang_that_does_not_start_completely_is_tried_again_in_the_room_it_won_and_then_given_up():
     with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=GRACE_S)) as lab:
         lab.session("a", tasks=40)
         never_bound(lab, "b")
@@ -103,7 +103,7 @@ def test_a_session_deserves_what_it_did_while_it_pauses():
         assert lab.deserved("b") == 2
 
 
-def test_a_gang_whose_member_is_lost_is_protected_for_what_is_left_of_its_time():
+def test_a_gang_with_a_lost_member_is_protected_for_the_rest_of_its_time():
     with Lab(a_node(cpu=4), policy=Policy(reclaim_grace_s=GRACE_S, protected_s=60)) as lab:
         lab.session("a", tasks=40)
         lab.session("b", tasks=4, batch_size=2)

@@ -205,7 +205,7 @@ def run_for(lab: Lab, hours: float, task_s: float) -> None:
     ],
     ids=["one each", "two small and a large one", "two gangs", "a gang and a small one"],
 )
-def test_tasks_longer_than_any_wait_end_though_others_wait(first, second):
+def test_tasks_longer_than_any_wait_end_although_others_wait(first, second):
     with Lab(a_node(cpu=4)) as lab:
         for name, (request, tasks, batch) in (("a", first), ("b", second)):
             lab.session(name, request, tasks, batch_size=batch)
@@ -215,7 +215,7 @@ def test_tasks_longer_than_any_wait_end_though_others_wait(first, second):
         assert len(lab.engine.launched) <= 2 * (first[1] + second[1])
 
 
-def test_who_lingers_above_a_maximum_is_hurried_only_as_far_as_somebody_needs():
+def test_executors_above_a_maximum_are_ended_only_as_far_as_their_room_is_needed():
     with Lab(a_node(cpu=8), policy=Policy(reclaim_grace_s=5)) as lab:
         lab.session("a", tasks=8)
         lab.service.sessions.update("a", {"max_instances": 1}, lambda: None)

@@ -213,7 +213,7 @@ def test_the_order_is_that_of_progressive_filling_on_any_history(seed: int) -> N
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
-def test_who_goes_does_not_depend_on_how_many_go_at_a_time(most: int) -> None:
+def test_the_order_of_admission_does_not_depend_on_the_number_admitted_at_a_time(most: int) -> None:
     orders = []
     for each in (most, 128):
         world = World(machine("a", 12), queues=QUEUES, most=each)
@@ -225,7 +225,7 @@ def test_who_goes_does_not_depend_on_how_many_go_at_a_time(most: int) -> None:
     assert orders[0] == orders[1]
 
 
-def test_a_queue_that_holds_less_for_its_weight_goes_first() -> None:
+def test_the_queue_with_the_smaller_weighted_share_goes_first() -> None:
     world = World(machine("a", 8), queues=(Queue("x", weight=3),))
     world.come(*(pod(f"y{n}", queue="y", created_at=1.0 + n) for n in range(8)))
     world.come(*(pod(f"x{n}", queue="x", created_at=100.0 + n) for n in range(8)))
@@ -248,7 +248,7 @@ def test_a_guarantee_comes_before_shares() -> None:
     assert sorted(world.go()) == ["x0", "x1", "x2", "y0"]
 
 
-def test_what_pods_that_leave_hold_counts_until_they_are_gone() -> None:
+def test_cards_of_leaving_pods_count_until_the_pods_are_gone() -> None:
     world = World(machine("a", 4))
     world.come(pod("x0"), pod("x1"))
     world.go()
@@ -325,7 +325,7 @@ def test_more_members_than_are_required_go_one_by_one_when_those_are_placed() ->
     assert sorted(world.go()) == ["m2"]
 
 
-def test_a_gang_that_loses_a_member_before_its_gates_are_open_gives_all_back() -> None:
+def test_a_gang_that_loses_a_member_before_its_gates_open_loses_all_places() -> None:
     world = World(machine("a", 2))
     world.come(*(pod(f"m{n}", 1, "y", ("g", 2)) for n in range(2)))
     world.gates.step()
@@ -337,7 +337,7 @@ def test_a_gang_that_loses_a_member_before_its_gates_are_open_gives_all_back() -
     assert world.code("m1") is Code.GANG_INCOMPLETE
 
 
-def test_the_rest_of_a_gang_goes_before_others_when_a_restart_came_between_its_gates() -> None:
+def test_the_rest_of_a_gang_is_admitted_first_after_a_restart_between_its_gates() -> None:
     world = World(machine("a", 4))
     world.come(*(pod(f"m{n}", 1, "y", ("g", 4)) for n in range(4)))
     world.gates.step()
@@ -370,7 +370,7 @@ def test_a_wide_pod_is_passed_by_small_ones_only_for_a_while() -> None:
     assert ended > RESERVE_AFTER_S / 60  # before that small ones go
 
 
-def test_what_is_kept_for_one_that_waits_too_long_is_told_and_given_back() -> None:
+def test_room_reserved_for_a_pod_that_waits_too_long_is_shown_and_returned() -> None:
     world = World(machine("a", 2))
     world.come(pod("s0", queue="y"), pod("wide", 2, "x", created_at=world.clock.now))
     world.come(pod("s1", queue="y", priority=-1, created_at=world.clock.now + 1))
@@ -390,7 +390,7 @@ def test_what_is_kept_for_one_that_waits_too_long_is_told_and_given_back() -> No
     assert world.go() == ["s2"]
 
 
-def test_a_gang_that_waits_too_long_has_room_kept_on_several_machines() -> None:
+def test_room_is_reserved_on_several_nodes_for_a_gang_that_waits_too_long() -> None:
     world = World(*(machine(name, 2) for name in "abc"))
     world.come(*(pod(f"s{n}", queue="y") for n in range(5)))
     world.go()
@@ -408,7 +408,7 @@ def test_a_gang_that_waits_too_long_has_room_kept_on_several_machines() -> None:
     assert {"m0", "m1"} <= world.bound.keys()
 
 
-def test_room_stays_where_it_is_kept_while_no_other_machine_is_nearer() -> None:
+def test_reserved_room_stays_on_its_node_while_no_other_node_is_closer_to_free() -> None:
     world = World(machine("a", 3), machine("b", 3))
     world.come(*(pod(f"s{n}", queue="y", created_at=1.0 + n) for n in range(6)))
     world.go()
@@ -426,7 +426,7 @@ def test_room_stays_where_it_is_kept_while_no_other_machine_is_nearer() -> None:
     assert world.bound["wide"].node == "a"
 
 
-def test_what_a_pod_without_a_gate_will_probably_have_is_promised_to_nobody() -> None:
+def test_the_expected_place_of_a_pod_without_a_gate_is_promised_to_no_other() -> None:
     world = World(machine("a", 1), machine("b", 1))
     place = world.books.offers(pod("other"), ["a", "b"]).best
     world.come(pod("p", created_at=1.0), pod("q", created_at=2.0))
@@ -435,7 +435,7 @@ def test_what_a_pod_without_a_gate_will_probably_have_is_promised_to_nobody() ->
     assert isinstance(world.books.reserve(pod("other"), place), Allocation)
 
 
-def test_no_room_is_kept_for_what_no_machine_could_take() -> None:
+def test_no_room_is_reserved_for_a_request_that_no_node_can_hold() -> None:
     world = World(machine("a", 2))
     world.come(pod("huge", 3, "x", created_at=1.0), pod("s", queue="y"))
     world.clock.now += RESERVE_AFTER_S
@@ -501,7 +501,7 @@ def test_a_promise_is_no_guess_though_one_was_made_before_it() -> None:
     assert not world.books.offers(pod("q"), ["a"]).names
 
 
-def test_what_a_queue_holds_follows_the_books() -> None:
+def test_the_holdings_of_a_queue_follow_the_books() -> None:
     world = World(machine("a", 4))
     held = QueueHoldings(labelled("queue", {"n": "other"}.get))
     world.come(pod("p"), pod("q", 2, labels={"queue": "z"}), pod("r", 1, "n"))
@@ -538,7 +538,7 @@ def test_a_promise_outlives_a_bind_that_failed_and_not_its_machine() -> None:
     assert world.gates.places()["p"] != node
 
 
-def test_a_restart_keeps_the_places_of_those_whose_gate_is_open() -> None:
+def test_a_restart_preserves_the_places_of_pods_with_an_open_gate() -> None:
     world = World(machine("a", 2), machine("b", 2))
     world.come(*(pod(f"p{n}", 1, "xy"[n % 2], created_at=1.0 + n) for n in range(8)))
     world.step()
@@ -551,7 +551,7 @@ def test_a_restart_keeps_the_places_of_those_whose_gate_is_open() -> None:
     assert all(isinstance(world.books.reserve(pod("q"), name), Refusal) for name in "ab")
 
 
-def test_no_more_go_at_once_than_may_be_on_their_way() -> None:
+def test_no_more_pods_are_admitted_at_once_than_the_limit() -> None:
     world = World(machine("a", 8), most=3)
     world.come(*(pod(f"p{n}", created_at=1.0 + n) for n in range(8)))
     assert sorted(world.step()) == ["p0", "p1", "p2"]
@@ -564,7 +564,7 @@ KINDS = ("gpu=1", "gpu=2", "gpu=1,vram=6g", "gpu=1,tflops=40,vram=4g", "gpu=2,vr
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_what_is_promised_can_be_taken_whatever_is_asked(seed: int) -> None:
+def test_a_promised_place_can_be_taken_whatever_other_pods_request(seed: int) -> None:
     chance = random.Random(seed)
     world = World(machine("a", 2), machine("b", 3), machine("c", 1), most=chance.choice((2, 128)))
     for number in range(50):
@@ -595,7 +595,7 @@ def test_what_is_promised_can_be_taken_whatever_is_asked(seed: int) -> None:
             assert world.bind(uid) == places[uid]
 
 
-def test_while_nobody_places_pods_few_gates_are_opened() -> None:
+def test_while_no_scheduler_places_pods_few_gates_are_opened() -> None:
     world = World(machine("a", 8), machine("b", 8), most=4)
     world.come(*(pod(f"p{n:02}", created_at=1.0 + n) for n in range(60)))
     for _ in range(20):
@@ -618,7 +618,7 @@ def test_quotas_count_what_is_promised() -> None:
     assert world.code("p2") is Code.QUOTA_TOTAL_WORKERS
 
 
-def test_those_who_wait_are_told_their_place_in_the_queue_and_the_limit() -> None:
+def test_waiting_pods_know_their_position_and_the_limit_of_their_queue() -> None:
     world = World(machine("a", 4), queues=(parse_queue("x", "root", 1, None, "gpu=1"),))
     world.come(*(pod(f"p{n}", priority=n, created_at=1.0) for n in range(3)))
     assert world.go() == ["p2"]
@@ -627,14 +627,14 @@ def test_those_who_wait_are_told_their_place_in_the_queue_and_the_limit() -> Non
     assert world.code("p0") is Code.QUEUE_LIMIT
 
 
-def test_nothing_goes_where_no_machine_takes_work() -> None:
+def test_nothing_is_placed_where_no_node_takes_work() -> None:
     world = World(a_node("a", state=NodeState.NOT_READY))
     world.come(pod("p"))
     assert world.go() == []
     assert world.code("p") is not None
 
 
-def test_nothing_is_looked_at_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_examined_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(machine("a", 1))
     world.come(pod("p"), pod("q"))
     world.go()
@@ -710,7 +710,7 @@ def test_a_place_that_was_promised_is_another_once_its_node_refuses_such_pods():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_others_who_wait_are_in_the_order_in_which_pods_would_go(seed: int):
+def test_other_waiting_requests_have_the_order_of_admission(seed: int):
     chance = random.Random(seed)
     queues = (Queue("x", weight=3), Queue("y"), Queue("z", parent="y"))
     held = [pod(f"held{number}", 1, chance.choice("xyz")) for number in range(chance.randrange(6))]
@@ -735,7 +735,7 @@ def test_others_who_wait_are_in_the_order_in_which_pods_would_go(seed: int):
     assert other.books.allocator.fleet.ledger == before
 
 
-def test_others_whom_a_limit_of_their_queue_stops_come_last():
+def test_requests_that_the_limit_of_their_queue_stops_come_last():
     world = World(machine("a", 8), queues=(parse_queue("x", "root", 1, None, "gpu=1"),))
     asked = [pod("p", 1, "x"), pod("q", 1, "x"), pod("r", 2, "y")]
     assert world.gates.in_order(asked)[2] == "q"

@@ -19,7 +19,7 @@ def stand(world: World) -> dict[str, tuple[str, int, Code | None, bool]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_restart_at_any_point_changes_nothing_of_who_waits_and_why(seed: int) -> None:
+def test_a_restart_at_any_point_changes_neither_waiting_requests_nor_their_reasons(seed: int) -> None:
     rng = random.Random(seed)
     world = World(machine("a", 4), machine("b", 2))
     reserved = False

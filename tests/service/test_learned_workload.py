@@ -61,7 +61,7 @@ def test_a_session_counts_when_it_is_opened_and_for_every_executor_beyond(machin
     assert seen(machine) == 5
 
 
-def test_a_restart_learns_from_what_holds_cards_and_what_was_recorded(machine):
+def test_a_restart_learns_from_the_ledger_and_from_recorded_events(machine):
     service = machine.service
     service.allocations.alloc(asked("a"), nothing)
     service.allocations.alloc(asked("b"), nothing)

@@ -81,7 +81,7 @@ def test_a_plan_changes_nothing(machine):
     assert not kept(machine)
 
 
-def test_who_moves_leaves_comes_back_at_the_place_that_is_held_and_the_room_is_free(machine):
+def test_a_moving_allocation_leaves_and_returns_at_the_reserved_place_and_the_room_is_free(machine):
     found = make_room(machine, "wide")
     (move,) = found.moves
     uid = move.allocation.id
@@ -98,7 +98,7 @@ def test_who_moves_leaves_comes_back_at_the_place_that_is_held_and_the_room_is_f
     assert not kept(machine)
 
 
-def test_room_is_not_looked_for_while_those_who_leave_still_hold_it(machine, monkeypatch):
+def test_room_is_not_searched_while_leaving_allocations_still_hold_it(machine, monkeypatch):
     tried = []
     simulate = machine.service.state.allocator.simulate
     monkeypatch.setattr(
@@ -112,7 +112,7 @@ def test_room_is_not_looked_for_while_those_who_leave_still_hold_it(machine, mon
 
 
 @pytest.mark.parametrize("priority", [-1, 0, 100_000])
-def test_nobody_else_gets_what_is_held_whatever_the_priority(machine, priority):
+def test_no_priority_gets_cards_that_are_held(machine, priority):
     found = make_room(machine, "wide")
     free(machine, found.moves[0].allocation.id)
     refused = alloc(machine, "other", "gpu=2", priority)
@@ -124,7 +124,7 @@ def test_nobody_else_gets_what_is_held_whatever_the_priority(machine, priority):
         assert not isinstance(other, Allocation) or not set(other.gpus) & set(room.gpus)
 
 
-def test_sessions_leave_alone_what_is_held(machine):
+def test_sessions_use_no_held_cards(machine):
     found = make_room(machine, "wide")
     free(machine, found.moves[0].allocation.id)
     machine.session("train", "cpu=1,gpu=1", tasks=4)
@@ -148,7 +148,7 @@ def test_a_restart_in_the_middle_loses_nothing(machine):
     assert not kept(machine)
 
 
-def test_a_place_that_nobody_asks_for_is_held_for_half_an_hour(machine):
+def test_an_unclaimed_place_is_reserved_for_half_an_hour(machine):
     found = make_room(machine, "wide")
     free(machine, found.moves[0].allocation.id)
     machine.pass_time(NOMINATED_TTL_S + 1)
@@ -156,7 +156,7 @@ def test_a_place_that_nobody_asks_for_is_held_for_half_an_hour(machine):
     assert isinstance(alloc(machine, "other"), Allocation)
 
 
-def test_who_is_told_again_to_go_keeps_its_place_and_who_is_forgotten_does_not(machine):
+def test_a_repeated_release_keeps_its_place_and_a_forgotten_allocation_does_not(machine):
     uid = make_room(machine, "wide").moves[0].allocation.id
     machine.service.allocations.release(uid, 60.0, nothing)
     assert uid in kept(machine)
@@ -169,14 +169,14 @@ def test_who_is_told_again_to_go_keeps_its_place_and_who_is_forgotten_does_not(m
     assert not kept(machine)
 
 
-def test_without_moves_the_room_is_held_at_once(machine):
+def test_without_moves_the_room_is_reserved_at_once(machine):
     free(machine, "a")
     found = make_room(machine, "wide")
     assert (found.moves, list(kept(machine))) == ((), ["wide"])
     assert isinstance(alloc(machine, "wide"), Allocation)
 
 
-def test_what_cannot_be_done_is_refused_and_nothing_is_done(machine):
+def test_an_impossible_request_is_refused_and_changes_nothing(machine):
     before = dict(machine.service.state.fleet.ledger)
     found = make_room(machine, "one", "two")
     assert isinstance(found, NoConsolidation)
@@ -193,7 +193,7 @@ def test_a_uid_that_holds_cards_or_waits_is_refused(machine):
         make_room(machine, "wide")
 
 
-def test_a_place_that_was_lost_meanwhile_is_chosen_anew(machine):
+def test_a_place_that_was_lost_meanwhile_is_chosen_again(machine):
     found = make_room(machine, "wide")
     uid, to = found.moves[0].allocation.id, found.moves[0].to
     free(machine, uid)
@@ -228,7 +228,7 @@ def two_halves():
         yield lab
 
 
-def test_the_room_that_was_made_is_kept_by_whom_it_was_made_for():
+def test_room_that_was_made_stays_reserved_for_its_request():
     with two_halves() as lab:
         for move in make_room(lab, "wide").moves:
             free(lab, move.allocation.id)
@@ -246,7 +246,7 @@ def test_room_that_was_there_without_moves_is_not_protected():
         assert wide.claim.protected_until == 0.0
 
 
-def test_who_moves_keeps_its_part_of_the_quota_of_its_namespace():
+def test_a_moving_allocation_keeps_its_part_of_the_quota_of_its_namespace():
     with two_halves() as lab:
         lab.service.quotas.put("own", Quota(max_workers=2), nothing)
         (move,) = make_room(lab, "wide").moves
@@ -255,14 +255,14 @@ def test_who_moves_keeps_its_part_of_the_quota_of_its_namespace():
         assert isinstance(take(lab, move.allocation.id, "gpu=0.4"), Allocation)
 
 
-def test_who_has_yet_to_move_counts_once_in_the_quota_of_its_namespace():
+def test_a_moving_allocation_counts_once_in_the_quota_of_its_namespace():
     with two_halves() as lab:
         lab.service.quotas.put("own", Quota(max_workers=3), nothing)
         make_room(lab, "wide")
         assert isinstance(take(lab, "third", "gpu=0.1"), Allocation)
 
 
-def test_nobody_moves_for_what_a_quota_refuses_then():
+def test_nothing_moves_for_a_request_that_a_quota_then_refuses():
     with two_halves() as lab:
         lab.service.quotas.put("own", Quota(max_workers=3), nothing)
         request, _ = own("room", "gpu=1")
@@ -274,7 +274,7 @@ def test_nobody_moves_for_what_a_quota_refuses_then():
         assert isinstance(lab.service.consolidations.carry_out(request, ["one"], None, nothing), Consolidation)
 
 
-def test_what_a_mover_has_of_its_node_yet_is_not_charged_twice():
+def test_resources_that_a_moving_allocation_still_holds_are_not_charged_twice():
     with Lab(a_node("n1", cpu=4, gpus=3)) as lab:
         take(lab, "a", "cpu=1,gpu=0.4", "GPU-n1-0")
         take(lab, "b", "cpu=1,gpu=0.4", "GPU-n1-1")
@@ -285,7 +285,7 @@ def test_what_a_mover_has_of_its_node_yet_is_not_charged_twice():
         assert isinstance(take(lab, move.allocation.id, "cpu=1,gpu=0.4"), Allocation)
 
 
-def test_a_place_on_a_part_of_a_card_is_not_exchanged_for_that_of_another_who_moves():
+def test_a_place_on_a_part_of_a_card_is_not_exchanged_with_another_moving_allocation():
     """`first` can come to the free half at once, though another one is about to leave the card."""
     with Lab(a_node("n1", gpus=2)) as lab:
         take(lab, "second", "gpu=0.5", "GPU-n1-1")

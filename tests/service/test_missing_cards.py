@@ -129,7 +129,7 @@ def test_an_allocation_that_followed_its_card_is_found_on_its_new_node(machine):
     assert machine.service.allocations.get("first").node == "n2"
 
 
-def test_what_a_store_of_before_holds_is_read_and_learns_its_card(machine):
+def test_records_of_an_earlier_version_are_read_and_get_their_card(machine):
     give(machine, "gpu=1")
     machine.store.close()
     _forget_cards(machine._path)

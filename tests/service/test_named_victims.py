@@ -36,7 +36,7 @@ def victims(asked, named, *held, cards=1):
 THREE = a_part("dear", 30, 9), a_part("cheap", 30, 1), a_part("other", 40, 2)
 
 
-def test_others_are_looked_for_as_if_the_named_had_gone():
+def test_other_victims_are_searched_as_if_the_named_ones_had_gone():
     assert victims(60, ["dear"], *THREE) == {"dear", "cheap"}, "not both cheap ones as well"
 
 
@@ -49,12 +49,12 @@ def test_without_names_the_cheapest_go():
     assert victims(60, [], *THREE) == {"cheap", "other"}
 
 
-def test_a_named_one_on_another_card_does_not_help_and_still_counts_as_gone():
+def test_a_named_victim_on_another_card_does_not_help_and_still_counts_as_gone():
     held = a_part("away", 100, 1, "g1"), a_part("here", 100, 9)
     assert victims(60, ["away"], *held, cards=2) == {"away"}
     assert victims(100, ["here"], a_part("here", 40, 1), a_part("also", 60, 1)) == {"here", "also"}
 
 
 @pytest.mark.parametrize("named", [[], ["equal"]])
-def test_nobody_helps_where_priorities_are_equal(named):
+def test_nothing_is_evicted_at_equal_priority(named):
     assert victims(60, named, a_part("equal", 90, 100)) is None

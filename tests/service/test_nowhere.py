@@ -265,11 +265,11 @@ CASES = {
 
 
 @pytest.mark.parametrize(("case", "sentence"), CASES.values(), ids=CASES)
-def test_a_request_that_fits_nowhere_is_told_its_true_cause(case, sentence):
+def test_a_request_that_fits_nowhere_gets_the_true_cause(case, sentence):
     assert explained(*case) == sentence
 
 
-def test_a_request_over_thousands_of_cards_is_told_in_one_sentence():
+def test_the_refusal_of_a_request_over_thousands_of_cards_is_one_sentence():
     nodes = [a_node(f"n{number}") for number in range(1000)]
     held = [part_of(f"n{number}-{index}", 1) for number in range(212, 1000) for index in range(8)]
     assert explained("cpu=0,mem=0,gpu=1,vram=100g", nodes, held) == (
@@ -278,7 +278,7 @@ def test_a_request_over_thousands_of_cards_is_told_in_one_sentence():
     )
 
 
-def test_what_is_suggested_fits_where_it_is_said_to_fit():
+def test_a_suggested_request_fits_where_it_is_said_to_fit():
     cluster = Cluster(Rules(), lambda: 0.0)
     cluster.set_nodes(TWO)
     cluster.recover((part_of("a-0", 70),))
@@ -286,7 +286,7 @@ def test_what_is_suggested_fits_where_it_is_said_to_fit():
     assert cluster.offers(smaller, ["a", "b"], expected=False).names == ["a", "b"]
 
 
-def test_what_would_fit_is_asked_under_the_same_terms():
+def test_a_smaller_request_keeps_the_terms():
     """A smaller request does not forget which nodes will do, nor the policy of zones."""
     terms = NodeAffinity(required=((Expression("zone", Operator.IN, ("east",)),),))
     asked = replace(ResourceRequirement.from_string("gpu=3,numa=restricted"), nodes=terms)

@@ -55,7 +55,7 @@ def metrics(lab: Lab) -> list[str]:
     return page(lab.service, Answers(lab.service, None, {}))().decode().splitlines()
 
 
-def test_a_mismatch_is_healed_stored_told_and_counted_once(lab):
+def test_a_mismatch_is_corrected_stored_reported_and_counted_once(lab):
     alloc(lab, "a")
     show(lab, a="4567")
     show(lab, a="4567")
@@ -70,7 +70,7 @@ def test_a_mismatch_is_healed_stored_told_and_counted_once(lab):
     assert alloc(lab, "b").gpus == ("n-g0", "n-g1", "n-g2", "n-g3")
 
 
-def test_what_strangers_hold_is_free_for_nobody_until_they_are_gone(lab):
+def test_cards_of_unknown_owners_are_free_only_once_they_are_gone(lab):
     show(lab, other="01234")
     (told,) = events(lab, "node.unknown-owners")
     assert (told["message"], told["gpus"]) == ("team/other", "n-g0 n-g1 n-g2 n-g3 n-g4")
@@ -86,7 +86,7 @@ def test_what_strangers_hold_is_free_for_nobody_until_they_are_gone(lab):
     assert foreign_id("n") not in lab.service.state.fleet.ledger
 
 
-def test_sessions_have_no_share_of_what_strangers_hold(lab):
+def test_sessions_have_no_share_of_resources_of_unknown_owners(lab):
     show(lab, other="012345")
     lab.session("s", "gpu=1", tasks=8)
     assert (lab.held("s"), lab.deserved("s")) == (2, 2)
@@ -105,7 +105,7 @@ def test_an_executor_is_where_its_node_shows_it():
         lab.finish("s")
 
 
-def test_who_is_not_shown_in_time_is_told_and_stays(lab):
+def test_an_allocation_that_is_not_reported_in_time_is_unconfirmed_and_stays(lab):
     alloc(lab, "a")
     show(lab)
     lab.pass_time(LAG_S + 1)

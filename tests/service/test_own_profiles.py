@@ -42,7 +42,7 @@ def nobody() -> None:
     """Nobody waits for the answer."""
 
 
-def test_a_partition_is_cut_as_the_operator_says_also_after_the_node_changed():
+def test_a_partition_follows_the_profiles_of_the_operator_also_after_the_node_changed():
     with Lab(NODE, profiles=SHIPPED.with_(OWN.entries)) as lab:
         allocations = lab.service.allocations
         assert not isinstance(allocations.alloc(ask("a"), nobody), Refusal)
@@ -59,7 +59,7 @@ def test_without_the_table_the_model_has_no_partitions():
         assert refused.code is Code.NO_PARTITION_TEMPLATE
 
 
-def test_a_session_deserves_its_partition_beside_a_request():
+def test_a_session_deserves_its_partition_with_a_request_on_the_same_card():
     with Lab(NODE, profiles=SHIPPED.with_(OWN.entries)) as lab:
         lab.service.allocations.alloc(ask("a"), nobody)
         lab.session("s", "vram=8g,isolation=partitioned", tasks=1)

@@ -58,7 +58,7 @@ def test_three_thirds_share_a_card_and_a_fourth_waits():
 
 
 @pytest.mark.parametrize("third", ["gpu=0.333333", "percent=33.3333", "tflops=6.5"])
-def test_what_three_thirds_hold_is_shown_as_no_more_than_the_card(third: str):
+def test_three_thirds_of_a_card_are_shown_as_no_more_than_the_card(third: str):
     with Lab(a_card(), queues=[Queue("team"), Queue("ann", "team"), Queue("bob", "team")]) as lab:
         lab.session("a", third, tasks=2, queue="ann")
         lab.session("b", third, tasks=1, queue="bob")
@@ -74,7 +74,7 @@ def test_what_three_thirds_hold_is_shown_as_no_more_than_the_card(third: str):
         assert {queue.name: queue.held.gpu_milli for queue in answers.queues()}["team"] == 1000
 
 
-def test_what_together_is_more_than_a_card_does_not_fit_and_why_names_card_and_amounts():
+def test_amounts_above_a_card_do_not_fit_and_why_names_card_and_amounts():
     with Lab(a_node(gpus=1)) as lab:
         lab.session("large", "gpu=0.6", tasks=1)
         lab.session("late", "gpu=0.5", tasks=1)
@@ -99,7 +99,7 @@ def test_a_part_and_a_whole_card_never_share():
         assert (lab.held("part"), lab.held("whole")) == (0, 1)
 
 
-def test_a_card_nobody_described_takes_fractions_and_refuses_amounts():
+def test_a_card_of_unknown_capacity_takes_fractions_and_refuses_amounts():
     with Lab(a_node(gpus=1)) as lab:
         lab.session("amount", "vram=10g", tasks=1)
         lab.session("fraction", "gpu=0.5", tasks=1)
@@ -141,7 +141,7 @@ def test_isolation_that_a_card_does_not_offer_is_refused_with_that_reason(mode: 
         assert reasons.summary == "no node can take it: the card cannot keep its users apart in this way"
 
 
-def test_the_launch_order_says_what_was_granted_of_each_card():
+def test_the_launch_order_has_the_grant_of_each_card():
     node = Node("n1", 8000, 64 * GIB, tuple(Gpu(f"GPU-{n}", n, vram_bytes=40 * GIB) for n in range(2)))
     with Lab(node) as lab:
         lab.session("two", "gpu=2,vram=10g", tasks=1)
@@ -155,7 +155,7 @@ def test_the_launch_order_says_what_was_granted_of_each_card():
         assert [order.charges for order in lab.engine.launched[1:]] == [()]
 
 
-def test_what_a_node_holds_of_its_cards_is_what_its_cards_say():
+def test_the_usage_of_a_node_is_the_sum_of_its_cards():
     with Lab(a_node(gpus=2)) as lab:
         answers = Answers(lab.service, SERVER, {})
         for name in ("a", "b", "c"):

@@ -46,7 +46,7 @@ def kinds(lab: Lab) -> list[str]:
     return [event.kind for event in lab.service.events.recent if event.kind.startswith("allocation.")]
 
 
-def test_the_victim_is_told_and_its_room_is_stored_for_the_claimant():
+def test_the_eviction_is_an_event_and_the_room_is_stored_for_the_claimant():
     with Lab(NODE) as lab:
         nomination = contested(lab)
         assert [victim.uid for victim in nomination.victims] == ["low"]
@@ -71,7 +71,7 @@ def test_a_session_never_gets_what_was_freed_for_a_request():
         assert lab.held("ann") == 1
 
 
-def test_room_is_kept_as_long_as_somebody_asks():
+def test_room_is_reserved_as_long_as_its_request_is_repeated():
     with Lab(NODE) as lab:
         contested(lab)
         lab.pass_time(ASSUMED_TTL_S - 1)
@@ -83,7 +83,7 @@ def test_room_is_kept_as_long_as_somebody_asks():
         assert (lab.service.preemptions.nominations(), lab.store.load().nominations) == ((), ())
 
 
-def test_a_restart_keeps_room_for_whom_is_not_placed():
+def test_a_restart_preserves_room_for_unplaced_requests():
     with Lab(NODE) as lab:
         nomination = contested(lab)
         snapshot = lab.store.load()
@@ -181,7 +181,7 @@ def test_all_victims_of_a_gang_are_stored_as_leaving_with_the_room_of_its_member
         assert "allocation.ready" not in kinds(lab)
 
 
-def test_a_gang_that_ends_while_others_leave_for_it_keeps_no_room():
+def test_a_gang_that_ends_while_victims_leave_has_no_room_reserved():
     with Lab(*NODES) as lab:
         two_nodes(lab)
         lab.service.gangs.put("g", high("a", "b"), nobody)
@@ -190,7 +190,7 @@ def test_a_gang_that_ends_while_others_leave_for_it_keeps_no_room():
         assert (lab.service.preemptions.nominations(), lab.store.load().nominations) == ((), ())
 
 
-def test_after_a_restart_a_gang_that_is_submitted_again_waits_for_those_who_leave_already():
+def test_after_a_restart_a_resubmitted_gang_waits_for_its_leaving_victims():
     with Lab(*NODES) as lab:
         two_nodes(lab)
         lab.service.gangs.put("g", high("a", "b"), nobody)

@@ -60,7 +60,7 @@ def victims(answer: Allocation | Nomination | Refusal) -> list[str]:
 
 
 @pytest.mark.parametrize("priority", [0, 10, 100])
-def test_nobody_else_gets_the_room_that_others_left_for_a_request(priority):
+def test_no_other_request_gets_the_room_of_its_victims(priority):
     with Lab(a_node(gpus=1)) as lab:
         alloc(lab, "low")
         assert victims(preempt(lab, "high")) == ["low"]
@@ -71,7 +71,7 @@ def test_nobody_else_gets_the_room_that_others_left_for_a_request(priority):
         assert isinstance(preempt(lab, "high"), Allocation)
 
 
-def test_who_others_gave_way_to_keeps_its_cards_for_the_protected_time():
+def test_a_winner_keeps_its_cards_for_the_protected_time():
     with Lab(a_node(gpus=1), requests=Rules(protected_s=50)) as lab:
         alloc(lab, "low")
         preempt(lab, "high")
@@ -84,7 +84,7 @@ def test_who_others_gave_way_to_keeps_its_cards_for_the_protected_time():
         assert victims(preempt(lab, "higher", priority=100)) == ["high"]
 
 
-def test_who_found_room_by_itself_is_not_protected():
+def test_a_request_that_evicted_nothing_is_not_protected():
     with Lab(a_node(gpus=1)) as lab:
         alloc(lab, "low")
         assert victims(preempt(lab, "high")) == ["low"]
@@ -133,7 +133,7 @@ def test_a_session_does_not_take_the_last_worker_of_a_node_from_a_winner():
         assert isinstance(preempt(lab, "high"), Allocation)
 
 
-def test_a_winner_that_asks_for_more_has_its_room_kept_as_it_asks_now():
+def test_the_room_of_a_winner_that_asks_for_more_follows_its_new_request():
     """Else others would take what it does not keep, and more would give way to it."""
     with Lab(a_node(gpus=1)) as lab:
         alloc(lab, "low")
@@ -144,7 +144,7 @@ def test_a_winner_that_asks_for_more_has_its_room_kept_as_it_asks_now():
         assert isinstance(preempt(lab, "high", "gpu=1"), Allocation)
 
 
-def test_a_winner_that_asks_for_what_cannot_be_had_gives_its_room_up():
+def test_a_winner_that_asks_for_too_much_loses_its_room():
     with Lab(a_node(gpus=1)) as lab:
         alloc(lab, "low")
         preempt(lab, "high")
@@ -155,7 +155,7 @@ def test_a_winner_that_asks_for_what_cannot_be_had_gives_its_room_up():
         assert isinstance(alloc(lab, "other"), Allocation)
 
 
-def test_what_a_victim_holds_yet_is_not_charged_twice():
+def test_resources_that_a_victim_still_holds_are_not_charged_twice():
     with Lab(a_node(cpu=4, gpus=3)) as lab:
         alloc(lab, "low", "cpu=2,gpu=1")
         alloc(lab, "other", "cpu=1,gpu=1", priority=20)
@@ -167,7 +167,7 @@ def test_what_a_victim_holds_yet_is_not_charged_twice():
 A100 = Gpu("GPU-0", 0, model="NVIDIA A100-SXM4-40GB", vram_bytes=40 * GIB, compute_gflops=312_000)
 
 
-def test_nobody_joins_those_who_leave_that_the_winner_cannot_share_its_card_with():
+def test_no_request_joins_victims_on_a_card_that_the_winner_cannot_share():
     with Lab(Node("n1", 8000, 64 * GIB, (A100,))) as lab:
         alloc(lab, "first", "gpu=0.5")
         alloc(lab, "second", "gpu=0.5")
@@ -198,7 +198,7 @@ def test_a_gang_does_not_give_up_while_others_leave_for_it():
         assert lab.service.gangs.status("g").phase is GangPhase.RUNNING
 
 
-def test_room_that_a_gang_found_free_is_kept_while_others_leave_for_the_rest_of_it():
+def test_free_room_of_a_gang_is_reserved_while_victims_leave_for_the_rest():
     with Lab(a_node(gpus=2)) as lab:
         alloc(lab, "low")
         lab.service.gangs.put("g", gang("a", "b"), nothing)
@@ -208,7 +208,7 @@ def test_room_that_a_gang_found_free_is_kept_while_others_leave_for_the_rest_of_
         assert lab.service.gangs.status("g").phase is GangPhase.RUNNING
 
 
-def test_all_members_of_a_gang_that_others_gave_way_to_are_protected():
+def test_all_members_of_a_gang_that_evicted_others_are_protected():
     with Lab(a_node(gpus=2)) as lab:
         alloc(lab, "low")
         lab.service.gangs.put("g", gang("a", "b"), nothing)
@@ -261,7 +261,7 @@ def test_room_that_is_promised_to_a_session_no_more_is_a_requests_again():
         assert lab.service.gangs.status("g").phase is GangPhase.RUNNING
 
 
-def test_what_an_idle_executor_holds_of_a_promised_place_is_not_charged_twice():
+def test_a_promised_place_of_an_idle_executor_is_not_charged_twice():
     with Lab(a_node(cpu=5, gpus=1)) as lab:
         lab.session("a", "cpu=2", tasks=1, close_when_done=True)
         reports = slow(lab, ExecutorGone)

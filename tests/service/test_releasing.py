@@ -113,6 +113,6 @@ def test_a_member_of_a_gang_that_was_released_does_not_come_back():
         assert lab.service.allocations.all() == ()
 
 
-def test_what_holds_nothing_cannot_be_released():
+def test_a_request_without_cards_cannot_be_released():
     with Lab(ONE_CARD) as lab, pytest.raises(NotFound, match="allocation p does not exist"):
         lab.service.allocations.release("p", None, nobody)

@@ -18,7 +18,7 @@ def test_each_winner_of_a_day_gets_its_cards_and_keeps_them():
 
 
 @pytest.mark.long
-def test_each_winner_gets_its_cards_whatever_the_kinds_of_cards_and_whoever_moves():
+def test_each_winner_gets_its_cards_for_all_kinds_of_cards_and_moves():
     outcome, tally = Outcome(), Tally()
     for seed in (6, 14, 22, 30):
         MixedDay(seed, tally, outcome).run(600.0)

@@ -61,7 +61,7 @@ def test_cheaper_victims_are_found():
         assert told == "new fits without ('cheap',), which is cheaper than ('dear',)"
 
 
-def test_who_is_apart_in_another_way_on_a_dynamic_card_is_no_cheaper_victim():
+def test_a_victim_of_another_isolation_on_a_dynamic_card_is_not_cheaper():
     with Lab(a_node(DYNAMIC, STATIC)) as lab:
         alloc(lab, "cheap", "gpu=0.5,isolation=hard", priority=0)
         alloc(lab, "dear", "gpu=0.75", priority=5)
@@ -72,7 +72,7 @@ def test_who_is_apart_in_another_way_on_a_dynamic_card_is_no_cheaper_victim():
         assert judged(lab, request, plan) == []
 
 
-def test_nobody_goes_for_who_fits_as_it_is():
+def test_nothing_is_evicted_for_a_request_that_fits():
     with Lab(a_node(STATIC, STATIC)) as lab:
         alloc(lab, "low")
         alloc(lab, "next", priority=5)

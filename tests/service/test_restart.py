@@ -137,7 +137,7 @@ def test_applications_queues_and_changes_of_a_session_come_back(machine):
     assert (spec.priority, spec.max_instances, spec.queue) == (9, 1, "team")
 
 
-def test_a_configured_queue_goes_over_the_stored_one(machine):
+def test_a_configured_queue_replaces_the_stored_one(machine):
     machine.service.catalog.put_queue(Queue("team", weight=3), nothing)
     machine.pump()
     machine.queues = (Queue("team", weight=5),)
@@ -182,7 +182,7 @@ def test_shared_data_comes_back_with_its_tasks(machine):
     assert all(order.shared == b"shared" for order in orders)
 
 
-def test_a_session_whose_cancelling_was_acknowledged_stays_cancelled(machine):
+def test_a_session_whose_cancellation_was_acknowledged_stays_cancelled(machine):
     machine.session("s", tasks=2)
     answered = []
     machine.engine.stop = lambda executor, grace_s: None  # the process ends before its workers have
@@ -237,7 +237,7 @@ def test_a_gang_that_waits_is_placed_after_a_restart_when_there_is_room(machine)
     assert phase(machine, "g") is GangPhase.RUNNING
 
 
-def test_members_that_left_their_gang_stay_away_after_a_restart(machine):
+def test_members_that_left_their_gang_are_not_restored(machine):
     machine._nodes = (a_node(gpus=4),)
     machine.restart()
     machine.service.gangs.put("g", [asked(uid, GangClaim("g", 1, 2)) for uid in ("a", "b")], nothing)
@@ -252,7 +252,7 @@ def test_members_that_left_their_gang_stay_away_after_a_restart(machine):
 DAY_S = 86_400.0
 
 
-def test_what_was_held_for_a_time_is_not_held_for_a_jump_of_the_clock(machine):
+def test_a_reservation_does_not_last_for_a_jump_of_the_clock(machine):
     machine._nodes = (a_node(gpus=2),)
     machine.restart()
     machine.now += DAY_S  # the wall clock of this start is a day ahead
@@ -268,7 +268,7 @@ def test_what_was_held_for_a_time_is_not_held_for_a_jump_of_the_clock(machine):
     assert machine.service.allocations.all() == ()
 
 
-def test_a_release_of_a_sound_clock_keeps_its_time_over_a_restart(machine):
+def test_a_restart_preserves_the_deadline_of_a_release(machine):
     machine._nodes = (a_node(gpus=1),)
     machine.restart()
     machine.service.allocations.alloc(asked("p"), nothing)

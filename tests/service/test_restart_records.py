@@ -88,7 +88,7 @@ def short(lab: Machine) -> None:
     assert len(said(lab, "quota.alert")) == 1
 
 
-def test_an_alert_is_said_once_over_a_restart_and_is_as_old_as_it_is(machine):
+def test_an_alert_is_reported_once_over_a_restart_and_keeps_its_time(machine):
     short(machine)
     since = machine.service.quotas.status("default").condition.since
     machine.pass_time(100)
@@ -99,7 +99,7 @@ def test_an_alert_is_said_once_over_a_restart_and_is_as_old_as_it_is(machine):
     assert (condition.ready, condition.since) == (False, since)
 
 
-def test_the_end_of_an_alert_is_said_after_a_restart(machine):
+def test_the_end_of_an_alert_is_reported_after_a_restart(machine):
     short(machine)
     machine.restart()
     machine.service.allocations.dealloc("a", None, nothing)
@@ -121,7 +121,7 @@ def test_a_quota_that_is_put_again_after_it_was_dropped_is_alerted_again(machine
 # --- nodes ---
 
 
-def test_strangers_keep_their_names_and_are_not_told_again(machine):
+def test_unknown_owners_keep_their_names_and_are_not_reported_again(machine):
     show(machine, stranger="0")
     assert machine.service.observations.strangers("n") == ("team/stranger",)
     machine.restart()
@@ -133,7 +133,7 @@ def test_strangers_keep_their_names_and_are_not_told_again(machine):
     assert machine.service.observations.strangers("n") == ()
 
 
-def test_a_node_that_showed_what_it_has_did_so_before_a_restart_too(machine):
+def test_a_restart_remembers_that_a_node_reported_its_allocations(machine):
     show(machine)
     shown_at = machine.now
     machine.service.allocations.alloc(asked("a"), nothing)
@@ -166,7 +166,7 @@ def test_a_cordon_is_answered_once_it_is_stored(machine):
 # --- requests ---
 
 
-def test_who_gave_its_cards_back_is_known_after_a_restart(machine):
+def test_departed_requests_are_known_after_a_restart(machine):
     for uid in ("a", "b"):
         machine.service.allocations.alloc(asked(uid), nothing)
         machine.service.allocations.dealloc(uid, None, nothing)
@@ -177,7 +177,7 @@ def test_who_gave_its_cards_back_is_known_after_a_restart(machine):
     assert [(each.already_gone, each.unknown) for each in freed] == [(True, False), (False, False), (False, True)]
 
 
-def test_room_is_kept_in_the_order_in_which_it_was_asked_for_last(machine):
+def test_room_is_reserved_in_the_order_of_the_last_requests(machine):
     machine._nodes = (a_node(gpus=3),)
     machine.restart()
     for number in range(3):
@@ -194,7 +194,7 @@ def test_room_is_kept_in_the_order_in_which_it_was_asked_for_last(machine):
     assert [entry.request.uid for entry in machine.service.preemptions.nominations()] == ["b", "c", "a"]
 
 
-def test_who_may_come_is_told_again_after_a_restart(machine):
+def test_a_request_that_would_fit_is_reported_again_after_a_restart(machine):
     """Nobody knows whether the first call was heard, and who misses it waits for nothing."""
     cards = len(machine.service.state.fleet.cards)
     machine.service.allocations.alloc(asked("low", text=f"gpu={cards}"), nothing)

@@ -235,7 +235,7 @@ def won(machine: Build, kind: type | None = None) -> Machine:
     return lab
 
 
-def test_who_others_left_for_starts_after_a_restart_before_it_could_start(machine):
+def test_a_winner_starts_after_a_restart_before_it_could_start(machine):
     lab = won(machine, ExecutorGone)
     assert holding(lab, "a", "b", "c") == (0, 0, 0)
     assert lab.service.state.promises["b"].paid
@@ -243,14 +243,14 @@ def test_who_others_left_for_starts_after_a_restart_before_it_could_start(machin
     assert holding(lab, "a", "b", "c") == (0, 1, 1)
 
 
-def test_who_others_left_for_starts_after_a_restart_while_it_starts(machine):
+def test_a_winner_starts_after_a_restart_while_it_starts(machine):
     lab = won(machine, ExecutorBound)
     assert [executor.phase for executor in lab.executors if executor.session == "b"] == [ExecutorPhase.STARTING]
     lab.restart()
     assert holding(lab, "a", "b", "c") == (0, 1, 1)
 
 
-def test_who_others_left_for_keeps_its_room_over_a_restart_in_the_protected_time(machine):
+def test_a_winner_keeps_its_room_over_a_restart_in_the_protected_time(machine):
     lab = won(machine)
     assert holding(lab, "b") == (1,)
     lab.restart()
@@ -262,21 +262,21 @@ def test_who_others_left_for_keeps_its_room_over_a_restart_in_the_protected_time
     assert holding(lab, "b", "c") == (0, 2)
 
 
-def test_who_others_left_for_keeps_nothing_after_the_protected_time(machine):
+def test_a_winner_keeps_nothing_after_the_protected_time(machine):
     lab = won(machine)
     lab.pass_time(lab.policy.protected_s)
     lab.restart()
     assert holding(lab, "b", "c") == (0, 2)
 
 
-def test_room_that_was_won_is_kept_however_long_the_server_was_away(machine):
+def test_won_room_stays_reserved_however_long_the_server_was_down(machine):
     lab = won(machine)
     lab.now += 86_400
     lab.restart()
     assert holding(lab, "a", "b", "c") == (0, 1, 1)
 
 
-def test_a_batch_keeps_all_of_its_room_over_a_restart(machine):
+def test_a_restart_preserves_all_room_of_a_batch(machine):
     lab = machine(a_node(cpu=4))
     lab.session("a", tasks=4)
     lab.session("b", tasks=2, batch_size=2)
@@ -350,7 +350,7 @@ def test_a_batch_starts_at_once_where_one_node_has_room_for_all_of_it(machine):
     assert lab.service.state.promises == {}
 
 
-def test_a_promise_of_a_session_that_was_cancelled_is_kept_for_nobody(machine):
+def test_the_promise_of_a_cancelled_session_ends(machine):
     lab = won(machine, ExecutorGone)
     lab.service.sessions.cancel("b", nothing)
     lab.pump()

@@ -100,7 +100,7 @@ def test_a_task_that_kills_its_executor_is_blamed_itself():
         assert lab.counts("s")["failed"] == 2
 
 
-def test_the_end_of_the_server_is_nobodys_failure():
+def test_the_end_of_the_server_is_no_failure_of_a_session():
     with Lab(a_node(cpu=2)) as lab:
         lab.session("s", tasks=1, min_instances=2)
         lab.service.executors.expect_end()
@@ -125,7 +125,7 @@ def test_memory_in_which_python_may_not_start_is_warned_of(amount, warned):
     assert (text is not None) is warned
 
 
-def test_an_executor_that_leaves_a_session_at_its_end_says_so():
+def test_an_executor_that_leaves_a_session_at_its_end_is_an_event():
     with Lab(a_node(cpu=1)) as lab:
         lab.session("old", tasks=1, close_when_done=True)
         lab.session("new", tasks=1)

@@ -137,7 +137,7 @@ def test_a_submission_has_1_to_100000_tasks(count):
 # --- failures and losses --------------------------------------------------------------------------
 
 
-def test_a_failing_task_fails_at_once_and_harms_nobody():
+def test_a_failing_task_fails_at_once_and_affects_no_other():
     with Lab(a_node(cpu=1)) as lab:
         lab.session("s", tasks=2)
         lab.finish("s", code=3, message="division by zero")
@@ -245,7 +245,7 @@ def test_claims_grow_with_every_hand_out():
         assert claims[0] < claims[1]
 
 
-def test_what_a_worker_gives_back_goes_to_another_and_is_not_lost():
+def test_a_task_that_a_worker_returns_goes_to_another_worker():
     with Lab(a_node(cpu=2)) as lab:
         lab.session("s", tasks=1, max_instances=2)
         lab.finish("s")

@@ -24,7 +24,7 @@ def test_a_node_has_the_topology_that_it_reports_and_loses_it_with_the_next_repo
         assert told(lab) == []
 
 
-def test_what_was_refused_is_told_once_and_again_when_it_changes():
+def test_a_refusal_is_reported_once_and_again_when_it_changes():
     node = a_node(topology_note="node/online names no zone")
     with Lab(node) as lab:
         for _ in range(3):

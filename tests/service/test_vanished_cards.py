@@ -18,7 +18,7 @@ def test_a_card_is_waited_for_and_then_its_pod_leaves():
     assert cards.look(160, [POD], (), ("n",)).leaving == ("u",)
 
 
-def test_a_card_that_comes_back_is_waited_for_anew():
+def test_the_grace_of_a_card_that_returned_starts_again():
     cards = VanishedCards(0, grace_s=60)
     cards.look(0, [POD], (), ("n",))
     cards.look(50, [POD], ("g1",), ("n",))
@@ -32,7 +32,7 @@ def test_a_silent_node_and_a_card_on_another_node_cost_nothing():
     assert cards.look(1, [POD], ("g1",), ("n",)).leaving == ()
 
 
-def test_those_who_cannot_leave_keep_nobody_from_it():
+def test_pods_that_cannot_leave_do_not_keep_others_from_leaving():
     cards = VanishedCards(0, grace_s=0, most=2)
     stuck = [PodCards(f"a{number}", "n", (f"g{number}",)) for number in range(5)]
     last = PodCards("z", "n", ("g9",))

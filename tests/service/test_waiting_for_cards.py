@@ -107,7 +107,7 @@ def test_a_gang_that_waits_is_judged_by_the_books_after_a_younger_one_took_its_c
         assert found == [[Code.GANG_ROOM, Code.QUOTA_TOTAL_WORKERS], [Code.GANG_ROOM, Code.GANG_ROOM]]
 
 
-def test_who_room_is_kept_for_is_told_once_when_the_last_victim_is_gone():
+def test_a_nominated_request_is_reported_ready_once_when_the_last_victim_is_gone():
     with Lab(NODE) as lab:
         nominated(lab)
         free(lab, "low-0")
@@ -121,7 +121,7 @@ def test_who_room_is_kept_for_is_told_once_when_the_last_victim_is_gone():
         assert ready(lab) == ["high"]
 
 
-def test_who_waits_for_a_quota_too_is_told_when_its_namespace_gives_something_back():
+def test_a_request_that_also_waits_for_a_quota_is_reported_ready_when_its_namespace_frees_something():
     other = Node("n2", 8000, 64 * GIB, (Gpu("GPU-n2-0", 0, model="small"),))
     with Lab(NODE, other) as lab:
         lab.service.allocations.alloc(ask("mate", "gpu=1,gpu_model=small", namespace="team"), nobody)

@@ -56,7 +56,7 @@ def test_cpus_come_back_when_the_executor_is_gone():
         assert free_cpus(lab) == set(cpus)
 
 
-def test_an_executor_is_given_on_with_its_place():
+def test_an_executor_is_reused_with_its_place():
     with Lab(machine(cpus=(8, 8))) as lab:
         lab.session("s", ASKED, tasks=4)
         before = {executor.id: executor.placement for executor in lab.executors}
@@ -66,7 +66,7 @@ def test_an_executor_is_given_on_with_its_place():
         assert len(lab.engine.launched) == 4
 
 
-def test_who_opens_a_session_is_told_that_no_node_can_align_it_and_what_could_be():
+def test_opening_a_session_that_no_node_can_align_warns_with_what_could_be_aligned():
     with Lab(machine(cpus=(8, 8))) as lab:
         answers = Answers(lab.service, SERVER, {})
         for name, asked in (("wide", "cpu=4,gpu=6,numa=restricted"), ("fits", ASKED)):
@@ -76,7 +76,7 @@ def test_who_opens_a_session_is_told_that_no_node_can_align_it_and_what_could_be
         assert answers.opened(lab.service.state.sessions["fits"]).warnings == []
 
 
-def test_why_says_where_a_prediction_is_weaker():
+def test_why_shows_where_a_prediction_is_weaker():
     options = Kubelet(ZonePolicy.SINGLE_ZONE, static_cpus=True, cpu_options={"align-by-socket": "true"})
     with Lab(machine(cpus=(8, 8), kubelet=options)) as lab:
         lab.session("wide", "cpu=4,gpu=6", tasks=1)
@@ -84,7 +84,7 @@ def test_why_says_where_a_prediction_is_weaker():
         assert explained.warnings == ["the prediction is weaker on node n: its kubelet has align-by-socket on"]
 
 
-def test_what_an_executor_has_to_do_without_is_told_once():
+def test_what_an_executor_lacks_is_reported_once():
     with Lab(machine(cpus=(8, 8))) as lab:
         lab.engine.launch = lambda order: lab.engine.events.append(Registered(order.executor, 1, "it runs on 0"))
         lab.engine.bind = lambda order: None
@@ -94,7 +94,7 @@ def test_what_an_executor_has_to_do_without_is_told_once():
         assert lab.executors[0].note == "it runs on 0"
 
 
-def test_who_follows_its_cards_to_another_machine_holds_no_cpus_there():
+def test_an_allocation_that_follows_its_cards_to_another_node_holds_no_cpus_there():
     here, there = machine("n1", cpus=(8, 8)), machine("n2", cards=(), cpus=(8, 8))
     with Lab(here, there) as lab:
         asked = ResourceRequirement.from_string("cpu=2,gpu=1,numa=restricted")
@@ -123,7 +123,7 @@ def test_the_books_of_zones_are_the_same_after_a_restart(tmp_path):
         assert (lab.service.state.fleet.board.supplies == supplies).all()
 
 
-def test_where_no_cpus_are_left_who_has_them_alone_is_named_and_going_without_is_offered():
+def test_without_free_cpus_their_exclusive_holders_are_named_and_a_request_without_alignment_is_suggested():
     with Lab(replace(machine(cpus=(2, 2)), cpu_milli=100_000)) as lab:
         for name, asked in (("alone", "cpu=4,numa=best-effort"), ("shares", "cpu=1"), ("s", "cpu=1,numa=best-effort")):
             lab.session(name, asked, tasks=1)

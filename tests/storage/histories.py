@@ -113,7 +113,7 @@ def set_up(seed: int) -> None:
     chosen = random.Random(seed)
     pages, log_bytes = chosen.choice((1, 8, 64, 4096)), chosen.choice((1000, 4_000_000))
     settings = (each for each in database._SETTINGS if "wal_autocheckpoint" not in each)
-    database._SETTINGS = (*settings, f"wal_autocheckpoint = {pages}")  # type: ignore[assignment]
+    database._SETTINGS = (*settings, f"wal_autocheckpoint = {pages}")
     witness._MOST_LOG_BYTES = log_bytes
 
 
@@ -132,7 +132,7 @@ def write_until_killed(path: str, seed: int, round_: int, tell: Callable[[object
     while True:
         free.acquire()
         future = store.write(*model.next())
-        future.add_done_callback(lambda _, number=model.written: (tell(number), free.release()))  # type: ignore[misc]
+        future.add_done_callback(lambda _, number=model.written: (tell(number), free.release()))
         if chosen.random() < 0.3:
             future.result()
         if model.written % 20 == 0:

@@ -158,7 +158,7 @@ def recover_until_killed(path: Path, renames: int) -> None:
     def replace_or_end(self: Path, target: Path) -> Path:
         return os._exit(1) if next(done) == renames else replace(self, target)
 
-    Path.replace = replace_or_end  # type: ignore[assignment,method-assign]
+    Path.replace = replace_or_end
     try:
         recover(path, keep=True)
     finally:

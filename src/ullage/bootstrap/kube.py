@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -84,7 +85,7 @@ def serve_kube(config: Path | None, given: Mapping[str, object], *, terms: Lease
 
     load_strategies()
     settings = read_settings(config)
-    section = _with(settings.kube, given)
+    section = _overridden(settings.kube, given)
     section.check_callers()
     section.check_bindings()
     queues = settings.share_tree()
@@ -207,7 +208,6 @@ class KubeProcess:
             reporting.cancel()
 
     async def _renew(self, serving: dict[str, KubeServer]) -> None:
-        """Load changed certificates."""
         while True:
             await asyncio.sleep(self._renew_s)
             for name, server in serving.items():
@@ -253,8 +253,8 @@ def _log_error(kind: str, name: str, error: UllageError) -> None:
     log.warning("kube.unreadable", kind=kind, name=name, error=error.message)
 
 
-def _with(section: KubeSection, given: Mapping[str, object]) -> KubeSection:
-    return KubeSection(**{**{name: getattr(section, name) for name in section.__struct_fields__}, **given})
+def _overridden(section: KubeSection, given: Mapping[str, object]) -> KubeSection:
+    return msgspec.structs.replace(section, **given)
 
 
 def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:

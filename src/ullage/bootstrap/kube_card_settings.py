@@ -14,9 +14,9 @@ from ullage.model.error import invalid
 from ullage.model.part import parse_tflops
 from ullage.wire.kubernetes_quantity import parse_quantity
 
-_DNS = r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?"
+DNS_NAME = r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?"
 _WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
-LABEL_KEY, LABEL_VALUE = rf"(?:{_DNS}/)?{_WORD}", rf"(?:{_WORD})?"
+LABEL_KEY, LABEL_VALUE = rf"(?:{DNS_NAME}/)?{_WORD}", rf"(?:{_WORD})?"
 """Patterns of the key and of the value of a label."""
 
 

@@ -214,7 +214,6 @@ def _claims(
 def _parts(
     claims: FrontClaims | None, bindings: FrontBindings | None, preemptor: Preemptor | None, sweep: Sweep | None
 ) -> Iterator[Running]:
-    """Yield what optional parts run."""
     if claims is not None:
         yield claims.mirror
         yield claims.claiming.controller

@@ -13,7 +13,7 @@ from ullage.bootstrap.http.bounds import cluster_bounds
 from ullage.bootstrap.http.loop_thread import LoopThread
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.kube_settings import Address
-from ullage.bootstrap.listener import listen
+from ullage.bootstrap.listener import listen, url_host
 from ullage.bootstrap.tls import TlsFiles
 
 DRAIN_S = 5
@@ -36,7 +36,7 @@ class KubeServer(BoundedServer):
     def url(self) -> str:
         """The address at which it listens."""
         host, port = self.listener.getsockname()[:2]
-        return f"http{'s' if self.tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
+        return f"http{'s' if self.tls else ''}://{url_host(host)}:{port}"
 
     def start(self) -> None:
         """Start to serve; `done` completes when it has ended."""
@@ -50,7 +50,6 @@ class KubeServer(BoundedServer):
         return self.tls is not None and self.tls.renew()
 
     def _start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Future[_T]:
-        """Run a coroutine on the loop of this server."""
         return asyncio.ensure_future(work) if self._loop_thread is None else self._loop_thread.start(work)
 
     @contextmanager

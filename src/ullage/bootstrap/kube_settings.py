@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from ullage.bootstrap.kube_card_settings import (
+    DNS_NAME,
     LABEL_KEY,
     LABEL_VALUE,
     CardDriverSection,
@@ -40,12 +41,12 @@ _MOST_PORT = 65_535
 
 _LEAST_LEASE_S, _MOST_LEASE_S = 3, 300
 
-_DNS = r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?"
-_KEY, _VALUE = LABEL_KEY, LABEL_VALUE
-_SET = rf"\(\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*\)"
-_CONDITION = rf"\s*(?:!\s*{_KEY}|{_KEY}(?:\s*(?:=|==|!=)\s*{_VALUE}|\s+(?:in|notin)\s*{_SET}|\s*[<>]\s*\d+)?)\s*"
+_SET = rf"\(\s*{LABEL_VALUE}(?:\s*,\s*{LABEL_VALUE})*\s*\)"
+_CONDITION = (
+    rf"\s*(?:!\s*{LABEL_KEY}|{LABEL_KEY}(?:\s*(?:=|==|!=)\s*{LABEL_VALUE}|\s+(?:in|notin)\s*{_SET}|\s*[<>]\s*\d+)?)\s*"
+)
 _SELECTOR = re.compile(rf"{_CONDITION}(?:,{_CONDITION})*")
-_NAME = re.compile(_DNS)
+_NAME = re.compile(DNS_NAME)
 
 
 class OwnerQuotaSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,6 +11,11 @@ BACKLOG = 512
 """The most connections that wait to be accepted."""
 
 
+def url_host(host: str) -> str:
+    """Return a host as it stands in a URL: an IPv6 address is in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def listen(host: str, port: int, fix: str) -> socket.socket:
     """Return a listening socket, so that an announced address accepts connections.
 
@@ -33,6 +38,6 @@ def listen(host: str, port: int, fix: str) -> socket.socket:
         if error.errno == errno.EADDRNOTAVAIL:
             fix = "no interface of this machine has it; write 127.0.0.1, or 0.0.0.0 for all addresses of this machine"
             raise invalid("host", host, fix) from None
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        where = f"{url_host(host)}:{port}"
         raise Unavailable(f"cannot listen on {where}: {error.strerror or error}; {fix}", code="port-in-use") from None
     return listener

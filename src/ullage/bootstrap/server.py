@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ullage.bootstrap import log
 from ullage.bootstrap.announcement import announce, listen_at_home, withdraw
 from ullage.bootstrap.http.bounds import local_bounds
 from ullage.bootstrap.http.server import BoundedServer
-from ullage.bootstrap.listener import listen
+from ullage.bootstrap.listener import listen, url_host
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
 from ullage.bootstrap.settings_check import unsatisfiable
 from ullage.bootstrap.strategies import load_strategies
@@ -75,6 +75,8 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
         Unavailable: the state, the home or the port cannot be used.
 
     """
+    import uvloop  # noqa: PLC0415 - imported where it is used: the import takes 20 ms
+
     load_strategies()
     usual = home / SETTINGS_FILE
     file = usual if config is None and usual.exists() else config
@@ -85,20 +87,13 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     tiers.start_plain()
     options = {"config": None if file is None else str(file.absolute()), "gpus": cards_text(settings.node.gpus)}
     in_force = {name: value for name, value in options.items() if value is not None}
-    return uvloop_run(_Server(home, settings, in_force).run)
+    return uvloop.run(_Server(home, settings, in_force).run())
 
 
 def _log_eviction(event: Event) -> None:
     """Log the eviction of an executor, with the session that gets its room."""
     if event.kind in ("executor.reclaimed", "executor.evicted"):
         log.info(event.kind, session=event.session, executor=event.data["executor"], message=event.message)
-
-
-def uvloop_run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a coroutine function on uvloop."""
-    import uvloop  # noqa: PLC0415 - imported where it is used: the import takes 20 ms
-
-    return uvloop.run(main())
 
 
 FAIL_AT = "ULLAGE_FAIL_AT"
@@ -172,7 +167,7 @@ class _Server:
         self, service: UllageService, engine: HostedEngine, machine: Machine, listener: socket.socket
     ) -> None:
         address, port = listener.getsockname()[:2]
-        host = f"[{address}]" if ":" in address else address
+        host = url_host(address)
         url = f"http://{host}:{port}"
         token = own_token(self._home / "token")
         body = ServerBody(
@@ -259,7 +254,7 @@ class _Reports:
     def on_engine_event(self, event: EngineEvent) -> None:
         try:
             self._service.on_engine_event(event)
-        except Exception as fault:  # noqa: BLE001 - see above
+        except Exception as fault:  # noqa: BLE001 - memory may be half changed
             self._fail(fault)
 
 
@@ -324,7 +319,6 @@ def _override(settings: Settings, host: str | None, port: int | None, gpus: str 
 
 
 def _cards(text: str) -> int | list[str]:
-    """Return a count of cards, or their ids."""
     if _COUNT.fullmatch(text.strip()):
         return int(text)
     ids = [entry.strip() for entry in text.split(",")]

@@ -365,7 +365,6 @@ _TYPES = {
 
 
 def _plain_types(match: re.Match[str]) -> str:
-    """Return the types of an error in plain words."""
     verb, _, names = match.group().partition(" ")
     types = [_TYPES.get(name, name) for name in names.strip("`").split(" | ") if name != "null"]
     return f"{verb} {' or '.join(types)}"

@@ -40,7 +40,7 @@ def _load(entry: EntryPoint) -> Strategy:
     try:
         strategy = _strategy(entry)
         if strategy is not STRATEGIES.get(strategy.name):  # else it is loaded again
-            _try(strategy)
+            _check(strategy)
             register(strategy)
     except Exception as error:
         reason = error.message if isinstance(error, UllageError) else f"{type(error).__name__}: {error}"
@@ -54,29 +54,29 @@ def _load(entry: EntryPoint) -> Strategy:
 
 
 def _strategy(entry: EntryPoint) -> Strategy:
-    from ullage.core.strategies.strategy import Strategy  # noqa: PLC0415 - as above
+    from ullage.core.strategies.strategy import Strategy  # noqa: PLC0415 - the core is needed only with strategies
 
-    if entry.value not in _MADE:
+    if entry.value not in _LOADED:
         found = entry.load()
         strategy = found if isinstance(found, Strategy) or not callable(found) else found()
         if not isinstance(strategy, Strategy):
             raise TypeError(f"it is {strategy!r}, and no ullage.core.strategies.strategy.Strategy")
         if strategy.name != entry.name:
             raise ValueError(f"it is named {strategy.name}; give the entry point the same name")
-        _MADE[entry.value] = strategy
-    return _MADE[entry.value]
+        _LOADED[entry.value] = strategy
+    return _LOADED[entry.value]
 
 
-_MADE: dict[str, Strategy] = {}
+_LOADED: dict[str, Strategy] = {}
 """The strategies of entry points, so that a second load returns the same objects."""
 
 
-def _try(strategy: Strategy) -> None:
+def _check(strategy: Strategy) -> None:
     """Compile it by placing on a small fleet, and check that it chooses only offered cards."""
-    from ullage.core.kernel.compiling import tiers  # noqa: PLC0415 - as above
-    from ullage.core.placing.placement import small_fleet, warm_strategy  # noqa: PLC0415 - as above
-    from ullage.core.verdict.shape import shape_of  # noqa: PLC0415 - as above
-    from ullage.model.request import ResourceRequirement  # noqa: PLC0415 - as above
+    from ullage.core.kernel.compiling import tiers  # noqa: PLC0415 - the core is needed only with strategies
+    from ullage.core.placing.placement import small_fleet, warm_strategy  # noqa: PLC0415 - the core is needed only with strategies
+    from ullage.core.verdict.shape import shape_of  # noqa: PLC0415 - the core is needed only with strategies
+    from ullage.model.request import ResourceRequirement  # noqa: PLC0415 - the core is needed only with strategies
 
     with tiers.ahead():  # also compiles in a server of the plain tier, so that errors show now
         warm_strategy(strategy.on)

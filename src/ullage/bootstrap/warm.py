@@ -46,13 +46,13 @@ async def warm() -> None:
 
 def copy_image_cache() -> None:
     """Copy the compiled code of an image (`ULLAGE_COMPILED`) into the compiler's cache, which must be writable."""
-    image, cache = os.environ.get(COMPILED), os.environ.get("NUMBA_CACHE_DIR")
-    if not image or not cache:
+    image, to = os.environ.get(COMPILED), os.environ.get("NUMBA_CACHE_DIR")
+    if not image or not to:
         return
     try:
-        shutil.copytree(image, cache, copy_function=_copy_if_absent, dirs_exist_ok=True)
+        shutil.copytree(image, to, copy_function=_copy_if_absent, dirs_exist_ok=True)
     except OSError as error:  # shutil.Error, of many files, is one
-        log.warning("placement.cache-not-copied", source=image, to=cache, error=str(error))
+        log.warning("placement.cache-not-copied", source=image, to=to, error=str(error))
 
 
 def _copy_if_absent(source: str, to: str) -> None:

@@ -351,7 +351,6 @@ def part_map(amounts: Part) -> wire.PartMap:
 
 
 def _claim(body: wire.CreateAllocation | wire.PlanRequest) -> Claim:
-    """Return the claim of a request by its namespace, limit, quality of service and priority."""
     namespace, limit = check_name("namespace", body.namespace), amounts_or_none("limit", body.limit)
     if body.qos not in set(Qos):
         raise invalid("qos", body.qos, f"choose one of {', '.join(Qos)}")

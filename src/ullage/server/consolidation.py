@@ -51,7 +51,6 @@ class ConsolidationApi:
     async def _carry_out(
         self, request: HttpRequest, asked: Request, body: wire.MakeRoom, uids: list[str]
     ) -> Consolidation | NoConsolidation:
-        """Make a plan, confirm it in a thread, and carry it out."""
         consolidations = self._service.consolidations
         consolidations.check_uids(uids)
         found = await self._plan(request, asked, body)

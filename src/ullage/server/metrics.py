@@ -6,7 +6,7 @@ A thread writes the samples of all nodes and cards from a snapshot.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -52,18 +52,16 @@ class ServiceCollector(Collector):
 
     def of_service(self) -> Iterator[Metric]:
         """Yield all families but those of each node, card and queue."""
-        yield self._tasks()
-        yield CounterMetricFamily("ullage_cycles", "Scheduling cycles run", value=self._service.loop.cycles)
+        service = self._service
+        sessions = service.state.sessions.values()
+        tasks = {state.value: sum(record.counts[state] for record in sessions) for state in TaskState}
+        yield _gauge("ullage_tasks", "Tasks of known sessions by state", "state", tasks)
+        yield CounterMetricFamily("ullage_cycles", "Scheduling cycles run", value=service.loop.cycles)
         yield from self._requests()
         yield from self._room()
-        yield self._waiting()
-
-    def _tasks(self) -> Metric:
-        family = GaugeMetricFamily("ullage_tasks", "Tasks of known sessions by state", labels=["state"])
-        for state in TaskState:
-            known = (record.counts[state] for record in self._service.state.sessions.values())
-            family.add_metric([state.value], sum(known))
-        return family
+        waiting = Counter(record.waiting_for.value for record in sessions if record.open and record.waiting_for)
+        meaning = "Open sessions that want more, by reason"
+        yield _gauge("ullage_sessions_waiting", meaning, "reason", dict(sorted(waiting.items())))
 
     def _requests(self) -> Iterator[Metric]:
         service = self._service
@@ -74,58 +72,42 @@ class ServiceCollector(Collector):
         )
         for code, count in sorted(service.allocations.refused.items()):
             refused.add_metric([code.value], count)
+        yield refused
         adjusted = CounterMetricFamily(
             "ullage_allocation_adjustments", "Changes of the amounts of requests", labels=["direction"]
         )
         for direction, count in service.allocations.adjusted.items():
             adjusted.add_metric([direction], count)
-        held = GaugeMetricFamily("ullage_requests", "Requests that hold cards, by state", labels=["state"])
+        yield adjusted
         states = Counter(allocation.state for allocation in service.allocations.all())
-        for state in AllocationState:
-            if state is not AllocationState.FOREIGN:
-                held.add_metric([state.value], states[state])
-        yield from (refused, adjusted, held, self._unconfirmed(), self._foreign())
-
-    def _unconfirmed(self) -> Metric:
-        meaning = "Bound owners that a reporting node has not reported in time"
-        late = self._service.observations.unconfirmed()
-        return GaugeMetricFamily("ullage_placements_unconfirmed", meaning, len(late))
-
-    def _foreign(self) -> Metric:
-        family = GaugeMetricFamily("ullage_foreign_gpus", "Cards with unknown owners", labels=["node"])
-        for held in self._service.observations.foreign():
-            family.add_metric([held.node], len(held.gpus))
-        return family
+        held = {state.value: states[state] for state in AllocationState if state is not AllocationState.FOREIGN}
+        yield _gauge("ullage_requests", "Requests that hold cards, by state", "state", held)
+        meaning, late = (
+            "Bound owners that a reporting node has not reported in time",
+            service.observations.unconfirmed(),
+        )
+        yield GaugeMetricFamily("ullage_placements_unconfirmed", meaning, len(late))
+        foreign = {held.node: len(held.gpus) for held in service.observations.foreign()}
+        yield _gauge("ullage_foreign_gpus", "Cards with unknown owners", "node", foreign)
 
     def _room(self) -> Iterator[Metric]:
         room = self._answers.room()
-        idle = GaugeMetricFamily("ullage_idle_milli", "Thousandths of cards that are idle", labels=["model"])
-        fragments = GaugeMetricFamily(
-            "ullage_fragmentation_milli",
-            "Expected thousandths of idle cards that no task of the learned workload can use",
-            labels=["model"],
-        )
-        for each in room.models:
-            idle.add_metric([each.model or ""], each.idle_milli)
-            if each.fragments_milli is not None:
-                fragments.add_metric([each.model or ""], each.fragments_milli)
-        fits = GaugeMetricFamily("ullage_fits", "Requests for so many whole cards that fit now", labels=["cards"])
-        for cards, units in room.fits.items():
-            fits.add_metric([str(cards)], units)
-        yield from (idle, fragments, fits)
+        idle = {each.model or "": each.idle_milli for each in room.models}
+        yield _gauge("ullage_idle_milli", "Thousandths of cards that are idle", "model", idle)
+        meaning = "Expected thousandths of idle cards that no task of the learned workload can use"
+        fragments = {each.model or "": each.fragments_milli for each in room.models if each.fragments_milli is not None}
+        yield _gauge("ullage_fragmentation_milli", meaning, "model", fragments)
+        fits = {str(cards): units for cards, units in room.fits.items()}
+        yield _gauge("ullage_fits", "Requests for so many whole cards that fit now", "cards", fits)
         yield CounterMetricFamily("ullage_learned_tasks", "Tasks that the workload is learned from", value=room.tasks)
 
-    def _waiting(self) -> Metric:
-        family = GaugeMetricFamily(
-            "ullage_sessions_waiting", "Open sessions that want more, by reason", labels=["reason"]
-        )
-        counts: dict[str, int] = {}
-        for record in self._service.state.sessions.values():
-            if record.open and record.waiting_for is not None:
-                counts[record.waiting_for.value] = counts.get(record.waiting_for.value, 0) + 1
-        for reason, count in sorted(counts.items()):
-            family.add_metric([reason], count)
-        return family
+
+def _gauge(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
+    """Return a gauge with one label, from its values by that label."""
+    family = GaugeMetricFamily(name, meaning, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
 
 
 def _of_snapshot(snapshot: StateSnapshot) -> Iterator[Metric]:
@@ -134,14 +116,11 @@ def _of_snapshot(snapshot: StateSnapshot) -> Iterator[Metric]:
     yield from _gpus(snapshot.gpus())
 
 
-def _queues(queues: Iterable[api.QueueBody]) -> Iterator[Metric]:
-    share = GaugeMetricFamily("ullage_queue_share", "Dominant share of a queue, 0 to 1", labels=["queue"])
-    pending = GaugeMetricFamily("ullage_queue_pending_tasks", "Tasks that wait in a queue", labels=["queue"])
-    for queue in queues:
-        share.add_metric([queue.name], queue.share)
-        pending.add_metric([queue.name], queue.pending)
-    yield share
-    yield pending
+def _queues(queues: Sequence[api.QueueBody]) -> Iterator[Metric]:
+    shares = {queue.name: queue.share for queue in queues}
+    yield _gauge("ullage_queue_share", "Dominant share of a queue, 0 to 1", "queue", shares)
+    pending = {queue.name: queue.pending for queue in queues}
+    yield _gauge("ullage_queue_pending_tasks", "Tasks that wait in a queue", "queue", pending)
 
 
 def _nodes(nodes: Sequence[api.NodeBody]) -> Iterator[Metric]:

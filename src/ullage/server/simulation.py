@@ -201,7 +201,6 @@ class _Simulation:
         )
 
     def _other_cards(self, node: str, uuids: set[str]) -> tuple[str, ...]:
-        """Return the cards of a node that are not among these."""
         on_node = self._fleet.uuids(self._fleet.cards_on(self._fleet.row_of[node]))
         return tuple(uuid for uuid in on_node if uuid not in uuids)
 

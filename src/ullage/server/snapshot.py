@@ -109,9 +109,9 @@ class StateSnapshot:
 
     def gpus(self) -> list[api.GpuBody]:
         """Return cards by node and index, with their holders."""
-        fleet, nobody = self.fleet, ExecutorSession()
+        fleet, no_session = self.fleet, ExecutorSession()
         return [
-            gpu_body(fleet, card, lambda uid: self.executors.get(uid, nobody))
+            gpu_body(fleet, card, lambda uid: self.executors.get(uid, no_session))
             for row in range(len(fleet.nodes))
             for card in sorted(fleet.cards_on(row), key=lambda card: fleet.cards[card].index)
         ]

@@ -147,7 +147,7 @@ class AllocationRequests:
             self._journal.write(then=done)
             return allocation
         self._assumed.pop(uid, None)
-        self._events.add("allocation.releasing", uid=uid, node=allocation.node, gpus=" ".join(allocation.gpus))
+        self._events.add("allocation.releasing", uid=uid, node=allocation.node, gpus=allocation.gpus)
         self._journal.write(PutAllocation(allocation), then=done)
         self._changed(True)
         return allocation
@@ -226,7 +226,7 @@ class AllocationRequests:
         for each in freed:
             self._left(each.uid)
             self._drop_deadlines(each.uid)
-            self._events.add("allocation.freed", uid=each.uid, gpus=" ".join(each.gpus))
+            self._events.add("allocation.freed", uid=each.uid, gpus=each.gpus)
         self._changed(True)
         return freed
 
@@ -268,8 +268,7 @@ class AllocationRequests:
         records: tuple[Record, ...] = self._nominated.ended()
         if allocation is not None:
             self._drop_deadlines(allocation.id)
-            gpus = " ".join(allocation.gpus)
-            self._events.add("allocation.freed", uid=allocation.id, node=allocation.node, gpus=gpus)
+            self._events.add("allocation.freed", uid=allocation.id, node=allocation.node, gpus=allocation.gpus)
             records = (Drop(PutAllocation, allocation.id), *records)
         self._journal.write(*records, then=done)
         if records:

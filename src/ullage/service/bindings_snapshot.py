@@ -41,7 +41,7 @@ class BindingsSnapshot:
 
     @cached_property
     def view(self) -> BindingView:
-        """What decisions are based on: rows and foreign bindings in force, and what pods hold without a binding."""
+        """The base of decisions: rows and foreign bindings in force, and cards that pods hold without a binding."""
         return in_force(self.own, self.cluster.bindings, self.cluster.users, strict=self.cluster.strict)
 
     @cached_property

@@ -28,7 +28,7 @@ class Catalog:
         self._forget, self._follow = forget, follow
 
     def install(self, queues: Iterable[Queue]) -> None:
-        """At start: built-in applications, the default queue, and the configured queues over stored ones."""
+        """Add the built-in applications, the default queue, and configured queues, which replace stored ones."""
         for application in BUILT_IN:
             self._state.applications.setdefault(application.name, application)
         self._state.queues.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
@@ -57,7 +57,7 @@ class Catalog:
 
     @in_one_write
     def drop_application(self, name: str, done: Callback) -> None:
-        """Unregister an application and forget its closed sessions.
+        """Unregister an application and delete its closed sessions.
 
         Raises:
             NotFound: no such application. Conflict: it is built in, or has sessions.
@@ -94,7 +94,7 @@ class Catalog:
         self._changed(True)
 
     def drop_queue(self, name: str, done: Callback) -> None:
-        """Remove a queue that nobody uses; one in the settings comes back at the next start.
+        """Remove an unused queue. A queue of the settings comes back at the next start.
 
         Raises:
             NotFound: no such queue. Conflict: it is the default, has children, or has open sessions.

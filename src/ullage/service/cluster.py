@@ -85,7 +85,7 @@ class Cluster:
         self._rows = NodeRows()
         self._rejected = RejectedNodes()
         self._other_usage: dict[str, OtherUsage] = {}
-        """What pods without cards use of each node."""
+        """The usage of each node by pods without cards."""
 
     # --- the state of the cluster ---
 
@@ -235,12 +235,12 @@ class Cluster:
             refused = isinstance(self.reserve(request, node), Refusal)
         except NotFound:  # the pool that it names
             refused = True
-        if refused and not self._reserve_anyhow(request, node):
+        if refused and not self._reserve_regardless(request, node):
             return False
         self.confirm(request.uid)
         return True
 
-    def _reserve_anyhow(self, request: Request, node: str) -> bool:
+    def _reserve_regardless(self, request: Request, node: str) -> bool:
         """Reserve cards regardless of quotas, pools, labels, zones, and cpu and memory of the node."""
         rules, asked = self.allocator.rules, request.requirement
         own = replace(asked.cards, pool=None)

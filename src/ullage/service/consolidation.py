@@ -77,7 +77,7 @@ class Consolidations:
         """
         for uid in uids:
             if self._allocator.held(uid) is not None or self._allocator.nominations.of(uid) is not None:
-                raise Conflict(f"{uid} holds cards, or room is kept for it; name another uid", code="uid-taken")
+                raise Conflict(f"{uid} holds cards, or room is reserved for it; name another uid", code="uid-taken")
 
     def carry_out(
         self, request: Request, uids: Sequence[str], up_to: int | None, done: Callback
@@ -86,7 +86,7 @@ class Consolidations:
 
         Raises:
             InvalidRequest, NotFound, Unavailable: as `FleetAllocator.move_question`. Conflict: a uid holds cards, or
-            room is kept for it.
+            room is reserved for it.
 
         """
         self.check_uids(uids)
@@ -149,7 +149,7 @@ class Consolidations:
             places = [(_again(move.allocation), move.to, True) for move in found.moves]
             for uid, unit in zip(uids, found.units, strict=True):
                 places.append((replace(request, uid=uid), unit, bool(found.moves)))
-                self._events.add("allocation.nominated", uid=uid, node=unit.node, gpus=" ".join(unit.gpus))
+                self._events.add("allocation.nominated", uid=uid, node=unit.node, gpus=unit.gpus)
             self._journal.write(*self._nominated.put(*starmap(self._hold, places)))
             self._changed(True)
         self._journal.write(then=done)
@@ -161,9 +161,8 @@ class Consolidations:
         assert leaving is not None, "who moves is in the ledger"
         place = "other cards there" if to.node == held.node else to.node
         text = f"{held.id} is to move from {held.node} to {place}, so that others fit"
-        gpus, to_gpus = " ".join(held.gpus), " ".join(to.gpus)
         self._events.add(
-            "allocation.moving", message=text, uid=held.id, node=held.node, gpus=gpus, to=to.node, to_gpus=to_gpus
+            "allocation.moving", message=text, uid=held.id, node=held.node, gpus=held.gpus, to=to.node, to_gpus=to.gpus
         )
         return PutAllocation(leaving)
 
@@ -173,7 +172,7 @@ class Consolidations:
 
 
 def _plan_changed() -> PlanChanged:
-    return PlanChanged("what the plan needs changed while it was made; nobody was asked to leave, ask again")
+    return PlanChanged("the books changed while the plan was made; nothing was moved, ask again")
 
 
 def _again(held: Allocation) -> Request:

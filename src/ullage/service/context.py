@@ -1,4 +1,4 @@
-"""What the use cases of one service share."""
+"""The context that all use cases of one service share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ullage.service.store_port import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceContext:
-    """The same value for all use cases of one service.
+    """The parts of one service that its use cases need.
 
-    `clock` is the time in seconds since 1970, and never goes back. `changed` asks for a turn of the loop: soon, or with
+    `clock` is the time in seconds since 1970, and never goes back. `changed` requests a turn of the loop: soon, or with
     True at once.
     """
 

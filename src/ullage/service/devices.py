@@ -133,7 +133,6 @@ class Devices:
                 self._changed_pool[key] = next(self._changes)
 
     def _tainted(self, pool: Pool) -> Pool:
-        """Return the pool with the taints of rules on its devices."""
         if not self._rules:
             return pool
         rules = [rule for _, rule in sorted(self._rules.items())]
@@ -289,8 +288,7 @@ class Devices:
     def card(self, device: SliceDevice) -> str | None:
         """Return the card that a device is, if the books have it; else None."""
         known = self._known.get(device.id)
-        there = known is not None and known.uuid in self._cluster.allocator.fleet.card_of
-        return known.uuid if known is not None and there and known.whole else None
+        return self.card_under(device) if known is not None and known.whole else None
 
     def card_under(self, device: SliceDevice) -> str | None:
         """Return the card that a device is, or is a part of, if the books have it; else None."""
@@ -366,8 +364,8 @@ class Devices:
         if id_.startswith(_PARTS):
             uuid = id_.removeprefix(_PARTS)
             sharers = sorted(self._sharers.get(uuid, ()))
-            nobody = Claim("", workload=id_, priority=MAX_INT32)  # it is in no namespace's quota
-            self._put(id_, (uuid,) if sharers else (), nobody, sharers[:1])
+            no_owner = Claim("", workload=id_, priority=MAX_INT32)  # it is in no namespace's quota
+            self._put(id_, (uuid,) if sharers else (), no_owner, sharers[:1])
             return
         claim, whole = self._claims.get(id_), self._holdings.get(id_, _Holding()).whole
         if id_ in self._pending_writes:
@@ -383,7 +381,7 @@ class Devices:
             self._put(id_, whole, Claim() if claim is None else self.owner(claim), [id_])
 
     def _put(self, id_: str, cards: tuple[str, ...], owner: Claim, uids: Sequence[str]) -> None:
-        """Make the books say that these cards, and no others, are held under an id."""
+        """Enter in the books that exactly these cards are held under an id."""
         fleet = self._cluster.allocator.fleet
         there = tuple(sorted((uuid for uuid in cards if uuid in fleet.card_of), key=fleet.card_of.__getitem__))
         held = self._cluster.held(id_)

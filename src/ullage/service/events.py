@@ -45,12 +45,13 @@ class Events:
         *,
         code: int | None = None,
         message: str = "",
-        **data: str | float | None,
+        **data: str | float | tuple[str, ...] | None,
     ) -> None:
-        """Record one event; `kind` is a fixed short name."""
+        """Record one event; `kind` is a fixed short name. Ids in a tuple become one text with spaces between them."""
         self._number += 1
         self.counts[kind] += 1
-        event = Event(self._number, self._clock(), kind, session, code=code, message=message, data=data)
+        facts = {name: " ".join(value) if isinstance(value, tuple) else value for name, value in data.items()}
+        event = Event(self._number, self._clock(), kind, session, code=code, message=message, data=facts)
         self._journal.write(AddEvent(event), then=partial(self._stored, event.number))
         self.recent.append(event)
         self.on_event(event)
@@ -86,7 +87,7 @@ def allocation_facts(allocation: Allocation) -> Facts:
     return {
         "uid": allocation.id,
         "node": allocation.node,
-        "gpus": " ".join(allocation.gpus),
+        "gpus": allocation.gpus,
         "resreq": str(allocation.requirement),
         "namespace": claim.namespace,
         "priority": claim.priority,

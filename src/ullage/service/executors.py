@@ -429,7 +429,6 @@ class Executors:
         }
 
     def _detach(self, executor: ExecutorRecord) -> None:
-        """Detach an executor from its session."""
         record = self._session_of(executor)
         if record is not None:
             record.executors.pop(executor.id, None)
@@ -444,9 +443,7 @@ def _members_of(record: SessionRecord, gang: ExecutorGang) -> list[ExecutorRecor
 
 
 def _facts(executor: ExecutorRecord, record: SessionRecord) -> dict[str, Any]:
-    """Return the facts of an executor for its event, and since when its session waited for it."""
-    gpus = " ".join(executor.gpus)
-    return {"executor": executor.id, "node": executor.node, "gpus": gpus, "asked_at": record.waits_since}
+    return {"executor": executor.id, "node": executor.node, "gpus": executor.gpus, "asked_at": record.waits_since}
 
 
 def _failed_to_start(executor: ExecutorRecord) -> bool:

@@ -123,7 +123,7 @@ class GangRequests:
             gpus = self._allocator.dealloc(uid, now).gpus
             if gpus:
                 freed.append(uid)
-                self._events.add("allocation.freed", uid=uid, gpus=" ".join(gpus))
+                self._events.add("allocation.freed", uid=uid, gpus=gpus)
         self._journal.write(
             *(Drop(PutAllocation, uid) for uid in freed), *self._nominated.ended(), self._stored(key), then=done
         )
@@ -143,7 +143,6 @@ class GangRequests:
                 self._journal.write(self._stored(key))
 
     def _stored(self, key: str) -> PutGang | Drop:
-        """Return what to store of a gang as it is now."""
         members = self._members.get(key)
         if members is None:
             self._born.pop(key, None)
@@ -162,7 +161,7 @@ class GangRequests:
         Any change of the books or of the quotas may be what a gang lacked (see `core/admitting/wake.py`).
         """
         if not self._allocator.fleet.nodes:
-            return None  # no node has reported since the start: nothing is tried, and nobody gives up
+            return None  # no node has reported since the start: nothing is tried, and no gang gives up
         due = self._gangs.due()
         if self._members and (self._seen != self._books() or (due is not None and due <= now)):
             self._tick(now)

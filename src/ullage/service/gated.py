@@ -132,7 +132,6 @@ class Members:
 
 
 def _smallest(fleet: Fleet, pods: Iterable[GatedPod]) -> list[GatedPod]:
-    """Return the pods, the smallest first, then the oldest."""
     return sorted(pods, key=lambda pod: (fleet.resources(pod.request.requirement).gpu_milli, pod.age))
 
 

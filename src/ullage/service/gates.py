@@ -83,7 +83,7 @@ class Gates:
         self._waiting: dict[str, list[GatedPod]] = {}
         """The pods that waited then, by queue."""
         self._standing: dict[str, Standing] | None = {}
-        """Their positions, once somebody has asked."""
+        """Their positions; None until `standings` computes them."""
         self._figures: dict[str, QueueFigures] = {}
         self._missed = 0
         """Pods that were not placed in time since the last one that was placed."""

@@ -11,10 +11,9 @@ from ullage.model.slice_device import Pool, SliceDevice
 
 @dataclass(frozen=True, slots=True)
 class KnownCard:
-    """The card that a device is, or is part of, on its node."""
+    """The card that a device is, or is part of."""
 
     uuid: str
-    node: str
     whole: bool
 
 
@@ -22,11 +21,11 @@ def known_card(device: SliceDevice, pool: Pool, drivers: Iterable[CardDriver]) -
     """Return the card by the device's own word, or because another device of its pool lies at the same address."""
     for driver in drivers:
         if driver.is_card(device):
-            return KnownCard(driver.gpu(device, 0).uuid, device.node, not device.shareable)
+            return KnownCard(driver.gpu(device, 0).uuid, not device.shareable)
         if parent := driver.parent_of(device):
-            return KnownCard(parent, device.node, whole=False)
+            return KnownCard(parent, whole=False)
         if device.driver == driver.driver and device.bus_id:
             for other in pool.devices:
                 if other.bus_id == device.bus_id and other.node == device.node and driver.is_card(other):
-                    return KnownCard(driver.gpu(other, 0).uuid, device.node, whole=False)
+                    return KnownCard(driver.gpu(other, 0).uuid, whole=False)
     return None

@@ -52,7 +52,6 @@ class Loop:
         )
 
     def _demands(self, also: str | None = None) -> tuple[Demand, ...]:
-        """Return the demands of sessions that request or hold something, and of `also`."""
         now = self._clock()
         records = (r for r in self._state.sessions.values() if r.open and (r.id == also or not r.at_rest))
         return tuple(self._state.demand(record, now) for record in records)

@@ -55,13 +55,9 @@ class NominatedRequests:
     def record(self, nomination: Nomination) -> None:
         """Record who is evicted for a request and where room is reserved for it."""
         ledger, claimant = self._allocator.fleet.ledger, nomination.request.uid
-        for victim in nomination.victims:
-            gpus = " ".join(ledger[victim.uid].gpus)
-            self._events.add(
-                "allocation.preempted", uid=victim.uid, claimant=claimant, node=ledger[victim.uid].node, gpus=gpus
-            )
-        gpus = " ".join(nomination.gpus)
-        self._events.add("allocation.nominated", uid=claimant, node=nomination.node, gpus=gpus)
+        for held in (ledger[victim.uid] for victim in nomination.victims):
+            self._events.add("allocation.preempted", uid=held.id, claimant=claimant, node=held.node, gpus=held.gpus)
+        self._events.add("allocation.nominated", uid=claimant, node=nomination.node, gpus=nomination.gpus)
 
     def renew(self, request: Request, now: float) -> Nomination | None:
         """Restart the time of a request that is made again. Return None if no room is reserved for it.
@@ -108,7 +104,7 @@ class NominatedRequests:
         """Record which requests would fit now, and end expired nominations. Return when the next one expires."""
         for uid in self._allocator.nominations.lapsed(now):
             self._allocator.withdraw(uid)
-            self._events.add("allocation.lapsed", message=f"nobody asked for {uid} again", uid=uid)
+            self._events.add("allocation.lapsed", message=f"{uid} was not requested again in time", uid=uid)
             self._changed(True)
         ended = self.ended()
         if ended:
@@ -136,8 +132,7 @@ class NominatedRequests:
                 self._refused[uid] = Causes.of(outcome)
             else:
                 self._ready.add(uid)
-                gpus = " ".join(outcome.gpus)
-                self._events.add("allocation.ready", uid=uid, node=outcome.node, gpus=gpus)
+                self._events.add("allocation.ready", uid=uid, node=outcome.node, gpus=outcome.gpus)
         fleet = self._allocator.fleet
         self._seen = fleet, fleet.clock, self._allocator.rules, dict(fleet.usage)
 

@@ -1,4 +1,4 @@
-"""What nodes report about the holders of cards: entered in the ledger, stored, and compared with decisions."""
+"""Reports of nodes about the holders of cards: they are entered in the ledger, stored, and compared with decisions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Observations:
         before, now = ledger.get(uid), self._clock()
         found = self._state.allocator.observe(node, use, now)
         for each in found.mismatches:
-            bound, shown = " ".join(each.bound), " ".join(each.shown)
+            bound, shown = each.bound, each.shown
             self._events.add(
                 "allocation.mismatch", uid=each.uid, node=node, resource=each.resource, bound=bound, shown=shown
             )
         if found.owners != self.strangers(node):
-            gpus = " ".join(found.foreign.gpus) if found.foreign else ""
+            gpus = found.foreign.gpus if found.foreign else ()
             self._events.add("node.unknown-owners", message=", ".join(found.owners), node=node, gpus=gpus)
         gone = before is not None and found.foreign is None
         records: list[Record] = [PutAllocation(held) for held in found.changed if not held.of_session]

@@ -1,7 +1,6 @@
 """Long pages are written, and long plans checked, in a thread, one at a time; the event loop answers meanwhile.
 
-A page is written from values that nobody changes, or from copies. So it describes one state: the one in which its
-request was read.
+A page is written from immutable values or copies. So it describes one state: that at the time of its request.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TypeVar
 _Result = TypeVar("_Result")
 
 SWITCH_S = 0.001
-"""Seconds after which the thread hands the interpreter to the event loop, once there is the thread."""
+"""Seconds after which the thread passes the interpreter to the event loop, once the thread exists."""
 
 _WRITER = ThreadPoolExecutor(1, "pages", initializer=sys.setswitchinterval, initargs=(SWITCH_S,))
 """One thread: with each further one the event loop waits longer for the interpreter."""

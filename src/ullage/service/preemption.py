@@ -113,7 +113,7 @@ class Preemptions:
 
     def _helping(self, request: Request, found: PreemptionAnswer) -> Preemption:
         """Return those of the victims of an answer that make the request fit now."""
-        changed = PlanChanged("those who were to leave changed meanwhile; nobody was asked to leave, ask again")
+        changed = PlanChanged("the victims changed meanwhile; nothing was evicted, ask again")
         if isinstance(found, NoPreemption) or not found.victims:
             raise changed
         check, node = self._allocator.check_single_node_preempt, found.choice.node
@@ -126,7 +126,6 @@ class Preemptions:
         return helping
 
     def _wait(self, request: Request, done: Callback) -> Nomination:
-        """Renew the nomination: the room of the victims that are leaving stays reserved."""
         known = self._nominated.renew(request, self._clock())
         assert known is not None, "only a nominated request waits"
         self._journal.write(then=done)

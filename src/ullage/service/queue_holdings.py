@@ -1,4 +1,4 @@
-"""What each queue of pods holds in the books. Only allocations that changed are counted again."""
+"""The holdings of each queue of pods in the books. Only changed allocations are counted again."""
 
 from __future__ import annotations
 

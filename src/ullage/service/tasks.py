@@ -78,7 +78,7 @@ class Tasks:
         record.add_pending(tasks)
         done(first, len(inputs))
         if not record.takes_tasks:
-            self._cancel_all(record, tasks, "cancelled: the session was closed")
+            self._cancel_pending(record, tasks, "cancelled: the session was closed")
             return
         self._dispatcher.dispatch(record)
         self._changed(True)
@@ -205,10 +205,11 @@ class Tasks:
 
     def cancel_all(self, record: SessionRecord) -> None:
         """End every task of a session."""
-        running = [task for task in record.tasks.values() if task.executor is not None]
-        self._cancel_all(record, [t for t in record.tasks.values() if t.executor is None], "cancelled with its session")
-        for task in running:
-            self._end_running(task, Ending(TaskState.CANCELLED, STOPPED, "cancelled with its session"))
+        message, tasks = "cancelled with its session", tuple(record.tasks.values())
+        self._cancel_pending(record, [task for task in tasks if task.executor is None], message)
+        for task in tasks:
+            if task.executor is not None:
+                self._end_running(task, Ending(TaskState.CANCELLED, STOPPED, message))
 
     def expire(self, now: float) -> float | None:
         """End tasks past their time limit. Return when the next one is due."""
@@ -250,8 +251,7 @@ class Tasks:
             executor.stopping = True
             self._engine.stop(executor.id, STOP_GRACE_S)
 
-    def _cancel_all(self, record: SessionRecord, tasks: list[TaskRecord], message: str) -> None:
-        """End pending tasks together."""
+    def _cancel_pending(self, record: SessionRecord, tasks: list[TaskRecord], message: str) -> None:
         if not tasks:
             return
         ending = Ending(TaskState.CANCELLED, STOPPED, message)

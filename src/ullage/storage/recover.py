@@ -215,7 +215,6 @@ class _Copies:
 
 
 def _copy_with_log(path: Path, image: Path) -> None:
-    """Copy the file and its log."""
     create_private(image)
     image.write_bytes(path.read_bytes())
     if log_path(path).exists():

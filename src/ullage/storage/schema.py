@@ -27,8 +27,8 @@ def migrate(connection: Connection) -> None:
     """Apply the missing migrations, inside the caller's transaction."""
     if _revision(connection) == known_revisions()[-1]:
         return
-    from alembic import command  # noqa: PLC0415 - see above
-    from alembic.config import Config  # noqa: PLC0415 - as above
+    from alembic import command  # noqa: PLC0415 - only migrations need it
+    from alembic.config import Config  # noqa: PLC0415 - only migrations need it
 
     config = Config()
     # A percent sign in the path of the installation would start an interpolation.

@@ -172,7 +172,6 @@ class Witness:
         self._unsynced_since = None
 
     def _must_sync(self, since: float) -> bool:
-        """Return whether the records must be synced before the next commit."""
         log_bytes = LOG_PAGES * (FRAME_HEADER_BYTES + self._testimony.page_bytes)
         grown = self._testimony.position.end >= log_bytes or self._end > self._most
         return grown or time.monotonic() - since > _MOST_UNSYNCED_S
