@@ -11,7 +11,7 @@ from tests.kube.conftest import until
 from tests.kube.hosting import ALONE, MIB, SLICED, TURNS, Hosting, a_binding, a_machine, delete, hosting, pod_of
 from tests.kube.test_front import cards_of, put
 from tests.kube.test_webhook import admitted, refused
-from ullage.kube.bindings.gate import SCOPE_LABEL
+from ullage.kube.bindings.filter import SCOPE_LABEL
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.objects import Pod
@@ -306,7 +306,7 @@ async def test_a_new_pod_asks_its_kubelet_for_as_many_cards_as_are_bound(server:
         return [each["resources"]["limits"]["nvidia.com/gpu"] for each in containers if "resources" in each]
 
     async with hosting(server, api) as up:
-        webhook = Webhook(bound=bound_counts(up.front.bindings.gate, up.front.cluster))
+        webhook = Webhook(bound=bound_counts(up.front.bindings.filter, up.front.cluster))
         assert asks(pod_of("p")) == ["2"]
         assert asks(pod_of("other", "other")) == ["1"]
         assert asks(pod_of("single", consume="single")) == ["1"]

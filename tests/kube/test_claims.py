@@ -231,19 +231,19 @@ async def test_claims_that_kube_scheduler_allocated_on_bound_cards_are_reported(
     edit(server, "resourceclaims", "idle", allocation=allocation)
     told: list[PodEvent] = []
     async with running(api, bindings=BindingTerms()) as front:
-        front.bindings.intruders._record_event = told.append
+        front.bindings.conflicting_claims._record_event = told.append
         front.bindings.store.wake()
         await until(lambda: told, "it is reported")
         assert {(event.pod, event.uid, event.reason) for event in told} == {
             ("theirs", uids["theirs"], "CardBoundElsewhere")
         }
         assert told[0].message == "claim theirs has GPU-a-0, which is bound to comfyui of alice"
-        assert b"ullage_kube_binding_intruders 1.0" in await FrontMetrics(front).page()
+        assert b"ullage_kube_binding_conflicting_claims 1.0" in await FrontMetrics(front).page()
         (problem,) = (await front.bindings.store.cluster()).problems
         assert problem.item == "default/theirs"
         edit(server, "resourceclaims", "theirs", allocation=None, reservedFor=None)
         front.bindings.store.wake()
-        await until(lambda: not front.bindings.intruders.now, "it is over")
+        await until(lambda: not front.bindings.conflicting_claims.now, "it is over")
 
 
 async def test_claims_that_kube_scheduler_allocated_are_in_the_books(server: ApiServer, api: HttpKubeApi):

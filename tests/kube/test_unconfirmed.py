@@ -46,7 +46,7 @@ class Process:
             front.unconfirmed,
         )
         self.nodes, self.pods, self.extender, self.takeover = front.nodes, front.pods, front.extender, front.takeover
-        self.context, self.let_go = front.context, front.let_go
+        self.context, self.release = front.context, front.release
         self.unconfirmed._pause = world.pause
         self.world = world
 
@@ -227,7 +227,7 @@ async def test_a_term_that_cannot_begin_is_tried_again_until_it_does():
 async def test_a_term_that_was_handed_over_begins_without_a_write_and_any_other_sees_to_all_that_wait():
     world = World(a=1)
     first, pod = await world.leader(), world.pod("p")
-    await first.let_go()
+    await first.release()
     assert world.holder is None
     before = world.server.rules.get(("pods", "default", "p"))
     second = await world.leader()
@@ -244,14 +244,14 @@ async def test_the_lease_is_kept_while_an_outcome_is_unknown_and_in_a_term_that_
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unreachable):
         await up.bind(pod, "a", "there")
-    await up.let_go()
+    await up.release()
     assert world.holder == up.candidate.identity
     await up.unconfirmed.controller.drain()
-    await up.let_go()
+    await up.release()
     assert world.holder is None
     other = Process(world)
     await other.candidate.attempt()
-    await other.let_go()
+    await other.release()
     assert world.holder == other.candidate.identity
 
 

@@ -143,7 +143,7 @@ class Histories(RuleBasedStateMachine):
     @rule(who=WHO, tidy=st.booleans())
     def one_starts_again(self, who: int, tidy: bool) -> None:
         if tidy:
-            run(self.fronts[who].let_go())
+            run(self.fronts[who].release())
         self.fronts[who] = self.started()
 
     def place(self, who: int, pod: dict[str, Any], choose: Any) -> bool:

@@ -130,7 +130,7 @@ class KubeProcess:
             with LoopThread() as loop_thread:
                 async with served(self._servers(front, api, loop_thread)) as serving:
                     code = await self._lead(front, serving)
-            await front.let_go()
+            await front.release()
         log.info("kube.ended", code=code)
         return code
 
@@ -153,7 +153,7 @@ class KubeProcess:
             named_queue(front.followed.namespaces, section.domain),
             reader=PodReader(section.pods),
             nowhere=nowhere(front.cluster, {rule.name for rule in section.pools}),
-            bound=bound_counts(None if front.bindings is None else front.bindings.gate, front.cluster),
+            bound=bound_counts(None if front.bindings is None else front.bindings.filter, front.cluster),
         )
         own = _tls(section.cert_file, section.key_file, section.client_ca_file)
         found = {"extender": KubeServer(make_app(front.extender, meter=metrics.call), section.http_bind, own)}

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ullage.core.placing.rules import Rules
+from ullage.kube.bindings.filter import BindingFilter
 from ullage.kube.bindings.front import FrontBindings
-from ullage.kube.bindings.gate import Gate
 from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
@@ -112,13 +112,13 @@ def make_front(
     term = ReadyTerm(candidate, mirror)
     term.subscribe(mirror.report_again)
     bindings = _bindings(context, settings, term, devices)
-    gate = None if bindings is None else bindings.gate
+    binding_filter = None if bindings is None else bindings.filter
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
     hypernodes.subscribe(mirror.describe_again, groups.look_again)
-    admission = _admission(context, settings, term, groups=groups, gate=gate)
-    claims = _claims(context, settings, term, devices=devices, gates=admission.gates, gate=gate)
+    admission = _admission(context, settings, term, groups=groups, binding_filter=binding_filter)
+    claims = _claims(context, settings, term, devices=devices, gates=admission.gates, binding_filter=binding_filter)
     device_mirror = None if claims is None else claims.mirror
-    unconfirmed = UnconfirmedBinds(context, term, gate)
+    unconfirmed = UnconfirmedBinds(context, term, binding_filter)
     plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
     preemptor = Preemptor(context, term) if settings.preemption else None
     label = LeaderLabel(context, term)
@@ -135,7 +135,15 @@ def make_front(
         takeover=takeover,
         unconfirmed=unconfirmed,
         plugins=plugins,
-        extender=Extender(context, term, unconfirmed, plugins, gate=gate, claims=device_mirror, preemptor=preemptor),
+        extender=Extender(
+            context,
+            term,
+            unconfirmed,
+            plugins,
+            binding_filter=binding_filter,
+            claims=device_mirror,
+            preemptor=preemptor,
+        ),
         events=events,
         admission=admission,
         quotas=quotas,
@@ -188,26 +196,39 @@ def _bindings(context: KubeContext, settings: FrontSettings, term: ReadyTerm, de
 
 
 def _admission(
-    context: KubeContext, settings: FrontSettings, term: ReadyTerm, *, groups: PodGroups, gate: Gate | None
+    context: KubeContext,
+    settings: FrontSettings,
+    term: ReadyTerm,
+    *,
+    groups: PodGroups,
+    binding_filter: BindingFilter | None,
 ) -> AdmissionController:
     queue_of = labelled(gate_of(context.domain), named_queue(context.followed.namespaces, context.domain))
     gates = Gates(context.cluster, queue_of, context.clock, settings.queues, reserve_after_s=settings.reserve_after_s)
 
     def at_once(namespace: str) -> bool:
-        return gate is not None and gate.covers(namespace)
+        return binding_filter is not None and binding_filter.covers(namespace)
 
     return AdmissionController(context, term, gates, queue_of=queue_of, groups=groups, at_once=at_once)
 
 
 def _claims(
-    context: KubeContext, settings: FrontSettings, term: ReadyTerm, *, devices: Devices, gates: Gates, gate: Gate | None
+    context: KubeContext,
+    settings: FrontSettings,
+    term: ReadyTerm,
+    *,
+    devices: Devices,
+    gates: Gates,
+    binding_filter: BindingFilter | None,
 ) -> FrontClaims | None:
     if not settings.claims:
         return None
     decided = Claims(context.cluster, devices, selects)
     devices_seen = DeviceMirror(context, decided, term.mirror.describe_again)
     term.subscribe(devices_seen.report_again)
-    claiming = Claiming(context, term, devices_seen, decided, gates=gates, scheduler=settings.scheduler, gate=gate)
+    claiming = Claiming(
+        context, term, devices_seen, decided, gates=gates, scheduler=settings.scheduler, binding_filter=binding_filter
+    )
     return FrontClaims(devices_seen, claiming)
 
 

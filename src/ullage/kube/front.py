@@ -111,7 +111,7 @@ class Front:
             for part in self.parts:
                 tasks.create_task(part.run())
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Release the lease at once. No request or write may follow.
 
         While the outcome of a bind is unknown, or of one in an earlier term, the lease expires instead: the next leader

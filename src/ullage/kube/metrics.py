@@ -87,8 +87,8 @@ def _front(front: Front) -> Iterator[Metric]:
     if front.claims is not None and front.claims.mirror.served:
         age.add_metric(["resourceclaims"], front.claims.mirror.claims.age_s)
     yield age
-    yield CounterMetricFamily("ullage_kube_events_left_out", "Events on pods not written", front.events.left_out)
-    yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.unconfirmed.count)
+    yield CounterMetricFamily("ullage_kube_events_dropped", "Events on pods not written", front.events.dropped)
+    yield GaugeMetricFamily("ullage_kube_binds_unconfirmed", "Binds of unknown outcome", front.unconfirmed.count)
     if front.preemptor is not None:
         evicted = front.preemptor.evicted
         yield CounterMetricFamily("ullage_kube_preempted", "Pods evicted for others of higher priority", evicted)
@@ -111,9 +111,9 @@ def _front(front: Front) -> Iterator[Metric]:
         for state in (BindingState.BOUND, BindingState.DRAINING):
             rows.add_metric([state], sum(row.state is state for row in ledger.rows))
         yield rows
-        found = len(front.bindings.intruders.now)
+        found = len(front.bindings.conflicting_claims.now)
         meaning = "Cards that claims have and pods use, and that are bound to other applications"
-        yield GaugeMetricFamily("ullage_kube_binding_intruders", meaning, found)
+        yield GaugeMetricFamily("ullage_kube_binding_conflicting_claims", meaning, found)
 
 
 def _queues(admission: AdmissionController) -> Iterator[Metric]:

@@ -13,7 +13,7 @@ from ullage.kube.app import Meter, no_meter
 from ullage.kube.bindings.gpus import gpu_routes
 from ullage.kube.bindings.http import CallerOf, body_of, checked, failed, found, long_found, named, routes, terms_of
 from ullage.model.compute import CardKey, ComputeCard
-from ullage.model.compute_answer import FailedCheck, Problem
+from ullage.model.compute_answer import FailedCheck
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_snapshot import BindingsSnapshot, NamedApp
 from ullage.wire.compute_questions import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
@@ -87,8 +87,7 @@ class _Api:
 
     async def clean(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, UpkeepBody)
-        gone = await self.bindings.clean(caller, dry_run=body.dry_run)
-        return found([Problem(each.name, each.reason) for each in gone])
+        return found(await self.bindings.clean(caller, dry_run=body.dry_run))
 
     async def types(self, request: Request) -> Response:
         self.caller_of(request)

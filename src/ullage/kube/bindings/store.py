@@ -12,6 +12,7 @@ from ullage.binding.permit import BindingClaims
 from ullage.binding.rows import Ledger, LedgerChange, row_on
 from ullage.binding.view import BindingInventory, BindingView
 from ullage.kube.bindings.allocations_map import AllocationsMap, not_there
+from ullage.kube.bindings.conflicting_claims import ConflictingClaims
 from ullage.kube.bindings.hosted_apps import (
     WORKLOADS,
     HostedApps,
@@ -24,7 +25,6 @@ from ullage.kube.bindings.hosted_apps import (
     stopping,
     tenant_in,
 )
-from ullage.kube.bindings.intruders import Intruders
 from ullage.kube.bindings.ledger import LedgerStore, LedgerUse
 from ullage.kube.bindings.nodes import compute_node
 from ullage.kube.bindings.occupants import Occupants
@@ -54,11 +54,13 @@ class KubeBindings:
     The caller runs `informers`. `claims` are the bindings in force, by which pods are judged.
     """
 
-    def __init__(self, context: KubeContext, terms: BindingTerms, term: ReadyTerm, intruders: Intruders) -> None:
-        """`intruders` are further problems with bindings."""
+    def __init__(
+        self, context: KubeContext, terms: BindingTerms, term: ReadyTerm, conflicting_claims: ConflictingClaims
+    ) -> None:
+        """`conflicting_claims` are further problems with bindings."""
         api, followed, self._cluster = context.api, context.followed, context.cluster
         self._candidate, self._followed, self._terms = context.candidate, followed, terms
-        self._mirror, self._term, self._intruders = term.mirror, term, intruders
+        self._mirror, self._term, self._conflicting_claims = term.mirror, term, conflicting_claims
         self._workloads = {kind: Informer(api, kind, Selection(labels=APP_LABEL)) for kind in WORKLOADS}
         self.objects = Informer(api, GPU_BINDINGS)
         self.allocations = AllocationsMap(api, terms.allocations) if terms.allocations else None
@@ -115,7 +117,7 @@ class KubeBindings:
         use = {name: self._cluster.use_of(name) for name in self._nodes}
         nodes = (replace(node, used=use[name], requested=use[name]) for name, (node, _) in self._nodes.items())
         problems += [problem for _, found in self._nodes.values() for problem in found]
-        problems += (each.problem for each in self._intruders.now)
+        problems += (each.problem for each in self._conflicting_claims.now)
         return ClusterFacts(
             tuple(nodes),
             apps,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from ullage.kube.bindings.gate import Gate
+from ullage.kube.bindings.filter import BindingFilter
 from ullage.kube.claims.asked import claiming_pod, gone_pod, node_of
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.claims.writes import ClaimWrites
@@ -78,12 +78,12 @@ class Claiming:
         gates: Gates,
         *,
         scheduler: str,
-        gate: Gate | None = None,
+        binding_filter: BindingFilter | None = None,
     ) -> None:
-        """Claims of pods of `scheduler` are allocated in the order of `gates`, on cards that `gate` allows."""
+        """Claims of pods of `scheduler` are allocated in the order of `gates`, on cards that the filter allows."""
         self._api, self._candidate, self._pods = context.api, context.candidate, context.followed.pods
         self._mirror, self._term, self._devices, self._claims, self._gates = term.mirror, term, devices, claims, gates
-        self._reader, self._bindings = context.read_pod, gate
+        self._reader, self._bindings = context.read_pod, binding_filter
         self._record_event, self._on_error = context.record_event, context.on_error
         self._domain, self._scheduler, self._gate = context.domain, scheduler, claims_gate(context.domain)
         self._time = context.now
@@ -158,7 +158,7 @@ class Claiming:
         return None if found is None else found.request
 
     def _cards_for(self, pod: Pod) -> frozenset[str] | None:
-        """Return the cards that bindings allow a pod; None for any. Raises as `Gate.whole_cards`."""
+        """Return the cards that bindings allow a pod; None for any. Raises as `BindingFilter.whole_cards`."""
         return None if self._bindings is None else self._bindings.whole_cards(pod.document, pod.metadata.uid)
 
     def _on_pod(self, news: News[Pod]) -> None:

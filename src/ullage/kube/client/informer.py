@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Generic
 
 from ullage.kube.client.api import ALL, EventType, KubeApi, Selection, T, WatchEvent
 from ullage.kube.client.errors import Throttled, Unreachable
 from ullage.kube.client.kinds import Kind
+from ullage.kube.recent import Recent
 from ullage.model.error import UllageError
 
-K = TypeVar("K")
 Key = tuple[str, str]
 _REMEMBERED = 4096
 """Number of recent events kept to detect repetitions, and number of deletions that are remembered."""
@@ -83,8 +83,8 @@ class Informer(Generic[T]):
         self._learnt: dict[Key, tuple[str, str]] = {}  # states of our own writes that the watch has not reported yet
         self._version: str | None = None
         self._listed_at = self._heard_at = -math.inf
-        self._recent: dict[tuple[str, ...], None] = {}  # in the order in which they came
-        self._ended: dict[str, None] = {}  # uids, in the order of their ends
+        self._recent: Recent[tuple[str, ...], None] = Recent(_REMEMBERED)
+        self._ended: Recent[str, None] = Recent(_REMEMBERED)  # uids
         self._heard = self._begun = self._taken = 0  # lines of watches; numbers of the last lists begun and taken
         self._synced = asyncio.Event()
         self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
@@ -182,7 +182,7 @@ class Informer(Generic[T]):
         self._taken = number
         self._learnt = dict(self._learnt.items() - before)  # the others are in this list
         for uid in known.difference(item.metadata.uid for item in found.values()):
-            _remember(self._ended, uid)
+            self._ended[uid] = None
         for key, last in list(self._objects.items()):
             if key not in found:
                 self._remove(last)
@@ -217,7 +217,7 @@ class Informer(Generic[T]):
             name = (event.type.value, *item.state)
             if name in self._recent:
                 return
-            _remember(self._recent, name)
+            self._recent[name] = None
             if event.type is EventType.DELETED:
                 self._end(item)
             else:
@@ -225,7 +225,7 @@ class Informer(Generic[T]):
         self._version = event.version
 
     def _end(self, last: T) -> None:
-        _remember(self._ended, last.metadata.uid)
+        self._ended[last.metadata.uid] = None
         known = self._objects.get(last.key)
         if known is not None and known.metadata.uid == last.metadata.uid:
             self._remove(last)
@@ -254,10 +254,3 @@ class Informer(Generic[T]):
     def _notify(self, news: News[T]) -> None:
         for handler in self._handlers:
             handler(news)
-
-
-def _remember(names: dict[K, None], name: K) -> None:
-    """Add a name, and drop the oldest if there are too many."""
-    names[name] = None
-    if len(names) > _REMEMBERED:
-        del names[next(iter(names))]

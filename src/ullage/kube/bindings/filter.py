@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from ullage.kube.client.changes import Patch
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
+from ullage.kube.recent import Recent
 from ullage.model.binding import Binding, Tenant
 from ullage.model.error import Conflict, InvalidRequest, Unavailable
 from ullage.model.request import ResourceRequirement
@@ -88,14 +88,14 @@ class Admitted:
         return () if place is None else tuple(b.binding.name for b in place.cards if chosen.intersection(b.card.uuids))
 
 
-class Gate:
+class BindingFilter:
     """Judges pods by bindings, in the namespaces where bindings count."""
 
     def __init__(self, context: KubeContext, bindings: KubeBindings, scope: BindingScope) -> None:
         self._bindings, self._scope = bindings, scope
         self._namespaces, self._domain = context.followed.namespaces, context.domain
         self._torn: dict[Identity, Tenant] = {}
-        self._waiting: OrderedDict[tuple[str, str], PodRequest] = OrderedDict()
+        self._waiting: Recent[tuple[str, str], PodRequest] = Recent(MOST_WAITING)
 
     @property
     def unready(self) -> str:
@@ -153,11 +153,10 @@ class Gate:
 
     def _expect(self, asked: PodRequest, *, placed: bool) -> None:
         key = asked.claim.namespace, asked.claim.pod
-        self._waiting.pop(key, None)
-        if not placed:
+        if placed:
+            self._waiting.pop(key, None)
+        else:
             self._waiting[key] = asked
-            if len(self._waiting) > MOST_WAITING:
-                self._waiting.popitem(last=False)
 
     def woken(self, pods: Mapping[tuple[str, str], Pod], nodes: Collection[str]) -> Iterator[Patch]:
         """Yield patches for pods that lacked a bound card and have one now, so that their schedulers retry them.
