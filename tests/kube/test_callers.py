@@ -44,7 +44,7 @@ def asking(token: str) -> Request:
     return Request({"type": "http", "headers": [(b"authorization", f"Bearer {token}".encode())]})
 
 
-async def test_a_token_is_asked_about_once_in_a_while() -> None:
+async def test_the_review_of_a_token_is_cached() -> None:
     api, now = Reviews(), [0.0]
     tokens = Tokens(api, Admins(), prefix="x:", clock=lambda: now[0])  # type: ignore[arg-type]
     for seconds in (0.0, CACHED_S - 1, CACHED_S):
@@ -53,7 +53,7 @@ async def test_a_token_is_asked_about_once_in_a_while() -> None:
     assert api.asked == ["good", "good"]
 
 
-async def test_strangers_do_not_flood_the_api_server() -> None:
+async def test_unknown_callers_do_not_flood_the_api_server() -> None:
     api = Reviews()
     tokens = Tokens(api, Admins(), clock=lambda: 0.0)  # type: ignore[arg-type]
     await tokens.caller(asking("good"))

@@ -160,7 +160,7 @@ async def test_bookmarks_keep_an_idle_watch_young(server: ApiServer, api: HttpKu
     assert lists(server) == 1
 
 
-async def test_a_connection_lost_without_a_word_is_left(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_watch_on_a_dead_connection_is_replaced(server: ApiServer, tmp_path: Path) -> None:
     create(server, "a")
     async with Proxy(server.port) as proxy, connect(write_kubeconfig(tmp_path, proxy.url)) as client:
         informer = Informer(HttpKubeApi(client, KubePatience(silence_s=0.5)), NODES)
@@ -215,7 +215,7 @@ STEPS = st.lists(st.tuples(WHAT, st.integers(0, 4)), max_size=25)
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_whatever_is_cut_the_mirror_becomes_the_server(steps: list[tuple[str, int]], tmp_path: Path) -> None:
+def test_the_cache_equals_the_server_wherever_a_stream_breaks(steps: list[tuple[str, int]], tmp_path: Path) -> None:
     server = ApiServer(bookmark_s=0.02)
     try:
         asyncio.run(_history(server, steps, tmp_path))
@@ -321,7 +321,7 @@ async def test_our_own_write_is_in_the_cache_before_the_watch_reports_it() -> No
 
 
 @pytest.mark.parametrize("during", [True, False])
-async def test_a_list_has_what_a_write_of_ours_made_unless_it_was_on_its_way(during: bool) -> None:
+async def test_a_list_contains_our_own_write_unless_it_began_earlier(during: bool) -> None:
     before, after, later = (node("a", version) for version in (1, 2, 3))
     informer = Informer(cast("Any", ScriptedApi([[1, [before]]], [])), NODES)
     await informer.catch_up()

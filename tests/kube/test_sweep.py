@@ -53,7 +53,9 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
         await until(lambda: any("is evicted" in said for said in _recorded(server)["gone"]), "and that it leaves")
 
 
-async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(server: ApiServer, api: HttpKubeApi):
+async def test_a_pod_that_may_not_be_evicted_does_not_block_others_and_is_not_reported_as_evicted(
+    server: ApiServer, api: HttpKubeApi
+):
     put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
     guarded, free = put(server, "pods", pod_of("guarded", labels={"app": "guarded"}), pod_of("free"))
     put(server, "poddisruptionbudgets", budget := _budget("guarded"))

@@ -110,7 +110,7 @@ class World:
 
 
 @pytest.mark.parametrize("fault", ["there", "failed"])
-async def test_what_was_not_carried_out_is_kept_until_that_is_certain_and_free_then(fault: str):
+async def test_cards_of_a_bind_that_failed_stay_reserved_until_that_is_certain(fault: str):
     world = World(a=1)
     up, first, second = await world.leader(), world.pod("first"), world.pod("second")
     with pytest.raises(Unavailable):
@@ -125,7 +125,7 @@ async def test_what_was_not_carried_out_is_kept_until_that_is_certain_and_free_t
 
 
 @pytest.mark.parametrize("fault", ["back", "failed-done"])
-async def test_what_was_carried_out_is_found(fault: str):
+async def test_a_bind_that_took_effect_is_found(fault: str):
     world = World(a=1)
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unavailable):
@@ -136,7 +136,7 @@ async def test_what_was_carried_out_is_found(fault: str):
 
 
 @pytest.mark.parametrize("fault", ["throttled"])
-async def test_what_a_server_did_not_want_is_free_at_once(fault: str):
+async def test_cards_of_a_refused_bind_are_free_at_once(fault: str):
     world = World(a=1)
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unavailable):
@@ -178,7 +178,7 @@ async def test_a_bind_with_an_unknown_outcome_can_be_requested_again_elsewhere()
     assert [held.node for held in up.cluster.allocator.fleet.ledger.values()] == ["b"]
 
 
-async def test_what_one_reserved_gives_way_to_what_another_leader_bound():
+async def test_a_bind_of_another_leader_replaces_a_reservation():
     world = World(a=2)
     old, first, second = await world.leader(), world.pod("first"), world.pod("second")
     with pytest.raises(Unreachable):
@@ -320,7 +320,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.kube.test_unconfirmed.FaultyApi", Slow)
 
 
-async def test_one_who_asks_twice_at_once_is_answered_twice_and_binds_once(slow: None):
+async def test_two_concurrent_binds_are_answered_twice_and_bind_once(slow: None):
     world = World(a=1)
     up, pod = await world.leader(), world.pod("p")
     both = [asyncio.create_task(up.bind(pod, "a")) for _ in range(2)]

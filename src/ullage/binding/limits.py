@@ -23,12 +23,10 @@ def pressure(node: ComputeNode, added: HostRoom) -> NodePressure:
 
 
 def too_full(node: ComputeNode, added: HostRoom) -> bool:
-    """Return whether a node would be under pressure after an addition."""
     return any(_over(node.capacity, node.used, added, _FULL_TENTHS))
 
 
 def overall(nodes: Iterable[ComputeNode], added: HostRoom) -> tuple[Dimension, ...]:
-    """Return the usage of all nodes together after an addition."""
     nodes = tuple(nodes)
     capacity, used = _sum(node.capacity for node in nodes), _sum(node.used for node in nodes)
     return _dimensions(capacity, used, added, _FULL_TENTHS)
@@ -40,7 +38,6 @@ def requested(node: ComputeNode, added: HostRoom) -> tuple[Dimension, ...]:
 
 
 def overcommitted(node: ComputeNode, added: HostRoom) -> bool:
-    """Return whether the requests of pods would exceed a node after an addition."""
     return any(_over(node.capacity, node.requested, added, 10))
 
 

@@ -19,8 +19,6 @@ from ullage.model.request import ResourceRequirement
 
 
 class PermittedCard(NamedTuple):
-    """A card that a pod may get, and the binding that allows it."""
-
     binding: Binding
     card: ComputeCard
 

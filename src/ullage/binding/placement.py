@@ -16,8 +16,6 @@ Picks = tuple[Pick, ...]
 
 
 class Opening(NamedTuple):
-    """A card with free memory, and the amount."""
-
     card: ComputeCard
     free: int
 

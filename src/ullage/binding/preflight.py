@@ -34,7 +34,6 @@ def preflight(view: BindingView, demands: Iterable[AppDemand]) -> Preflight:
 
 
 def _place(view: BindingView, demand: AppDemand) -> Found | Preflight:
-    """Return the nodes and cards of one demand, or the shortage."""
     requirement = demand.requirement
     added = requirement.room(install=True)
     together = overall((node for node in view.every() if node.ready), added)

@@ -37,7 +37,6 @@ class Ledger:
         return tuple(row for row in self.rows if row.app == app and not row.draining)
 
     def answer(self, key: str) -> Answered | None:
-        """Return the answer for a key."""
         return next((each for each in self.answered if each.key == key), None) if key else None
 
 
@@ -61,7 +60,6 @@ class LedgerChange:
 
 
 def applied(ledger: Ledger, change: LedgerChange) -> Ledger:
-    """Return the ledger after a change."""
     rows = {row.id: row for row in ledger.rows if row.id not in change.drop}
     rows |= {row.id: row for row in change.put}
     answered = [each for each in ledger.answered if each.key != change.unanswered]

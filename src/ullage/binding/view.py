@@ -14,8 +14,6 @@ from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, Comput
 
 @dataclass(frozen=True)
 class BindingInventory:
-    """An index of nodes and their cards."""
-
     nodes: tuple[ComputeNode, ...] = ()
 
     @cached_property
@@ -79,7 +77,6 @@ class BindingView:
 
     @property
     def cards(self) -> dict[CardKey, ComputeCard]:
-        """All cards by key, sorted by node and id."""
         return self.inventory.cards
 
     @property
@@ -101,15 +98,12 @@ class BindingView:
         return {card.key: self.room(card).free_bytes for card in cards}
 
     def on(self, card: ComputeCard) -> tuple[BoundCard, ...]:
-        """Return the rows of a card."""
         return self.bound.get(card.key, ())
 
     def usable(self, card: ComputeCard) -> bool:
-        """Return whether a card accepts new work."""
         return card.healthy and not card.cordoned and self.by_name[card.node].ready
 
     def room(self, card: ComputeCard) -> CardTenants:
-        """Return the room that the rows leave on a card."""
         room = CardTenants(card, self.tenants)
         for row in self.on(card):
             room.add(row.app, row.share, row.memory_bytes)
@@ -125,20 +119,16 @@ class BindingView:
         return node if added is None else replace(node, used=node.used + added, requested=node.requested + added)
 
     def every(self) -> list[ComputeNode]:
-        """Return all nodes by name, with their planned usage."""
         return [self.node(name) for name in self.by_name]
 
     def of_type(self, accelerator: str) -> list[ComputeNode]:
-        """Return the nodes with cards of a type, by name, with their planned usage."""
         return [self.node(name) for name in self.inventory.of_type.get(accelerator, ())]
 
     def without(self, app: AppKey) -> BindingView:
-        """Return a copy without the rows of an application."""
         rows = tuple(row for row in self.rows if row.app != app)
         return self if len(rows) == len(self.rows) else replace(self, rows=rows)
 
     def with_rows(self, rows: Iterable[BoundCard]) -> BindingView:
-        """Return a copy with further rows."""
         return replace(self, rows=(*self.rows, *rows))
 
     def with_use(self, names: Iterable[str], added: HostRoom) -> BindingView:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ullage.core.placing.rules import Rules
+from ullage.kube.bindings.conflicting_claims import ConflictingClaims
 from ullage.kube.bindings.filter import BindingFilter
-from ullage.kube.bindings.front import FrontBindings
+from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.terms import BindingTerms
+from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.api import ALL, KubeApi, Selection
@@ -21,7 +23,7 @@ from ullage.kube.disruption import report_unreadable
 from ullage.kube.events import EventRecorder
 from ullage.kube.extender import Extender
 from ullage.kube.followed import Followed
-from ullage.kube.front import Front, FrontClaims, Running
+from ullage.kube.front import Front, FrontBindings, FrontClaims, Running
 from ullage.kube.leader_label import LeaderLabel
 from ullage.kube.mirror import Mirror
 from ullage.kube.nodes import CardReader, CardSources
@@ -40,6 +42,7 @@ from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.card_pool import PoolRule
 from ullage.model.queue import Queue
+from ullage.service.bindings import Bindings
 from ullage.service.claims import Claims
 from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
@@ -192,7 +195,11 @@ def _quotas(context: KubeContext) -> ResourceQuotas | None:
 def _bindings(context: KubeContext, settings: FrontSettings, term: ReadyTerm, devices: Devices) -> FrontBindings | None:
     if settings.bindings is None:
         return None
-    return FrontBindings.of(context, settings.bindings, term, devices.claimed)
+    conflicting = ConflictingClaims(context, devices.claimed)
+    store = KubeBindings(context, settings.bindings, term, conflicting)
+    allowed = BindingFilter(context, store, settings.bindings.scope)
+    upkeep = Upkeep(context, store, term, allowed, conflicting)
+    return FrontBindings(store, allowed, upkeep, Bindings(store), conflicting_claims=conflicting)
 
 
 def _admission(

@@ -44,9 +44,7 @@ class KubeContext:
 
     @property
     def domain(self) -> str:
-        """The domain of annotations and labels."""
         return self.pod_settings.domain
 
     def key(self, name: str) -> str:
-        """Return the key of an annotation or a label."""
         return f"{self.domain}/{name}"

@@ -116,7 +116,7 @@ class DevicePlugins:
             async with asyncio.timeout(max(self._terms.retry_s, _CAUGHT_UP_S)):
                 await queue.acquire()
         except TimeoutError:
-            raise _locked(node, "other pods wait there for their devices") from None
+            raise _locked(node, "other pods wait for their devices there") from None
         try:
             yield
         finally:
@@ -127,7 +127,7 @@ class DevicePlugins:
         while True:
             found = self._nodes.objects.get(("", node))
             if found is None:
-                raise NotFound(f"node {node} is not there", code="node-gone")
+                raise NotFound(f"node {node} does not exist", code="node-gone")
             holder = _lock_on(found)
             if holder is None or await self._is_stale(holder, pod, node):
                 try:
@@ -135,7 +135,7 @@ class DevicePlugins:
                 except VersionConflict as error:
                     last, why = max(self._terms.retry_s, _CAUGHT_UP_S), error.message  # the cached node is stale
             else:
-                last, why = self._terms.retry_s, f"it is the turn of {'/'.join(holder.key)}"
+                last, why = self._terms.retry_s, f"pod {'/'.join(holder.key)} holds the lock"
             if self._clock() - began >= last:
                 raise _locked(node, why)
             await self._pause(_AGAIN_S)

@@ -81,12 +81,10 @@ class PodEvent:
 
     @classmethod
     def on(cls, pod: Pod, reason: Reason, message: str) -> Self:
-        """Return an event on a pod."""
         return cls(*pod.key, pod.metadata.uid, reason, message)
 
     @classmethod
     def of(cls, claim: Claim, reason: Reason, message: str) -> Self:
-        """Return an event on the pod of a request."""
         return cls(claim.namespace, claim.pod, claim.pod_uid, reason, message=message)
 
 
@@ -119,7 +117,6 @@ class EventRecorder:
             self._leave_out(event)
 
     async def reconcile(self, event: PodEvent) -> None:
-        """Write an event."""
         epoch = self._candidate.epoch
         if epoch is not None:
             try:

@@ -38,5 +38,4 @@ class Explained:
         return last.text
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that was placed."""
         self._last.pop(uid, None)

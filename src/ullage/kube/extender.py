@@ -281,7 +281,7 @@ class Extender:
         admitted.check_claimed(args.node, claimed)
         asked, allocation = self._offers.reserve(asked, admitted, args.node)
         if isinstance(allocation, Refusal):
-            raise Conflict(f"{args.node} has no room for it by now: {allocation.code}", code="bind-no-room")
+            raise Conflict(f"{args.node} no longer has room for the pod: {allocation.code}", code="bind-no-room")
         try:
             written = bind_annotations(
                 allocation,
@@ -349,7 +349,7 @@ class Extender:
         who = f"pod {args.pod_namespace}/{args.pod_name}"
         pod = await self._api.get(PODS, args.pod_name, args.pod_namespace)
         if pod.metadata.uid != args.pod_uid:
-            raise NotFound(f"{who} is another one by now", code="pod-replaced")
+            raise NotFound(f"{who} was replaced by another pod", code="pod-replaced")
         if not pod.spec.node_name:
             return pod
         self._unconfirmed.observe(pod)

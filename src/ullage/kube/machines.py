@@ -65,7 +65,7 @@ class Machines:
             (m.name, gpu.uuid) for m in self.by_name.values() for gpu in m.gpus if owner[gpu.uuid] != m.name
         )
         for name, uuid in sorted(twice - self._twice):
-            message = f"card {uuid} is that of {owner[uuid]}; names of cards are unique in a cluster"
+            message = f"card {uuid} is also named by {owner[uuid]}; card ids must be unique in a cluster"
             self._on_error("Node", name, Conflict(message, code="card-named-twice"))
         self._twice = twice
         apart = [

@@ -57,12 +57,10 @@ class FrontMetrics:
             self._registry.register(_Families(lambda: _quotas(quotas)))
 
     def call(self, verb: str, seconds: float, outcome: str) -> None:
-        """Count an answered call."""
         self._seconds.labels(verb).observe(seconds)
         self._calls.labels(verb, outcome).inc()
 
     async def page(self) -> bytes:
-        """Return all metrics."""
         books = _Books.of(self._cluster.allocator.fleet)
         return generate_latest(self._registry) + await written(lambda: _text(books))
 
@@ -175,7 +173,6 @@ class _Books:
 
     @classmethod
     def of(cls, fleet: Fleet) -> Self:
-        """Return a snapshot."""
         compute, vram = fleet.compute_total, fleet.vram_total
         return cls(
             cards=fleet.cards,

@@ -403,7 +403,9 @@ class Mirror:
         except UllageError as error:
             self._withhold(pod, error)
             return
-        self._withhold(pod, Conflict(f"{node} has no cards left for those that it must hold there", code="no-room"))
+        self._withhold(
+            pod, Conflict(f"{node} has too few free cards for the pod, which is bound there", code="no-room")
+        )
 
     def _withhold(self, pod: Pod, error: UllageError) -> None:
         """Cordon the cards of a machine: a pod holds one of them, and nobody knows which."""
@@ -441,7 +443,7 @@ class Mirror:
         self._record_event(PodEvent.on(pod, Reason.REQUEST_CHANGED, message))
 
     def _record_unknown(self, pod: Pod, why: str) -> None:
-        message = f"no card of {pod.spec.node_name} takes new work while it is not known which it has: {why}"
+        message = f"no card of {pod.spec.node_name} takes new work while it is unknown which of them the pod has: {why}"
         self._record_event(PodEvent.on(pod, Reason.CARDS_UNKNOWN, message))
 
 

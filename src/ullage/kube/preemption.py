@@ -267,7 +267,7 @@ class Preemptor:
         self._cluster.reserve_room_of(request, preemption)
         if evictions:
             names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
-            self._record_event(PodEvent.of(claim, Reason.MAKES_ROOM, f"{names} give way to it on {node}"))
+            self._record_event(PodEvent.of(claim, Reason.MAKES_ROOM, f"{names} are evicted for it on {node}"))
         for each in evictions:
             await self._evict(epoch, each, f"by pod {claim.namespace}/{claim.pod} on node {node}")
         kept.until = self._clock() + RESERVED_S

@@ -60,7 +60,6 @@ class UnconfirmedBinds:
 
     @property
     def count(self) -> int:
-        """The number of binds with an unknown outcome."""
         return len(self._open)
 
     @property

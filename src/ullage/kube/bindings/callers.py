@@ -127,7 +127,7 @@ class ProxyHeaders:
         """
         user = request.headers.get("x-remote-user", "")
         if not user:
-            raise Forbidden("X-Remote-User: the proxy has to say who asks", code="unauthenticated")
+            raise Forbidden("X-Remote-User: the proxy must name the user", code="unauthenticated")
         return Caller(user, self.admins.has(user, request.headers.getlist("x-remote-group")))
 
 
@@ -151,6 +151,5 @@ class Authentication:
 
 
 def caller_of(request: Request) -> Caller:
-    """Return the authenticated caller of a request."""
     caller: Caller = request.scope["state"][_STATE]
     return caller

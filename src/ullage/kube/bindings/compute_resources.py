@@ -37,7 +37,6 @@ def compute_resources(bindings: Bindings, caller_of: CallerOf, meter: Meter = no
 
 
 def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> list[Route]:
-    """Return the routes under `/app-service/v1`."""
     api = _Api(bindings, caller_of)
     app = f"{ROOT}/apps/{{name}}"
     bound = f"{app}/compute-resources/bindings"
@@ -62,8 +61,6 @@ def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """Handlers over the use cases. The routes describe them."""
-
     bindings: Bindings
     caller_of: CallerOf
 

@@ -34,13 +34,11 @@ class ConflictingClaim:
 
     @property
     def message(self) -> str:
-        """The claim as a sentence."""
-        whose = f"{self.binding.app} of {self.binding.owner or 'nobody in particular'}"
+        whose = f"{self.binding.app} of {self.binding.owner or 'no particular owner'}"
         return f"claim {self.claim.name} has {self.card}, which is bound to {whose}"
 
     @property
     def problem(self) -> Problem:
-        """The claim as an item of the list of problems."""
         return Problem("/".join(self.pod.key), f"card-bound-elsewhere: {self.message}")
 
 

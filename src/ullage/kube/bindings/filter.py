@@ -63,7 +63,7 @@ class Admitted:
         """
         if not self.asked:
             why = _text(self.permit.refused[node])
-            raise Conflict(f"{node} is not for it by its bindings: {why}", code="bind-not-bound")
+            raise Conflict(f"{node} is not allowed by its bindings: {why}", code="bind-not-bound")
         return self.asked[0][0]
 
     def check_claimed(self, node: str, claimed: Iterable[str]) -> None:
@@ -79,7 +79,7 @@ class Admitted:
         bound = {uuid for each in place.cards for uuid in each.card.uuids}
         others = sorted(set(claimed) - bound)
         if others:
-            why = f"kube-scheduler has claimed {', '.join(others)} for it, and no binding of it is for that"
+            why = f"kube-scheduler has claimed {', '.join(others)} for it, which none of its bindings allows"
             raise Conflict(why, code="bind-not-bound")
 
     def bindings(self, node: str, cards: Iterable[str]) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ class BindingFilter:
         if not bindings:
             return {}
         if self._bindings.store.leaving.intersection(bindings):
-            raise Conflict("a binding of it is just being let go", code="bind-not-bound")
+            raise Conflict("one of its bindings is being released", code="bind-not-bound")
         self._bindings.occupants.reserve(pod, node, bindings, cards)
         return {f"{self._domain}/{BINDINGS}": ",".join(bindings)}
 

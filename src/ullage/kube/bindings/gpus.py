@@ -30,7 +30,6 @@ from ullage.wire.gpus import gpu_body
 
 
 def gpu_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> list[Route]:
-    """Return the routes under `/gpus`."""
     api = _Api(bindings, caller_of)
     return routes(
         meter,
@@ -44,8 +43,6 @@ def gpu_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> list[Ro
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """Handlers over the use cases. The routes describe them."""
-
     bindings: Bindings
     caller_of: CallerOf
 

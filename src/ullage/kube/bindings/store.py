@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -35,7 +35,6 @@ from ullage.kube.client.changes import Delete
 from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.informer import Changed, Informer, News, Removed
 from ullage.kube.client.kinds import GPU_BINDINGS, Kind
-from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import KubeNode, Namespace, Object, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.ready_term import ReadyTerm
@@ -112,7 +111,7 @@ class KubeBindings:
         namespaces = self._followed.namespaces.objects
         apps, problems = self._hosted.apps(self._parts(), namespaces, self.occupants.identities())
         foreign = tuple(self.foreign)
-        problems += [Problem(each.name, reason) for each in foreign if (reason := self.reason_of(each))]
+        problems += [Problem(each.name, reason) for each in foreign if (reason := self.claims.reason(each))]
         self._mirror.settle()
         use = {name: self._cluster.use_of(name) for name in self._nodes}
         nodes = (replace(node, used=use[name], requested=use[name]) for name, (node, _) in self._nodes.items())
@@ -163,7 +162,6 @@ class KubeBindings:
         await self._write_each(app, stopping)
 
     async def restart(self, app: AppKey) -> None:
-        """Recreate all pods of an application."""
         why = await self._cards_of(app)
         await self._write_each(app, lambda kind, each: restarting(kind, each, why))
 
@@ -186,11 +184,6 @@ class KubeBindings:
     def tenant(self, pod: Document) -> Tenant:
         """Return the tenant of a pod. Raises `InvalidRequest`: its labels are not strings."""
         return tenant_in(pod, self._followed.namespaces.objects)
-
-    @property
-    def pods(self) -> Mapping[tuple[str, str], Pod]:
-        """All pods."""
-        return self._followed.pods.objects
 
     @property
     def synced(self) -> bool:
@@ -234,10 +227,6 @@ class KubeBindings:
             own = BindingView(self._inventory.shared(ledger.shares), ledger.rows)
             self._claims = BindingClaims(own, self.foreign, strict=self._terms.strict)
         return self._claims
-
-    def reason_of(self, binding: Binding) -> str:
-        """Return why a binding does not count; "" if it does."""
-        return self.claims.reason(binding)
 
     @property
     def _inventory(self) -> BindingInventory:
@@ -343,10 +332,7 @@ class KubeBindings:
         return self.occupants.held(self.store.now or Ledger())
 
     async def _write(self, change: Write) -> bytes:
-        epoch = self._candidate.epoch
-        if epoch is None:
-            raise NotLeading(f"this process does not lead; {self._candidate.holder or 'nobody'} does")
-        return await self._candidate.write(epoch, change)
+        return await self._candidate.write(self._candidate.leading(), change)
 
 
 _DIGITS = 16

@@ -38,7 +38,7 @@ class Upkeep:
         binding_filter: BindingFilter,
         conflicting_claims: ConflictingClaims,
     ) -> None:
-        self._candidate, self._bindings, self._nodes = context.candidate, bindings, context.followed.nodes
+        self._candidate, self._bindings, self._followed = context.candidate, bindings, context.followed
         self._term, self._binding_filter, self._conflicting_claims = term, binding_filter, conflicting_claims
         self._use, self._on_error = Bindings(bindings), context.on_error
         self._late: dict[str, str] = {}
@@ -80,7 +80,7 @@ class Upkeep:
 
     async def _changes(self) -> AsyncIterator[Change]:
         ledger, shown = await self._bindings.ledger(), self._bindings.objects.objects
-        for change in [*object_changes(ledger, shown), *node_changes(ledger, self._nodes.objects)]:
+        for change in [*object_changes(ledger, shown), *node_changes(ledger, self._followed.nodes.objects)]:
             yield change
         claims, foreign = self._bindings.claims, self._bindings.foreign
         occupants = self._bindings.occupants
@@ -91,8 +91,8 @@ class Upkeep:
         found = None if allocations is None else allocations.change(ledger, self._bindings.imports)
         if found is not None:
             yield found
-        names = [name for _, name in self._nodes.objects]
-        for change in list(self._binding_filter.woken(self._bindings.pods, names)):
+        names = [name for _, name in self._followed.nodes.objects]
+        for change in list(self._binding_filter.woken(self._followed.pods.objects, names)):
             yield change
 
     async def _write(self, epoch: int, change: Change) -> None:
@@ -106,7 +106,6 @@ class Upkeep:
 
 
 def _what(change: Change) -> tuple[str, str]:
-    """Return the kind and the name of the written object."""
     match change:
         case Create(kind, {"metadata": {"name": name}}) | Replace(kind, name) | Patch(kind, name) | Delete(kind, name):
             return kind.name, str(name)

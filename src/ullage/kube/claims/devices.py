@@ -57,8 +57,6 @@ class DeviceMirror:
         context.followed.nodes.subscribe(self._on_node)
 
     async def run(self) -> None:
-        """Watch the kinds until cancelled."""
-
         def missed(error: UllageError) -> None:
             if not isinstance(error, NotFound):
                 self._on_error("ResourceClaim", "", error)

@@ -57,16 +57,12 @@ class HttpKubeApi:
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._client = client
-        self._patience = patience
-        self._clock = clock
-        self._pause = pause
-        self._chance = chance
+        self._client, self._patience = client, patience
+        self._clock, self._pause, self._chance = clock, pause, chance
 
     async def pages(
         self, kind: Kind[T], select: Selection = ALL, limit: int = 500
     ) -> AsyncGenerator[ListPage[T], None]:
-        """See the port."""
         path, query = kind.path(select.namespace), {**_query(select), "limit": str(limit)}
         while True:
             body = await self._call(Call("GET", path, query, b""))
@@ -78,7 +74,6 @@ class HttpKubeApi:
             query["continue"] = page.metadata.next
 
     async def watch(self, kind: Kind[T], since: str, select: Selection = ALL) -> AsyncGenerator[WatchEvent[T], None]:
-        """See the port."""
         lasts_s = self._chance(*self._patience.watch_s)
         query = {
             **_query(select),
@@ -94,11 +89,9 @@ class HttpKubeApi:
                 yield _event(kind, line, what)
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """See the port."""
         return kind.read(await self._call(Call("GET", kind.path(namespace, name), {}, b"")))
 
     async def write(self, change: Change) -> bytes:
-        """See the port."""
         call = call_of(change)
         if not isinstance(change, Evict):
             return await self._call(call)

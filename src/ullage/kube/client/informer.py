@@ -97,7 +97,6 @@ class Informer(Generic[T]):
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
-        """Return as soon as `synced`."""
         await self._synced.wait()
 
     @property

@@ -55,7 +55,6 @@ class ErrorLog:
         self._logged: Recent[tuple[str, str], None] = Recent(_REMEMBERED)
 
     def __call__(self, source: str, sentence: str) -> None:
-        """Log a failed read or write."""
         known = (source, sentence) in self._logged
         self._logged[source, sentence] = None
         if not known:

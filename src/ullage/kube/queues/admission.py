@@ -237,7 +237,7 @@ class AdmissionController:
             lapsed = self.gates.step()
             took = self._clock() - began
             for uid, node in lapsed:
-                self._record(uid, Reason.NOT_PLACED, f"no scheduler placed it on {node} in time; other places follow")
+                self._record(uid, Reason.NOT_PLACED, f"no scheduler placed it on {node} in time; other nodes are tried")
             self._compare()
             self._to_open = self.gates.places() | dict.fromkeys(sorted(self._free), "")
             for uid in self._to_open:
@@ -357,6 +357,6 @@ class AdmissionController:
 def _reason_text(standing: Standing, refusal: Refusal) -> str:
     """Return the text for a pod: the code, the sentence, and its position in the queue."""
     why = first_text(refusal.rejections) if refusal.rejections else MEANINGS[refusal.code]
-    kept = f"; room is kept for it on {', '.join(standing.reserved)}" if standing.reserved else ""
+    kept = f"; room is reserved for it on {', '.join(standing.reserved)}" if standing.reserved else ""
     place = f"{standing.position} of {standing.waiting} in queue {standing.queue}"
     return f"{refusal.code.value}: {why}; {place}{kept}"

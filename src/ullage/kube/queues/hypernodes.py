@@ -37,12 +37,10 @@ class HyperNodes:
         self._subscribers.append((moved, computed))
 
     def labels_of(self, node: str) -> Mapping[str, str]:
-        """Return the domains of a node, as labels."""
         return self._labels.get(node, {})
 
     @property
     def tiers(self) -> list[int]:
-        """The tiers that exist, ascending."""
         return sorted({each.tier for each in self._known.values()})
 
     def _on_hypernode(self, news: News[Object]) -> None:
@@ -68,7 +66,6 @@ class HyperNodes:
             self.controller.add(ALL, _GATHER_S)
 
     async def reconcile(self, _key: str) -> None:
-        """Compute the domains of all nodes again."""
         nodes = {node.metadata.name: node.metadata.labels or {} for node in self._nodes.objects.values()}
         last = self._labels
         # Patterns are matched with every name, which may take seconds, so a thread does it.
