@@ -560,7 +560,7 @@ async def test_cards_of_a_plugin_that_does_not_answer_are_withdrawn_and_come_bac
         return datetime.now(UTC).timestamp() + late[0]
 
     readers = [RegisteredCards(now=now)]
-    async with running(server, api, readers=readers, now=now, plugins=PluginTerms(look_s=0.02)) as up:
+    async with running(server, api, readers=readers, now=now, plugins=PluginTerms(check_s=0.02)) as up:
         assert await bind(up, holder, "a") == ""
         assert shake() == "", "nobody is asked who is there"
         await offer(api, "a", 0)
@@ -590,7 +590,7 @@ async def test_a_silent_plugin_is_found_without_events_of_its_node(server: ApiSe
     options = {
         "readers": [RegisteredCards(now=lambda: clock[0])],
         "now": lambda: clock[0],
-        "plugins": PluginTerms(look_s=0.02),
+        "plugins": PluginTerms(check_s=0.02),
     }
     async with running(server, api, **options) as up:
         assert (await up.ask("filter", Pod=asking, NodeNames=["a"]))["NodeNames"] == ["a"]

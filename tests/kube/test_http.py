@@ -16,7 +16,7 @@ from ullage.kube.client.api import EventType, WatchEvent
 from ullage.kube.client.changes import Create, Delete
 from ullage.kube.client.connection import connect
 from ullage.kube.client.errors import ApiForbidden, ApiGone, Throttled, Unreachable
-from ullage.kube.client.http import HttpKubeApi, KubePatience
+from ullage.kube.client.http import HttpKubeApi, KubeTimeouts
 from ullage.kube.client.kinds import NODES, PODS, Unreadable
 from ullage.model.error import InvalidRequest, Unavailable
 
@@ -82,7 +82,7 @@ async def test_a_refusal_has_a_stable_code(
 
 
 async def test_a_watch_asks_for_its_end_and_for_bookmarks(server: ApiServer, client: httpx2.AsyncClient) -> None:
-    asked = KubePatience(watch_s=(300, 600))
+    asked = KubeTimeouts(watch_s=(300, 600))
     server.canned.append(Canned("GET", "/nodes", 500))
     with pytest.raises(Unavailable):
         [event async for event in HttpKubeApi(client, asked, chance=lambda a, b: (a + b) / 2).watch(NODES, "7")]
@@ -117,7 +117,7 @@ async def answering(handler: Handler, folder: Path, use: Callable[[HttpKubeApi],
     async with await asyncio.start_server(kept, "127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         async with connect(write_kubeconfig(folder, url)) as client:
-            await use(HttpKubeApi(client, KubePatience(**patience)))
+            await use(HttpKubeApi(client, KubeTimeouts(**patience)))
         for writer in writers:
             writer.close()
             await asyncio.gather(writer.wait_closed(), return_exceptions=True)

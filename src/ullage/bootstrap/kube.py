@@ -37,7 +37,7 @@ from ullage.kube.cards import RegisteredCards
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.api import Selection
 from ullage.kube.client.connection import connect
-from ullage.kube.client.http import HttpKubeApi, KubePatience
+from ullage.kube.client.http import HttpKubeApi, KubeTimeouts
 from ullage.kube.client.lease import TERMS, Candidate, LeaseTerms
 from ullage.kube.device_plugins import PluginTerms
 from ullage.kube.front import Front
@@ -124,7 +124,7 @@ class KubeProcess:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end.set)
         async with connect(kubeconfig, section.context) as client:
-            api = HttpKubeApi(client, KubePatience(answer_s=section.timeout_s))
+            api = HttpKubeApi(client, KubeTimeouts(answer_s=section.timeout_s))
             candidate = Candidate(api, section.lease, section.namespace, self._terms)
             front = make_front(api, candidate, self._rules, _front_settings(section, self._queues), on_error=_log_error)
             with LoopThread() as loop_thread:

@@ -90,7 +90,7 @@ class Extender:
         asked = self._read_pod(args.pod)
         if asked is None:
             return args.kept(names, {}, {})
-        self._settled()
+        self._refresh()
         comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
         admitted = self._admit(args.pod, asked, names, note=comes)
         found = self._offers.of(asked, admitted, expected=comes)
@@ -167,7 +167,7 @@ class Extender:
         asked = self._read_pod(args.pod)
         if asked is None:
             return dict.fromkeys(names, 0)
-        self._settled()
+        self._refresh()
         admitted = self._admit(args.pod, asked, names)
         scores = ranked(self._offers.of(asked, admitted, expected=False))
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
@@ -182,7 +182,7 @@ class Extender:
         broken = {node: victims.violations for node, victims in args.victims.items()}
         if asked is None:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
-        self._settled()
+        self._refresh()
         if self._cluster.held(asked.uid) is not None or self._comes_free(asked, args):
             return PreemptionResult()
         found: dict[str, Preemption] = {}
@@ -195,7 +195,7 @@ class Extender:
                 there = self._cluster.victims(request, few, budgets)
                 found |= {node: each for node, each in there.items() if _is_less(each, found.get(node))}
                 await asyncio.sleep(0)
-                self._settled()
+                self._refresh()
         if self._cluster.held(asked.uid) is not None:  # it got a place meanwhile
             return PreemptionResult()
 
@@ -275,7 +275,7 @@ class Extender:
         self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: DeviceAsk | None
     ) -> None:
         claimed = () if self._claims is None else await self._claims.claimed(pod)
-        self._settled()
+        self._refresh()
         admitted = self._admit(pod.document, asked, [args.node])
         asked = _as_claimed(admitted.on(args.node), claimed)
         admitted.check_claimed(args.node, claimed)
@@ -379,7 +379,7 @@ class Extender:
             raise Unavailable(self._binding_filter.unready, code="not-ready")
         return epoch
 
-    def _settled(self) -> None:
+    def _refresh(self) -> None:
         """Bring the books up to date.
 
         Raises:

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from ullage.core.books.usage import OtherUsage
 from ullage.kube.bound_requests import BoundRequests, union
-from ullage.kube.client.informer import Added, Changed, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
@@ -166,10 +166,10 @@ class Mirror:
 
     # --- pods ---
 
-    def _on_pod(self, news: News[Pod]) -> None:
+    def _on_pod(self, delta: Delta[Pod]) -> None:
         if not self._recovered:
             return
-        match news:
+        match delta:
             case Removed(last):
                 self._leave(last)
             case Added(new) | Changed(_, new):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from ullage.core.evicting.preemption import Preemption
 from ullage.kube.client.changes import Evict, Patch, PatchType
 from ullage.kube.client.errors import Unreachable, VersionConflict
-from ullage.kube.client.informer import Changed, News, Removed
+from ullage.kube.client.informer import Changed, Delta, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import KubeNode, Pod
@@ -371,16 +371,16 @@ class Preemptor:
                 else:
                     self._drop(uid)
 
-    def _on_pod(self, news: News[Pod]) -> None:
-        pod = news.last if isinstance(news, Removed) else news.new
-        if isinstance(news, Removed) or not _is_unplaced(pod):
+    def _on_pod(self, delta: Delta[Pod]) -> None:
+        pod = delta.last if isinstance(delta, Removed) else delta.new
+        if isinstance(delta, Removed) or not _is_unplaced(pod):
             self._waiting.pop(pod.metadata.uid, None)
             self._drop(pod.metadata.uid)
         else:
             self._follow_scheduler(pod)
 
-    def _on_node(self, news: News[KubeNode]) -> None:
-        match news:
+    def _on_node(self, delta: Delta[KubeNode]) -> None:
+        match delta:
             case Removed(last):
                 self._changed.pop(last.metadata.name, None)
             case Changed(last, new) if _kind_of(last) != _kind_of(new):

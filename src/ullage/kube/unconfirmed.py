@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from ullage.kube.bindings.filter import BindingFilter
 from ullage.kube.client.changes import Patch
 from ullage.kube.client.errors import VersionConflict
-from ullage.kube.client.informer import News, Removed
+from ullage.kube.client.informer import Delta, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Pod
@@ -117,10 +117,10 @@ class UnconfirmedBinds:
             return self._pods.has_ended(pod.metadata.uid)
         return bool(known.spec.node_name)
 
-    def _on_pod(self, news: News[Pod]) -> None:
+    def _on_pod(self, delta: Delta[Pod]) -> None:
         """Resolve a pod that the watch reports as bound or deleted: the mirror has already entered it."""
-        pod = news.last if isinstance(news, Removed) else news.new
-        if pod.spec.node_name or isinstance(news, Removed):
+        pod = delta.last if isinstance(delta, Removed) else delta.new
+        if pod.spec.node_name or isinstance(delta, Removed):
             self._open.pop(pod.metadata.uid, None)
             self._unobserved.pop(pod.metadata.uid, None)
 

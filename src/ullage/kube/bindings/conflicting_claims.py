@@ -43,14 +43,14 @@ class ConflictingClaim:
 
 
 class ConflictingClaims:
-    """`now` has the claims found by the last `look`: one for each card of a claim and each pod that uses it."""
+    """`now` has the claims found by the last `update`: one for each card of a claim and each pod that uses it."""
 
     def __init__(self, context: KubeContext, claimed: Claimed) -> None:
         self._claimed, self._record_event = claimed, context.record_event
         self._pods, self._namespaces = context.followed.pods, context.followed.namespaces
         self.now: tuple[ConflictingClaim, ...] = ()
 
-    def look(self, bindings: BindingClaims) -> None:
+    def update(self, bindings: BindingClaims) -> None:
         """Find them again, and record events."""
         claimed = [(claim, cards) for claim, cards in self._claimed() if claim.reserved_for]
         pods = {pod.metadata.uid: pod for pod in self._pods.objects.values()} if claimed else {}

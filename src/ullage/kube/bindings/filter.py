@@ -94,7 +94,7 @@ class BindingFilter:
     def __init__(self, context: KubeContext, bindings: KubeBindings, scope: BindingScope) -> None:
         self._bindings, self._scope = bindings, scope
         self._namespaces, self._domain = context.followed.namespaces, context.domain
-        self._torn: dict[Identity, Tenant] = {}
+        self._conflicted: dict[Identity, Tenant] = {}
         self._waiting: Recent[tuple[str, str], PodRequest] = Recent(MOST_WAITING)
 
     @property
@@ -106,8 +106,8 @@ class BindingFilter:
     def conflicts(self) -> dict[str, Binding]:
         """The bindings of several owners that claimed, and still claim, one pod, with the status to show, by name."""
         claims = self._bindings.claims
-        self._torn = {key: tenant for key, tenant in self._torn.items() if claims.conflict(tenant)}
-        return {each.name: each for tenant in self._torn.values() for each in claims.conflict(tenant)}
+        self._conflicted = {key: tenant for key, tenant in self._conflicted.items() if claims.conflict(tenant)}
+        return {each.name: each for tenant in self._conflicted.values() for each in claims.conflict(tenant)}
 
     def admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = True) -> Admitted:
         """Return what a pod may request on these nodes. With `note`, a conflict is shown on the bindings.
@@ -122,8 +122,8 @@ class BindingFilter:
         claims = self._bindings.claims
         siblings = self._bindings.occupants.siblings(asked.uid, tenant)
         found = claims.permit(tenant, asked.requirement, nodes, held=siblings, consume=consume_of(tenant))
-        if note and identity(tenant) not in self._torn and claims.conflict(tenant):
-            self._torn[identity(tenant)] = tenant
+        if note and identity(tenant) not in self._conflicted and claims.conflict(tenant):
+            self._conflicted[identity(tenant)] = tenant
             self._bindings.wake()
         if note:
             self._expect(asked, placed=bool(found.places))
@@ -158,7 +158,7 @@ class BindingFilter:
         else:
             self._waiting[key] = asked
 
-    def woken(self, pods: Mapping[tuple[str, str], Pod], nodes: Collection[str]) -> Iterator[Patch]:
+    def retries(self, pods: Mapping[tuple[str, str], Pod], nodes: Collection[str]) -> Iterator[Patch]:
         """Yield patches for pods that lacked a bound card and have one now, so that their schedulers retry them.
 
         Nothing else would trigger a retry: to a scheduler nothing has changed.

@@ -9,7 +9,7 @@ from itertools import chain
 
 from ullage.binding.rows import Ledger
 from ullage.kube.bindings.nodes import ONE_MEMORY
-from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Informer, Removed
 from ullage.kube.client.objects import Pod
 from ullage.model.binding import Tenant
 from ullage.model.compute import AppKey, CardUser, HostRoom
@@ -118,8 +118,8 @@ class Occupants:
             if space == namespace and uid in self._reserved:
                 self._reserved[uid] = replace(self._reserved[uid], tenant=self._occupant(pod).tenant)
 
-    def _on_pod(self, news: News[Pod]) -> None:
-        match news:
+    def _on_pod(self, delta: Delta[Pod]) -> None:
+        match delta:
             case Removed(last):
                 self._forget(last.metadata.uid)
                 self._reserved.pop(last.metadata.uid, None)

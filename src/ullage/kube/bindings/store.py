@@ -33,7 +33,7 @@ from ullage.kube.client.api import Selection
 from ullage.kube.client.changes import Change as Write
 from ullage.kube.client.changes import Delete
 from ullage.kube.client.errors import VersionConflict
-from ullage.kube.client.informer import Changed, Informer, News, Removed
+from ullage.kube.client.informer import Changed, Delta, Informer, Removed
 from ullage.kube.client.kinds import GPU_BINDINGS, Kind
 from ullage.kube.client.objects import KubeNode, Namespace, Object, Pod
 from ullage.kube.context import KubeContext
@@ -261,10 +261,10 @@ class KubeBindings:
         if found := self._followed.nodes.objects.get(("", name)):
             self._describe(found)
 
-    def _on_node(self, news: News[KubeNode]) -> None:
-        if not isinstance(news, Removed):
-            self._describe(news.new)
-        elif self._nodes.pop(news.last.metadata.name, None) is not None:
+    def _on_node(self, delta: Delta[KubeNode]) -> None:
+        if not isinstance(delta, Removed):
+            self._describe(delta.new)
+        elif self._nodes.pop(delta.last.metadata.name, None) is not None:
             self._forget_cards()
 
     def _describe(self, node: KubeNode) -> None:
@@ -278,21 +278,21 @@ class KubeBindings:
         self._known_inventory = None
         self._forget_claims()
 
-    def _on_pod(self, news: News[Pod]) -> None:
-        if isinstance(news, Removed) or (isinstance(news, Changed) and news.new.finished):
+    def _on_pod(self, delta: Delta[Pod]) -> None:
+        if isinstance(delta, Removed) or (isinstance(delta, Changed) and delta.new.finished):
             for ended in self._on_end:
                 ended()
 
-    def _on_namespace(self, news: News[Namespace]) -> None:
-        old = news.old if isinstance(news, Changed) else None
-        found = news.last if isinstance(news, Removed) else news.new
-        if install_user(old) != install_user(None if isinstance(news, Removed) else found):
+    def _on_namespace(self, delta: Delta[Namespace]) -> None:
+        old = delta.old if isinstance(delta, Changed) else None
+        found = delta.last if isinstance(delta, Removed) else delta.new
+        if install_user(old) != install_user(None if isinstance(delta, Removed) else found):
             self.occupants.look_again(found.metadata.name)
 
-    def _on_object(self, news: News[Object]) -> None:
-        found = news.last if isinstance(news, Removed) else news.new
+    def _on_object(self, delta: Delta[Object]) -> None:
+        found = delta.last if isinstance(delta, Removed) else delta.new
         self._foreign.pop(found.metadata.name, None)
-        if not isinstance(news, Removed) and ROW not in (found.metadata.annotations or {}):
+        if not isinstance(delta, Removed) and ROW not in (found.metadata.annotations or {}):
             self._foreign[found.metadata.name] = found.metadata.creation_timestamp or "", _read(found)
         self._forget_claims()
 
@@ -311,7 +311,7 @@ class KubeBindings:
     async def _change(self, kind: Kind[Object], workload: Object, change: Write) -> Object:
         """Write, and apply the new workload to the cache at once, so that no decision waits for the watch."""
         written = kind.read(await self._write(change))
-        self._workloads[kind].learn(workload, written)
+        self._workloads[kind].apply_write(workload, written)
         return written
 
     def _restored(self) -> Ledger:

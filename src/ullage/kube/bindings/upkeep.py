@@ -41,7 +41,7 @@ class Upkeep:
         self._candidate, self._bindings, self._followed = context.candidate, bindings, context.followed
         self._term, self._binding_filter, self._conflicting_claims = term, binding_filter, conflicting_claims
         self._use, self._on_error = Bindings(bindings), context.on_error
-        self._late: dict[str, str] = {}
+        self._unused: dict[str, str] = {}
         """Bindings that were created after the pods of their application, with their explanation."""
         self.controller = Controller(
             "Bindings",
@@ -58,7 +58,7 @@ class Upkeep:
         epoch = self._term.check()
         ledger = await self._bindings.ledger()
         if key == PROJECT:
-            self._conflicting_claims.look(self._bindings.claims)
+            self._conflicting_claims.update(self._bindings.claims)
             async for change in self._changes():
                 await self._write(epoch, change)
         elif any(row.draining for row in ledger.rows):
@@ -73,7 +73,7 @@ class Upkeep:
     def _pod_ended(self) -> None:
         """Ignore ended pods unless something waits for pods to end."""
         ledger = self._bindings.store.now
-        if self._late:
+        if self._unused:
             self.wake()
         elif ledger is not None and any(row.draining for row in ledger.rows):
             self.controller.add(SETTLE)
@@ -84,15 +84,15 @@ class Upkeep:
             yield change
         claims, foreign = self._bindings.claims, self._bindings.foreign
         occupants = self._bindings.occupants
-        self._late = unused(claims, occupants.there, occupants.cards_of)
-        for change in list(state_changes(claims, foreign, self._binding_filter.conflicts, shown, unused=self._late)):
+        self._unused = unused(claims, occupants.there, occupants.cards_of)
+        for change in list(state_changes(claims, foreign, self._binding_filter.conflicts, shown, unused=self._unused)):
             yield change
         allocations = self._bindings.allocations
         found = None if allocations is None else allocations.change(ledger, self._bindings.imports)
         if found is not None:
             yield found
         names = [name for _, name in self._followed.nodes.objects]
-        for change in list(self._binding_filter.woken(self._followed.pods.objects, names)):
+        for change in list(self._binding_filter.retries(self._followed.pods.objects, names)):
             yield change
 
     async def _write(self, epoch: int, change: Change) -> None:

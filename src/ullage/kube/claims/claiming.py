@@ -21,7 +21,7 @@ from ullage.kube.claims.asked import claiming_pod, gone_pod, node_of
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.claims.writes import ClaimWrites
 from ullage.kube.client.changes import Patch, PatchType
-from ullage.kube.client.informer import Added, Changed, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.kinds import PODS, RESOURCE_CLAIMS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Object, Pod
@@ -147,8 +147,8 @@ class Claiming:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._time(), UTC)
 
-    def _on_pod(self, news: News[Pod]) -> None:
-        match news:
+    def _on_pod(self, delta: Delta[Pod]) -> None:
+        match delta:
             case Added(new) | Changed(_, new) if self._is_ours(new):
                 self._waiting[new.key] = new
             case Added(new) | Changed(_, new):

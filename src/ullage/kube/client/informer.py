@@ -53,8 +53,8 @@ class Removed(Generic[T]):
     last: T
 
 
-News = Added[T] | Changed[T] | Removed[T]
-Handler = Callable[[News[T]], None]
+Delta = Added[T] | Changed[T] | Removed[T]
+Handler = Callable[[Delta[T]], None]
 
 
 class Informer(Generic[T]):
@@ -80,7 +80,9 @@ class Informer(Generic[T]):
         self._resync_s, self._clock, self._pause, self._chance = resync_s, clock, pause, chance
         self._objects: dict[Key, T] = {}
         self._handlers: list[Handler[T]] = []
-        self._learnt: dict[Key, tuple[str, str]] = {}  # states of our own writes that the watch has not reported yet
+        self._own_writes: dict[
+            Key, tuple[str, str]
+        ] = {}  # states of our own writes that the watch has not reported yet
         self._version: str | None = None
         self._listed_at = self._heard_at = -math.inf
         self._recent: Recent[tuple[str, ...], None] = Recent(_REMEMBERED)
@@ -129,7 +131,7 @@ class Informer(Generic[T]):
         """
         await self._relist()
 
-    def learn(self, before: T, after: T) -> None:
+    def apply_write(self, before: T, after: T) -> None:
         """Apply our own write, which made `after` of `before`, to the cache at once: the watch may report it later.
 
         Until then the watch reports older states. If the cache has moved on meanwhile, nothing changes.
@@ -137,7 +139,7 @@ class Informer(Generic[T]):
         known = self._objects.get(before.key)
         moved = known is None or known.state != before.state or known.metadata.uid != after.metadata.uid
         if not moved and after.state != before.state:
-            self._learnt[after.key] = after.state
+            self._own_writes[after.key] = after.state
             self._put(after)
 
     async def run(self) -> None:
@@ -169,7 +171,7 @@ class Informer(Generic[T]):
         Of two concurrent lists the one that began first may be older. It is dropped if the other is already taken.
         """
         self._begun += 1
-        number, version, before = self._begun, "", set(self._learnt.items())
+        number, version, before = self._begun, "", set(self._own_writes.items())
         known = {item.metadata.uid for item in self._objects.values()}
         found: dict[Key, T] = {}
         async with aclosing(self._api.pages(self.kind, self._select)) as pages:
@@ -179,14 +181,14 @@ class Informer(Generic[T]):
         if number < self._taken:
             return
         self._taken = number
-        self._learnt = dict(self._learnt.items() - before)  # the others are in this list
+        self._own_writes = dict(self._own_writes.items() - before)  # the others are in this list
         for uid in known.difference(item.metadata.uid for item in found.values()):
             self._ended[uid] = None
         for key, last in list(self._objects.items()):
             if key not in found:
                 self._remove(last)
         for item in found.values():
-            if item.key not in self._learnt:
+            if item.key not in self._own_writes:
                 self._put(item)
         self._version = version
         self._recent.clear()
@@ -230,8 +232,8 @@ class Informer(Generic[T]):
             self._remove(last)
 
     def _put_reported(self, item: T) -> None:
-        if self._learnt.get(item.key, item.state) == item.state:
-            self._learnt.pop(item.key, None)
+        if self._own_writes.get(item.key, item.state) == item.state:
+            self._own_writes.pop(item.key, None)
             self._put(item)
 
     def _put(self, item: T) -> None:
@@ -247,9 +249,9 @@ class Informer(Generic[T]):
 
     def _remove(self, last: T) -> None:
         del self._objects[last.key]
-        self._learnt.pop(last.key, None)
+        self._own_writes.pop(last.key, None)
         self._notify(Removed(last))
 
-    def _notify(self, news: News[T]) -> None:
+    def _notify(self, delta: Delta[T]) -> None:
         for handler in self._handlers:
-            handler(news)
+            handler(delta)
