@@ -115,13 +115,13 @@ def make_front(
     term = ReadyTerm(candidate, mirror)
     term.subscribe(mirror.report_again)
     bindings = _bindings(context, settings, term, devices)
-    binding_filter = None if bindings is None else bindings.filter
+    allowed = None if bindings is None else bindings.filter
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
     hypernodes.subscribe(mirror.describe_again, groups.look_again)
-    admission = _admission(context, settings, term, groups=groups, binding_filter=binding_filter)
-    claims = _claims(context, settings, term, devices=devices, gates=admission.gates, binding_filter=binding_filter)
+    admission = _admission(context, settings, term, groups=groups, allowed=allowed)
+    claims = _claims(context, settings, term, devices=devices, gates=admission.gates, allowed=allowed)
     device_mirror = None if claims is None else claims.mirror
-    unconfirmed = UnconfirmedBinds(context, term, binding_filter)
+    unconfirmed = UnconfirmedBinds(context, term, allowed)
     plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
     preemptor = Preemptor(context, term) if settings.preemption else None
     label = LeaderLabel(context, term)
@@ -139,13 +139,7 @@ def make_front(
         unconfirmed=unconfirmed,
         plugins=plugins,
         extender=Extender(
-            context,
-            term,
-            unconfirmed,
-            plugins,
-            binding_filter=binding_filter,
-            claims=device_mirror,
-            preemptor=preemptor,
+            context, term, unconfirmed, plugins, binding_filter=allowed, claims=device_mirror, preemptor=preemptor
         ),
         events=events,
         admission=admission,
@@ -198,8 +192,8 @@ def _bindings(context: KubeContext, settings: FrontSettings, term: ReadyTerm, de
     conflicting = ConflictingClaims(context, devices.claimed)
     store = KubeBindings(context, settings.bindings, term, conflicting)
     allowed = BindingFilter(context, store, settings.bindings.scope)
-    upkeep = Upkeep(context, store, term, allowed, conflicting)
-    return FrontBindings(store, allowed, upkeep, Bindings(store), conflicting_claims=conflicting)
+    upkeep = Upkeep(context, store, term, allowed, conflicting_claims=conflicting)
+    return FrontBindings(store, allowed, upkeep, use=Bindings(store), conflicting_claims=conflicting)
 
 
 def _admission(
@@ -208,13 +202,13 @@ def _admission(
     term: ReadyTerm,
     *,
     groups: PodGroups,
-    binding_filter: BindingFilter | None,
+    allowed: BindingFilter | None,
 ) -> AdmissionController:
     queue_of = labelled(gate_of(context.domain), named_queue(context.followed.namespaces, context.domain))
     gates = Gates(context.cluster, queue_of, context.clock, settings.queues, reserve_after_s=settings.reserve_after_s)
 
     def at_once(namespace: str) -> bool:
-        return binding_filter is not None and binding_filter.covers(namespace)
+        return allowed is not None and allowed.covers(namespace)
 
     return AdmissionController(context, term, gates, queue_of=queue_of, groups=groups, at_once=at_once)
 
@@ -226,7 +220,7 @@ def _claims(
     *,
     devices: Devices,
     gates: Gates,
-    binding_filter: BindingFilter | None,
+    allowed: BindingFilter | None,
 ) -> FrontClaims | None:
     if not settings.claims:
         return None
@@ -234,7 +228,7 @@ def _claims(
     devices_seen = DeviceMirror(context, decided, term.mirror.describe_again)
     term.subscribe(devices_seen.report_again)
     claiming = Claiming(
-        context, term, devices_seen, decided, gates=gates, scheduler=settings.scheduler, binding_filter=binding_filter
+        context, term, devices_seen, decided, gates=gates, scheduler=settings.scheduler, binding_filter=allowed
     )
     return FrontClaims(devices_seen, claiming)
 

@@ -11,7 +11,18 @@ from starlette.routing import Route
 
 from ullage.kube.app import Meter, no_meter
 from ullage.kube.bindings.gpus import gpu_routes
-from ullage.kube.bindings.http import CallerOf, body_of, checked, failed, found, long_found, named, routes, terms_of
+from ullage.kube.bindings.http import (
+    CallerOf,
+    Handler,
+    body_of,
+    checked,
+    failed,
+    found,
+    long_found,
+    named,
+    routes,
+    terms_of,
+)
 from ullage.model.compute import CardKey, ComputeCard
 from ullage.model.compute_answer import FailedCheck
 from ullage.service.bindings import Bindings
@@ -41,8 +52,7 @@ def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> lis
     app = f"{ROOT}/apps/{{name}}"
     bound = f"{app}/compute-resources/bindings"
     switch = f"{ROOT}/compute-resources/nodes/{{node}}/devices/{{device}}/support-type"
-    return routes(
-        meter,
+    rows: list[tuple[str, str, Handler]] = [
         ("GET", f"{ROOT}/compute-resources", api.resources),
         ("GET", f"{ROOT}/compute-resources/problems", api.problems),
         ("POST", f"{ROOT}/compute-resources/migrate", api.migrate),
@@ -56,7 +66,8 @@ def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> lis
         ("POST", f"{app}/resume", api.resume),
         ("POST", f"{app}/install", api.install),
         ("POST", f"{app}/uninstall", api.uninstall),
-    )
+    ]
+    return routes(meter, rows)
 
 
 @dataclass(frozen=True, slots=True)
