@@ -132,7 +132,7 @@ async def test_the_term_counts_from_before_the_renewal_was_sent(api: HttpKubeApi
             time.s += 4
             return await api.write(change)
 
-    first = time.candidate(Slow())  # type: ignore[arg-type]
+    first = time.candidate(Slow())  # type: ignore[arg-type]  # a slow server
     await first.attempt()
     assert first.left_s == 6
     await first.attempt()

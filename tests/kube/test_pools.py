@@ -118,7 +118,9 @@ async def test_pods_get_cards_of_their_pool_from_the_webhook_to_the_books(server
         edit(server, "nodes", "a", "metadata", labels={LABEL: "serving"})
         waits = pods[2]
         await until(lambda: LOCK not in annotations_of(server, "a"), "its plugin has handed out the first card")
-        await until(lambda: up.front.mirror.machines["a"].gpus[0].pool == "serving", "the node is of another pool")
+        await until(
+            lambda: up.front.mirror.machines.by_name["a"].gpus[0].pool == "serving", "the node is of another pool"
+        )
         assert await up.place(waits, ["a", "b", "c"]) == "!a"
 
 

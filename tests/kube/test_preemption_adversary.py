@@ -102,13 +102,13 @@ async def test_a_pod_that_found_room_meanwhile_evicts_nobody(server: ApiServer, 
 async def test_a_vanished_card_does_not_prevent_evictions_elsewhere(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api, nodes=0) as it:
         put(server, "nodes", a_node("a", 2), a_node("b", 1))
-        await until(lambda: len(it.up.front.mirror.machines) == 2, "both are heard")
+        await until(lambda: len(it.up.front.mirror.machines.by_name) == 2, "both are heard")
         wide = a_part("wide", 60)
         wide["metadata"]["annotations"]["ullage.io/gpu-count"] = "2"
         await it.place("a", wide)
         await it.place("b", a_part("one", 60, 1))
         _replace(it, "nodes", "a", status=a_node("a", 1)["status"])
-        await until(lambda: len(it.up.front.mirror.machines["a"].gpus) == 1, "a card is gone")
+        await until(lambda: len(it.up.front.mirror.machines.by_name["a"].gpus) == 1, "a card is gone")
         it.create(a_part("urgent", 50, URGENT))
         await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a", "b") == []

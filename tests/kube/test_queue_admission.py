@@ -402,8 +402,8 @@ async def test_a_new_reason_is_reported_though_the_last_write_was_lost(server: A
         def meanwhile() -> None:
             keeper._to_report[pod["metadata"]["uid"]] = ("another", "another: reason")
 
-        keeper._candidate = Losing(keeper._candidate, meanwhile)  # type: ignore[assignment]
-        await until(lambda: keeper._candidate.lost == 1, "a write is lost")  # type: ignore[attr-defined]
+        keeper._candidate = Losing(keeper._candidate, meanwhile)  # type: ignore[assignment]  # a candidate that loses writes
+        await until(lambda: keeper._candidate.lost == 1, "a write is lost")  # type: ignore[attr-defined]  # a candidate that loses writes
         await up.reported("q", "insufficient-gpu: no node has enough free GPUs; 1 of 1 in queue x")
 
 

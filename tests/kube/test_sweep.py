@@ -68,7 +68,7 @@ async def test_a_pod_that_may_not_be_evicted_does_not_block_others_and_is_not_re
         now, vanished = [0.0], VanishedCards(0, grace_s=0, most=1)
         sweep = Sweep(replace(front.context, clock=lambda: now[0]), ReadyTerm(front.candidate, front.mirror), vanished)
         _replace(server, a_machine("a", {"g3": TURNS}))
-        await until(lambda: [gpu.uuid for gpu in front.mirror.machines["a"].gpus] == ["g3"], "it is heard")
+        await until(lambda: [gpu.uuid for gpu in front.mirror.machines.by_name["a"].gpus] == ["g3"], "it is heard")
         for _ in range(2):  # one event in each round, in the order of uids
             await sweep.controller.drain()
         assert _alive(server, "guarded")
@@ -106,7 +106,7 @@ async def test_a_card_that_a_driver_reports_again_is_back_though_its_node_is_as_
         await sweep.controller.drain()
         await until(lambda: "p" in _recorded(server), "it is missed")
         now[0], there[:] = 60.0, [Gpu(card, 0)]
-        mirror.describe_again("a")
+        mirror.machines.describe_again("a")
         await sweep.controller.drain()
         assert _alive(server, "p")
 

@@ -31,9 +31,9 @@ class Process:
 
     def __init__(self, world: World) -> None:
         self.api, self.errors = FaultyApi(world.server), list[str]()
-        candidate = Candidate(self.api, "ullage", "default", clock=lambda: world.now)  # type: ignore[arg-type]
+        candidate = Candidate(self.api, "ullage", "default", clock=lambda: world.now)  # type: ignore[arg-type]  # a fake of the cluster
         front = make_front(
-            self.api,  # type: ignore[arg-type]
+            self.api,  # type: ignore[arg-type]  # a fake of the cluster
             candidate,
             Rules(),
             clock=lambda: world.now,
@@ -214,7 +214,7 @@ async def test_a_term_that_cannot_begin_is_tried_again_until_it_does():
     await up.sync()
     up.mirror.recover()
     await up.candidate.attempt()
-    up.pods.catch_up = AsyncMock(side_effect=[Unreachable("lost"), Unreachable("lost"), None])  # type: ignore[method-assign]
+    up.pods.catch_up = AsyncMock(side_effect=[Unreachable("lost"), Unreachable("lost"), None])  # type: ignore[method-assign]  # the test replaces it
     for _ in range(2):
         await up.takeover.controller.drain()
         assert up.mirror.term is None
@@ -384,10 +384,10 @@ async def test_an_answer_that_the_watch_has_overtaken_enters_nothing():
         await up.sync()
         return found
 
-    up.api.get = overtaken  # type: ignore[method-assign]
+    up.api.get = overtaken  # type: ignore[method-assign]  # the test replaces it
     await up.bind(first, "a")
     assert up.state(first) is None
-    up.api.get = get  # type: ignore[method-assign]
+    up.api.get = get  # type: ignore[method-assign]  # the test replaces it
     await up.bind(second, "a")
     assert world.node_of("second") == "a"
 
@@ -406,6 +406,6 @@ async def test_an_answer_of_before_a_pod_has_finished_enters_nothing():
         await up.sync()
         return found
 
-    up.api.get = overtaken  # type: ignore[method-assign]
+    up.api.get = overtaken  # type: ignore[method-assign]  # the test replaces it
     await up.bind(pod, "a")
     assert up.state(pod) is None

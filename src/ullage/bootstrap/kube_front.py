@@ -117,12 +117,12 @@ def make_front(
     bindings = _bindings(context, settings, term, devices)
     allowed = None if bindings is None else bindings.filter
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
-    hypernodes.subscribe(mirror.describe_again, groups.look_again)
+    hypernodes.subscribe(mirror.machines.describe_again, groups.look_again)
     admission = _admission(context, settings, term, groups=groups, allowed=allowed)
     claims = _claims(context, settings, term, devices=devices, gates=admission.gates, allowed=allowed)
     device_mirror = None if claims is None else claims.mirror
     unconfirmed = UnconfirmedBinds(context, term, allowed)
-    plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
+    plugins = DevicePlugins(context, settings.plugins, mirror.machines.describe_again)
     preemptor = Preemptor(context, term) if settings.preemption else None
     label = LeaderLabel(context, term)
     delay_s = settings.cleanup_delay_s
@@ -225,7 +225,7 @@ def _claims(
     if not settings.claims:
         return None
     decided = Claims(context.cluster, devices, selects)
-    devices_seen = DeviceMirror(context, decided, term.mirror.describe_again)
+    devices_seen = DeviceMirror(context, decided, term.mirror.machines.describe_again)
     term.subscribe(devices_seen.report_again)
     claiming = Claiming(
         context, term, devices_seen, decided, gates=gates, scheduler=settings.scheduler, binding_filter=allowed

@@ -35,7 +35,7 @@ class Sweep:
         epoch = self._term.check()
         pods = {pod.metadata.uid: pod for pod in self._pods.objects.values()}
         known = [
-            each for each in self._mirror.machines.values() if not each.topology_note
+            each for each in self._mirror.machines.by_name.values() if not each.topology_note
         ]  # else its cards are unknown
         speaking = {each.name for each in known if each.gpus and each.state is NodeState.READY}
         cards = {gpu.uuid for each in known for gpu in each.gpus}

@@ -74,7 +74,7 @@ class KubeBindings:
         self._known_inventory: BindingInventory | None = None
         self._on_change: list[Callable[[], None]] = []
         self._on_end: list[Callable[[], None]] = []
-        term.mirror.subscribe(self._on_machine)
+        term.mirror.machines.subscribe(self._on_machine)
         followed.nodes.subscribe(self._on_node)
         followed.namespaces.subscribe(self._on_namespace)
         followed.pods.subscribe(self._on_pod)
@@ -269,7 +269,7 @@ class KubeBindings:
 
     def _describe(self, node: KubeNode) -> None:
         """Read a node as the books have its cards. The mirror has read it before."""
-        found = compute_node(node, self._mirror.machines[node.metadata.name])
+        found = compute_node(node, self._mirror.machines.by_name[node.metadata.name])
         if found != self._nodes.get(node.metadata.name):
             self._nodes[node.metadata.name] = found
             self._forget_cards()
