@@ -308,7 +308,7 @@ async def test_29_a_process_that_does_not_lead_answers_nothing_and_writes_nothin
         async with at_work(follower, lambda it: it.bindings.store.synced and it.mirror.ready):
             await follower.bindings.upkeep.controller.drain()
             for use in (
-                follower.bindings.use.look(),
+                follower.bindings.use.snapshot_now(),
                 follower.bindings.use.suspend(Caller("alice"), NamedApp("comfyui")),
             ):
                 with pytest.raises(NotLeading):
@@ -338,7 +338,10 @@ async def test_the_ledger_is_not_rebuilt_before_all_projections_are_synced(serve
     leading = asyncio.create_task(front.candidate.run())
     try:
         await until(lambda: front.candidate.epoch is not None, "it leads")
-        for use in (front.bindings.use.look(), front.bindings.use.suspend(Caller("alice"), NamedApp("comfyui"))):
+        for use in (
+            front.bindings.use.snapshot_now(),
+            front.bindings.use.suspend(Caller("alice"), NamedApp("comfyui")),
+        ):
             with pytest.raises(Unavailable, match="not been read"):
                 await use
         assert server.do(lambda: server.store.get(("configmaps", "default", "ullage-bindings"))) is None

@@ -719,7 +719,7 @@ async def test_a_claim_that_becomes_unreadable_does_not_delay_other_pods(server:
         await until(lambda: devices.named("default", "broken") is not None, "it is known")
         edit(server, "resourceclaims", "broken", allocation={"nodeSelector": "of another version"})
         await until(lambda: bool(errors), "the parse error is reported")
-        devices.keep(uid, ())
+        devices.hold_devices(uid, ())
         devices._flights[uid] = replace(devices._flights[uid], until=0.0)  # it was written, and nothing was heard
         put(server, "pods", claiming("p", "one"))
         await let_go(server, "p")

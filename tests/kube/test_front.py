@@ -259,7 +259,7 @@ async def test_a_kind_without_news_is_named_with_its_error(server: ApiServer, ap
         nodes.last_error = Unreachable("the stream broke")
         assert up.front.errors() == {"nodes": "the stream broke"}
         assert up.front.errors(60.0) == {}
-        nodes._heard_at -= 60.0
+        nodes._answered_at -= 60.0
         nodes.last_error = Unreachable("the stream broke")
         assert up.front.errors(60.0) == {"nodes": "the stream broke"}
     alone = make_front(api, Candidate(api, "ullage", "default"), Rules())

@@ -76,7 +76,7 @@ def test_an_annotation_that_cannot_be_read_puts_no_card_in_a_pool_and_says_so(wr
 def test_a_card_that_is_not_there_is_noted_by_name():
     found, notes = pools({"one": ["0", "7"]})
     assert found == ["one", None]
-    assert "no card of this node is '7'" in notes[0]
+    assert "this node has no card '7'" in notes[0]
 
 
 def of_pool(name: str, pool: str, **words: str) -> dict[str, Any]:

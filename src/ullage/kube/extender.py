@@ -281,7 +281,7 @@ class Extender:
         admitted.check_claimed(args.node, claimed)
         asked, allocation = self._offers.reserve(asked, admitted, args.node)
         if isinstance(allocation, Refusal):
-            raise Conflict(f"{args.node} no longer has room for the pod: {allocation.code}", code="bind-no-room")
+            raise Conflict(f"{args.node} has no room for the pod any more: {allocation.code}", code="bind-no-room")
         try:
             written = bind_annotations(
                 allocation,

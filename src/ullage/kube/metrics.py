@@ -78,7 +78,7 @@ def _front(front: Front) -> Iterator[Metric]:
     yield GaugeMetricFamily("ullage_kube_leader", "Whether this process leads", front.candidate.epoch is not None)
     yield GaugeMetricFamily("ullage_kube_ready", "Whether questions are answered", not front.extender.unready)
     age = GaugeMetricFamily(
-        "ullage_kube_mirror_age_seconds", "Since the API server was last heard about this kind", labels=["kind"]
+        "ullage_kube_mirror_age_seconds", "Seconds since the API server last answered about this kind", labels=["kind"]
     )
     for kind, informer in (("nodes", front.nodes), ("pods", front.pods), ("namespaces", front.followed.namespaces)):
         age.add_metric([kind], informer.age_s)

@@ -41,7 +41,7 @@ class Sweep:
         cards = {gpu.uuid for each in known for gpu in each.gpus}
         found = self._vanished.look(self._clock(), self._holders(), cards, speaking)
         for uid, missing in found.quarantined.items():
-            self._record(pods[uid], f"{', '.join(missing)}: on no node; without it, the pod is evicted later")
+            self._record(pods[uid], f"{', '.join(missing)}: on no node; waiting for the card to come back")
         for uid in found.leaving:
             await self._evict(epoch, pods[uid])
         return ROUND_S

@@ -137,7 +137,7 @@ class KubeBindings:
 
         """
         if not self.synced:
-            raise Unavailable(self.unheard, code="not-ready")
+            raise Unavailable(self.unsynced, code="not-ready")
         return await self.store.read()
 
     async def commit(self, change: LedgerChange, expected: int) -> None:
@@ -201,12 +201,12 @@ class KubeBindings:
     def unread(self) -> str:
         """What has not been read yet of bindings and their ledger, and the reason if it is known; "" if all is."""
         if not self.synced:
-            return self.unheard
+            return self.unsynced
         error = f": {self.store.last_error}" if self.store.last_error else ""
         return "" if self.store.now is not None else f"the ledger of bindings has not been read yet{error}"
 
     @property
-    def unheard(self) -> str:
+    def unsynced(self) -> str:
         """What has not been read yet, and the reason if it is known."""
         missing = next((informer for informer in self.informers if not informer.synced), None)
         error = "" if missing is None or missing.last_error is None else f": {missing.last_error.message}"

@@ -84,10 +84,10 @@ class Informer(Generic[T]):
             Key, tuple[str, str]
         ] = {}  # states of our own writes that the watch has not reported yet
         self._version: str | None = None
-        self._listed_at = self._heard_at = -math.inf
+        self._listed_at = self._answered_at = -math.inf
         self._recent: Recent[tuple[str, ...], None] = Recent(_REMEMBERED)
         self._ended: Recent[str, None] = Recent(_REMEMBERED)  # uids
-        self._heard = self._begun = self._taken = 0  # lines of watches; numbers of the last lists begun and taken
+        self._received = self._begun = self._taken = 0  # lines of watches; numbers of the last lists begun and taken
         self._synced = asyncio.Event()
         self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
         self.last_error: UllageError | None = None
@@ -107,7 +107,7 @@ class Informer(Generic[T]):
 
         A watch that the server accepts is an answer: it starts at the version that is known here.
         """
-        return self._clock() - self._heard_at
+        return self._clock() - self._answered_at
 
     def subscribe(self, handler: Handler[T]) -> None:
         """Call a handler for all cached objects, and from now on for every change."""
@@ -146,7 +146,7 @@ class Informer(Generic[T]):
         """List, watch, and restart after every error. The pause grows while the server does not answer."""
         failures = 0
         while True:
-            heard, began, wait_s = self._heard, self._clock(), 0.0
+            received, began, wait_s = self._received, self._clock(), 0.0
             try:
                 if self._version is None or began >= self._listed_at + self._resync_s:
                     await self._relist()
@@ -160,7 +160,7 @@ class Informer(Generic[T]):
                 wait_s = min(error.retry_after_s, _LONGEST_WAIT_S)
             except UllageError as error:
                 self.last_error, self._version = error, None  # the version has expired or is uncertain
-            well = self._heard > heard or self._clock() - began >= _LONGEST_PAUSE_S
+            well = self._received > received or self._clock() - began >= _LONGEST_PAUSE_S
             failures = 0 if well else failures + 1
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures, 10))
             await self._pause(max(wait_s, self._chance(pause_s / 2, pause_s)))
@@ -192,7 +192,7 @@ class Informer(Generic[T]):
                 self._put(item)
         self._version = version
         self._recent.clear()
-        self._listed_at = self._heard_at = self._clock()
+        self._listed_at = self._answered_at = self._clock()
         self._synced.set()
 
     async def _follow(self) -> None:
@@ -206,10 +206,10 @@ class Informer(Generic[T]):
         async with aclosing(self._api.watch(self.kind, self._version, self._select)) as events:
             async for event in events:
                 if event.item is not None or event.version != self._version:
-                    self._heard += 1
+                    self._received += 1
                 if self._taken != taken:
                     return
-                self._heard_at, self.last_error = self._clock(), None
+                self._answered_at, self.last_error = self._clock(), None
                 self._take(event)
 
     def _take(self, event: WatchEvent[T]) -> None:
