@@ -23,7 +23,7 @@ BOTH = (Pick("n1", "d1", MIB), Pick("n1", "d2", MIB))
 # --- binding and letting go ---
 
 
-def test_rows_that_stay_as_they_are_keep_their_ids():
+def test_unchanged_rows_keep_their_ids():
     app = an_app()
     ledger = applied(Ledger(), bound(VIEW, Ledger(), app, BOTH, ()))
     assert bound(VIEW, ledger, app, BOTH, ()).empty
@@ -34,7 +34,7 @@ def test_rows_that_stay_as_they_are_keep_their_ids():
     assert len(ids) == 3
 
 
-def test_what_is_let_go_drains_while_anybody_runs_by_it():
+def test_a_released_row_drains_while_a_pod_runs_with_it():
     first, second = a_row(CARD, row_id="a"), a_row(CARD, "other", row_id="b")
     change = released([first, second], {"a"})
     assert change.drop == ("b",)
@@ -52,7 +52,7 @@ def switch(rows, share=ALONE, apps=(), held=(), card=CARD):
     return switched(Ledger(rows=tuple(rows)), card, share, {app.key: app for app in apps}, held)
 
 
-def test_48_the_same_mode_is_unchanged_and_an_unknown_one_refused():
+def test_48_a_switch_to_the_same_mode_changes_nothing_and_an_unknown_mode_is_refused():
     report, change = switch([a_row(CARD, mib=1)], SLICED)
     assert (report.status, change.empty) == (SwitchStatus.UNCHANGED, True)
     assert share_of(CARD, "TimeSlice") is TURNS
@@ -61,7 +61,7 @@ def test_48_the_same_mode_is_unchanged_and_an_unknown_one_refused():
             share_of(card, wrong)
 
 
-def test_49_applications_on_the_card_stop_and_let_go_of_all_their_cards():
+def test_49_applications_on_the_card_stop_and_release_all_their_cards():
     other = a_card(device="d2", share=SLICED)
     rows = [a_row(CARD, row_id="a", mib=1), a_row(other, row_id="b", mib=1), a_row(other, "third", row_id="c", mib=1)]
     report, change = switch(rows, apps=[an_app()], held={"a"})
@@ -72,7 +72,7 @@ def test_49_applications_on_the_card_stop_and_let_go_of_all_their_cards():
 
 
 @pytest.mark.parametrize("state", [AppState.INSTALLING, AppState.UPGRADING, AppState.RESUMING, "somethingNew"])
-def test_one_that_cannot_stop_blocks_the_switch_for_all(state):
+def test_an_application_that_cannot_stop_blocks_the_switch(state):
     rows = [a_row(CARD, mib=1), a_row(CARD, "other", mib=1)]
     report, change = switch(rows, apps=[an_app(), an_app("other", state=state)])
     assert (report.status, report.stopped) == (SwitchStatus.BLOCKED, ())
@@ -80,7 +80,7 @@ def test_one_that_cannot_stop_blocks_the_switch_for_all(state):
     assert change == LedgerChange()
 
 
-def test_who_is_stopped_already_or_no_more_there_is_not_stopped():
+def test_an_application_that_is_stopped_or_gone_is_not_stopped_again():
     rows = [a_row(CARD, mib=1), a_row(CARD, "gone", mib=1)]
     report, change = switch(rows, apps=[an_app(state=AppState.STOPPED)])
     assert (report.status, report.stopped, len(change.drop)) == (SwitchStatus.SWITCHED, (), 2)
@@ -98,14 +98,14 @@ def short(view, *demands):
     return found.failed, found.reason
 
 
-def test_demands_find_what_those_before_them_left():
+def test_each_demand_gets_the_room_that_earlier_ones_left():
     view = a_view((a_node(CARD),))
     fits = [demand("a", ask(8000)), demand("b", ask(8000))]
     assert preflight(view, fits).installable
     assert short(view, *fits, demand("c", ask(1))) == ("c", Shortage.CLUSTER_CAPACITY)
 
 
-def test_what_is_short_is_told():
+def test_the_shortage_is_reported():
     view = a_view((a_node(CARD, capacity=HostRoom(10_000, 100 * GIB)),))
     assert short(view, demand("a", ask(accelerator="amd"))) == ("a", Shortage.UNSCHEDULABLE)
     assert short(view, demand("a", ask(cpu_milli=9001))) == ("a", Shortage.CLUSTER_PRESSURE)
@@ -116,7 +116,7 @@ def test_what_is_short_is_told():
     assert short(asked_for, demand("a", ask(cpu_milli=500))) == (None, None)
 
 
-def test_an_owner_uses_no_more_than_the_quota_over_all_demands():
+def test_all_demands_of_an_owner_count_towards_its_quota():
     view = a_view((a_node(CARD),), quotas={"alice": OwnerQuota(cpu_milli=2000)})
     demands = [demand(name, ask(1)) for name in "ab"]
     assert preflight(view, demands).installable
@@ -124,7 +124,7 @@ def test_an_owner_uses_no_more_than_the_quota_over_all_demands():
     assert preflight(view, [*demands, demand("c", ask(1), "bob")]).installable
 
 
-def test_without_a_card_a_node_is_enough():
+def test_a_demand_without_cards_needs_only_a_node():
     view = a_view(
         (a_node(name="n1", capacity=HostRoom(1000, 10 * GIB)), a_node(name="n2", capacity=HostRoom(9000, GIB)))
     )
@@ -165,14 +165,14 @@ def test_a_binding_becomes_a_row_once():
         (old(owner="carol"), None),
     ],
 )
-def test_owner_namespace_and_selector_say_whose_it_is(binding, owner):
+def test_owner_namespace_and_selector_identify_the_application(binding, owner):
     apps = [an_app(), an_app("comfyui", "bob", labels={"tier": "b"})]
     found = move([binding], apps)
     assert [row.app.owner for row in found.change.put] == ([owner] if owner else [])
     assert found.dropped == ([] if owner else ["b"])
 
 
-def test_of_several_nothing_is_guessed_but_a_shared_server_has_its_own():
+def test_an_ambiguous_binding_is_reported_unless_it_is_that_of_a_shared_server():
     apps = [an_app(), an_app("comfyui", "bob")]
     found = move([old()], apps)
     assert (found.change.empty, found.kept, found.dropped) == (True, [], [])
@@ -182,7 +182,7 @@ def test_of_several_nothing_is_guessed_but_a_shared_server_has_its_own():
     assert [row.app.owner for row in move([old()], served).change.put] == ["carol"]
 
 
-def test_only_what_is_in_use_is_kept_in_either_spelling():
+def test_only_bindings_in_use_are_kept_in_either_spelling_of_the_state():
     for state, kept in (
         ("Running", True),
         ("applyEnvFailed", True),
@@ -194,7 +194,7 @@ def test_only_what_is_in_use_is_kept_in_either_spelling():
     assert move([old()], []).dropped == ["b"]
 
 
-def test_one_bad_binding_does_not_hold_up_the_others():
+def test_an_invalid_binding_does_not_block_the_others():
     bad = [
         old("a1", mib=16_001),
         replace(old("a2"), uuid="d9"),

@@ -59,7 +59,7 @@ def choices(view, asked):
 
 
 @given(views(), requirements)
-def test_something_is_found_exactly_where_some_choice_would_do(view, asked):
+def test_cards_are_found_exactly_if_some_choice_is_valid(view, asked):
     found = place(view, asked, roomy(view, asked))
     possible = any(validate(view, asked, chosen, APP).ok for chosen in choices(view, asked))
     assert (found is not None) is possible
@@ -69,7 +69,7 @@ def test_something_is_found_exactly_where_some_choice_would_do(view, asked):
 
 
 @given(views(), requirements)
-def test_a_single_card_is_the_best_of_all_that_fit(view, asked):
+def test_a_single_card_is_the_best_one_that_fits(view, asked):
     found = place(view, asked, roomy(view, asked)) or ()
     amounts = (asked.limit_bytes, asked.gpu_bytes)
     level = next((amount for amount in amounts if total(view, asked, found) >= amount), None)
@@ -92,7 +92,7 @@ def total(view, asked, found):
 
 
 @given(views(), st.lists(requirements, min_size=1, max_size=6), st.randoms(use_true_random=False))
-def test_placing_one_after_the_other_never_promises_more_than_there_is(view, asked, chance):
+def test_successive_placements_never_promise_more_than_a_card_has(view, asked, chance):
     assert overfull(view) == []
     demands = [AppDemand(f"a{number}", AppKey(f"a{number}", "alice"), each) for number, each in enumerate(asked)]
     result = preflight(view, demands)

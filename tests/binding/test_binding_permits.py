@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.bindings import ALONE, MIB, SLICED, TURNS, a_card, a_node, a_row, a_view
 
 from ullage.binding.force import in_force
-from ullage.binding.permit import BindingClaims, PermittedCard, Place, standing
+from ullage.binding.permit import BindingClaims, PermittedCard, Place, rejections
 from ullage.binding.room import Hindrance
 from ullage.model.binding import Binding, BindingState, Consume, ShareMode, Tenant
 from ullage.model.part import CardSelector, Isolation, Part
@@ -49,12 +49,12 @@ def worlds(draw):
 
 
 @given(worlds(), st.integers(1, 3))
-def test_what_stands_on_a_card_fits_and_what_does_not_stand_would_not(world, tenants):
+def test_accepted_bindings_fit_on_their_card_and_rejected_ones_would_not(world, tenants):
     cards, bindings = world
     for card in cards.values():
         there = [each.on(card.memory_bytes) for each in bindings if each.uuid == card.id]
         there = [each for each in there if each.state is not BindingState.INVALID]
-        refused = standing(card, there, tenants)
+        refused = rejections(card, there, tenants)
         kept = [each for each in there if each.name not in refused]
         forced = [each for each in kept if each.state is BindingState.DRAINING]
         if not forced:
@@ -67,7 +67,7 @@ def test_what_stands_on_a_card_fits_and_what_does_not_stand_would_not(world, ten
 
 
 @given(worlds(), st.integers(1, 3), st.sampled_from([1, 4000, 9000, 16_000]))
-def test_what_is_free_of_a_card_is_what_one_more_binding_of_it_would_stand_with(world, tenants, mib):
+def test_the_free_memory_of_a_card_is_what_another_binding_can_get(world, tenants, mib):
     cards, bindings = world
     bindings = [each for each in bindings if each.app and each.selector is not None]
     view = in_force(a_view(nodes_of(cards), tenants=tenants), bindings)
@@ -75,9 +75,9 @@ def test_what_is_free_of_a_card_is_what_one_more_binding_of_it_would_stand_with(
         there = [each.on(card.memory_bytes) for each in bindings if each.uuid == card.id]
         there = [each for each in there if each.state is not BindingState.INVALID]
         new = Binding("new", card.id, "new", memory_bytes=mib * MIB)
-        stands = "new" not in standing(card, [*there, new], tenants)
+        accepted = "new" not in rejections(card, [*there, new], tenants)
         enough = mib * MIB if card.share is SLICED else 1
-        assert stands is (view.free_bytes(card) >= enough)
+        assert accepted is (view.free_bytes(card) >= enough)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_is_free_of_a_card_is_what_one_more_binding_of_it_would_stand_with(
         (TURNS, "tenants-exhausted:g: 2 applications would take turns, at most 1 may"),
     ],
 )
-def test_a_binding_without_room_says_how_much_it_would_need_and_how_much_there_is(share, sentence):
+def test_a_rejected_binding_has_the_needed_and_the_available_amount(share, sentence):
     bindings = [Binding(f"b{size}", "g", f"app{size}", selector=(), memory_bytes=size * MIB) for size in (9001, 9000)]
     view = a_view((a_node(a_card("n1", "g", 16_001, share)),), tenants=1)
     claims = BindingClaims(view, bindings)
@@ -106,7 +106,7 @@ def fits(card, bindings, tenants):
 
 
 @given(worlds(), st.sampled_from(OWNERS), st.integers(1, 3), st.sets(st.sampled_from(CARDS)), st.sampled_from(Consume))
-def test_a_pod_gets_cards_that_are_bound_for_it_and_that_nobody_of_its_own_holds(world, owner, asked, held, consume):
+def test_a_pod_gets_bound_cards_that_no_other_pod_of_its_application_holds(world, owner, asked, held, consume):
     cards, bindings = world
     claims, tenant = BindingClaims(a_view(nodes_of(cards)), bindings), Tenant("app", owner, "ns")
     found = claims.permit(tenant, ResourceRequirement.of(gpu=asked), NODES[:2], held, consume)
@@ -138,7 +138,7 @@ def test_a_pod_gets_cards_that_are_bound_for_it_and_that_nobody_of_its_own_holds
             raise AssertionError(f"{node} would have done")
 
 
-def test_places_say_what_is_asked():
+def test_places_adapt_the_request():
     def under(share, asked, memory=None):
         bound = PermittedCard(Binding("b", "g", "app", memory_bytes=memory), a_card("n1", "g", share=share))
         return Place((bound,), 1).under(asked)
@@ -156,7 +156,7 @@ def test_places_say_what_is_asked():
     assert under(SLICED, part).cards.uuids == ("g",)
 
 
-def test_a_card_whose_users_have_not_gone_is_nobodys_yet():
+def test_a_card_that_drains_from_another_mode_is_given_to_nobody():
     card = a_card("n1", "g", share=ALONE)
     mine = Binding("b", "g", "app", "alice", "ns", ())
     view = a_view((a_node(card),), (a_row(card, "other", share=TURNS, draining=True),))
@@ -165,7 +165,7 @@ def test_a_card_whose_users_have_not_gone_is_nobodys_yet():
     assert found.refused["n1"].text == "device-draining:g"
 
 
-def test_the_binding_that_says_whose_it_is_goes_before_one_that_does_not():
+def test_a_binding_with_an_owner_takes_precedence_over_one_without():
     view = a_view((a_node(a_card("n1", "g", share=SLICED)),))
     old = Binding("a", "g", "app", "alice", "", (), 4000 * MIB, legacy=True)
     new = Binding("b", "g", "app", "alice", "ns", (), 8000 * MIB)

@@ -23,19 +23,19 @@ def placed(view, asked):
 # --- free memory ---
 
 
-def test_44_a_bound_exclusive_card_has_nothing_and_a_shared_one_what_is_left():
+def test_44_a_bound_exclusive_card_has_no_free_memory_and_a_sliced_one_the_rest():
     alone, sliced, turns = (a_card(device=mode, share=mode) for mode in (ALONE, SLICED, TURNS))
     rows = (a_row(alone), a_row(sliced, mib=6000), a_row(sliced, "other", mib=1000), a_row(turns))
     view = a_view((a_node(alone, sliced, turns),), rows)
     assert [view.free_bytes(card) // MIB for card in (alone, sliced, turns)] == [0, 9000, 16_000]
 
 
-def test_a_card_with_somebody_of_another_mode_has_nothing_until_they_are_gone():
+def test_a_card_with_a_row_of_another_mode_has_no_free_memory():
     card = a_card(share=SLICED)
     assert a_view((a_node(card),), (a_row(card, share=TURNS, draining=True),)).free_bytes(card) == 0
 
 
-def test_who_drains_and_is_back_counts_once_with_the_larger_amount():
+def test_an_application_with_a_draining_and_a_new_row_counts_once_with_the_larger_amount():
     card = a_card(share=SLICED)
     back = (a_row(card, mib=6000, draining=True), a_row(card, mib=4000))
     assert a_view((a_node(card),), back).free_bytes(card) == 10_000 * MIB
@@ -48,13 +48,13 @@ def codes(view, chosen, asked=None):
     return validate(view, asked or ask(), chosen, APP).code
 
 
-def test_37_a_second_application_on_an_exclusive_card_is_told():
+def test_37_a_second_application_on_an_exclusive_card_is_rejected():
     card = a_card(share=ALONE)
     view = a_view((a_node(card),), (a_row(card, "other"),))
     assert codes(view, picks(("n1", "d1", 0))) == "exclusive-already-bound:d1"
 
 
-def test_38_shares_of_memory_fill_a_card_to_the_last_byte_and_no_further():
+def test_38_slices_of_memory_fill_a_card_to_the_last_byte():
     card = a_card(share=SLICED)
     view = a_view((a_node(card),), (a_row(card, "other", mib=8000),))
     assert codes(view, picks(("n1", "d1", 8000))) == ""
@@ -63,7 +63,7 @@ def test_38_shares_of_memory_fill_a_card_to_the_last_byte_and_no_further():
     assert codes(view, picks(("n1", "d1", 7999))) == "device-vram-insufficient:d1"
 
 
-def test_39_below_the_cap_all_take_turns_and_memory_is_not_looked_at():
+def test_39_time_slicing_is_limited_by_the_number_of_applications_and_not_by_memory():
     card = a_card()
     view = a_view((a_node(card),), tuple(a_row(card, name) for name in ("a", "b", "c")), tenants=4)
     assert codes(view, picks(("n1", "d1", 99_999))) == ""
@@ -82,11 +82,11 @@ def test_39_below_the_cap_all_take_turns_and_memory_is_not_looked_at():
         ([("n1", "d1", 0), ("n1", "d2", 0)], "multi-card-not-supported"),
     ],
 )
-def test_46_47_what_is_not_there_twice_there_or_too_much_has_its_code(chosen, code):
+def test_46_47_each_fault_of_a_choice_has_its_code(chosen, code):
     assert codes(a_view((a_node(a_card(), a_card(device="d2")),)), picks(*chosen)) == code
 
 
-def test_cards_over_nodes_are_for_those_that_can_and_for_nvidia():
+def test_only_nvidia_applications_that_allow_it_get_cards_of_several_nodes():
     cards = [a_card(node, accelerator=kind) for node in ("n1", "n2") for kind in ("nvidia",)]
     view = a_view(tuple(map(a_node, cards)))
     both = picks(("n1", "d1", 0), ("n2", "d1", 0))
@@ -95,7 +95,7 @@ def test_cards_over_nodes_are_for_those_that_can_and_for_nvidia():
     assert codes(view, both, ask(accelerator="amd", several_nodes=True)) == "non-nvidia-must-single-selection"
 
 
-def test_a_card_that_cannot_be_used_has_its_code():
+def test_an_unusable_card_has_its_code():
     sick, barred, other = a_card(healthy=False), a_card(device="d2", cordoned=True), a_card(device="d3", share=ALONE)
     view = a_view((a_node(sick, barred, other), a_node(a_card("n2"), ready=False)))
     assert codes(view, picks(("n1", "d1", 0))) == "device-unhealthy:d1"
@@ -106,7 +106,7 @@ def test_a_card_that_cannot_be_used_has_its_code():
     assert codes(changing, picks(("n1", "d3", 0))) == "device-draining:d3"
 
 
-def test_too_little_memory_is_told_by_how_the_card_is_used():
+def test_the_code_of_too_little_memory_depends_on_the_share_mode():
     card, second = a_card(mib=4000), a_card(device="d2", mib=2000)
     soc = a_card("n2", "n2-gb10-0", 4000, SLICED, "nvidia-gb10")
     view = a_view((a_node(card, second), a_node(soc)))
@@ -118,7 +118,7 @@ def test_too_little_memory_is_told_by_how_the_card_is_used():
     assert codes(view, picks(("n2", "n2-gb10-0", 4000)), soc_asked) == "device-memory-insufficient"
 
 
-def test_a_node_is_filled_to_nine_tenths_and_no_further():
+def test_a_node_is_filled_to_at_most_nine_tenths():
     used = HostRoom(0, 9 * GIB)
     view = a_view((a_node(a_card(), capacity=HostRoom(10_000, 100 * GIB), used=HostRoom(0, 80 * GIB)),))
     assert codes(view, picks(("n1", "d1", 0)), ask(memory_bytes=10 * GIB)) == ""
@@ -134,7 +134,7 @@ def test_a_node_is_filled_to_nine_tenths_and_no_further():
 # --- automatic placement ---
 
 
-def test_all_that_would_be_used_comes_before_what_is_required():
+def test_the_limit_is_tried_before_the_requirement():
     small, large = a_card(mib=8000, share=ALONE), a_card(device="d2", mib=24_000)
     view = a_view((a_node(small, large),))
     assert placed(view, ask(8000)) == picks(("n1", "d1", 0))
@@ -142,7 +142,7 @@ def test_all_that_would_be_used_comes_before_what_is_required():
     assert placed(view, ask(8000, limit=32_000)) == picks(("n1", "d1", 0))
 
 
-def test_whole_cards_come_before_shared_ones_and_of_equals_the_one_that_is_filled_best():
+def test_exclusive_cards_come_before_shared_ones_and_then_the_tightest_fit():
     modes = [a_card(device=mode, share=mode) for mode in (TURNS, SLICED, ALONE)]
     assert placed(a_view((a_node(*modes),)), ask()) == picks(("n1", ALONE, 0))
     assert placed(a_view((a_node(*modes[:2]),)), ask()) == picks(("n1", SLICED, 8000))
@@ -152,7 +152,7 @@ def test_whole_cards_come_before_shared_ones_and_of_equals_the_one_that_is_fille
     assert placed(a_view((a_node(same, idle),)), ask()) == picks(("n1", "d1", 8000))
 
 
-def test_several_cards_are_of_one_node_where_one_has_enough():
+def test_several_cards_are_on_one_node_if_one_has_enough():
     one = [a_card("n1", f"d{number}", 8000, ALONE) for number in (1, 2)]
     two = [a_card("n2", "d1", 10_000, ALONE), a_card("n2", "d2", 10_000, ALONE)]
     view = a_view((a_node(*one), a_node(*two)))
@@ -165,13 +165,13 @@ def test_several_cards_are_of_one_node_where_one_has_enough():
     assert placed(view, ask(36_001, several_nodes=True)) is None
 
 
-def test_shares_of_several_cards_come_to_the_amount():
+def test_slices_of_several_cards_add_up_to_the_amount():
     cards = [a_card("n1", f"d{number}", 8000, SLICED) for number in (1, 2)]
     view = a_view((a_node(*cards),), (a_row(cards[0], "other", mib=3000),))
     assert placed(view, ask(10_000, several_cards=True)) == picks(("n1", "d2", 8000), ("n1", "d1", 2000))
 
 
-def test_who_says_no_amount_gets_a_whole_card_or_one_in_turns_but_no_share():
+def test_without_an_amount_a_card_is_exclusive_or_time_sliced():
     sliced, turns = a_card(device="d1", share=SLICED), a_card(device="d2", share=TURNS)
     assert placed(a_view((a_node(sliced),)), ask(0)) is None
     assert placed(a_view((a_node(sliced, turns),)), ask(0)) == picks(("n1", "d2", 0))
@@ -191,13 +191,13 @@ def test_who_says_no_amount_gets_a_whole_card_or_one_in_turns_but_no_share():
         (ask(30_000, several_cards=True), AvailabilityScope.CARDS, None),
     ],
 )
-def test_why_there_is_no_room_is_told_by_where_cards_may_be(asked, scope, reason):
+def test_the_reason_for_no_room_depends_on_the_scope(asked, scope, reason):
     view = a_view((a_node(a_card(), a_card(device="d2")),))
     found = availability(view, asked)
     assert (found.scope, found.reason, found.schedulable) == (scope, reason, reason is None)
 
 
-def test_nodes_and_cards_say_what_they_have():
+def test_availability_has_the_room_of_nodes_and_cards():
     good, sick, small = a_card(share=ALONE), a_card(device="d2", healthy=False), a_card("n2", mib=4000)
     view = a_view((a_node(small), a_node(good, sick), a_node(name="n3")))
     first, second, third = availability(view, ask(8000, limit=12_000)).nodes
@@ -219,7 +219,7 @@ def mixed_view(free=SLICED):
     return a_view((a_node(*cards),))
 
 
-def test_a_choice_of_cards_that_are_shared_differently_is_refused_because_no_pod_takes_both():
+def test_cards_of_one_node_with_different_modes_are_refused():
     chosen, asked = picks(("n1", "s1", 8000), ("n1", "t1", 0)), ask(8000, several_cards=True)
     code = "bound-cards-shared-differently:n1"
     assert validate(mixed_view(), asked, chosen, APP).code == code
@@ -227,13 +227,13 @@ def test_a_choice_of_cards_that_are_shared_differently_is_refused_because_no_pod
     assert validate(mixed_view(), asked, chosen, APP, singly=True).ok  # each pod takes one card
 
 
-def test_cards_of_two_nodes_may_be_shared_differently():
+def test_cards_of_two_nodes_may_have_different_modes():
     nodes = (a_node(a_card(device="s1", share=SLICED)), a_node(a_card("n2", "t1")))
     chosen = picks(("n1", "s1", 8000), ("n2", "t1", 0))
     assert validate(a_view(nodes), ask(9000, several_nodes=True), chosen, APP).ok
 
 
-def test_automatic_placement_never_mixes_cards_of_one_node():
+def test_automatic_placement_never_mixes_modes_on_one_node():
     asked = ask(30_000, several_cards=True)
     assert placed(mixed_view(), asked) is None
     found = availability(mixed_view(), asked)

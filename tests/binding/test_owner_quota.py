@@ -31,7 +31,7 @@ def code(there, *picks):
     return validate(there, ask(4000, several_cards=True), picks, APP.key).code
 
 
-def test_a_choice_beyond_what_its_owner_may_have_is_refused_with_what_is_short():
+def test_a_choice_beyond_the_quota_of_its_owner_is_refused_with_the_resource():
     row = a_row(CARDS[0])
     assert code(view(row, cards=2), TURN) == ""
     assert code(view(row, cards=1), TURN) == "owner-quota:cards"
@@ -43,7 +43,7 @@ def test_a_choice_beyond_what_its_owner_may_have_is_refused_with_what_is_short()
     assert code(view(vram_bytes=16_000 * MIB - 1), WHOLE) == "owner-quota:vram"
 
 
-def test_several_applications_of_one_owner_on_one_card_have_it_once():
+def test_a_card_with_several_applications_of_one_owner_counts_once():
     there = view(a_row(CARDS[2], "one"), a_row(CARDS[2], "two"), cards=1, vram_bytes=16_000 * MIB)
     assert code(there, TURN) == ""
     shared = view(a_row(CARDS[1], "one", mib=6000), cards=1, vram_bytes=10_000 * MIB)
@@ -51,21 +51,21 @@ def test_several_applications_of_one_owner_on_one_card_have_it_once():
     assert code(view(a_row(CARDS[1], "one", mib=6001), cards=1, vram_bytes=10_000 * MIB), SLICE) == "owner-quota:vram"
 
 
-def test_who_has_no_quota_has_that_of_everybody_or_none():
+def test_an_owner_without_a_quota_has_that_of_everybody():
     there = a_view((NODE,), quotas={"*": OwnerQuota(cards=0), "bob": OwnerQuota()})
     assert beyond_quota(there, APP.key, [a_row(CARDS[0], "new")]) == "owner-quota:cards"
     assert beyond_quota(there, an_app("new", "bob").key, [a_row(CARDS[0], "new", "bob")]) == ""
     assert beyond_quota(a_view((NODE,)), APP.key, [a_row(CARDS[0], "new")]) == ""
 
 
-def test_an_installation_without_a_choice_keeps_to_it():
+def test_an_automatic_installation_respects_the_quota():
     found = chosen(view(cards=0), APP, "", ())
     assert isinstance(found, FailedCheck)
     assert (found.type, found.validation.code) == (CheckType.UNAVAILABLE, "owner-quota:cards")
     assert chosen(view(cards=1), APP, "", ())[1] == (Pick("n1", "alone"),)
 
 
-def test_single_cards_are_assigned_within_it_and_taken_away_always():
+def test_cards_are_assigned_within_the_quota_and_can_always_be_unassigned():
     rows = (a_row(CARDS[0], "new"), a_row(CARDS[2], "new"))
     there, ledger = view(*rows, cards=1), Ledger(rows=rows)
     with pytest.raises(Conflict) as refused:
@@ -76,7 +76,7 @@ def test_single_cards_are_assigned_within_it_and_taken_away_always():
     assert reassigned(there, ledger, APP, [SLICE], [row.card for row in rows], ()).put[0].card.device == "sliced"
 
 
-def test_a_preflight_tells_of_cards_too():
+def test_a_preflight_checks_the_quota_of_cards():
     demands = [AppDemand(name, an_app(name, "alice").key, ask(4000)) for name in "ab"]
     found = preflight(view(cards=1), demands)
     assert (found.failed, found.reason) == ("b", Shortage.OWNER_QUOTA)
@@ -101,7 +101,7 @@ rows = st.lists(
 
 
 @given(rows, rows)
-def test_what_is_counted_is_what_lies_on_cards(before, more):
+def test_the_usage_of_a_quota_is_what_the_rows_hold(before, more):
     more = [replace(row, app=APP.key) for row in more]
     there = a_view((NODE,), tuple(before), quotas={"alice": OwnerQuota(cards=99, vram_bytes=2**50)})
     cards, vram = of_quota(there, APP.key, rows=more)

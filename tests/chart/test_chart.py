@@ -14,7 +14,7 @@ from ullage.bootstrap.kube_server import DRAIN_S
 from ullage.bootstrap.settings import read_settings
 from ullage.cli.main import build_parser
 from ullage.kube.client.holder import CONTAINER, NAMESPACE, POD, UID
-from ullage.kube.client.http import KubePatience
+from ullage.kube.client.http import KubeTimeouts
 from ullage.kube.leader_label import LEADER
 from ullage.model.card_pool import PoolRule
 from ullage.model.compute import OwnerQuota
@@ -440,7 +440,7 @@ def test_pools_of_cards_are_settings_that_are_read(tmp_path: Path) -> None:
 def test_a_terminating_replica_serves_until_no_requests_arrive() -> None:
     pod = named(render(), "Deployment", "ullage")["spec"]["template"]["spec"]
     waits = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
-    answers_the_rest_and_lets_go = DRAIN_S + 2 * KubePatience().answer_s
+    answers_the_rest_and_lets_go = DRAIN_S + 2 * KubeTimeouts().answer_s
     assert 0 < waits <= pod["terminationGracePeriodSeconds"] - answers_the_rest_and_lets_go
 
 

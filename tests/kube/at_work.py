@@ -27,4 +27,4 @@ async def at_work(
         if not work.cancelled():
             raise AssertionError("the front ended by itself") from work.exception()
         if lets_go:
-            await front.let_go()
+            await front.release()

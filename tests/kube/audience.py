@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ullage.kube.client.informer import Added, Changed, Informer, Key, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Informer, Key, Removed
 
 
 class Audience:
@@ -20,8 +20,8 @@ class Audience:
         self._live = True
         assert self.there == informer.objects
 
-    def hear(self, news: News[Any]) -> None:
-        match news:
+    def hear(self, delta: Delta[Any]) -> None:
+        match delta:
             case Added(new):
                 assert new.key not in self.there
                 self.there[new.key] = new
@@ -32,7 +32,9 @@ class Audience:
                 self.there[new.key] = new
             case Removed(last):
                 assert self.there.pop(last.key).metadata.uid == last.metadata.uid
-        self.told.append((type(news).__name__, (news.last if isinstance(news, Removed) else news.new).metadata.name))
+        self.told.append(
+            (type(delta).__name__, (delta.last if isinstance(delta, Removed) else delta.new).metadata.name)
+        )
         assert not self._live or self.there == self._informer.objects
 
     def states(self) -> dict[str, tuple[str, str]]:

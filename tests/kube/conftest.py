@@ -18,12 +18,12 @@ from tests.kube.api_server import TOKEN, ApiServer
 from tests.kube.control_plane import ControlPlane, kubeconfig
 from ullage.kube.client.changes import Create, Delete
 from ullage.kube.client.connection import connect
-from ullage.kube.client.http import HttpKubeApi, KubePatience
+from ullage.kube.client.http import HttpKubeApi, KubeTimeouts
 from ullage.kube.client.kinds import GPU_BINDINGS, NAMESPACES, PODS, Kind
 from ullage.kube.client.objects import Object
 from ullage.model.error import AlreadyExists, NotFound, UllageError
 
-SHORT = KubePatience(answer_s=60.0, throttled_s=5.0, watch_s=(1.0, 2.0), silence_s=20.0)
+SHORT = KubeTimeouts(answer_s=60.0, throttled_s=5.0, watch_s=(1.0, 2.0), silence_s=20.0)
 DEFINITIONS = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", Object, namespaced=False
 )

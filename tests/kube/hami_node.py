@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from ullage.kube.client.api import KubeApi, Selection
 from ullage.kube.client.changes import Bind, Create, Delete, Patch, PatchType
-from ullage.kube.client.informer import Added, Changed, Informer, News
+from ullage.kube.client.informer import Added, Changed, Delta, Informer
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.client.objects import KubeNode, Pod
 from ullage.model.error import Conflict, NotFound
@@ -76,9 +76,9 @@ class HamiNode:
         """Whether it has not heard that the pod is gone."""
         return (namespace, name) in self._pods.objects
 
-    def _hear(self, news: News[Pod]) -> None:
-        if isinstance(news, Added | Changed):
-            self._work.put_nowait(news.new)
+    def _hear(self, delta: Delta[Pod]) -> None:
+        if isinstance(delta, Added | Changed):
+            self._work.put_nowait(delta.new)
 
     async def _serve(self) -> None:
         while True:
@@ -167,12 +167,12 @@ class HamiNodes:
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
 
-    def _hear(self, news: News[KubeNode]) -> None:
-        if not isinstance(news, Added | Changed) or REGISTER not in (news.new.metadata.annotations or {}):
+    def _hear(self, delta: Delta[KubeNode]) -> None:
+        if not isinstance(delta, Added | Changed) or REGISTER not in (delta.new.metadata.annotations or {}):
             return
-        if news.new.metadata.name not in self._known:
-            self._known.add(news.new.metadata.name)
-            self._new.put_nowait(news.new.metadata.name)
+        if delta.new.metadata.name not in self._known:
+            self._known.add(delta.new.metadata.name)
+            self._new.put_nowait(delta.new.metadata.name)
 
     async def _serve(self) -> None:
         while True:

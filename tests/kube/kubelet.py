@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from ullage.kube.client.api import KubeApi, Selection
 from ullage.kube.client.changes import Change, Create, Delete, Patch, PatchType
-from ullage.kube.client.informer import Added, Changed, Informer, News
+from ullage.kube.client.informer import Added, Changed, Delta, Informer
 from ullage.kube.client.kinds import LEASES, NODES, PODS
 from ullage.kube.client.objects import Pod
 from ullage.model.error import Conflict, NotFound
@@ -73,9 +73,9 @@ class Kubelets:
         except NotFound:
             await self._api.write(Create(LEASES, {"metadata": {"name": node}, "spec": spec}, HEARTBEATS))
 
-    def _hear(self, news: News[Pod]) -> None:
-        if isinstance(news, Added | Changed):
-            self._work.put_nowait(news.new)
+    def _hear(self, delta: Delta[Pod]) -> None:
+        if isinstance(delta, Added | Changed):
+            self._work.put_nowait(delta.new)
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as tasks:

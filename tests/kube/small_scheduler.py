@@ -15,7 +15,7 @@ import httpx2
 
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Delete, Patch, PatchType
-from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Informer, Removed
 from ullage.kube.client.kinds import NODES, PODS, RESOURCE_CLAIMS
 from ullage.kube.client.objects import KubeNode, Pod
 from ullage.model.error import UllageError
@@ -38,7 +38,7 @@ class SmallScheduler:
         self._not_before: dict[str, float] = {}
         self._binding: dict[str, asyncio.Task[None]] = {}
         self._bound: set[str] = set()  # by uid: they wait no more, though the watch may report it later
-        self._news = asyncio.Event()
+        self._delta = asyncio.Event()
         self._pods.subscribe(self._hear)
         self._nodes.subscribe(lambda _: self._retry())
 
@@ -55,12 +55,12 @@ class SmallScheduler:
         await asyncio.gather(*self._binding.values(), return_exceptions=True)
         await self._stack.aclose()
 
-    def _hear(self, news: News[Pod]) -> None:
-        if isinstance(news, Added | Changed):
-            self._take(news.new)
-        elif isinstance(news, Removed):
-            self._forget(news.last)
-        self._news.set()
+    def _hear(self, delta: Delta[Pod]) -> None:
+        if isinstance(delta, Added | Changed):
+            self._take(delta.new)
+        elif isinstance(delta, Removed):
+            self._forget(delta.last)
+        self._delta.set()
 
     def _take(self, pod: Pod) -> None:
         if pod.finished:
@@ -81,15 +81,15 @@ class SmallScheduler:
     def _retry(self) -> None:
         """Something may fit by now."""
         self._not_before.clear()
-        self._news.set()
+        self._delta.set()
 
     async def _run(self) -> None:
         await self._nodes.wait_synced()
         while True:
-            self._news.clear()
+            self._delta.clear()
             pod = self._next()
             if pod is None:
-                await _wait(self._news, _BACKOFF_S / 2)
+                await _wait(self._delta, _BACKOFF_S / 2)
             else:
                 await self._cycle(pod)
 
@@ -139,7 +139,7 @@ class SmallScheduler:
         else:
             self._bound.add(meta["uid"])
             self._waiting.pop(meta["uid"], None)
-        self._news.set()
+        self._delta.set()
 
     def _fail(self, pod: Document) -> None:
         uid = pod["metadata"]["uid"]

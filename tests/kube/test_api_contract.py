@@ -53,7 +53,7 @@ async def refused(cluster: Cluster, change: Change, error: type[Exception]) -> N
         await cluster.api.write(change)
 
 
-async def test_what_is_created_has_an_identity(cluster: Cluster) -> None:
+async def test_a_created_object_has_a_uid_and_a_version(cluster: Cluster) -> None:
     one = await create(cluster, PODS, bodies.pod(generate="worker-"))
     other = await create(cluster, PODS, bodies.pod(generate="worker-"))
     assert one.metadata.name.startswith("worker-")
@@ -65,7 +65,7 @@ async def test_what_is_created_has_an_identity(cluster: Cluster) -> None:
     assert one.state == (await cluster.api.get(PODS, one.metadata.name, cluster.namespace)).state
 
 
-async def test_the_whole_object_stays_at_hand(cluster: Cluster) -> None:
+async def test_the_whole_object_is_kept(cluster: Cluster) -> None:
     pod = await create(cluster, PODS, bodies.pod("whole", annotations={"a.b/c": "d"}))
     assert pod.document["spec"]["containers"][0]["image"] == "image"
     assert pod.document["metadata"]["annotations"] == {"a.b/c": "d"} == pod.metadata.annotations
@@ -81,7 +81,7 @@ async def test_a_name_is_taken_once_and_read_while_it_lasts(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize("body", [bodies.pod("Not_A_Name"), bodies.pod(), {"metadata": {"name": "x"}, "spec": {}}])
-async def test_what_cannot_be_is_refused(cluster: Cluster, body: dict[str, Any]) -> None:
+async def test_an_invalid_object_is_refused(cluster: Cluster, body: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest) as raised:
         await create(cluster, PODS, body)
     assert raised.value.code == "kube-invalid"
@@ -98,7 +98,7 @@ async def test_an_old_version_replaces_nothing(cluster: Cluster) -> None:
     assert (await cluster.api.get(LEASES, "leader", cluster.namespace)).state == second.state
 
 
-async def test_what_is_gone_is_not_replaced(cluster: Cluster) -> None:
+async def test_a_deleted_object_is_not_replaced(cluster: Cluster) -> None:
     first = await create(cluster, LEASES, bodies.lease("gone", "a"))
     await cluster.api.write(Delete(LEASES, "gone", cluster.namespace))
     await refused(cluster, Replace(LEASES, "gone", first.document, cluster.namespace), VersionConflict)
@@ -108,7 +108,7 @@ async def test_what_is_gone_is_not_replaced(cluster: Cluster) -> None:
     assert (await cluster.api.get(LEASES, "gone", cluster.namespace)).state == second.state
 
 
-async def test_a_lease_may_have_no_holder_but_not_no_time(cluster: Cluster) -> None:
+async def test_a_lease_may_lack_a_holder_but_not_a_time(cluster: Cluster) -> None:
     await create(cluster, LEASES, bodies.lease("empty", "a"))
     for holder in ("", None):
         change = Patch(LEASES, "empty", {"spec": {"holderIdentity": holder}}, cluster.namespace)
@@ -140,7 +140,7 @@ async def test_a_write_that_changes_nothing_makes_no_version(cluster: Cluster) -
     assert again.metadata.resource_version == first.metadata.resource_version
 
 
-async def test_a_merge_sets_and_takes_away(cluster: Cluster) -> None:
+async def test_a_merge_patch_sets_and_removes_fields(cluster: Cluster) -> None:
     first = await create(cluster, PODS, bodies.pod("merged", annotations={"stays": "1", "goes": "1"}))
     notes = {"goes": None, "comes": "2"}
     second = await patch(cluster, "merged", {"metadata": {"annotations": notes}})
@@ -152,7 +152,7 @@ async def test_a_merge_sets_and_takes_away(cluster: Cluster) -> None:
     assert second.state == (await cluster.api.get(PODS, "merged", cluster.namespace)).state
 
 
-async def test_a_json_patch_holds_whole_or_not_at_all(cluster: Cluster) -> None:
+async def test_a_json_patch_applies_as_a_whole_or_not_at_all(cluster: Cluster) -> None:
     first = await create(cluster, PODS, bodies.pod("patched", annotations={"a": "1"}))
     add = {"op": "add", "path": "/metadata/annotations/ullage.dev~1gpu-ids", "value": "GPU-1"}
     false = {"op": "test", "path": "/metadata/annotations/a", "value": "2"}
@@ -162,7 +162,7 @@ async def test_a_json_patch_holds_whole_or_not_at_all(cluster: Cluster) -> None:
     assert second.metadata.annotations == {"a": "1", "ullage.dev/gpu-ids": "GPU-1"}
 
 
-async def test_status_changes_through_its_own_door(cluster: Cluster) -> None:
+async def test_status_changes_only_through_its_subresource(cluster: Cluster) -> None:
     await create(cluster, PODS, bodies.pod("door"))
     assert (await patch(cluster, "door", {"status": {"phase": "Running"}})).status.phase == "Pending"
     both = {"metadata": {"annotations": {"a": "1"}}, "status": {"phase": "Running"}}
@@ -182,7 +182,7 @@ async def test_an_applied_object_is_made_or_changed(cluster: Cluster) -> None:
         assert pod.metadata.annotations == {"a": value}
 
 
-async def test_the_pages_of_a_list_show_one_moment(cluster: Cluster) -> None:
+async def test_the_pages_of_a_list_show_the_same_state(cluster: Cluster) -> None:
     names = [f"p{number}" for number in range(7)]
     for name in names:
         await create(cluster, PODS, bodies.pod(name))
@@ -268,7 +268,7 @@ async def _names(cluster: Cluster, where: Selection) -> list[str]:
     return [pod.metadata.name async for page in cluster.api.pages(PODS, where) for pod in page.items]
 
 
-async def test_a_deletion_means_one_object_and_may_mean_one_version(cluster: Cluster) -> None:
+async def test_a_deletion_applies_to_one_uid_and_may_apply_to_one_version(cluster: Cluster) -> None:
     first = await create(cluster, LEASES, bodies.lease("meant", "a"))
     uid, old = first.metadata.uid, first.metadata.resource_version
     await cluster.api.write(Patch(LEASES, "meant", {"spec": {"holderIdentity": "b"}}, cluster.namespace))
@@ -333,7 +333,7 @@ async def test_a_gated_pod_is_not_bound(cluster: Cluster) -> None:
     await refused(cluster, Bind(cluster.namespace, "gated", pod.metadata.uid, "n1"), VersionConflict)
 
 
-async def test_an_eviction_keeps_the_budget(cluster: Cluster) -> None:
+async def test_an_eviction_respects_the_disruption_budget(cluster: Cluster) -> None:
     budget = await create(cluster, POD_DISRUPTION_BUDGETS, bodies.budget("budget", {"app": "a"}))
     for name in ("one", "two"):
         await create(cluster, PODS, bodies.pod(name, node="n1", labels={"app": "a"}))
@@ -358,7 +358,7 @@ async def test_an_eviction_keeps_the_budget(cluster: Cluster) -> None:
     await cluster.api.write(Evict(cluster.namespace, "one"))
 
 
-async def test_an_eviction_means_one_pod_and_ends_at_once_what_is_on_no_node(cluster: Cluster) -> None:
+async def test_an_eviction_applies_to_one_uid_and_deletes_a_pod_without_a_node_at_once(cluster: Cluster) -> None:
     pod = await create(cluster, PODS, bodies.pod("free"))
     await refused(cluster, Evict(cluster.namespace, "free", "another"), VersionConflict)
     await cluster.api.write(Evict(cluster.namespace, "free", pod.metadata.uid))

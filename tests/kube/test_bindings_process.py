@@ -89,7 +89,7 @@ def test_60_metrics_count_who_had_a_card_and_who_had_not(front: LiveFront) -> No
         assert line in page
 
 
-def test_the_command_line_binds_and_lets_go(front: LiveFront) -> None:
+def test_the_command_line_binds_and_unbinds(front: LiveFront) -> None:
     def run(user: str, *words: str) -> subprocess.CompletedProcess[str]:
         own = {**os.environ, "ULLAGE_ENDPOINT": front.url("bindings"), "ULLAGE_TOKEN": user}
         command = [sys.executable, "-m", "ullage.cli.main", "bindings", *words]

@@ -71,7 +71,7 @@ async def shown(up: Hosting, *expected: tuple[str, str]) -> None:
     await until(alike, f"the rows and objects are {sorted(names)}")
 
 
-async def test_an_application_is_bound_runs_and_is_let_go(server: ApiServer, api: HttpKubeApi):
+async def test_an_application_is_bound_runs_and_is_unbound(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
     put(server, "deployments", a_deployment(), a_deployment(owner="bob"))
     async with hosting(server, api) as up:
@@ -100,7 +100,9 @@ async def test_an_application_is_bound_runs_and_is_let_go(server: ApiServer, api
         assert (cards_of(server, "mine"), cards_of(server, "his")) == (["g1"], ["g2"])
 
 
-async def test_a_card_is_given_on_when_the_pods_of_before_are_gone(server: ApiServer, api: HttpKubeApi):
+async def test_a_card_is_given_to_another_application_after_the_earlier_pods_are_gone(
+    server: ApiServer, api: HttpKubeApi
+):
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
     put(server, "deployments", a_deployment(), a_deployment(owner="bob"))
     (pod,) = put(server, "pods", pod_of("p"))
@@ -125,7 +127,7 @@ async def test_a_card_is_given_on_when_the_pods_of_before_are_gone(server: ApiSe
         await shown(up, ("bob", "g1"))
 
 
-async def test_pods_by_a_binding_of_before_hold_the_row_that_took_its_place(server: ApiServer, api: HttpKubeApi):
+async def test_pods_of_a_replaced_binding_hold_the_row_that_replaced_it(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
     put(server, "deployments", a_deployment(), a_deployment(owner="bob"))
     put(server, "gpubindings", a_binding("old", "g1", owner="alice", namespace="default"))
@@ -141,7 +143,7 @@ async def test_pods_by_a_binding_of_before_hold_the_row_that_took_its_place(serv
         await shown(up)
 
 
-async def test_who_starts_and_is_let_go_at_once_stops_however_far_behind_the_watch_is(
+async def test_an_application_that_is_suspended_right_after_its_start_stops_though_the_watch_is_behind(
     server: ApiServer, api: HttpKubeApi
 ):
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
@@ -157,9 +159,7 @@ async def test_who_starts_and_is_let_go_at_once_stops_however_far_behind_the_wat
         assert up.replicas("comfyui-alice") == 1
 
 
-async def test_a_pod_that_was_just_bound_holds_that_row_however_far_behind_its_watch_is(
-    server: ApiServer, api: HttpKubeApi
-):
+async def test_a_pod_that_was_just_bound_holds_its_row_though_the_watch_is_behind(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
     put(server, "deployments", a_deployment())
     put(server, "gpubindings", a_binding("old", "g1", owner="alice", namespace="default"))
@@ -174,7 +174,7 @@ async def test_a_pod_that_was_just_bound_holds_that_row_however_far_behind_its_w
         assert [row.draining for row in (await up.front.bindings.store.ledger()).rows] == [True]
 
 
-async def test_a_running_app_that_is_bound_to_another_card_restarts_there(server: ApiServer, api: HttpKubeApi):
+async def test_a_running_application_that_is_bound_to_another_card_restarts_there(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
     put(server, "deployments", a_deployment())
     (pod,) = put(server, "pods", pod_of("p"))
@@ -228,7 +228,7 @@ def first_id(rows: Any) -> str:
 
 @pytest.mark.parametrize("carried_out", [True, False])
 @pytest.mark.parametrize("where", ["/configmaps/ullage-bindings", "/deployments/comfyui-alice", "/gpubindings"])
-async def test_whatever_fails_on_the_way_is_all_or_nothing_and_can_be_repeated(
+async def test_a_change_that_fails_is_made_as_a_whole_or_not_at_all_and_can_be_repeated(
     server: ApiServer, api: HttpKubeApi, where: str, carried_out: bool
 ):
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
@@ -249,7 +249,7 @@ async def test_whatever_fails_on_the_way_is_all_or_nothing_and_can_be_repeated(
         assert (await up.call("POST", f"{COMFY}/resume", CHOICE, user="bob"))["code"] == 422
 
 
-async def test_who_started_only_in_part_is_stopped_again(server: ApiServer, api: HttpKubeApi):
+async def test_an_application_that_started_only_in_part_is_stopped_again(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
     second = a_deployment()
     second["metadata"]["name"] = "second"
@@ -261,7 +261,7 @@ async def test_who_started_only_in_part_is_stopped_again(server: ApiServer, api:
         assert up.replicas("comfyui-alice") == 0
 
 
-async def test_59_of_two_who_want_the_last_of_a_card_one_has_it(server: ApiServer, api: HttpKubeApi):
+async def test_59_of_two_requests_for_the_rest_of_a_card_one_succeeds(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": SLICED}))
     put(server, "deployments", *(a_deployment(owner=owner) for owner in ("alice", "bob", "carol")))
     async with hosting(server, api) as up:
@@ -284,7 +284,7 @@ async def test_a_pod_that_is_being_bound_keeps_its_row(server: ApiServer, api: H
         assert [row.draining for row in rows] == ([True] if told == "!a" else [])
 
 
-async def test_a_leader_of_before_cannot_change_the_ledger(server: ApiServer, api: HttpKubeApi):
+async def test_a_former_leader_cannot_change_the_ledger(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
     put(server, "deployments", a_deployment())
     async with hosting(server, api) as up:
@@ -296,7 +296,7 @@ async def test_a_leader_of_before_cannot_change_the_ledger(server: ApiServer, ap
         await up.call("POST", f"{COMFY}/resume", CHOICE)
 
 
-async def test_29_who_does_not_lead_answers_nothing_and_writes_nothing(server: ApiServer, api: HttpKubeApi):
+async def test_29_a_process_that_does_not_lead_answers_nothing_and_writes_nothing(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
     put(server, "deployments", a_deployment())
     (pod,) = put(server, "pods", pod_of("p"))
@@ -350,7 +350,7 @@ async def test_the_ledger_is_not_rebuilt_before_all_projections_are_synced(serve
         await asyncio.gather(leading, return_exceptions=True)
 
 
-async def test_what_does_not_fit_into_the_ledger_is_refused_and_changes_nothing(
+async def test_a_change_that_is_too_large_for_the_ledger_is_refused(
     server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
 ):
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
@@ -376,7 +376,7 @@ async def test_a_ledger_that_cannot_be_read_is_not_overwritten(server: ApiServer
         assert found["binaryData"] == {"ledger": "bm8gbGVkZ2Vy"}
 
 
-async def test_an_object_that_somebody_changes_or_deletes_is_as_the_ledger_says_again(
+async def test_an_object_that_another_client_changes_or_deletes_is_restored_from_the_ledger(
     server: ApiServer, api: HttpKubeApi
 ):
     put(server, "nodes", a_machine("a", {"g1": SLICED}))
@@ -393,7 +393,7 @@ async def test_an_object_that_somebody_changes_or_deletes_is_as_the_ledger_says_
         await until(lambda: up.objects()[name]["spec"]["memory"] == "8000", "it is as before")
 
 
-async def test_a_switch_is_on_the_node_and_stops_who_is_there(server: ApiServer, api: HttpKubeApi):
+async def test_a_switch_annotates_the_node_and_stops_the_applications_of_the_card(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": TURNS}))
     put(server, "deployments", a_deployment())
     path = f"{RESOURCES}/nodes/a/devices/g1/support-type"
@@ -466,7 +466,7 @@ async def test_rows_that_app_service_kept_count_and_become_rows(server: ApiServe
         assert again["kept"] == []
 
 
-async def test_one_thing_that_cannot_be_written_holds_up_no_other(
+async def test_a_write_that_fails_does_not_block_the_others(
     server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
 ):
     looks, look = 0, Upkeep.reconcile
@@ -491,7 +491,7 @@ async def test_one_thing_that_cannot_be_written_holds_up_no_other(
 # --- bindings of before ---
 
 
-async def test_bindings_of_before_become_rows_once(server: ApiServer, api: HttpKubeApi):
+async def test_older_bindings_become_rows_once(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE, "g3": ALONE}))
     put(server, "deployments", a_deployment(replicas=1), a_deployment("both", replicas=1))
     put(server, "deployments", a_deployment("both", "bob", replicas=1))
@@ -525,7 +525,9 @@ async def test_bindings_of_before_become_rows_once(server: ApiServer, api: HttpK
 
 
 @pytest.mark.parametrize("comes_again", [False, True])
-async def test_what_goes_while_others_are_discarded_is_gone(server: ApiServer, api: HttpKubeApi, comes_again: bool):
+async def test_a_binding_that_is_deleted_during_a_cleanup_is_skipped(
+    server: ApiServer, api: HttpKubeApi, comes_again: bool
+):
     put(server, "gpubindings", a_binding("one", "g1", app="gone"), a_binding("two", "g2", app="gone"))
     async with hosting(server, api) as up:
         await up.heard("one", "two")
@@ -634,7 +636,7 @@ async def test_the_quota_of_an_owner_counts_cards_and_what_pods_ask(server: ApiS
         await until(lambda: not up.front.bindings.store.occupants.used_by, "nobody asks anything")
 
 
-async def test_who_asks_has_to_be_known(server: ApiServer, api: HttpKubeApi):
+async def test_unknown_callers_are_refused(server: ApiServer, api: HttpKubeApi):
     async with hosting(server, api) as up:
         assert (await up.status("GET", RESOURCES, user=""))[0] == 401
 
@@ -679,7 +681,7 @@ async def test_an_invalid_binding_blocks_no_application_and_its_running_pods_sta
         ('[{"mode": "nvidia", "requiredGpu": -1}]', "required_gpu"),
     ],
 )
-async def test_unreadable_requirements_give_no_card_and_start_nothing_until_they_are_mended(
+async def test_unreadable_requirements_give_no_card_and_start_nothing_until_they_are_corrected(
     server: ApiServer, api: HttpKubeApi, told: str, names: str
 ):
     put(server, "nodes", a_machine("a", {"g1": ALONE}))

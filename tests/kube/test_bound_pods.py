@@ -11,7 +11,7 @@ from tests.kube.conftest import until
 from tests.kube.hosting import ALONE, MIB, SLICED, TURNS, Hosting, a_binding, a_machine, delete, hosting, pod_of
 from tests.kube.test_front import cards_of, put
 from tests.kube.test_webhook import admitted, refused
-from ullage.kube.bindings.gate import SCOPE_LABEL
+from ullage.kube.bindings.filter import SCOPE_LABEL
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.objects import Pod
@@ -55,7 +55,7 @@ async def test_30_two_owners_of_one_application_are_kept_apart(server: ApiServer
         pytest.param({"memory": "16001"}, {}, "binding-invalid", id="more than the card has"),
     ],
 )
-async def test_what_is_not_for_a_pod_gives_it_nothing(
+async def test_a_binding_that_does_not_match_a_pod_gives_it_nothing(
     server: ApiServer, api: HttpKubeApi, binding: dict[str, Any], pod: dict[str, Any], why: str
 ):
     put(server, "nodes", a_machine("a", {"g1": SLICED}))
@@ -82,7 +82,7 @@ async def test_34_a_selector_wants_labels_and_expressions(server: ApiServer, api
         assert await up.place(good, ["a"]) == "!a"
 
 
-async def test_33_what_names_no_owner_is_anybodys_unless_that_is_forbidden(server: ApiServer, api: HttpKubeApi):
+async def test_33_a_binding_without_an_owner_matches_any_owner_unless_strict(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": TURNS}))
     put(server, "gpubindings", a_binding("x", "g1"))
     one, other = put(server, "pods", pod_of("one"), pod_of("other", owner="bob"))
@@ -93,7 +93,9 @@ async def test_33_what_names_no_owner_is_anybodys_unless_that_is_forbidden(serve
         assert (await up.offered(third, "a"))["FailedAndUnresolvableNodes"] == {"a": "binding-names-no-owner"}
 
 
-async def test_a_pod_of_two_owners_bindings_is_refused_and_both_say_so(server: ApiServer, api: HttpKubeApi):
+async def test_a_pod_with_bindings_of_two_owners_is_refused_and_both_bindings_show_it(
+    server: ApiServer, api: HttpKubeApi
+):
     put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
     put(server, "gpubindings", a_binding("x", "g1"), a_binding("y", "g2", owner="alice"))
     (pod,) = put(server, "pods", pod_of("p"))
@@ -107,7 +109,7 @@ async def test_a_pod_of_two_owners_bindings_is_refused_and_both_say_so(server: A
             assert "alice" in notes["ullage.io/binding-reason"]
 
 
-async def test_who_waits_for_a_binding_is_asked_about_again_when_it_comes(server: ApiServer, api: HttpKubeApi):
+async def test_a_pod_that_waits_for_a_binding_is_retried_when_it_is_created(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
     pod, other = put(server, "pods", pod_of("p"), pod_of("other", owner="bob"))
 
@@ -138,7 +140,7 @@ async def test_35_memory_is_mib_and_replaces_what_a_pod_asks(server: ApiServer, 
         assert held(up, free).charges[0].vram == 3000 << 20
 
 
-async def test_what_kube_scheduler_has_claimed_is_no_way_to_a_card_of_others(server: ApiServer, api: HttpKubeApi):
+async def test_a_claim_of_kube_scheduler_gives_no_access_to_cards_of_others(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
     put(server, "gpubindings", a_binding("x", "g1", owner="alice"), a_binding("y", "g2", owner="bob"))
     (pod,) = put(server, "pods", pod_of("p"))
@@ -216,7 +218,7 @@ async def test_38_memory_is_sliced_to_the_end_and_no_further(server: ApiServer, 
         await until(says_how_much, "the event of the pod has the amounts")
 
 
-async def test_39_who_takes_turns_sees_the_whole_card(server: ApiServer, api: HttpKubeApi):
+async def test_39_a_time_sliced_pod_sees_the_whole_card(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("a", {"g1": TURNS}))
     put(server, "gpubindings", *(a_binding(f"b{n:02}", "g1", app=f"app{n}") for n in range(11)))
     pods = put(server, "pods", *(pod_of(f"p{n}", f"app{n}", mib=15_000) for n in range(11)))
@@ -306,7 +308,7 @@ async def test_a_new_pod_asks_its_kubelet_for_as_many_cards_as_are_bound(server:
         return [each["resources"]["limits"]["nvidia.com/gpu"] for each in containers if "resources" in each]
 
     async with hosting(server, api) as up:
-        webhook = Webhook(bound=bound_counts(up.front.bindings.gate, up.front.cluster))
+        webhook = Webhook(bound=bound_counts(up.front.bindings.filter, up.front.cluster))
         assert asks(pod_of("p")) == ["2"]
         assert asks(pod_of("other", "other")) == ["1"]
         assert asks(pod_of("single", consume="single")) == ["1"]

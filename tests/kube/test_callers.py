@@ -44,18 +44,18 @@ def asking(token: str) -> Request:
     return Request({"type": "http", "headers": [(b"authorization", f"Bearer {token}".encode())]})
 
 
-async def test_a_token_is_asked_about_once_in_a_while() -> None:
+async def test_the_review_of_a_token_is_cached() -> None:
     api, now = Reviews(), [0.0]
-    tokens = Tokens(api, Admins(), prefix="x:", clock=lambda: now[0])  # type: ignore[arg-type]
+    tokens = Tokens(api, Admins(), prefix="x:", clock=lambda: now[0])  # type: ignore[arg-type]  # a fake server
     for seconds in (0.0, CACHED_S - 1, CACHED_S):
         now[0] = seconds
         assert (await tokens.caller(asking("good"))).name == "good"
     assert api.asked == ["good", "good"]
 
 
-async def test_strangers_do_not_flood_the_api_server() -> None:
+async def test_unknown_callers_do_not_flood_the_api_server() -> None:
     api = Reviews()
-    tokens = Tokens(api, Admins(), clock=lambda: 0.0)  # type: ignore[arg-type]
+    tokens = Tokens(api, Admins(), clock=lambda: 0.0)  # type: ignore[arg-type]  # a fake server
     await tokens.caller(asking("good"))
     api.go.clear()
     strangers = [asyncio.create_task(tokens.caller(asking(f"bad-{number}"))) for number in range(3 * AT_ONCE)]
@@ -69,7 +69,7 @@ async def test_strangers_do_not_flood_the_api_server() -> None:
 
 async def test_the_short_name_of_one_user_is_never_the_full_name_of_another() -> None:
     api, admins = Reviews(), Admins(["good-admin"], ["operators"])
-    tokens = Tokens(api, admins, prefix="x:", clock=lambda: 0.0)  # type: ignore[arg-type]
+    tokens = Tokens(api, admins, prefix="x:", clock=lambda: 0.0)  # type: ignore[arg-type]  # a fake server
     assert (await tokens.caller(asking("good-1"))) == Caller("good-1", False)
     api.prefix = ""
     with pytest.raises(Forbidden, match="begin with 'x:'"):
@@ -80,5 +80,5 @@ async def test_the_short_name_of_one_user_is_never_the_full_name_of_another() ->
 
 
 async def test_an_admin_is_named_in_full() -> None:
-    tokens = Tokens(Reviews(), Admins(["good"]), prefix="x:", clock=lambda: 0.0)  # type: ignore[arg-type]
+    tokens = Tokens(Reviews(), Admins(["good"]), prefix="x:", clock=lambda: 0.0)  # type: ignore[arg-type]  # a fake server
     assert (await tokens.caller(asking("good"))) == Caller("good", False)

@@ -60,7 +60,7 @@ def test_cards_of_another_vendor_are_added_to_those_of_a_register() -> None:
     ]
 
 
-def test_of_a_register_that_cannot_be_read_no_card_is_guessed_and_others_count() -> None:
+def test_no_card_of_an_unreadable_register_is_guessed_and_other_cards_count() -> None:
     node = a_node("{", nvidia_com__gpu="10", amd_com__gpu="1")
     assert cards(node) == [("n/amd.com/gpu/0", "AMD", None)]
     assert REGISTER in node_of(node, CardSources([RegisteredCards()])).topology_note

@@ -80,7 +80,9 @@ def holders(front: Front) -> dict[str, tuple[str, ...]]:
     return {uid: held.gpus for uid, held in front.cluster.allocator.fleet.ledger.items() if held.gpus}
 
 
-async def test_a_claim_is_allocated_and_reserved_before_the_pod_is_let_go(server: ApiServer, api: HttpKubeApi):
+async def test_a_claim_is_allocated_and_reserved_before_the_gate_of_the_pod_is_removed(
+    server: ApiServer, api: HttpKubeApi
+):
     furnish(server, a=2)
     put(server, "resourceclaims", a_claim("one"))
     (pod,) = put(server, "pods", claiming("p", "one"))
@@ -104,7 +106,7 @@ async def test_a_claim_is_allocated_and_reserved_before_the_pod_is_let_go(server
     assert [path.rpartition("/")[2] for _, path in written] == ["one?fieldManager=ullage", "status?fieldManager=ullage"]
 
 
-async def test_a_claim_with_an_expression_that_never_ends_keeps_nobody_else_waiting(
+async def test_a_claim_with_an_endless_expression_does_not_delay_other_pods(
     server: ApiServer, api: HttpKubeApi
 ) -> None:
     furnish(server, a=2)
@@ -122,7 +124,7 @@ async def test_a_claim_with_an_expression_that_never_ends_keeps_nobody_else_wait
         assert allocated(server, "bad") == []
 
 
-async def test_pods_never_share_a_card_and_who_finds_none_waits_for_one(server: ApiServer, api: HttpKubeApi):
+async def test_pods_never_share_a_card_and_a_pod_without_a_free_card_waits(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=2, b=1)
     names = [f"p{number}" for number in range(4)]
     put(server, "resourceclaims", *(a_claim(name) for name in names))
@@ -231,19 +233,19 @@ async def test_claims_that_kube_scheduler_allocated_on_bound_cards_are_reported(
     edit(server, "resourceclaims", "idle", allocation=allocation)
     told: list[PodEvent] = []
     async with running(api, bindings=BindingTerms()) as front:
-        front.bindings.intruders._record_event = told.append
+        front.bindings.conflicting_claims._record_event = told.append
         front.bindings.store.wake()
         await until(lambda: told, "it is reported")
         assert {(event.pod, event.uid, event.reason) for event in told} == {
             ("theirs", uids["theirs"], "CardBoundElsewhere")
         }
         assert told[0].message == "claim theirs has GPU-a-0, which is bound to comfyui of alice"
-        assert b"ullage_kube_binding_intruders 1.0" in await FrontMetrics(front).page()
+        assert b"ullage_kube_binding_conflicting_claims 1.0" in await FrontMetrics(front).page()
         (problem,) = (await front.bindings.store.cluster()).problems
         assert problem.item == "default/theirs"
         edit(server, "resourceclaims", "theirs", allocation=None, reservedFor=None)
         front.bindings.store.wake()
-        await until(lambda: not front.bindings.intruders.now, "it is over")
+        await until(lambda: not front.bindings.conflicting_claims.now, "it is over")
 
 
 async def test_claims_that_kube_scheduler_allocated_are_in_the_books(server: ApiServer, api: HttpKubeApi):
@@ -284,7 +286,7 @@ async def test_a_claim_that_is_shared_keeps_its_devices_and_its_other_users(serv
         await until(lambda: allocated(server, "shared") == [], "nobody uses it")
 
 
-async def test_who_cannot_have_all_holds_nothing(server: ApiServer, api: HttpKubeApi):
+async def test_a_pod_that_cannot_have_all_its_claims_holds_nothing(server: ApiServer, api: HttpKubeApi):
     """Two pods with two claims each, of which one is shared by none: neither waits with one in its hands."""
     furnish(server, a=3)
     put(server, "resourceclaims", *(a_claim(name, wants(count=1)) for name in ("x1", "x2", "y1")), a_claim("y2"))
@@ -307,7 +309,7 @@ async def test_a_claim_that_was_made_for_a_pod_is_waited_for(server: ApiServer, 
     said: list[PodEvent] = []
     async with running(api) as front:
         front.claims.claiming._record_event = said.append
-        await until(lambda: any("is not there yet" in event.message for event in said), "it is reported")
+        await until(lambda: any("does not exist yet" in event.message for event in said), "it is reported")
         made = a_claim("p-c0-xyz")
         for owner, uid in (("other", "other"), ("p", pod["metadata"]["uid"])):
             made["metadata"]["name"] = f"p-c0-{owner}"
@@ -324,7 +326,7 @@ async def test_a_claim_that_was_made_for_a_pod_is_waited_for(server: ApiServer, 
         assert allocated(server, "p-c0-other") == []
 
 
-async def test_a_pod_that_needs_no_claim_after_all_is_let_go(server: ApiServer, api: HttpKubeApi):
+async def test_the_gate_of_a_pod_that_needs_no_claim_after_all_is_removed(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=1)
     body = claiming("p")
     body["spec"]["resourceClaims"] = [{"name": "c0", "resourceClaimTemplateName": "t"}]
@@ -467,7 +469,7 @@ async def test_rules_taint_devices_until_they_are_gone(server: ApiServer, api: H
         assert gated(server, "s")
 
 
-def test_a_rule_that_cannot_be_read_any_more_taints_what_it_tainted() -> None:
+def test_a_rule_that_becomes_unreadable_keeps_its_earlier_taints() -> None:
     set_rules: list[tuple[str, object]] = []
     errors: list[Any] = []
     devices: Any = SimpleNamespace(set_taint_rule=lambda *told: set_rules.append(told))
@@ -599,7 +601,7 @@ async def test_many_equal_requests_are_refused_after_one_is_examined(server: Api
         await let_go(server, "q")
 
 
-async def test_at_bind_the_claim_itself_is_asked_however_far_behind_its_watch_is(server: ApiServer, api: HttpKubeApi):
+async def test_bind_reads_the_claim_itself_though_the_watch_is_behind(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=3)
     (pod,) = put(server, "pods", a_pod("p", 1))
     async with running(api) as front:
@@ -660,9 +662,7 @@ def both(name: str, claim: str, cards: int = 1) -> dict[str, Any]:
     return pod
 
 
-async def test_a_pod_with_a_claim_and_cards_in_other_words_goes_where_there_are_both(
-    server: ApiServer, api: HttpKubeApi
-):
+async def test_a_pod_with_a_claim_and_other_cards_goes_where_there_are_both(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=4, b=2, c=0)
     put(server, "deviceclasses", a_class("nic", "device.driver == 'nic.example.com'"))
     put(server, "resourceslices", nics("b", 2), nics("c", 2))
@@ -680,7 +680,7 @@ async def test_a_pod_with_a_claim_and_cards_in_other_words_goes_where_there_are_
         assert allocated(server, "two") == []
 
 
-async def test_cards_of_a_claim_and_cards_in_other_words_are_different_ones(server: ApiServer, api: HttpKubeApi):
+async def test_cards_of_a_claim_and_other_cards_are_different_ones(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=1, b=2)
     put(server, "resourceclaims", a_claim("one"))
     async with running(api) as front:
@@ -708,7 +708,7 @@ async def test_where_there_is_no_room_for_both_nothing_is_allocated(server: ApiS
     assert allocated(server, "one") == []
 
 
-async def test_a_claim_that_cannot_be_read_any_more_keeps_nobody_else_waiting(server: ApiServer, api: HttpKubeApi):
+async def test_a_claim_that_becomes_unreadable_does_not_delay_other_pods(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=2)
     (broken,) = put(server, "resourceclaims", a_claim("broken"))
     put(server, "resourceclaims", a_claim("one"))
@@ -720,9 +720,8 @@ async def test_a_claim_that_cannot_be_read_any_more_keeps_nobody_else_waiting(se
         edit(server, "resourceclaims", "broken", allocation={"nodeSelector": "of another version"})
         await until(lambda: bool(errors), "the parse error is reported")
         devices.hold_devices(uid, ())
-        devices._pending_writes[uid] = replace(
-            devices._pending_writes[uid], until=0.0
-        )  # it was written, and nothing was heard
+        # the write was sent, and nothing was heard
+        devices._pending_writes[uid] = replace(devices._pending_writes[uid], until=0.0)
         put(server, "pods", claiming("p", "one"))
         await let_go(server, "p")
         assert devices.is_being_written(uid), "it is held as it was"

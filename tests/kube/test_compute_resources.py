@@ -115,13 +115,13 @@ def test_types_and_problems_are_listed(client, port):
     assert data(client.get(f"{RESOURCES}/problems")) == [{"item": "comfyui of alice on n1/lost", "reason": "card-gone"}]
 
 
-def test_who_is_not_known_gets_nothing(client):
+def test_an_unknown_caller_gets_nothing(client):
     answer = client.get(RESOURCES, headers={"x-user": "nobody"})
     assert (answer.status_code, answer.headers["content-type"]) == (403, "text/plain; charset=utf-8")
 
 
 @pytest.mark.parametrize("path", [RESOURCES, "/gpus"])
-def test_others_have_their_turn_while_a_page_is_written_and_it_is_of_before(client, port, path):
+def test_other_requests_are_served_while_a_page_of_an_earlier_snapshot_is_written(client, port, path):
     routes = compute_resources(Bindings(port), caller_of).routes
     (answer,) = (route.endpoint for route in routes if route.path == path and "GET" in route.methods)
     before = client.get(path).content
@@ -213,7 +213,7 @@ def test_50_resume_asks_for_a_choice_and_takes_a_good_one(client, port):
     assert port.told == [("start", STOPPED.key)]
 
 
-def test_51_letting_go_twice_is_the_same(client):
+def test_51_an_application_can_be_suspended_twice(client):
     client.post(f"{COMFY}/resume", json={"computeBinding": CHOICE})
     answers = [client.delete(BOUND), client.delete(BOUND), client.post(f"{COMFY}/uninstall"), client.get(BOUND)]
     assert [data(answer) for answer in answers] == [[], [], [], []]
@@ -236,7 +236,7 @@ def test_an_application_without_cards_needs_no_choice(client, port):
     assert data(client.post(f"{COMFY}/resume")) == []
 
 
-def test_others_are_not_to_be_asked_for(client, port):
+def test_only_an_admin_may_act_for_other_owners(client, port):
     port.have(an_app("comfyui", "bob"))
     assert client.get(BOUND, params={"owner": "bob"}).status_code == 403
     assert client.get(BOUND, headers={"x-user": "carol"}).status_code == 404
@@ -253,7 +253,7 @@ def test_versions_and_keys_are_headers(client, port):
     assert client.delete(BOUND, headers={"Idempotency-Key": "k"}).status_code == 409
 
 
-def test_what_is_not_there_now_is_503(client, port):
+def test_an_unavailable_store_is_503(client, port):
     port.fail["commit"] = Unavailable("no store")
     answer = client.post(f"{COMFY}/resume", json={"computeBinding": CHOICE})
     assert (answer.status_code, answer.text) == (503, "unavailable: no store")
@@ -378,7 +378,7 @@ def test_the_older_list_counts_in_mib(client, port):
     assert (whole["apps"], "memoryAllocated" in whole) == ([{"appName": "other"}], False)
 
 
-def test_the_older_list_leaves_out_who_drains_but_counts_the_memory(client, port):
+def test_the_older_list_omits_draining_applications_but_counts_their_memory(client, port):
     port.bind(a_row(CARD, mib=6000, draining=True))
     sliced = client.get("/gpus").json()[1]
     assert (sliced["apps"], sliced["memoryAvailable"]) == ([], 10_000)
@@ -428,7 +428,7 @@ def test_modes_by_number_are_an_administrators_and_wait_for_nobody(client, port)
     assert client.get("/gpus").json()[0]["sharemode"] == "2"
 
 
-def test_many_cards_change_hands_as_one(client, port):
+def test_many_cards_are_reassigned_in_one_change(client, port):
     port.have(an_app()).bind(a_row(CARD, mib=4000))
     body = {"appName": "comfyui", "assign": [{"id": "d0"}, {"id": "d0"}], "unassign": [{"id": "d1"}, {"id": "d0"}]}
     for _ in range(2):

@@ -274,9 +274,7 @@ async def test_containers_that_ask_for_other_numbers_of_cards_share_them(server:
         assert charges_of(up, pod) == charged
 
 
-async def test_who_must_leave_is_named_for_containers_that_share_a_card_too(
-    server: ApiServer, api: HttpKubeApi
-) -> None:
+async def test_victims_are_found_for_containers_that_share_a_card(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", hami_node("a", "A0", mib=8000), hami_node("b", "B0", "B1", mib=8000))
     low = [a_pod(name, {GPU: 1, MIB: 5000, CORES: 10}, priority=0) for name in ("l0", "l1", "l2")]
     both = {GPU: 1, MIB: 4000, CORES: 10}
@@ -310,7 +308,7 @@ async def test_a_pod_in_our_dialect_gets_its_part(server: ApiServer, api: HttpKu
         assert node.granted == {("p", "c0"): [("GPU-1", 4096, 25)]}
 
 
-async def test_who_is_handed_out_nothing_locks_nothing(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_a_pod_that_needs_no_plugin_locks_no_node(server: ApiServer, api: HttpKubeApi) -> None:
     """A node without HAMi's plugin, and a pod whose kubelet asks it for nothing."""
     put(server, "nodes", a_node("plain", 1), hami_node("a", "GPU-1"))
     words = {"ullage.io/gpu-count": "1", "ullage.io/vram-request": "4Gi", "ullage.io/compute-percent-request": "25"}
@@ -388,7 +386,7 @@ async def a_pod_that(api: HttpKubeApi, state: str) -> None:
         (",default,holder,more", 0, "waits for its devices", True),
     ],
 )
-async def test_whose_lock_counts(
+async def test_which_locks_are_valid(
     server: ApiServer, api: HttpKubeApi, named: str, ago_s: float, holder: str, *, is_free: bool
 ) -> None:
     lock = f"{moment(ago_s)}{named}"
@@ -407,7 +405,7 @@ async def test_whose_lock_counts(
             assert up.front.cluster.held(pod["metadata"]["uid"]) is None
 
 
-async def test_a_pod_waits_for_its_turn(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_a_pod_waits_for_the_lock_of_its_node(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", hami_node("a", "GPU-1"))
     first, second = put(server, "pods", a_pod("first"), a_pod("second"))
     async with running(server, api, readers=READERS) as up, HamiNode(api, "a") as node:
@@ -422,7 +420,7 @@ async def test_a_pod_waits_for_its_turn(server: ApiServer, api: HttpKubeApi) -> 
         assert node.errors == []
 
 
-async def test_a_bind_that_fails_gives_the_lock_back(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_a_bind_that_fails_releases_the_lock(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", hami_node("a", "GPU-1"))
     first, second = put(server, "pods", a_pod("first"), a_pod("second", {GPU: 2}))
     async with running(server, api, readers=READERS) as up:
@@ -562,7 +560,7 @@ async def test_cards_of_a_plugin_that_does_not_answer_are_withdrawn_and_come_bac
         return datetime.now(UTC).timestamp() + late[0]
 
     readers = [RegisteredCards(now=now)]
-    async with running(server, api, readers=readers, now=now, plugins=PluginTerms(look_s=0.02)) as up:
+    async with running(server, api, readers=readers, now=now, plugins=PluginTerms(check_s=0.02)) as up:
         assert await bind(up, holder, "a") == ""
         assert shake() == "", "nobody is asked who is there"
         await offer(api, "a", 0)
@@ -583,7 +581,7 @@ async def test_cards_of_a_plugin_that_does_not_answer_are_withdrawn_and_come_bac
         assert list(up.front.cluster.held(uid).gpus) == cards_of(server, "holder")
 
 
-async def test_a_minute_passes_without_any_news_of_the_node(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_a_silent_plugin_is_found_without_events_of_its_node(server: ApiServer, api: HttpKubeApi) -> None:
     """No event comes from a node while its plugin is silent, so it must be checked again."""
     put(server, "nodes", hami_node("a", "GPU-1", offered=False))
     (asking,) = put(server, "pods", a_pod("asking"))
@@ -592,7 +590,7 @@ async def test_a_minute_passes_without_any_news_of_the_node(server: ApiServer, a
     options = {
         "readers": [RegisteredCards(now=lambda: clock[0])],
         "now": lambda: clock[0],
-        "plugins": PluginTerms(look_s=0.02),
+        "plugins": PluginTerms(check_s=0.02),
     }
     async with running(server, api, **options) as up:
         assert (await up.ask("filter", Pod=asking, NodeNames=["a"]))["NodeNames"] == ["a"]
@@ -623,7 +621,7 @@ async def test_exclusive_cards_are_marked_in_hami_s_word(server: ApiServer, api:
         assert found["FailedNodes"] == {"a": "1/1 mutex busy"}
 
 
-async def test_a_turn_on_each_kind_of_server(cluster: Cluster) -> None:
+async def test_a_lock_is_taken_and_released_on_each_kind_of_server(cluster: Cluster) -> None:
     """The lock is written on the version that was read, and taken away only as it was written."""
     api, name = cluster.api, f"{cluster.namespace}-a"
     await api.write(Create(NODES, hami_node(name, "GPU-1")))

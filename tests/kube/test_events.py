@@ -64,13 +64,13 @@ async def test_only_the_leader_records_events_and_a_limited_number(
     await candidate.attempt()
     for message in ("one", "one", "two", "three"):
         recorder.record(event(message=message))
-    assert recorder.left_out == 1
+    assert recorder.dropped == 1
     await recorder.controller.drain()
     clock.now += AGAIN_S
     recorder.record(event(message="one"))
     server.canned.append(Canned("POST", "/events", 403, times=1))
     await recorder.controller.drain()
-    assert recorder.left_out == 2, "one more is refused"
+    assert recorder.dropped == 2, "one more is refused"
     recorder.record(event(message="too late"))
     await candidate.release()
     recorder.record(event(message="after the term"))
@@ -89,9 +89,9 @@ async def test_an_event_that_was_dropped_is_written_when_it_is_recorded_again(
     server.canned.append(Canned("POST", "/events", 403, times=1))
     recorder.record(one)
     recorder.record(two)
-    assert recorder.left_out == 1
+    assert recorder.dropped == 1
     await recorder.controller.drain()
-    assert recorder.left_out == 2, "the first is refused, the second had no room"
+    assert recorder.dropped == 2, "the first is refused, the second had no room"
     for event in (one, two):
         recorder.record(event)
         await recorder.controller.drain()

@@ -252,14 +252,14 @@ async def test_a_leader_knows_what_was_bound_before_it_even_if_its_watch_is_behi
         assert behind.extender.filter(ExtenderArgs(second, node_names=["a"])).node_names == []
 
 
-async def test_what_was_not_heard_for_long_is_named_with_what_keeps_it_from_it(server: ApiServer, api: HttpKubeApi):
+async def test_a_kind_without_news_is_named_with_its_error(server: ApiServer, api: HttpKubeApi):
     async with running(server, api) as up:
         nodes = up.front.nodes
         await until(lambda: not up.front.errors(), "all is heard")
         nodes.last_error = Unreachable("the stream broke")
         assert up.front.errors() == {"nodes": "the stream broke"}
         assert up.front.errors(60.0) == {}
-        nodes._heard_at -= 60.0
+        nodes._answered_at -= 60.0
         nodes.last_error = Unreachable("the stream broke")
         assert up.front.errors(60.0) == {"nodes": "the stream broke"}
     alone = make_front(api, Candidate(api, "ullage", "default"), Rules())

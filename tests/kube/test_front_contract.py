@@ -24,7 +24,7 @@ async def states(cluster: Cluster) -> dict[str, tuple[str, str]]:
     return found
 
 
-async def test_a_mirror_outlives_what_a_server_forgot(cluster: Cluster) -> None:
+async def test_a_mirror_recovers_when_a_server_no_longer_knows_its_version(cluster: Cluster) -> None:
     api, namespace = cluster.api, cluster.namespace
     for name in ("a", "b", "c"):
         await api.write(Create(PODS, bodies.pod(name), namespace))
@@ -46,7 +46,7 @@ async def test_a_mirror_outlives_what_a_server_forgot(cluster: Cluster) -> None:
     assert set(now) == {"a", "b", "c"}
 
 
-async def test_two_candidates_take_turns(cluster: Cluster) -> None:
+async def test_two_candidates_lead_one_after_the_other(cluster: Cluster) -> None:
     now = 100.0
     first, second = (Candidate(cluster.api, "leader", cluster.namespace, clock=lambda: now) for _ in range(2))
     for candidate in (first, second, first, second):

@@ -40,7 +40,7 @@ def ended_at(moment: str, state: str = "lastState") -> dict[str, Any]:
     return {"status": {"containerStatuses": [status, {"name": "other"}]}}
 
 
-async def test_a_process_of_this_kernel_that_was_killed_is_followed_at_once(api: HttpKubeApi, time: Time) -> None:
+async def test_a_killed_leader_of_this_kernel_is_replaced_at_once(api: HttpKubeApi, time: Time) -> None:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=pipe)
     await leading(api, time, pid=process.pid, started=started_at(process.pid))
@@ -61,9 +61,7 @@ async def test_another_process_with_its_number_is_not_it(api: HttpKubeApi, time:
     assert second.epoch == 2
 
 
-async def test_a_container_that_was_started_again_in_its_pod_follows_itself_at_once(
-    api: HttpKubeApi, time: Time
-) -> None:
+async def test_a_restarted_container_leads_again_at_once(api: HttpKubeApi, time: Time) -> None:
     place = await a_pod(api)
     await leading(api, time, **ELSEWHERE, **place)
     other, again = time.candidate(api), time.candidate(api)

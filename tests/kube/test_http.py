@@ -16,7 +16,7 @@ from ullage.kube.client.api import EventType, WatchEvent
 from ullage.kube.client.changes import Create, Delete
 from ullage.kube.client.connection import connect
 from ullage.kube.client.errors import ApiForbidden, ApiGone, Throttled, Unreachable
-from ullage.kube.client.http import HttpKubeApi, KubePatience
+from ullage.kube.client.http import HttpKubeApi, KubeTimeouts
 from ullage.kube.client.kinds import NODES, PODS, Unreadable
 from ullage.model.error import InvalidRequest, Unavailable
 
@@ -49,7 +49,7 @@ async def test_a_busy_server_is_asked_again_when_it_says(server: ApiServer, clie
     assert pauses.made == [2, 2, 1]
 
 
-async def test_a_server_that_stays_busy_is_left_alone(server: ApiServer, client: httpx2.AsyncClient) -> None:
+async def test_a_server_that_stays_busy_is_not_asked_for_ever(server: ApiServer, client: httpx2.AsyncClient) -> None:
     server.canned.append(Canned("GET", "/nodes", 429, {"Retry-After": "3"}, 100))
     pauses = Pauses()
     with pytest.raises(Throttled) as raised:
@@ -82,7 +82,7 @@ async def test_a_refusal_has_a_stable_code(
 
 
 async def test_a_watch_asks_for_its_end_and_for_bookmarks(server: ApiServer, client: httpx2.AsyncClient) -> None:
-    asked = KubePatience(watch_s=(300, 600))
+    asked = KubeTimeouts(watch_s=(300, 600))
     server.canned.append(Canned("GET", "/nodes", 500))
     with pytest.raises(Unavailable):
         [event async for event in HttpKubeApi(client, asked, chance=lambda a, b: (a + b) / 2).watch(NODES, "7")]
@@ -117,7 +117,7 @@ async def answering(handler: Handler, folder: Path, use: Callable[[HttpKubeApi],
     async with await asyncio.start_server(kept, "127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         async with connect(write_kubeconfig(folder, url)) as client:
-            await use(HttpKubeApi(client, KubePatience(**patience)))
+            await use(HttpKubeApi(client, KubeTimeouts(**patience)))
         for writer in writers:
             writer.close()
             await asyncio.gather(writer.wait_closed(), return_exceptions=True)
@@ -136,7 +136,7 @@ def saying(head: str, body: bytes, *, silent: bool = False) -> Handler:
     return handler
 
 
-async def test_a_server_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_server_without_a_response_is_unreachable(tmp_path: Path) -> None:
     async def use(api: HttpKubeApi) -> None:
         with pytest.raises(Unreachable) as raised:
             await api.get(NODES, "n1")
@@ -156,7 +156,9 @@ async def test_a_watch_that_falls_silent_is_broken_off(tmp_path: Path) -> None:
     await answering(saying("200 OK", b"", silent=True), tmp_path, use, silence_s=0.2)
 
 
-async def test_nobody_listens(tmp_path: Path, server: ApiServer, api: HttpKubeApi) -> None:
+async def test_a_server_that_does_not_listen_is_unreachable(
+    tmp_path: Path, server: ApiServer, api: HttpKubeApi
+) -> None:
     server.stop()
     with pytest.raises(Unreachable) as raised:
         await api.get(NODES, "n1")
@@ -181,7 +183,7 @@ async def test_an_event_that_is_none_is_unreadable(tmp_path: Path, line: bytes) 
     await answering(saying("200 OK", line + b"\n"), tmp_path, use)
 
 
-async def test_a_proxy_on_the_way_may_answer_in_its_own_words(tmp_path: Path) -> None:
+async def test_a_proxy_may_answer_without_a_status_object(tmp_path: Path) -> None:
     async def use(api: HttpKubeApi) -> None:
         with pytest.raises(Unavailable, match="Bad Gateway") as raised:
             await api.get(NODES, "n1")

@@ -19,7 +19,7 @@ from tests.kube.scripted import ScriptedApi, event, node
 from ullage.kube.client.api import ALL, EventType, ListPage, Selection, WatchEvent
 from ullage.kube.client.connection import connect
 from ullage.kube.client.errors import Unreachable
-from ullage.kube.client.http import HttpKubeApi, KubePatience
+from ullage.kube.client.http import HttpKubeApi, KubeTimeouts
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NODES, PODS
 
@@ -160,10 +160,10 @@ async def test_bookmarks_keep_an_idle_watch_young(server: ApiServer, api: HttpKu
     assert lists(server) == 1
 
 
-async def test_a_connection_lost_without_a_word_is_left(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_watch_on_a_dead_connection_is_replaced(server: ApiServer, tmp_path: Path) -> None:
     create(server, "a")
     async with Proxy(server.port) as proxy, connect(write_kubeconfig(tmp_path, proxy.url)) as client:
-        informer = Informer(HttpKubeApi(client, KubePatience(silence_s=0.5)), NODES)
+        informer = Informer(HttpKubeApi(client, KubeTimeouts(silence_s=0.5)), NODES)
         audience = Audience(informer)
         async with running(informer):
             await informer.wait_synced()
@@ -215,7 +215,7 @@ STEPS = st.lists(st.tuples(WHAT, st.integers(0, 4)), max_size=25)
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_whatever_is_cut_the_mirror_becomes_the_server(steps: list[tuple[str, int]], tmp_path: Path) -> None:
+def test_the_cache_equals_the_server_wherever_a_stream_breaks(steps: list[tuple[str, int]], tmp_path: Path) -> None:
     server = ApiServer(bookmark_s=0.02)
     try:
         asyncio.run(_history(server, steps, tmp_path))
@@ -306,11 +306,11 @@ async def test_our_own_write_is_in_the_cache_before_the_watch_reports_it() -> No
     audience = Audience(informer)
     async with running(informer):
         await informer.wait_synced()
-        informer.learn(before, after)
-        informer.learn(before, node("a", 9))  # the mirror has moved on
-        informer.learn(after, node("a", 9, uid="another"))
-        informer.learn(node("b", 1), node("b", 2))  # it is not there
-        informer.learn(after, after)  # it changed nothing
+        informer.apply_write(before, after)
+        informer.apply_write(before, node("a", 9))  # the mirror has moved on
+        informer.apply_write(after, node("a", 9, uid="another"))
+        informer.apply_write(node("b", 1), node("b", 2))  # it is not there
+        informer.apply_write(after, after)  # it changed nothing
         assert (informer.objects["", "a"], len(informer.objects)) == (after, 1)
         goes_on.set()
         await until(lambda: ("", "b") in informer.objects, "the watch goes on")
@@ -321,7 +321,7 @@ async def test_our_own_write_is_in_the_cache_before_the_watch_reports_it() -> No
 
 
 @pytest.mark.parametrize("during", [True, False])
-async def test_a_list_has_what_a_write_of_ours_made_unless_it_was_on_its_way(during: bool) -> None:
+async def test_a_list_contains_our_own_write_unless_it_began_earlier(during: bool) -> None:
     before, after, later = (node("a", version) for version in (1, 2, 3))
     informer = Informer(cast("Any", ScriptedApi([[1, [before]]], [])), NODES)
     await informer.catch_up()
@@ -329,11 +329,11 @@ async def test_a_list_has_what_a_write_of_ours_made_unless_it_was_on_its_way(dur
     class Slow(ScriptedApi):
         async def pages(self, *_: Any, **__: Any) -> AsyncGenerator[ListPage[Any], None]:
             if during:
-                informer.learn(before, after)
+                informer.apply_write(before, after)
             yield ListPage((before if during else later,), "3")
 
     if not during:
-        informer.learn(before, after)
+        informer.apply_write(before, after)
     informer._api = cast("Any", Slow([], []))
     await informer.catch_up()
     assert informer.objects["", "a"] == (after if during else later)

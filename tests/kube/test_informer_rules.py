@@ -111,6 +111,6 @@ async def test_a_watch_that_is_to_come_later_goes_on_where_it_was_and_asks_for_n
     assert (api.since, api.listed) == (["1", "5"], 1)
 
 
-async def test_nobody_waits_for_ever_for_a_server_that_says_so() -> None:
+async def test_the_wait_that_a_server_asks_for_is_bounded() -> None:
     _, pauses = await follow(ScriptedApi([[1, []]], [[Throttled("later", float("inf"))]]))
     assert pauses == [120.0]

@@ -39,7 +39,7 @@ async def leading(api: HttpKubeApi, name: str = "here") -> tuple[LeaderLabel, Ca
     return LeaderLabel(context, ReadyTerm(candidate, cast("Any", mirror))), candidate, mirror
 
 
-async def test_it_is_written_when_the_term_has_begun_and_taken_from_who_led_before(api: HttpKubeApi) -> None:
+async def test_the_label_is_written_when_the_term_has_begun_and_removed_from_former_leaders(api: HttpKubeApi) -> None:
     for name in ("before", "elsewhere"):
         await api.write(Create(PODS, bodies.pod(name, labels={LEADER: "true"}), "default"))
     await api.write(Delete(PODS, "elsewhere", "default", grace_s=0))

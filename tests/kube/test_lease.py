@@ -55,7 +55,7 @@ def writes(server: ApiServer) -> int:
     return sum(method != "GET" for method, _ in server.asked)
 
 
-async def test_the_first_one_leads_and_writes_it_down(api: HttpKubeApi, time: Time) -> None:
+async def test_the_first_candidate_leads_and_writes_the_record(api: HttpKubeApi, time: Time) -> None:
     first, second = time.candidate(api), time.candidate(api)
     assert first.identity != second.identity
     assert first.epoch is None
@@ -132,7 +132,7 @@ async def test_the_term_counts_from_before_the_renewal_was_sent(api: HttpKubeApi
             time.s += 4
             return await api.write(change)
 
-    first = time.candidate(Slow())  # type: ignore[arg-type]
+    first = time.candidate(Slow())  # type: ignore[arg-type]  # a slow server
     await first.attempt()
     assert first.left_s == 6
     await first.attempt()
@@ -166,7 +166,7 @@ async def test_a_paused_leader_writes_nothing_when_it_wakes(server: ApiServer, a
         await api.get(PODS, "late", "default")
 
 
-async def test_of_many_that_see_it_free_one_takes_it(api: HttpKubeApi, time: Time) -> None:
+async def test_of_many_candidates_for_a_free_lease_one_takes_it(api: HttpKubeApi, time: Time) -> None:
     candidates = [time.candidate(api) for _ in range(6)]
     for expected in (1, 2, 3):
         await asyncio.gather(*(candidate.attempt() for candidate in candidates))
@@ -175,7 +175,7 @@ async def test_of_many_that_see_it_free_one_takes_it(api: HttpKubeApi, time: Tim
         time.s += 20
 
 
-async def test_what_is_released_is_free_at_once(api: HttpKubeApi, time: Time) -> None:
+async def test_a_released_lease_is_free_at_once(api: HttpKubeApi, time: Time) -> None:
     first, second = time.candidate(api), time.candidate(api)
     await first.attempt()
     await second.attempt()
@@ -220,7 +220,7 @@ async def test_a_lease_that_was_deleted_is_made_again_with_a_later_epoch(api: Ht
     assert second.epoch == 3
 
 
-async def test_one_that_others_wrote_is_understood(api: HttpKubeApi, time: Time) -> None:
+async def test_a_lease_of_another_program_is_understood(api: HttpKubeApi, time: Time) -> None:
     await api.write(Create(LEASES, bodies.lease(*PLACE[:1], "another-program"), "default"))
     first = time.candidate(api)
     await time.wait(15, first)
@@ -265,6 +265,6 @@ def test_the_clock_counts_while_the_machine_sleeps() -> None:
 
 
 @pytest.mark.parametrize("terms", [(15, 2, 15), (15, 10, 10), (15, 0, 10), (1, 2, 10)])
-def test_terms_under_which_two_could_lead_are_refused(terms: tuple[int, float, float]) -> None:
+def test_durations_that_allow_two_leaders_are_refused(terms: tuple[int, float, float]) -> None:
     with pytest.raises(ValueError, match="is needed"):
         LeaseTerms(*terms)

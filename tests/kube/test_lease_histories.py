@@ -68,7 +68,7 @@ class Elections(RuleBasedStateMachine):
         self.now = 100.0
         self.apis = [LeaseApi(rules) for _ in range(2)]
         self.candidates = [
-            Candidate(api, "leader", "default", clock=lambda: self.now)  # type: ignore[arg-type]
+            Candidate(api, "leader", "default", clock=lambda: self.now)  # type: ignore[arg-type]  # a fake server
             for api in self.apis
         ]
         self.led: dict[int, int] = {}  # who led in which term

@@ -97,7 +97,7 @@ class World:
         return tuple(sorted(found.gpus)) if isinstance(found, Allocation) else ()
 
 
-def test_a_pod_in_others_words_holds_after_a_restart_what_it_was_given():
+def test_a_pod_in_the_hami_dialect_holds_the_same_after_a_restart():
     world = World(a_node("a", "A0", "A1"))
     asked = read_pod({**a_pod("p", mib=4000), "metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}})
     assert asked is not None
@@ -145,7 +145,7 @@ class TestForged:
             world.errors.clear()
             world.begin()
 
-    def test_cards_that_nobody_has_cost_no_other_card_and_the_rest_is_held(self, live: bool):
+    def test_unknown_cards_cost_no_other_card_and_the_rest_is_held(self, live: bool):
         world = World(a_node("a", "A0", "A1"))
         self.apply(world, live, a_pod("p", "a", "A0", "none"))
         assert world.held == {"p": ("A0", "none")}
@@ -165,7 +165,7 @@ class TestForged:
         world.pods.drop("q", "default")
         assert world.free("a") == ("A0",)
 
-    def test_parts_that_come_to_more_than_a_card_leave_nothing_and_are_reported(self, live: bool):
+    def test_parts_that_exceed_a_card_leave_nothing_free_and_are_reported(self, live: bool):
         world = World(a_node("a", "A0"))
         of = '{"cards":[{"compute":500000,"vram":12000000000,"isolation":"soft"}]}'
         self.apply(world, live, *(a_pod(name, "a", "A0", mib=12_000, allocation=of) for name in "pq"))
@@ -189,7 +189,7 @@ class TestForged:
         ],
         ids=lambda written: f"{next(iter(written))}={next(iter(written.values()))[:30]}",
     )
-    def test_what_cannot_be_read_holds_the_cards_that_it_names(self, live: bool, written: dict[str, str]):
+    def test_an_unreadable_pod_holds_the_cards_that_it_names(self, live: bool, written: dict[str, str]):
         world = World(a_node("a", "A0", "A1"))
         self.apply(world, live, a_pod("p", "a", "A0", mib=1000, **written))
         assert world.held == {"p": ("A0",)}
@@ -211,7 +211,7 @@ def test_a_card_that_two_machines_claim_is_that_of_one():
     assert world.free("b", 2) == ()
     assert world.free("a", 2) == ("A1", "X")
     assert [error for error in world.errors if "card-named-twice" in error] == [
-        "b: card-named-twice: card X is that of a; names of cards are unique in a cluster"
+        "b: card-named-twice: card X is also named by a; card ids must be unique in a cluster"
     ]
     world.nodes.put(a_node("b", "B0", "X", mib=8000))
     assert len(world.errors) == 1, "it is reported once"
@@ -259,7 +259,7 @@ def test_a_pod_of_another_scheduler_gets_its_cards_when_there_is_room():
 
 
 @pytest.mark.parametrize("against", ["quota", "labels", "zones"])
-def test_a_pod_that_is_on_a_machine_holds_cards_there_whatever_speaks_against_it(against: str):
+def test_a_bound_pod_holds_cards_even_if_filters_would_refuse_it(against: str):
     world = World(a_node("a", "A0", "A1"))
     pod = a_pod("foreign", "a", **({"numa_pairs": "gpu~intel.com/sriov=required"} if against == "zones" else {}))
     if against == "quota":
@@ -278,7 +278,7 @@ def test_a_pod_that_is_on_a_machine_holds_cards_there_whatever_speaks_against_it
         assert not world.cluster.offers(other, ["a"], expected=False).names, "the quota still counts"
 
 
-def test_who_waits_is_looked_at_when_somebody_left_its_own_machine(monkeypatch: pytest.MonkeyPatch):
+def test_a_waiting_pod_is_tried_again_when_a_pod_left_its_machine(monkeypatch: pytest.MonkeyPatch):
     world = World(a_node("a", "A0"), a_node("b", "B0"))
     world.pods.put(a_pod("p", "a", "A0"))
     for number in range(50):
@@ -596,7 +596,7 @@ def test_a_slice_and_a_device_without_an_amount_hold_their_card_whole():
     ],
 )
 @pytest.mark.parametrize("live", [True, False], ids=["live", "at the start"])
-def test_no_card_of_a_machine_is_given_away_while_nobody_knows_which_a_pod_has(live: bool, written: str, why: str):
+def test_no_card_of_a_machine_is_given_out_while_it_is_unknown_which_a_pod_has(live: bool, written: str, why: str):
     world = World(a_node("a", "A0", "A1"), a_node("b", "B0"))
     world.pods.put(a_pod("other", "a", "A0"))
     world.pods.put(placed_by_hami("p", written, gpumem="1000"))
@@ -684,7 +684,7 @@ def test_a_request_that_cannot_be_read_any_more_changes_nothing_of_what_its_pod_
     assert world.cluster.allocator.fleet.ledger == {}
 
 
-def test_what_was_reserved_gives_way_to_what_another_leader_wrote():
+def test_the_record_of_another_leader_replaces_a_reservation():
     world = World(a_node("a", "A0", "A1"))
     asked = read_pod({**a_pod("p"), "metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}})
     assert asked is not None
@@ -791,7 +791,7 @@ def test_a_node_that_refused_a_pod_gets_no_other_that_asks_the_same_until_someth
     assert world.mirror.refused == {("a", "TopologyAffinityError"): 2}
 
 
-def test_what_had_failed_before_the_start_holds_nothing_back():
+def test_pods_that_failed_before_the_start_hold_nothing_back():
     world = World(a_node("a", "A0"))
     world.pods.put(refused(a_pod("p", "a", "A0")))
     world.begin()
@@ -846,7 +846,7 @@ def test_pods_without_cards_count_until_they_end_and_after_a_restart():
     assert left(world, "a") == (64, 256 * 2**30, 5)
 
 
-def test_a_full_machine_has_no_place_for_one_more_pod():
+def test_a_full_machine_accepts_no_further_pod():
     world = World(with_places(a_node("a", "A0", "A1"), 2))
     world.pods.put(beside("p", "a", "0"))
     assert world.free("a") == ("A0",) or world.free("a") == ("A1",)

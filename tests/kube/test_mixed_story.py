@@ -20,7 +20,7 @@ from tests.kube.stage import OWNERS, Stage, dies
 from tests.kube.test_bound_scheduler import definition
 from tests.kube.test_claims_scheduler import clean
 from tests.kube.test_stories import cluster, play, scheduled
-from ullage.kube.bindings.gate import SCOPE_LABEL
+from ullage.kube.bindings.filter import SCOPE_LABEL
 from ullage.kube.bindings.nodes import TYPE_LABEL
 from ullage.kube.client.changes import Create, Delete, Patch
 from ullage.kube.client.kinds import (

@@ -76,7 +76,7 @@ def test_an_annotation_that_cannot_be_read_puts_no_card_in_a_pool_and_says_so(wr
 def test_a_card_that_is_not_there_is_noted_by_name():
     found, notes = pools({"one": ["0", "7"]})
     assert found == ["one", None]
-    assert "no card of this node is '7'" in notes[0]
+    assert "this node has no card '7'" in notes[0]
 
 
 def of_pool(name: str, pool: str, **words: str) -> dict[str, Any]:
@@ -118,7 +118,9 @@ async def test_pods_get_cards_of_their_pool_from_the_webhook_to_the_books(server
         edit(server, "nodes", "a", "metadata", labels={LABEL: "serving"})
         waits = pods[2]
         await until(lambda: LOCK not in annotations_of(server, "a"), "its plugin has handed out the first card")
-        await until(lambda: up.front.mirror.machines["a"].gpus[0].pool == "serving", "the node is of another pool")
+        await until(
+            lambda: up.front.mirror.machines.by_name["a"].gpus[0].pool == "serving", "the node is of another pool"
+        )
         assert await up.place(waits, ["a", "b", "c"]) == "!a"
 
 

@@ -139,7 +139,7 @@ async def pressed(
         yield Pressed(up, preemptor, asked, clock)
 
 
-async def test_who_has_lower_priority_leaves_when_the_scheduler_had_time_to_offer_somebody(
+async def test_a_pod_of_lower_priority_is_evicted_after_the_scheduler_had_time_to_offer_victims(
     server: ApiServer, api: HttpKubeApi
 ):
     async with pressed(server, api) as it:
@@ -158,7 +158,9 @@ async def test_who_has_lower_priority_leaves_when_the_scheduler_had_time_to_offe
         assert it.preemptor.evicted == 1
 
 
-async def test_nobody_leaves_for_an_equal_nor_for_one_that_must_not_preempt(server: ApiServer, api: HttpKubeApi):
+async def test_nobody_is_evicted_for_an_equal_priority_or_a_pod_that_may_not_preempt(
+    server: ApiServer, api: HttpKubeApi
+):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one"), a_part("two"))
         it.create(a_part("equal"), a_part("modest", 50, URGENT, preemptionPolicy="Never"))
@@ -168,7 +170,7 @@ async def test_nobody_leaves_for_an_equal_nor_for_one_that_must_not_preempt(serv
         assert await it.look(PATIENCE_S) == set()
 
 
-async def test_only_nodes_that_the_scheduler_asked_about_are_looked_at(server: ApiServer, api: HttpKubeApi):
+async def test_only_nodes_that_the_scheduler_asked_about_are_examined(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api, nodes=2) as it:
         await it.place("a", a_part("cheap", 60, 1))
         await it.place("b", a_part("dear", 60, 9))
@@ -178,7 +180,7 @@ async def test_only_nodes_that_the_scheduler_asked_about_are_looked_at(server: A
         assert await it.look(PATIENCE_S) == {"dear"}
 
 
-async def test_a_budget_is_never_broken_and_all_leave_or_nobody(server: ApiServer, api: HttpKubeApi):
+async def test_a_budget_is_never_violated_and_all_victims_are_evicted_or_none(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one"), a_part("two"))
         a_budget(server, "b", "two")
@@ -196,7 +198,7 @@ async def test_a_budget_is_never_broken_and_all_leave_or_nobody(server: ApiServe
         assert await it.look(1) == {"one", "two"}
 
 
-async def test_of_many_nodes_some_are_looked_at_in_each_try(server: ApiServer, api: HttpKubeApi):
+async def test_of_many_nodes_some_are_examined_in_each_attempt(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api, nodes=3, most_nodes=1) as it:
         for priority, node in enumerate("abc"):
             await it.place(node, a_part(f"on-{node}", 100, priority))
@@ -223,7 +225,7 @@ async def test_a_budget_that_was_used_up_meanwhile_keeps_all_of_them(server: Api
         assert "ullage.io/room-on" not in it.now("urgent")["metadata"]["annotations"]
 
 
-async def test_a_scheduler_that_offers_victims_sees_to_it_itself(server: ApiServer, api: HttpKubeApi):
+async def test_nothing_is_evicted_if_the_scheduler_offers_victims_itself(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT))
@@ -262,7 +264,7 @@ async def test_other_questions_are_answered_while_victims_are_searched_on_many_n
         assert {1, 2} <= set(turns)
 
 
-async def test_a_scheduler_that_has_heard_first_that_its_victims_are_gone_evicts_no_others(
+async def test_a_scheduler_that_knows_first_that_its_victims_are_gone_gets_no_others(
     server: ApiServer, api: HttpKubeApi
 ):
     async with pressed(server, api, nodes=2) as it:
@@ -322,7 +324,7 @@ async def test_a_scheduler_that_does_not_say_yet_which_node_it_nominated_evicts_
         assert await asked("urgent") == [], "it has a place"
 
 
-async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(server: ApiServer, api: HttpKubeApi):
+async def test_simulated_and_old_requests_evict_nobody(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("old", 100, URGENT))
@@ -334,7 +336,7 @@ async def test_what_is_only_tried_or_was_asked_long_ago_makes_nobody_leave(serve
         assert await it.look(ASKED_S + 1) == set()
 
 
-async def test_room_is_kept_until_it_is_taken_or_nobody_comes(server: ApiServer, api: HttpKubeApi):
+async def test_room_is_reserved_until_it_is_used_or_expires(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("low", 100, 1))
@@ -352,7 +354,7 @@ async def test_room_is_kept_until_it_is_taken_or_nobody_comes(server: ApiServer,
         assert await it.ask("low", "a") == ["a"]
 
 
-async def test_room_is_kept_over_a_change_of_leaders(server: ApiServer, api: HttpKubeApi):
+async def test_room_stays_reserved_over_a_change_of_leaders(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("low", 100, 1))
@@ -367,7 +369,7 @@ async def test_room_is_kept_over_a_change_of_leaders(server: ApiServer, api: Htt
         assert await it.ask("urgent", "a") == ["a"]
 
 
-async def test_room_that_the_scheduler_itself_made_is_kept_for_its_pod(server: ApiServer, api: HttpKubeApi):
+async def test_room_from_victims_of_the_scheduler_is_reserved_for_its_pod(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("low", 100, 1), a_part("higher", 100, 2 * URGENT))

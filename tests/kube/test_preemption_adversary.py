@@ -49,7 +49,7 @@ async def test_each_of_several_equal_pods_gets_room_of_its_own(server: ApiServer
             assert it.now(name)["spec"]["nodeName"] == node
 
 
-async def test_nobody_else_takes_what_others_gave_way_for_whatever_its_priority(server: ApiServer, api: HttpKubeApi):
+async def test_no_other_pod_takes_the_room_of_victims_whatever_its_priority(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100, 1))
         it.create(a_part("urgent", 100, URGENT), a_part("later", 100, URGENT), a_part("before", 100, URGENT + 1))
@@ -63,7 +63,7 @@ async def test_nobody_else_takes_what_others_gave_way_for_whatever_its_priority(
         assert await it.ask("urgent", "a") == ["a"]
 
 
-async def test_nobody_waits_for_room_that_another_one_gets(server: ApiServer, api: HttpKubeApi):
+async def test_no_pod_waits_for_room_that_another_pod_gets(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api, nodes=2) as it:
         await _two_parts_on(it, "a", "b")
         it.create(a_part("first", 100, URGENT + 1), a_part("second", 100, URGENT))
@@ -76,7 +76,7 @@ async def test_nobody_waits_for_room_that_another_one_gets(server: ApiServer, ap
 
 
 @pytest.mark.parametrize("path_end", ["/eviction", "/pods/urgent"])
-async def test_one_that_found_room_meanwhile_makes_nobody_leave(server: ApiServer, api: HttpKubeApi, path_end: str):
+async def test_a_pod_that_found_room_meanwhile_evicts_nobody(server: ApiServer, api: HttpKubeApi, path_end: str):
     """While it is asked whether they may leave, or it is written where room is kept, a place becomes free elsewhere."""
     async with pressed(server, api, nodes=2) as it:
         await it.place("a", a_part("one", 100, 1))
@@ -99,23 +99,23 @@ async def test_one_that_found_room_meanwhile_makes_nobody_leave(server: ApiServe
         assert it.preemptor.evicted == 0
 
 
-async def test_a_card_that_vanished_keeps_nobody_from_giving_way_elsewhere(server: ApiServer, api: HttpKubeApi):
+async def test_a_vanished_card_does_not_prevent_evictions_elsewhere(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api, nodes=0) as it:
         put(server, "nodes", a_node("a", 2), a_node("b", 1))
-        await until(lambda: len(it.up.front.mirror.machines) == 2, "both are heard")
+        await until(lambda: len(it.up.front.mirror.machines.by_name) == 2, "both are heard")
         wide = a_part("wide", 60)
         wide["metadata"]["annotations"]["ullage.io/gpu-count"] = "2"
         await it.place("a", wide)
         await it.place("b", a_part("one", 60, 1))
         _replace(it, "nodes", "a", status=a_node("a", 1)["status"])
-        await until(lambda: len(it.up.front.mirror.machines["a"].gpus) == 1, "a card is gone")
+        await until(lambda: len(it.up.front.mirror.machines.by_name["a"].gpus) == 1, "a card is gone")
         it.create(a_part("urgent", 50, URGENT))
         await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a", "b") == []
         assert await it.look(PATIENCE_S), "somebody gives way"
 
 
-async def test_where_one_may_not_leave_by_the_api_the_next_node_is_taken(server: ApiServer, api: HttpKubeApi):
+async def test_if_the_api_refuses_an_eviction_the_next_node_is_chosen(server: ApiServer, api: HttpKubeApi):
     """What keeps it may be known to the API server alone: two budgets for a pod, or a webhook."""
     async with pressed(server, api, nodes=2) as it:
         await it.place("a", a_part("cheap", 100, 1))
@@ -132,7 +132,7 @@ async def test_where_one_may_not_leave_by_the_api_the_next_node_is_taken(server:
         assert await it.look(PATIENCE_S) == {"dear"}
 
 
-async def test_a_quality_of_service_that_anybody_may_ask_for_evicts_nobody(server: ApiServer, api: HttpKubeApi):
+async def test_a_requested_quality_of_service_evicts_nobody(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100, 500, priorityClassName="batch"))
         pod = a_part("sly", 100)
@@ -143,7 +143,7 @@ async def test_a_quality_of_service_that_anybody_may_ask_for_evicts_nobody(serve
         assert await it.look(PATIENCE_S) == set()
 
 
-async def test_nobody_leaves_a_node_that_takes_nobody_by_now(server: ApiServer, api: HttpKubeApi):
+async def test_nobody_is_evicted_from_a_node_that_no_longer_accepts_pods(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api, nodes=3) as it:
         await it.place("a", a_part("one", 100, 1))
         await it.place("b", a_part("two", 100, 2))
@@ -167,7 +167,7 @@ async def test_nobody_leaves_a_node_that_takes_nobody_by_now(server: ApiServer, 
         assert await it.look(PATIENCE_S) == {"three"}
 
 
-async def test_of_two_on_a_card_the_one_leaves_whose_budget_allows_it(server: ApiServer, api: HttpKubeApi):
+async def test_of_two_pods_on_a_card_the_one_is_evicted_whose_budget_allows_it(server: ApiServer, api: HttpKubeApi):
     async with pressed(server, api) as it:
         await it.place("a", a_part("kept", 50, 1), a_part("dear", 50, 2))
         a_budget(server, "b", "kept")
@@ -178,7 +178,7 @@ async def test_of_two_on_a_card_the_one_leaves_whose_budget_allows_it(server: Ap
         assert await it.look(PATIENCE_S) == {"dear"}
 
 
-async def test_many_at_once_get_all_there_is_in_one_round_and_no_more(server: ApiServer, api: HttpKubeApi):
+async def test_many_pods_get_all_available_room_in_one_round(server: ApiServer, api: HttpKubeApi):
     """Some pods get room that is left over by evictions for others: it is reserved for them alone."""
     async with pressed(server, api, nodes=3) as it:
         for node in "abc":

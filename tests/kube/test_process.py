@@ -99,7 +99,7 @@ def test_a_second_replica_answers_the_webhook_and_leads_when_the_first_is_killed
         assert second.end() == 0
 
 
-def test_a_bind_that_is_under_way_is_finished_before_the_process_lets_go_and_ends(
+def test_a_running_bind_is_finished_before_the_process_releases_the_lease_and_ends(
     server: ApiServer, front: Start
 ) -> None:
     put(server, "nodes", a_node("a", 1))
@@ -127,7 +127,7 @@ def test_a_bind_that_is_under_way_is_finished_before_the_process_lets_go_and_end
     assert not lease(server).get("holderIdentity"), "nobody has to wait for the lease to run out"
 
 
-def test_it_is_not_ready_before_it_has_heard_of_the_cluster(server: ApiServer, front: Start) -> None:
+def test_it_is_not_ready_before_it_has_read_the_cluster(server: ApiServer, front: Start) -> None:
     server.stop()
     up = front()
     metrics = up.url("metrics")
@@ -171,7 +171,7 @@ def test_metrics_of_cards_are_as_dashboards_of_hami_expect_them(server: ApiServe
     assert up.end() == 0
 
 
-def test_who_binds_pods_must_be_known_and_the_webhook_asks_nobody(
+def test_clients_that_bind_need_a_certificate_and_those_of_the_webhook_do_not(
     server: ApiServer, front: Start, tmp_path: Path
 ) -> None:
     files = Certificates(tmp_path)
@@ -189,7 +189,7 @@ def test_who_binds_pods_must_be_known_and_the_webhook_asks_nobody(
     assert up.end() == 0
 
 
-def test_certificates_are_taken_as_they_are_renewed(server: ApiServer, front: Start, tmp_path: Path) -> None:
+def test_renewed_certificates_are_loaded(server: ApiServer, front: Start, tmp_path: Path) -> None:
     old = Certificates(tmp_path)
     up = front(old.settings()).wait_ready()
     url = f"{up.url('extender')}/healthz"

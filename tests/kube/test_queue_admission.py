@@ -173,7 +173,7 @@ async def test_containers_that_can_only_share_a_card_wait_for_one_that_they_shar
         await until(lambda: up.bound == {"p"}, lambda: f"its gate opens: {up.note('p')}")
 
 
-async def test_gangs_of_others_go_whole(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_pod_groups_are_admitted_as_a_whole(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 2), a_node("b", 1))
     members = [waiting(f"m{n}", queue="y") for n in range(3)]
     for member in members:
@@ -208,7 +208,7 @@ async def test_members_that_run_count_after_a_restart_and_a_group_that_is_not_th
 
 
 @pytest.mark.parametrize("carried_out", [False, True])
-async def test_gangs_by_annotations_go_whole_after_a_write_that_failed(
+async def test_gangs_by_annotations_are_admitted_as_a_whole_after_a_failed_write(
     server: ApiServer, api: HttpKubeApi, carried_out: bool
 ) -> None:
     put(server, "nodes", a_node("a", 4))
@@ -312,7 +312,7 @@ async def test_limits_of_queues_hold_and_are_reported(server: ApiServer, api: Ht
         await until(lambda: up.bound == {"x0", "x1"}, "the others go")
 
 
-async def test_whose_gate_others_keep_closed_is_left_alone_and_who_asks_for_no_card_goes_at_once(
+async def test_pods_with_other_gates_are_left_alone_and_pods_without_cards_are_admitted_at_once(
     server: ApiServer, api: HttpKubeApi
 ) -> None:
     put(server, "nodes", a_node("a", 1))
@@ -327,7 +327,7 @@ async def test_whose_gate_others_keep_closed_is_left_alone_and_who_asks_for_no_c
         await until(lambda: "p" in up.bound, "nothing is kept for the other one")
 
 
-async def test_who_waits_for_claims_too_has_its_turn_first_and_keeps_its_place(
+async def test_a_pod_that_also_waits_for_claims_is_admitted_first_and_keeps_its_place(
     server: ApiServer, api: HttpKubeApi
 ) -> None:
     put(server, "nodes", a_node("a", 1))
@@ -343,7 +343,7 @@ async def test_who_waits_for_claims_too_has_its_turn_first_and_keeps_its_place(
         assert len(up.front.admission.gates.places()) == 1
 
 
-async def test_a_pod_that_is_gone_keeps_nothing(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_a_deleted_pod_holds_nothing(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 1))
     put(server, "pods", waiting("p"))
     async with story(server, api, holds={"p"}) as up:
@@ -402,8 +402,8 @@ async def test_a_new_reason_is_reported_though_the_last_write_was_lost(server: A
         def meanwhile() -> None:
             keeper._to_report[pod["metadata"]["uid"]] = ("another", "another: reason")
 
-        keeper._candidate = Losing(keeper._candidate, meanwhile)  # type: ignore[assignment]
-        await until(lambda: keeper._candidate.lost == 1, "a write is lost")  # type: ignore[attr-defined]
+        keeper._candidate = Losing(keeper._candidate, meanwhile)  # type: ignore[assignment]  # a candidate that loses writes
+        await until(lambda: keeper._candidate.lost == 1, "a write is lost")  # type: ignore[attr-defined]  # a candidate that loses writes
         await up.reported("q", "insufficient-gpu: no node has enough free GPUs; 1 of 1 in queue x")
 
 
@@ -422,9 +422,7 @@ async def test_what_an_earlier_term_decided_and_did_not_write_is_not_written_in_
         assert keeper.failed == tried, "nothing is written before the next decision"
 
 
-async def test_a_deleted_pod_keeps_nothing_though_its_scheduler_asks_once_more(
-    server: ApiServer, api: HttpKubeApi
-) -> None:
+async def test_a_deleted_pod_holds_nothing_though_its_scheduler_asks_again(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 1))
     (pod,) = put(server, "pods", a_pod("p"))
     async with story(server, api, holds={"p"}) as up:
@@ -435,9 +433,7 @@ async def test_a_deleted_pod_keeps_nothing_though_its_scheduler_asks_once_more(
         assert not up.front.cluster.allocator.nominations.entries
 
 
-async def test_a_place_that_nobody_took_is_given_on_in_time_though_nothing_is_heard_of(
-    server: ApiServer, api: HttpKubeApi
-) -> None:
+async def test_an_unused_place_expires_in_time_without_any_event(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 1))
     (pod,) = put(server, "pods", a_pod("p"))
     async with story(server, api, holds={"p"}) as up:

@@ -20,7 +20,7 @@ from tests.kube.test_events import recorded
 from tests.kube.test_front import put, running
 from tests.kube.test_webhook import admitted
 from ullage.cli.main import main
-from ullage.kube.bindings.gate import SCOPE_LABEL
+from ullage.kube.bindings.filter import SCOPE_LABEL
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi

@@ -223,7 +223,7 @@ async def test_the_api_server_starts_again_in_the_middle(play: Stage) -> None:
 # --- who gives way ---
 
 
-async def test_who_is_urgent_gets_a_card_when_those_who_gave_way_are_gone(play: Stage) -> None:
+async def test_an_urgent_pod_gets_a_card_when_its_victims_are_gone(play: Stage) -> None:
     await play.machines(3, 2)
     front = await play.front()
     await asyncio.to_thread(front.wait_ready)
@@ -247,7 +247,7 @@ async def test_who_is_urgent_gets_a_card_when_those_who_gave_way_are_gone(play: 
     await settled(play, front)
 
 
-async def test_parts_of_cards_give_way_to_a_part_of_higher_priority(play: Stage) -> None:
+async def test_a_part_of_a_card_is_freed_for_a_pod_of_higher_priority(play: Stage) -> None:
     """kube-scheduler sees no reason to evict anybody: nobody asks for what it counts."""
     await play.machines(3, 1)
     front = await play.front()
@@ -274,7 +274,7 @@ async def test_parts_of_cards_give_way_to_a_part_of_higher_priority(play: Stage)
     await settled(play, front)
 
 
-async def test_of_many_urgent_parts_at_once_each_has_others_give_way_and_no_more_than_that(play: Stage) -> None:
+async def test_many_urgent_pods_evict_as_many_pods_as_they_need(play: Stage) -> None:
     """Their pods are killed at once, and leave some time after; the next round counts them as gone."""
     await play.machines(2, 2)
     front = await play.front()

@@ -53,7 +53,9 @@ async def test_a_pod_leaves_when_its_card_does_not_come_back(server: ApiServer, 
         await until(lambda: any("is evicted" in said for said in _recorded(server)["gone"]), "and that it leaves")
 
 
-async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(server: ApiServer, api: HttpKubeApi):
+async def test_a_pod_that_may_not_be_evicted_does_not_block_others_and_is_not_reported_as_evicted(
+    server: ApiServer, api: HttpKubeApi
+):
     put(server, "nodes", a_machine("a", {"g1": TURNS, "g2": TURNS}))
     guarded, free = put(server, "pods", pod_of("guarded", labels={"app": "guarded"}), pod_of("free"))
     put(server, "poddisruptionbudgets", budget := _budget("guarded"))
@@ -66,7 +68,7 @@ async def test_who_may_not_be_evicted_keeps_nobody_else_and_is_not_said_to_be(se
         now, vanished = [0.0], VanishedCards(0, grace_s=0, most=1)
         sweep = Sweep(replace(front.context, clock=lambda: now[0]), ReadyTerm(front.candidate, front.mirror), vanished)
         _replace(server, a_machine("a", {"g3": TURNS}))
-        await until(lambda: [gpu.uuid for gpu in front.mirror.machines["a"].gpus] == ["g3"], "it is heard")
+        await until(lambda: [gpu.uuid for gpu in front.mirror.machines.by_name["a"].gpus] == ["g3"], "it is heard")
         for _ in range(2):  # one event in each round, in the order of uids
             await sweep.controller.drain()
         assert _alive(server, "guarded")
@@ -104,7 +106,7 @@ async def test_a_card_that_a_driver_reports_again_is_back_though_its_node_is_as_
         await sweep.controller.drain()
         await until(lambda: "p" in _recorded(server), "it is missed")
         now[0], there[:] = 60.0, [Gpu(card, 0)]
-        mirror.describe_again("a")
+        mirror.machines.describe_again("a")
         await sweep.controller.drain()
         assert _alive(server, "p")
 

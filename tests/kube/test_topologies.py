@@ -110,7 +110,7 @@ async def test_a_pod_that_somebody_else_placed_holds_the_cards_that_its_node_sho
         assert foreign(front) == ()
 
 
-async def test_who_is_not_known_holds_cards_until_they_are_no_longer_shown(server: ApiServer, api: HttpKubeApi):
+async def test_unknown_owners_hold_cards_until_these_are_no_longer_reported(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 4))
     put(server, "numatopologies", told(Use((held("stranger", "GPU-2"),))))
     async with running(server, api) as front:
@@ -119,7 +119,7 @@ async def test_who_is_not_known_holds_cards_until_they_are_no_longer_shown(serve
         await until(lambda: foreign(front) == (), "they are free")
 
 
-async def test_a_holder_is_shown_before_its_pod_is_heard_of(server: ApiServer, api: HttpKubeApi):
+async def test_a_holder_may_be_reported_before_its_pod(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 4))
     put(server, "numatopologies", told(Use((held("p", "GPU-3"),))))
     async with running(server, api) as front:
@@ -131,7 +131,7 @@ async def test_a_holder_is_shown_before_its_pod_is_heard_of(server: ApiServer, a
         assert foreign(front) == ()
 
 
-async def test_who_holds_what_is_no_new_machine(server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch):
+async def test_a_changed_usage_is_no_new_machine(server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch):
     put(server, "nodes", a_node("a", 4))
     put(server, "numatopologies", told())
     async with running(server, api) as front:

@@ -31,9 +31,9 @@ class Process:
 
     def __init__(self, world: World) -> None:
         self.api, self.errors = FaultyApi(world.server), list[str]()
-        candidate = Candidate(self.api, "ullage", "default", clock=lambda: world.now)  # type: ignore[arg-type]
+        candidate = Candidate(self.api, "ullage", "default", clock=lambda: world.now)  # type: ignore[arg-type]  # a fake of the cluster
         front = make_front(
-            self.api,  # type: ignore[arg-type]
+            self.api,  # type: ignore[arg-type]  # a fake of the cluster
             candidate,
             Rules(),
             clock=lambda: world.now,
@@ -46,7 +46,7 @@ class Process:
             front.unconfirmed,
         )
         self.nodes, self.pods, self.extender, self.takeover = front.nodes, front.pods, front.extender, front.takeover
-        self.context, self.let_go = front.context, front.let_go
+        self.context, self.release = front.context, front.release
         self.unconfirmed._pause = world.pause
         self.world = world
 
@@ -110,7 +110,7 @@ class World:
 
 
 @pytest.mark.parametrize("fault", ["there", "failed"])
-async def test_what_was_not_carried_out_is_kept_until_that_is_certain_and_free_then(fault: str):
+async def test_cards_of_a_bind_that_failed_stay_reserved_until_that_is_certain(fault: str):
     world = World(a=1)
     up, first, second = await world.leader(), world.pod("first"), world.pod("second")
     with pytest.raises(Unavailable):
@@ -125,7 +125,7 @@ async def test_what_was_not_carried_out_is_kept_until_that_is_certain_and_free_t
 
 
 @pytest.mark.parametrize("fault", ["back", "failed-done"])
-async def test_what_was_carried_out_is_found(fault: str):
+async def test_a_bind_that_took_effect_is_found(fault: str):
     world = World(a=1)
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unavailable):
@@ -136,7 +136,7 @@ async def test_what_was_carried_out_is_found(fault: str):
 
 
 @pytest.mark.parametrize("fault", ["throttled"])
-async def test_what_a_server_did_not_want_is_free_at_once(fault: str):
+async def test_cards_of_a_refused_bind_are_free_at_once(fault: str):
     world = World(a=1)
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unavailable):
@@ -178,7 +178,7 @@ async def test_a_bind_with_an_unknown_outcome_can_be_requested_again_elsewhere()
     assert [held.node for held in up.cluster.allocator.fleet.ledger.values()] == ["b"]
 
 
-async def test_what_one_reserved_gives_way_to_what_another_leader_bound():
+async def test_a_bind_of_another_leader_replaces_a_reservation():
     world = World(a=2)
     old, first, second = await world.leader(), world.pod("first"), world.pod("second")
     with pytest.raises(Unreachable):
@@ -214,7 +214,7 @@ async def test_a_term_that_cannot_begin_is_tried_again_until_it_does():
     await up.sync()
     up.mirror.recover()
     await up.candidate.attempt()
-    up.pods.catch_up = AsyncMock(side_effect=[Unreachable("lost"), Unreachable("lost"), None])  # type: ignore[method-assign]
+    up.pods.catch_up = AsyncMock(side_effect=[Unreachable("lost"), Unreachable("lost"), None])  # type: ignore[method-assign]  # the test replaces it
     for _ in range(2):
         await up.takeover.controller.drain()
         assert up.mirror.term is None
@@ -227,7 +227,7 @@ async def test_a_term_that_cannot_begin_is_tried_again_until_it_does():
 async def test_a_term_that_was_handed_over_begins_without_a_write_and_any_other_sees_to_all_that_wait():
     world = World(a=1)
     first, pod = await world.leader(), world.pod("p")
-    await first.let_go()
+    await first.release()
     assert world.holder is None
     before = world.server.rules.get(("pods", "default", "p"))
     second = await world.leader()
@@ -244,14 +244,14 @@ async def test_the_lease_is_kept_while_an_outcome_is_unknown_and_in_a_term_that_
     up, pod = await world.leader(), world.pod("p")
     with pytest.raises(Unreachable):
         await up.bind(pod, "a", "there")
-    await up.let_go()
+    await up.release()
     assert world.holder == up.candidate.identity
     await up.unconfirmed.controller.drain()
-    await up.let_go()
+    await up.release()
     assert world.holder is None
     other = Process(world)
     await other.candidate.attempt()
-    await other.let_go()
+    await other.release()
     assert world.holder == other.candidate.identity
 
 
@@ -320,7 +320,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.kube.test_unconfirmed.FaultyApi", Slow)
 
 
-async def test_one_who_asks_twice_at_once_is_answered_twice_and_binds_once(slow: None):
+async def test_two_concurrent_binds_are_answered_twice_and_bind_once(slow: None):
     world = World(a=1)
     up, pod = await world.leader(), world.pod("p")
     both = [asyncio.create_task(up.bind(pod, "a")) for _ in range(2)]
@@ -384,10 +384,10 @@ async def test_an_answer_that_the_watch_has_overtaken_enters_nothing():
         await up.sync()
         return found
 
-    up.api.get = overtaken  # type: ignore[method-assign]
+    up.api.get = overtaken  # type: ignore[method-assign]  # the test replaces it
     await up.bind(first, "a")
     assert up.state(first) is None
-    up.api.get = get  # type: ignore[method-assign]
+    up.api.get = get  # type: ignore[method-assign]  # the test replaces it
     await up.bind(second, "a")
     assert world.node_of("second") == "a"
 
@@ -406,6 +406,6 @@ async def test_an_answer_of_before_a_pod_has_finished_enters_nothing():
         await up.sync()
         return found
 
-    up.api.get = overtaken  # type: ignore[method-assign]
+    up.api.get = overtaken  # type: ignore[method-assign]  # the test replaces it
     await up.bind(pod, "a")
     assert up.state(pod) is None

@@ -49,8 +49,8 @@ class Histories(RuleBasedStateMachine):
         async def pause(seconds: float) -> None:
             self.now += seconds
 
-        candidate = Candidate(api, "ullage", "default", clock=lambda: self.now)  # type: ignore[arg-type]
-        front = make_front(api, candidate, Rules(), clock=lambda: self.now)  # type: ignore[arg-type]
+        candidate = Candidate(api, "ullage", "default", clock=lambda: self.now)  # type: ignore[arg-type]  # a fake of the cluster
+        front = make_front(api, candidate, Rules(), clock=lambda: self.now)  # type: ignore[arg-type]  # a fake of the cluster
         front.unconfirmed._pause = pause
         run(self.read(front))
         front.mirror.recover()
@@ -61,7 +61,7 @@ class Histories(RuleBasedStateMachine):
             await informer.catch_up()
 
     def api(self, who: int) -> FaultyApi:
-        return self.fronts[who].context.api  # type: ignore[return-value]
+        return self.fronts[who].context.api  # type: ignore[return-value]  # a fake of the cluster
 
     def lead(self, who: int) -> None:
         front = self.fronts[who]
@@ -143,7 +143,7 @@ class Histories(RuleBasedStateMachine):
     @rule(who=WHO, tidy=st.booleans())
     def one_starts_again(self, who: int, tidy: bool) -> None:
         if tidy:
-            run(self.fronts[who].let_go())
+            run(self.fronts[who].release())
         self.fronts[who] = self.started()
 
     def place(self, who: int, pod: dict[str, Any], choose: Any) -> bool:

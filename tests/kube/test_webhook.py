@@ -86,7 +86,7 @@ def refused(pod: Any, webhook: Webhook | None = None) -> str:
     return str(answer["status"]["message"])
 
 
-def test_a_pod_with_cards_is_ours_and_one_without_is_let_pass_unchanged() -> None:
+def test_a_pod_with_cards_gets_our_scheduler_and_one_without_is_unchanged() -> None:
     assert admitted(a_pod())["spec"]["schedulerName"] == "ullage"
     plain = a_pod(containers=[{"name": "c"}])
     assert "patch" not in answered(plain)
@@ -122,7 +122,7 @@ def test_a_second_call_changes_nothing_and_a_dry_run_is_like_any_other() -> None
     assert answered(pod, webhook, dryRun=True) == answered(pod, webhook)
 
 
-def test_what_a_pod_leaves_open_is_written() -> None:
+def test_open_fields_of_a_pod_are_set() -> None:
     pod = a_pod(
         {"ullage.io/gang-min-members": "2", "ullage.io/workload": "train"},
         containers=[asking(gpumem="1000", priority="1"), {"name": "d"}],
@@ -170,7 +170,7 @@ def test_a_misspelt_resource_is_a_warning() -> None:
     assert warning.endswith("did you mean nvidia.com/gpumem?")
 
 
-def test_what_nobody_reads_is_a_warning() -> None:
+def test_an_unknown_annotation_is_a_warning() -> None:
     words = {"ullage.io/colour": "red", "tensor-fusion.ai/vram-reqest": "1Gi", "nvidia.com/use-gpuuid": "a", "x/y": "z"}
     assert answered(a_pod(words))["warnings"] == [
         "metadata.annotations.ullage.io/colour: nobody reads it",
@@ -189,7 +189,7 @@ def test_what_nobody_reads_is_a_warning() -> None:
         ({"isolation": "none"}, "ullage.io/isolation: 'none'"),
     ],
 )
-def test_a_refusal_names_the_word_that_is_wrong(words: dict[str, str], named: str) -> None:
+def test_a_refusal_names_the_wrong_key(words: dict[str, str], named: str) -> None:
     annotations = {f"ullage.io/{name}": text for name, text in {"gpu-count": "1", **words}.items()}
     message = refused(a_pod(annotations, containers=[{"name": "c"}]))
     assert named in message
@@ -448,7 +448,7 @@ def test_a_pod_that_waits_may_ask_for_something_else_until_it_is_admitted() -> N
     ]
 
 
-def test_nobody_says_later_in_which_zones_a_pod_of_ours_lies() -> None:
+def test_the_zones_of_a_placed_pod_cannot_be_changed() -> None:
     written = {"volcano.sh/topology-decision": '{"numa": {"0": {"cpu": "4"}}}'}
     for scheduler, allowed in (("ullage", False), ("volcano", True)):
         old, new = (a_pod(notes, schedulerName=scheduler, nodeName="n") for notes in ({}, written))
@@ -498,7 +498,7 @@ def test_a_pod_on_a_node_keeps_its_cards_where_it_is_not_known_who_hami_is(
     assert answered(new, operation="UPDATE", oldObject=old)["allowed"], "its scheduler has not placed it yet"
 
 
-def test_nobody_else_opens_the_gate_of_a_pod_that_waits() -> None:
+def test_no_other_user_removes_the_gate_of_a_waiting_pod() -> None:
     own = Webhook(AdmissionSettings(own_user="me"))
     both = [{"name": "example.com/quota"}, {"name": GATE}]
     for left, allowed in ((both[1:], True), (both[:1], False), ([], False)):
@@ -523,7 +523,7 @@ def test_other_operations_and_kinds_pass() -> None:
         assert answer["allowed"] is (more != {"object": None})
 
 
-def test_to_validate_is_to_judge_and_not_to_change() -> None:
+def test_validate_changes_nothing() -> None:
     assert "patch" not in answered(a_pod(), path="/validate")
     assert not answered(a_pod(nodeName="n"), path="/validate")["allowed"]
     assert "patch" in answered(a_pod(), path="/mutate")
@@ -531,7 +531,7 @@ def test_to_validate_is_to_judge_and_not_to_change() -> None:
 
 @pytest.mark.parametrize("name", ["ullage.io/gpu-ids", "ullage.io/gpu-bindings", "hami.io/vgpu-devices-allocated"])
 @pytest.mark.parametrize("more", [{}, {"schedulerName": "other"}, {"containers": [{"name": "c"}]}])
-def test_what_somebody_puts_back_after_it_was_taken_off_is_refused(name: str, more: Any) -> None:
+def test_an_annotation_that_is_added_again_after_its_removal_is_refused(name: str, more: Any) -> None:
     pod = a_pod({name: "forged"}, **more)
     refusal = answered(pod, path="/validate")
     assert (refusal["allowed"], refusal["status"]["code"]) == (False, 403)
@@ -628,7 +628,7 @@ def gates(pod: Any) -> list[str]:
         ("all", "vision", "lab", True),
     ],
 )
-def test_which_pods_wait_for_their_turn(queues: Queueing, label: str | None, of_namespace: str, gated: bool) -> None:
+def test_which_pods_wait_in_a_queue(queues: Queueing, label: str | None, of_namespace: str, gated: bool) -> None:
     pod = a_pod(labels=None if label is None else {GATE: label})
     done = admitted(pod, queueing(queues, of_namespace))
     assert gates(done) == ([GATE] if gated else [])
@@ -643,7 +643,7 @@ def test_pods_without_cards_and_those_of_others_never_wait() -> None:
     assert gates(admitted(a_pod(schedulerName="volcano"), queueing("all"))) == []
 
 
-def test_gates_of_others_stay() -> None:
+def test_other_gates_stay() -> None:
     done = admitted(a_pod(schedulingGates=[{"name": "example.com/quota"}]), queueing("all"))
     assert gates(done) == ["example.com/quota", GATE]
 
@@ -656,11 +656,11 @@ def test_queues_that_a_pod_may_not_name_are_refused_by_the_label(label: str, of_
     assert f"metadata.labels.{GATE}" in refused(a_pod(labels={GATE: label}), queueing("all", of_namespace))
 
 
-def test_what_is_said_of_a_turn_may_change_later() -> None:
+def test_the_reason_of_a_waiting_pod_may_change() -> None:
     told = a_pod({"ullage.io/queue-place": "a"})
     assert answered(told, operation="UPDATE", oldObject=a_pod({"ullage.io/queue-waits": "x"}))["allowed"]
 
 
-def test_nobody_says_himself_that_he_had_his_turn() -> None:
+def test_no_pod_can_claim_that_it_was_admitted() -> None:
     done = admitted(a_pod({"ullage.io/queue-place": "a", "ullage.io/queue-waits": "x", "kept": "1"}), queueing("all"))
     assert done["metadata"]["annotations"] == {"kept": "1"}

@@ -20,12 +20,12 @@ def reassigned(
     unassign: Iterable[CardKey],
     held: Collection[str],
 ) -> LedgerChange:
-    """Return all of it as one change. A card in both lists is assigned; of a repeated card the first entry counts.
+    """Return one change with all cards. A card in both lists is assigned; of a repeated card the first entry counts.
 
     Raises:
-        InvalidRequest: memory is shared out, and none is asked.
-        Conflict: a card has no room, or may not be used, its owner may have no more, or it is shared differently
-            from another card of the node.
+        InvalidRequest: the memory of a card is sliced, and no amount is requested.
+        Conflict: a card is full or unusable, the quota of the owner is exceeded, or cards of a node have different
+            share modes.
 
     """
     others = view.without(app.key)

@@ -1,4 +1,4 @@
-"""Where an application could run now, card by card, and what stands in the way where it cannot."""
+"""The room of each card for an application, and the reason if no node has enough."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOO_LITTLE = {
 
 
 def availability(view: BindingView, asked: ComputeRequirement, *, install: bool = False) -> Availability:
-    """Return what every node has for an application; it fits exactly where automatic placement finds something."""
+    """Return the room of every node for an application. It is schedulable exactly if automatic placement succeeds."""
     unpressed = roomy(view, asked, install=install)
     names = {node.name for node in unpressed}
     nodes = tuple(_node_room(view, node, asked, pressed=name not in names) for name, node in view.by_name.items())

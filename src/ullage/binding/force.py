@@ -1,7 +1,7 @@
-"""Which rows and bindings of others take room: those in force, and what running pods hold without one in force.
+"""The rows and foreign bindings that take room: those in force, and what running pods hold without one.
 
-A binding that is refused blocks nobody: it is invalid, or its card has no room for it. Pods that began to run under it
-still hold their cards, so the amount that they hold by the books stays charged until they end.
+An invalid binding, or one for which its card has no room, takes none. Pods that started under it still hold their
+cards, so the amounts that they hold by the books stay charged until they end.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ullage.model.compute import AppKey, BoundCard, CardKey, CardUser
 def in_force(
     own: BindingView, bindings: Sequence[Binding], users: Iterable[CardUser] = (), *, strict: bool = False
 ) -> BindingView:
-    """Return a view with the rows and bindings that are in force, and what `users` hold of cards beyond these.
+    """Return a view with the rows and bindings in force, and what `users` hold in addition to these.
 
-    `own` has all rows of the ledger. With `strict` a binding without an owner or a namespace is not in force. A binding
-    that waits until its card has drained takes its room already.
+    `own` has all rows of the ledger. With `strict`, a binding without an owner or a namespace is not in force. A
+    binding that waits for its card to drain takes its room already.
     """
     claims = BindingClaims(own, bindings, strict=strict)
     rows = [row for row in own.rows if claims.seen(as_binding(row)).state is not BindingState.INVALID]
-    stand = (each for each in bindings if not claims.invalid(each) and claims.crowded_out(each) is None)
-    rows += rows_of_bindings(own.inventory, stand)
+    accepted = (each for each in bindings if not claims.invalid(each) and claims.crowded_out(each) is None)
+    rows += rows_of_bindings(own.inventory, accepted)
     return replace(own, rows=(*rows, *_uncovered(own, rows, users)))
 
 
 def _uncovered(view: BindingView, rows: Iterable[BoundCard], users: Iterable[CardUser]) -> Iterator[BoundCard]:
-    """Yield rows for what pods hold of cards where no row of their application is in force."""
+    """Yield rows for cards that pods hold although no row of their application is in force there."""
     covered = defaultdict(list)
     for row in rows:
         covered[row.card].append(row.app)
@@ -51,5 +51,5 @@ def _uncovered(view: BindingView, rows: Iterable[BoundCard], users: Iterable[Car
 
 
 def _is_of(app: AppKey, bound: AppKey) -> bool:
-    """Return whether a row is for an application. A binding from before owners were known leaves the owner empty."""
+    """Return whether a row is for an application. Older bindings have no owner, which stands for any owner."""
     return bound.name == app.name and bound.owner in ("", app.owner) and bound.namespace in ("", app.namespace)

@@ -1,4 +1,4 @@
-"""How an application is installed that can run in several ways: the only possible one is taken, else one is chosen."""
+"""The choice between the accelerators on which an application can run. If only one has room, it is chosen."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ullage.model.error import invalid
 
 
 def options(view: BindingView, app: HostedApp) -> tuple[ModeOption, ...]:
-    """Return each way in which an application can run, and whether it could be installed like that."""
+    """Return for each requirement of an application whether it could be installed with it."""
     return tuple(_option(view, requirement) for requirement in app.requirements)
 
 
 def chosen(
     view: BindingView, app: HostedApp, accelerator: str, picks: Sequence[Pick]
 ) -> tuple[HostedApp, Picks] | FailedCheck:
-    """Return the application in the way it is to run, with its cards. The view must not have its own rows.
+    """Return the application with its accelerator and its cards, or the failed check. `view` has none of its rows.
 
     Raises:
-        InvalidRequest: it cannot run like that at all.
+        InvalidRequest: the application does not support that accelerator.
 
     """
     if accelerator and accelerator not in {each.accelerator for each in app.requirements}:

@@ -1,6 +1,7 @@
-"""How full nodes may become, and what the applications of one owner may have together.
+"""The limits of nodes, and the quotas of owners over all their applications.
 
-A node takes nothing that would fill more than nine tenths of its CPUs or memory. What an owner has is never taken away.
+A node accepts nothing that would fill more than nine tenths of its CPUs or memory. An owner above its quota keeps what
+it has.
 """
 
 from __future__ import annotations
@@ -17,29 +18,26 @@ _FULL_TENTHS = 9
 
 
 def pressure(node: ComputeNode, added: HostRoom) -> NodePressure:
-    """Return what a node would use with more on it. Its disk is looked at only where some of it is added."""
+    """Return the usage of a node after an addition. The disk counts only if the addition uses some."""
     return NodePressure(node.name, _dimensions(node.capacity, node.used, added, _FULL_TENTHS))
 
 
 def too_full(node: ComputeNode, added: HostRoom) -> bool:
-    """Return whether a node would be under pressure."""
     return any(_over(node.capacity, node.used, added, _FULL_TENTHS))
 
 
 def overall(nodes: Iterable[ComputeNode], added: HostRoom) -> tuple[Dimension, ...]:
-    """Return what all nodes together would use."""
     nodes = tuple(nodes)
     capacity, used = _sum(node.capacity for node in nodes), _sum(node.used for node in nodes)
     return _dimensions(capacity, used, added, _FULL_TENTHS)
 
 
-def asked(node: ComputeNode, added: HostRoom) -> tuple[Dimension, ...]:
-    """Return what pods would have asked of a node with more on it: all of it may be asked."""
+def requested(node: ComputeNode, added: HostRoom) -> tuple[Dimension, ...]:
+    """Return the requests of pods on a node after an addition. They may fill the node."""
     return _dimensions(node.capacity, node.requested, added, 10)
 
 
-def asked_too_much(node: ComputeNode, added: HostRoom) -> bool:
-    """Return whether pods would have asked for more than a node has."""
+def overcommitted(node: ComputeNode, added: HostRoom) -> bool:
     return any(_over(node.capacity, node.requested, added, 10))
 
 
@@ -73,9 +71,9 @@ def _sum(rooms: Iterable[HostRoom]) -> HostRoom:
 def of_quota(
     view: BindingView, app: AppKey, added: HostRoom = NOTHING, rows: Iterable[BoundCard] = ()
 ) -> tuple[Dimension, ...]:
-    """Return what an application would use of its owner's quota with this room and these rows, which the view lacks.
+    """Return the usage of the quota of an owner after adding this room and these rows, which are not in the view.
 
-    Only limited amounts are reported. An owner that takes no more than before is never over its quota.
+    Only limited amounts are returned. An addition of nothing never exceeds a quota.
     """
     quota = view.quotas.get(app.owner) or view.quotas.get(EVERYBODY)
     if quota is None:
@@ -98,13 +96,13 @@ def of_quota(
 
 
 def beyond_quota(view: BindingView, app: AppKey, rows: Iterable[BoundCard]) -> str:
-    """Return the code by which rows are refused that are beyond the quota; "" for nothing."""
+    """Return the rejection code if these rows exceed the quota of the owner, else ""."""
     short = [each.resource for each in of_quota(view, app, rows=rows) if each.pressured]
     return f"owner-quota:{short[0]}" if short else ""
 
 
 def _on_cards(view: BindingView, rows: Iterable[BoundCard]) -> tuple[int, int]:
-    """Return the number of cards of rows and their bytes: the shared amounts, and all of any other card, once."""
+    """Return the number of cards, and their bytes: the amounts on sliced cards, and each other card once, whole."""
     shared: dict[tuple[AppKey, CardKey], int] = {}
     whole: dict[CardKey, int] = {}
     for row in rows:

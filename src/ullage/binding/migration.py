@@ -1,6 +1,6 @@
-"""Bindings of other writers: those in use become rows of the ledger, those that stand for nothing are listed.
+"""Migration of foreign bindings: those in use become rows of the ledger, and stale ones are listed.
 
-Each finds its application or is reported; nothing is guessed.
+A binding whose application is unknown or ambiguous is reported. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEPT = frozenset(
 
 @dataclass
 class Migration:
-    """What a migration does: names of bindings that become rows, are rows already, or are left behind."""
+    """The result of a migration: the names of bindings that become rows, are rows already, or are dropped."""
 
     change: LedgerChange = field(default_factory=LedgerChange)
     kept: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Migration:
 
 
 def migrated(view: BindingView, ledger: Ledger, bindings: Iterable[Binding], apps: Iterable[HostedApp]) -> Migration:
-    """Return the rows of bindings that are in use. What went through once is left as it is the next time."""
+    """Return the migration of the bindings in use. A second migration leaves the rows of the first unchanged."""
     found, apps = Migration(), tuple(apps)
     put: list[BoundCard] = []
     for binding in sorted(bindings, key=lambda each: each.name):
@@ -70,27 +70,27 @@ def migrated(view: BindingView, ledger: Ledger, bindings: Iterable[Binding], app
 
 
 def _applications(binding: Binding, apps: Iterable[HostedApp]) -> list[HostedApp]:
-    """Return the applications that a binding may mean. One that names an owner means nobody else's."""
+    """Return the applications that a binding may refer to. If it names an owner, only those of that owner."""
     left = [app for app in apps if app.key.name == binding.app]
     if binding.owner:
         return [app for app in left if app.key.owner == binding.owner]
-    means: tuple[Callable[[HostedApp], bool], ...] = (
+    conditions: tuple[Callable[[HostedApp], bool], ...] = (
         lambda app: app.shared_server,
         lambda app: bool(binding.namespace) and app.key.namespace == binding.namespace,
         lambda app: bool(binding.selector) and all(each.holds(None, app.labels) for each in binding.selector or ()),
     )
-    for mean in means:
-        left = list(filter(mean, left)) or left
+    for condition in conditions:
+        left = list(filter(condition, left)) or left
     return left
 
 
 def _in_use(app: HostedApp) -> bool:
-    """Return whether an application keeps its cards. Controllers spell states with either case at the front."""
+    """Return whether an application keeps its cards. Controllers write states with either case of the first letter."""
     return app.state[:1].lower() + app.state[1:] in _KEPT
 
 
 def _row(view: BindingView, binding: Binding, app: HostedApp) -> BoundCard | Problem:
-    """Return a binding as a row; an unhealthy card does not keep it from that, as somebody runs on it."""
+    """Return the row of a binding, also on an unhealthy card, as its pods still run there."""
     cards = [card for key, card in view.cards.items() if key.device == binding.uuid]
     if len(cards) != 1:
         return Problem(binding.name, f"{len(cards)} cards have the uuid {binding.uuid}")
@@ -103,35 +103,30 @@ def _row(view: BindingView, binding: Binding, app: HostedApp) -> BoundCard | Pro
     return replace(row_on(card, binding.name, app.key, memory), app_id=app.id, spec=app.requirement)
 
 
-@dataclass(frozen=True, slots=True)
-class Stale:
-    """A binding or row by its name, and why it stands for nothing: `card-gone`, `no-application` or `duplicate`."""
-
-    name: str
-    reason: str
-
-
 def stale(
     view: BindingView, ledger: Ledger, bindings: Iterable[Binding], apps: Mapping[AppKey, HostedApp]
-) -> tuple[Stale, ...]:
-    """Of the rows, and of the bindings of others, which come oldest first: of equal ones only the newest counts."""
+) -> tuple[Problem, ...]:
+    """Return the stale rows and foreign bindings: `card-gone`, `no-application` or `duplicate`.
+
+    `bindings` are the foreign ones, the oldest first. Of equal ones only the newest counts.
+    """
     devices = {key.device for key in view.cards}
     found = [
-        Stale(row.id, reason)
+        Problem(row.id, reason)
         for row in ledger.rows
         if not row.draining and (reason := _why(row.card in view.cards, row.app in apps))
     ]
     seen: set[tuple[str, str, str, str]] = set()
     for each in reversed(tuple(bindings)):
         if not (each.uuid or each.app):
-            continue  # what cannot be read at all may be anything
+            continue  # an unreadable binding may be valid
         same = each.app, each.owner, each.namespace, each.uuid
         reason = _why(each.uuid in devices, any(_means(each, app) for app in apps))
         if not reason and same in seen:
             reason = "duplicate"
         seen.add(same)
         if reason:
-            found.append(Stale(each.name, reason))
+            found.append(Problem(each.name, reason))
     return tuple(found)
 
 

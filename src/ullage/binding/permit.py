@@ -1,4 +1,4 @@
-"""Which cards of which nodes a pod may have by the bindings of its application, and how much of each."""
+"""The cards that a pod may get by the bindings of its application, by node, and the amounts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from ullage.binding.room import FULL, TENANTS, BindingRejection, CardTenants, Hindrance
+from ullage.binding.room import FULL, MODE_ORDER, TENANTS, BindingRejection, CardTenants, Hindrance
 from ullage.binding.rows import as_binding
 from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant, matched
@@ -19,22 +19,20 @@ from ullage.model.request import ResourceRequirement
 
 
 class PermittedCard(NamedTuple):
-    """A card that a pod may have, and by which binding."""
-
     binding: Binding
     card: ComputeCard
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """By node, the cards among which a pod gets its own, or why there are none."""
+    """For each node, the cards from which a pod gets its own, or the reason why there are none."""
 
     places: Mapping[str, Place] = field(default_factory=dict)
     refused: Mapping[str, BindingRejection] = field(default_factory=dict)
 
     @property
     def short(self) -> BindingRejection | None:
-        """The rejection by the node with the most cards left, if nothing but their number is the reason."""
+        """The rejection of the node with the most free cards, if all nodes only have too few."""
         found = self.refused.values()
         if self.places or any(each.code not in (Hindrance.TOO_FEW, Hindrance.NOT_HERE) for each in found):
             return None
@@ -42,24 +40,23 @@ class Permit:
 
     @property
     def sentence(self) -> str:
-        """What the first card without room lacks, with its amounts; "" if bound cards have room, or there are none."""
+        """What the first full card lacks, with its amounts; "" if no bound card is full."""
         full = (each.sentence for each in self.refused.values() if each.code in FULL)
         return next(full, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Cards of one node with one share mode, of which a pod gets `count`."""
+    """Cards of one node with the same share mode, of which a pod gets `count`."""
 
     cards: tuple[PermittedCard, ...]
     count: int
 
     def under(self, asked: ResourceRequirement) -> ResourceRequirement:
-        """Return what is asked, as the bindings allow it: among these cards, with the memory that is bound.
+        """Return the request as the bindings allow it: on these cards, with the bound memory.
 
-        A card for one application alone is asked for whole; one whose applications take turns has no amounts. Where
-        caps differ the least is asked of each card, and `uneven` says what each really gives. A partition stays what
-        it is.
+        Exclusive cards are requested whole, and time-sliced ones without amounts. If the amounts of the cards differ,
+        the smallest is requested of each, and `uneven` returns the real ones. A partition is not changed.
         """
         selector = replace(
             asked.cards, uuids=tuple(sorted(uuid for each in self.cards for uuid in each.card.uuids)), indices=()
@@ -70,9 +67,9 @@ class Place:
         return replace(asked, gpu_count=self.count, part=part, cards=replace(selector, isolation=isolation))
 
     def uneven(self, asked: ResourceRequirement) -> dict[str, int]:
-        """Bytes of each card by uuid, where a pod has all of them and not of each the same; else nothing.
+        """Return the bytes of each card by uuid if the pod gets all cards and their amounts differ; else nothing.
 
-        Of a card whose binding says no amount it has what it asks for itself.
+        If a binding has no amount, that of the pod counts.
         """
         sliced = self.cards[0].card.share is ShareMode.MEMORY_SLICE and self.count == len(self.cards)
         if not sliced or asked.cards.isolation is Isolation.PARTITIONED:
@@ -95,17 +92,17 @@ class Place:
 
 
 def _cap(bound: PermittedCard, own: Part | None) -> int:
-    """Bytes of a card whose memory is shared out: as bound, else what the pod asks for itself."""
+    """Return the bytes of a card whose memory is sliced: those of the binding, else those of the pod."""
     if bound.binding.memory_bytes is not None:
         return bound.binding.memory_bytes
     total = bound.card.memory_bytes
     return total if own is None else own.on(0, total)[1]
 
 
-def standing(card: ComputeCard, bindings: Iterable[Binding], tenants: int = TENANTS) -> dict[str, BindingRejection]:
-    """Return why the card has no room for some of its bindings, by their names. The first bindings are in force.
+def rejections(card: ComputeCard, bindings: Iterable[Binding], tenants: int = TENANTS) -> dict[str, BindingRejection]:
+    """Return why the card has no room for some of its bindings, by name. Earlier bindings take precedence.
 
-    One that drains counts until it is over.
+    A draining binding takes its room until it is gone.
     """
     room = CardTenants(card, tenants)
     rejected: dict[str, BindingRejection] = {}
@@ -120,35 +117,35 @@ def standing(card: ComputeCard, bindings: Iterable[Binding], tenants: int = TENA
 
 
 class BindingClaims:
-    """Bindings that are there, in the order in which they count, on cards that are there.
+    """The existing bindings in their order of precedence, on the existing cards.
 
-    With `strict` a binding that names no owner or namespace is nobody's.
+    With `strict`, a binding without an owner or a namespace matches no pod.
     """
 
     def __init__(self, own: BindingView, bindings: Iterable[Binding], *, strict: bool = False) -> None:
-        """`own` has the rows of the ledger, which come first; `bindings` are those of others, the oldest first."""
+        """`own` has the rows of the ledger, which come first. `bindings` are the foreign ones, the oldest first."""
         self._strict, self._cards, self._tenants = strict, own.inventory.by_device, own.tenants
         self._of_app: defaultdict[str, list[Binding]] = defaultdict(list)
         self._on_card: defaultdict[str, list[Binding]] = defaultdict(list)
         self._rejected: dict[str, dict[str, BindingRejection]] = {}
         self._stands_in = {uuid: card.id for card in self._cards.values() for uuid in card.stands_for}
-        self._closed = {row.card.device for row in own.rows if row.draining and self._is_of_before(row)}
-        """Cards that somebody still leaves who came while they were shared in another way."""
+        self._closed = {row.card.device for row in own.rows if row.draining and self._has_old_mode(row)}
+        """Cards with a draining row that has another share mode than the card now."""
         for each in (*map(as_binding, own.rows), *bindings):
             self._of_app[each.app].append(each)
             self._on_card[each.uuid].append(each)
 
-    def _is_of_before(self, row: BoundCard) -> bool:
+    def _has_old_mode(self, row: BoundCard) -> bool:
         card = self._cards.get(row.card.device)
         return card is not None and card.share is not row.share
 
     def seen(self, binding: Binding) -> Binding:
-        """Return a binding against its card: invalid where it promises more than that has."""
+        """Return a binding, which is invalid if its amount exceeds its card."""
         card = self._cards.get(binding.uuid)
         return binding if card is None or not card.memory_bytes else binding.on(card.memory_bytes)
 
     def invalid(self, binding: Binding) -> str:
-        """Return why a binding can never be in force as it is; "" if it can."""
+        """Return why a binding is invalid; "" if it is valid."""
         if self._strict and not (binding.owner and binding.namespace):
             return BindingMismatch.WILDCARD.value
         if binding.selector is None:
@@ -157,26 +154,26 @@ class BindingClaims:
         return seen.reason or seen.state.value if seen.state is BindingState.INVALID else ""
 
     def reason(self, binding: Binding) -> str:
-        """Return why a binding is not in force now; "" if it is."""
+        """Return why a binding is not in force; "" if it is."""
         if why := self.invalid(binding):
             return why
         rejected = self.rejection(binding)
         return self.seen(binding).reason if rejected is None else rejected.sentence
 
     def rejection(self, binding: Binding) -> BindingRejection | None:
-        """Return why its card does not take a valid binding now; None if it does, or nothing is known of the card."""
+        """Return why the card of a valid binding rejects it now; None if it does not, or the card is unknown."""
         if binding.uuid in self._closed:
             return BindingRejection(Hindrance.DRAINING, binding.uuid)
         return self.crowded_out(binding)
 
     def crowded_out(self, binding: Binding) -> BindingRejection | None:
-        """Return why the bindings that come first leave no room on its card; None if they do."""
+        """Return why earlier bindings leave no room on the card; None if they leave enough."""
         uuid = binding.uuid
         if uuid not in self._cards:
             return None
         if uuid not in self._rejected:
             there = [self.seen(each) for each in self._on_card.get(uuid, ()) if not self.invalid(each)]
-            self._rejected[uuid] = standing(self._cards[uuid], there, self._tenants)
+            self._rejected[uuid] = rejections(self._cards[uuid], there, self._tenants)
         return self._rejected[uuid].get(binding.name)
 
     def permit(
@@ -187,7 +184,7 @@ class BindingClaims:
         held: Collection[str],
         consume: Consume = Consume.ALL,
     ) -> Permit:
-        """Return what a pod may have. `held` are cards held by other pods of its application, owner and namespace."""
+        """Return the permit of a pod. `held` are the cards of other pods of its application, owner and namespace."""
         found = self._mine(tenant)
         if isinstance(found, BindingRejection):
             return Permit(refused=dict.fromkeys(nodes, found))
@@ -204,9 +201,9 @@ class BindingClaims:
     def _place(
         self, here: Sequence[PermittedCard], asked: int, held: Collection[str], consume: Consume
     ) -> Place | BindingRejection:
-        """Return the cards of a node for a pod: all that are bound there, or as many of one share mode as are asked.
+        """Return the cards of a node for a pod: all bound cards, or the requested number with the same share mode.
 
-        All are given only if none of them is held. Else the least shared cards come first, then the largest.
+        All are given only if none of them is held. Otherwise cards come in `MODE_ORDER`, then the largest first.
         """
         rejected = [self.rejection(each.binding) for each in here]
         there = [each for each, why in zip(here, rejected, strict=True) if why is None]
@@ -226,14 +223,14 @@ class BindingClaims:
         return BindingRejection(Hindrance.MIXED, needed=asked, had=max(map(len, groups), default=0))
 
     def bound(self, tenant: Tenant) -> tuple[PermittedCard, ...] | BindingRejection:
-        """Return the cards that are bound for a pod and could take it now, held or not."""
+        """Return the cards whose bindings for a pod are in force, held or not."""
         found = self._mine(tenant)
         if isinstance(found, BindingRejection):
             return found
         return tuple(each for each in found if self.rejection(each.binding) is None)
 
     def whole(self, tenant: Tenant, held: Collection[str]) -> frozenset[str] | BindingRejection:
-        """Return the cards that a pod may hold whole: those that are bound for its application alone."""
+        """Return the cards that a pod may hold whole: those bound exclusively to its application."""
         found = self.bound(tenant)
         if isinstance(found, BindingRejection):
             return found
@@ -241,25 +238,25 @@ class BindingClaims:
         return frozenset(uuid for card in cards if not _is_held(card, held) for uuid in card.uuids)
 
     def others_on(self, tenant: Tenant, uuid: str) -> tuple[Binding, ...]:
-        """Return the bindings that keep a card for other applications; those that the card has no room for do not."""
+        """Return the bindings in force that reserve a card for other applications."""
         keys = (key for key in (uuid, self._stands_in.get(uuid)) if key is not None)
         there = (self.seen(each) for key in keys for each in self._on_card.get(key, ()))
         in_force = (each for each in there if not self.invalid(each) and self.rejection(each) is None)
         return tuple(each for each in in_force if each.against(tenant, strict=self._strict) is not None)
 
     def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
-        """Return the bindings of a pod as they are to be shown where they are of several owners; else none."""
-        found = matched(filter(_in_force, self._of(tenant.app)), tenant, strict=self._strict)
+        """Return the bindings of a pod, with the status to show, if several owners conflict; else none."""
+        found = matched(filter(_in_force, self._of_name(tenant.app)), tenant, strict=self._strict)
         return found.shown if found.conflict else ()
 
-    def _of(self, app: str) -> list[Binding]:
+    def _of_name(self, app: str) -> list[Binding]:
         return [self.seen(each) for each in self._of_app.get(app, ())]
 
     def _mine(self, tenant: Tenant) -> list[PermittedCard] | BindingRejection:
-        """Return the cards of a pod that are there, each by the binding that says most about whose it is."""
+        """Return the existing cards of a pod, each with its most specific binding."""
         if not tenant.app:
             return BindingRejection(Hindrance.NO_LABEL)
-        there = self._of(tenant.app)
+        there = self._of_name(tenant.app)
         found = matched(filter(_in_force, there), tenant, strict=self._strict)
         if found.conflict:
             return BindingRejection(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
@@ -273,15 +270,12 @@ class BindingClaims:
         return BindingRejection(nearest[-1] if nearest else Hindrance.NOT_BOUND)
 
 
-_RANK = {ShareMode.EXCLUSIVE: 0, ShareMode.MEMORY_SLICE: 1, ShareMode.TIME_SLICE: 2}
-
-
 def _order(bound: PermittedCard) -> tuple[int, int]:
-    return _RANK[bound.card.share], -(bound.binding.memory_bytes or 0)
+    return MODE_ORDER[bound.card.share], -(bound.binding.memory_bytes or 0)
 
 
 def _chosen(card: ComputeCard, selector: CardSelector) -> bool:
-    """Return whether the request takes the card too."""
+    """Return whether the card selector of the request accepts a card."""
     return any(map(selector.takes_uuid, card.uuids)) and (not selector.indices or card.index in selector.indices)
 
 

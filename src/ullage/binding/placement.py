@@ -1,4 +1,4 @@
-"""Cards chosen for an application: all that it would use before what it requires, whole cards before shared ones."""
+"""Automatic choice of cards for an application: its limit before its requirement, exclusive before shared cards."""
 
 from __future__ import annotations
 
@@ -6,34 +6,31 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ullage.binding.limits import too_full
+from ullage.binding.room import MODE_ORDER
 from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement, Pick
 from ullage.model.compute_answer import FitLevel
 
-_RANK = {ShareMode.EXCLUSIVE: 0, ShareMode.MEMORY_SLICE: 1, ShareMode.TIME_SLICE: 2}
-
 Picks = tuple[Pick, ...]
 
 
 class Opening(NamedTuple):
-    """A card that has anything, and how much."""
-
     card: ComputeCard
     free: int
 
     @property
     def rank(self) -> int:
-        """How shared it is."""
-        return _RANK[self.card.share]
+        """The position of its share mode in `MODE_ORDER`."""
+        return MODE_ORDER[self.card.share]
 
 
 def place(view: BindingView, asked: ComputeRequirement, nodes: Iterable[ComputeNode]) -> Picks | None:
-    """Return the cards for an application on some of these nodes; None where they have not enough.
+    """Return the cards for an application on these nodes; None if they have not enough.
 
-    Of what fits equally well the card with the least left over is taken, then the first by node and id. Several
-    cards are of one node where one has enough, else of as many as are needed. Cards of one node are shared in one way:
-    a pod takes only such cards together.
+    Among cards that fit equally well, the one with the least memory left is chosen, then the first by node and id.
+    Several cards are on one node if one has enough, else on as few as needed. On a node, all have the same share mode,
+    because a pod cannot use others together.
     """
     there = [group for node in nodes for group in _openings(view, node, asked.accelerator)]
     for amount in dict.fromkeys((asked.limit_bytes, asked.gpu_bytes)):
@@ -48,13 +45,13 @@ def place(view: BindingView, asked: ComputeRequirement, nodes: Iterable[ComputeN
 
 
 def roomy(view: BindingView, asked: ComputeRequirement, *, install: bool = False) -> list[ComputeNode]:
-    """Return the nodes of the type, by name, that would not become too full."""
+    """Return the nodes with the accelerator that would not come under pressure, by name."""
     added = asked.room(install=install)
     return [node for node in view.of_type(asked.accelerator) if not too_full(node, added)]
 
 
 def fit(view: BindingView, card: ComputeCard, asked: ComputeRequirement) -> FitLevel | None:
-    """Return how well a card alone fits; None for not at all."""
+    """Return how well a single card fits; None if it does not."""
     if not view.usable(card) or card.accelerator != asked.accelerator:
         return None
     opening = Opening(card, view.free_bytes(card))
@@ -64,7 +61,7 @@ def fit(view: BindingView, card: ComputeCard, asked: ComputeRequirement) -> FitL
 
 
 def _openings(view: BindingView, node: ComputeNode, accelerator: str) -> list[list[Opening]]:
-    """Return the cards of a node that have anything free, in groups that are shared in one way."""
+    """Return the cards of a node with free memory, grouped by share mode."""
     if not node.ready:
         return []
     cards = (each for each in node.cards if each.accelerator == accelerator and each.healthy and not each.cordoned)
@@ -73,7 +70,7 @@ def _openings(view: BindingView, node: ComputeNode, accelerator: str) -> list[li
 
 
 def _fits(opening: Opening, amount: int) -> bool:
-    """Return whether a card has so much; of shared memory some must be asked."""
+    """Return whether a card has that much. From sliced memory, some must be requested."""
     card, free = opening
     return 0 < free >= amount and (amount > 0 or card.share is not ShareMode.MEMORY_SLICE)
 
@@ -85,7 +82,7 @@ def _one(there: Iterable[Sequence[Opening]], amount: int) -> Picks | None:
 
 
 def _on_one_node(there: Iterable[Sequence[Opening]], amount: int) -> Picks | None:
-    """Return the node that gives it with the wholest, the fewest and the fullest cards."""
+    """Return cards of the best node: by share mode, then the fewest cards, then the least memory left."""
     found = []
     for openings in there:
         chosen, left = _take(openings, amount)
@@ -96,7 +93,7 @@ def _on_one_node(there: Iterable[Sequence[Opening]], amount: int) -> Picks | Non
 
 
 def _over_nodes(there: Iterable[Sequence[Opening]], amount: int) -> Picks | None:
-    """Node after node, those with the most first; of each node its largest group."""
+    """Return cards of several nodes, those with the most free memory first, and of each node its largest group."""
     chosen: list[Opening] = []
     left = amount
     largest: dict[str, Sequence[Opening]] = {}
@@ -111,9 +108,9 @@ def _over_nodes(there: Iterable[Sequence[Opening]], amount: int) -> Picks | None
 
 
 def _take(openings: Iterable[Opening], amount: int) -> tuple[list[Opening], int]:
-    """Return cards of a node until the amount is reached, and what is missing of it.
+    """Return cards that reach the amount, and what is missing if they do not.
 
-    Large cards come first; the last one is the smallest that is enough.
+    Large cards come first. The last one is the smallest that suffices.
     """
     pool = sorted(openings, key=lambda each: (-each.free, each.card.id))
     chosen: list[Opening] = []
@@ -127,7 +124,7 @@ def _take(openings: Iterable[Opening], amount: int) -> tuple[list[Opening], int]
 
 
 def _shared(chosen: Iterable[Opening], amount: int) -> Picks:
-    """Return the amount over these cards, each giving what it can; whole cards have no amount."""
+    """Return the amount distributed over these cards. Only cards whose memory is sliced have an amount."""
     picks = []
     for card, free in chosen:
         given = min(amount, free)

@@ -1,11 +1,11 @@
-"""Whether demands could be installed one after the other, each finding what those before it left."""
+"""A check whether several applications could be installed one after another, each in the room that is left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ullage.binding.limits import asked, asked_too_much, of_quota, overall, pressure, too_full
+from ullage.binding.limits import of_quota, overall, overcommitted, pressure, requested, too_full
 from ullage.binding.placement import Picks, place
 from ullage.binding.rows import rows_of
 from ullage.binding.view import BindingView
@@ -17,7 +17,7 @@ Found = tuple[set[str], Picks]
 
 
 def preflight(view: BindingView, demands: Iterable[AppDemand]) -> Preflight:
-    """Return the first demand that finds no room, and what is short; or what each would get."""
+    """Return the first demand that does not fit, with the shortage; or the cards of each demand."""
     placed: list[tuple[str, Picks]] = []
     for demand in demands:
         view = view.without(demand.app)
@@ -34,31 +34,30 @@ def preflight(view: BindingView, demands: Iterable[AppDemand]) -> Preflight:
 
 
 def _place(view: BindingView, demand: AppDemand) -> Found | Preflight:
-    """Return the nodes and cards of one demand, or what is short."""
     requirement = demand.requirement
     added = requirement.room(install=True)
     together = overall((node for node in view.every() if node.ready), added)
     matching = view.of_type(requirement.accelerator) if requirement.needs_card else view.every()
     ready = [node for node in matching if node.ready]
     roomy = [node for node in ready if not too_full(node, added)]
-    found = _on(view, demand, [node for node in roomy if not asked_too_much(node, added)])
+    found = _on(view, demand, [node for node in roomy if not overcommitted(node, added)])
     anywhere = found or _on(view, demand, ready)
     if anywhere is None:
         return Preflight(demand.id, Shortage.CLUSTER_CAPACITY if ready else Shortage.UNSCHEDULABLE)
     _, picks = anywhere
-    lent = of_quota(view, demand.app, added, rows_of(view, demand.app, requirement, picks))
-    if found is not None and not _pressured(lent) and not _pressured(together):
+    quota = of_quota(view, demand.app, added, rows_of(view, demand.app, requirement, picks))
+    if found is not None and not _pressured(quota) and not _pressured(together):
         return found
-    for reason, dimensions in ((Shortage.OWNER_QUOTA, lent), (Shortage.CLUSTER_PRESSURE, together)):
+    for reason, dimensions in ((Shortage.OWNER_QUOTA, quota), (Shortage.CLUSTER_PRESSURE, together)):
         if _pressured(dimensions):
             return Preflight(demand.id, reason, dimensions)
     if (there := _on(view, demand, roomy)) is None:
         return Preflight(demand.id, Shortage.NODE_PRESSURE, pressure(_first(view, anywhere), added).dimensions)
-    return Preflight(demand.id, Shortage.K8S_REQUEST, asked(_first(view, there), added))
+    return Preflight(demand.id, Shortage.K8S_REQUEST, requested(_first(view, there), added))
 
 
 def _on(view: BindingView, demand: AppDemand, nodes: list[ComputeNode]) -> Found | None:
-    """Return where a demand would go of these nodes; without cards to the one with the most memory left."""
+    """Return the nodes and cards of a demand among these nodes; without cards, the node with the most free memory."""
     if demand.requirement.needs_card:
         picks = place(view, demand.requirement, nodes)
         return None if picks is None else ({pick.node for pick in picks}, picks)

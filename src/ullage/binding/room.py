@@ -1,4 +1,4 @@
-"""The room of a card for applications: who is on it, with how much, and whether one more fits."""
+"""The room of a card: the applications on it with their amounts, and whether another one fits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from ullage.model.compute import AppKey, ComputeCard
 from ullage.model.quantity import format_bytes
 
 TENANTS = 10
-"""Applications that may take turns on a card by default."""
+"""Default maximum number of applications that time-slice a card."""
+
+MODE_ORDER = {ShareMode.EXCLUSIVE: 0, ShareMode.MEMORY_SLICE: 1, ShareMode.TIME_SLICE: 2}
+"""The order in which share modes are preferred: exclusive cards first."""
 
 
 class Hindrance(StrEnum):
-    """Why bindings keep a pod from a node, in addition to `BindingMismatch`, which keeps one binding from a pod."""
+    """Why bindings exclude a node for a pod. `BindingMismatch` has the reasons why one binding does not match a pod."""
 
     NO_LABEL = "application-label-missing"
     NOT_BOUND = "not-bound"
@@ -29,14 +32,14 @@ class Hindrance(StrEnum):
 
 
 FULL = frozenset({Hindrance.EXCLUSIVE, Hindrance.NO_MEMORY, Hindrance.TENANTS})
-"""Why a card has no room for one more application."""
+"""The reasons why a card has no room for another application."""
 
 
 class BindingRejection(NamedTuple):
-    """Why bindings keep a pod from a node, or why a card has no room for a binding.
+    """Why bindings exclude a node for a pod, or why a card has no room for a binding.
 
-    `detail` is a card, or whose cards they are. `needed` and `had` are bytes of memory, applications on a card, or
-    cards of a node, as `code` says. It `helps` if another pod of the same application leaves.
+    `detail` is a card, or the owners of the cards. `needed` and `had` are bytes of memory, applications on a card, or
+    cards of a node, depending on `code`. `helps`: whether evicting another pod of the application could help.
     """
 
     code: Hindrance | BindingMismatch
@@ -47,14 +50,14 @@ class BindingRejection(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The code with the detail. Schedulers count equal texts over nodes, so amounts are only those of cards."""
+        """The code with the detail. It has no amounts of memory, because schedulers count nodes with equal texts."""
         if self.code is Hindrance.TOO_FEW:
             return f"{self.code}: requested={self.needed}, bound={self.had}"
         return f"{self.code}:{self.detail}" if self.detail else self.code.value
 
     @property
     def sentence(self) -> str:
-        """The text with all amounts."""
+        """The text with its amounts."""
         match self.code:
             case Hindrance.NO_MEMORY:
                 return f"{self.text}: {format_bytes(self.needed)} are bound, {format_bytes(self.had)} are left"
@@ -64,10 +67,10 @@ class BindingRejection(NamedTuple):
 
 
 class CardTenants:
-    """The applications on one card, by the bytes that each was promised.
+    """The applications on one card, with the bytes promised to each.
 
-    An application that is there twice, as one that drains and is back, counts once with the larger amount. Once
-    somebody is `add`ed who came under another mode, nobody else fits.
+    An application with two rows, as while one of them drains, counts once with the larger amount. After `add` with
+    another share mode than that of the card, nothing else fits.
     """
 
     def __init__(self, card: ComputeCard, tenants: int = TENANTS) -> None:
@@ -76,15 +79,15 @@ class CardTenants:
         self._mode_changed = False
 
     def add(self, app: AppKey, share: ShareMode, memory_bytes: int) -> None:
-        """Enter an application, whether there is room for it or not. Its amount counts where memory is shared out."""
+        """Add an application, whether or not it fits. Its amount counts only on a card whose memory is sliced."""
         self._promised[app] = max(self._promised.get(app, 0), memory_bytes)
         self._mode_changed |= share is not self._card.share
 
     @property
     def free_bytes(self) -> int:
-        """The memory that one more application could be given; 0 of a card of unknown memory.
+        """The memory that another application could get; 0 for a card of unknown memory.
 
-        What is alone on a card has all of it; shared memory is counted; those that take turns see all of it.
+        On exclusive and time-sliced cards, each application sees all memory of the card.
         """
         if self._mode_changed:
             return 0
@@ -93,9 +96,9 @@ class CardTenants:
         return self._card.memory_bytes if len(self._promised) < self._most else 0
 
     def reject(self, memory_bytes: int, app: AppKey | None = None) -> BindingRejection | None:
-        """Return why an application does not fit; None if it does. What `app` has there already is its own.
+        """Return why an application does not fit; None if it does. What `app` already has on the card is not counted.
 
-        A card of unknown memory has enough of it.
+        A card of unknown memory has enough.
         """
         others = [amount for key, amount in self._promised.items() if key != app]
         name, total = self._card.id, self._card.memory_bytes

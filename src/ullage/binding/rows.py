@@ -1,4 +1,4 @@
-"""The ledger of bindings and its changes: a change is planned against one version, and is made whole or not at all."""
+"""The ledger of bindings, and its changes. A change is planned on one version, and is made as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, Comput
 from ullage.model.compute_answer import SwitchReport
 
 REMEMBERED = 1000
-"""Answers that are kept for repeats; older ones are forgotten."""
+"""Maximum number of answers that are kept for repeated requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What was asked under a key, as a digest, so that a repeat is answered and not done again."""
+    """The digest of a request with an idempotency key, so that a repeat is answered without repeating the change."""
 
     key: str
     asked: str
@@ -25,7 +25,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Rows, how cards are shared where that was switched, and answers. `version` counts the changes."""
+    """Rows, switched share modes, and answers. `version` counts the changes."""
 
     version: int = 0
     rows: tuple[BoundCard, ...] = ()
@@ -33,19 +33,18 @@ class Ledger:
     answered: tuple[Answered, ...] = ()
 
     def of(self, app: AppKey) -> tuple[BoundCard, ...]:
-        """Return the rows of an application that are in force."""
+        """Return the rows of an application that do not drain."""
         return tuple(row for row in self.rows if row.app == app and not row.draining)
 
     def answer(self, key: str) -> Answered | None:
-        """Return what was answered under a key."""
         return next((each for each in self.answered if each.key == key), None) if key else None
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerChange:
-    """Ids of rows that go, rows that come or are replaced, and how cards are shared from now on.
+    """Ids of rows to drop, rows to add or replace, and new share modes.
 
-    `answered` is remembered for repeats; what was asked under the key `unanswered` is to be done again.
+    `answered` is remembered for repeated requests. The answer with the key `unanswered` is forgotten.
     """
 
     drop: tuple[str, ...] = ()
@@ -61,7 +60,6 @@ class LedgerChange:
 
 
 def applied(ledger: Ledger, change: LedgerChange) -> Ledger:
-    """Return the ledger after a change."""
     rows = {row.id: row for row in ledger.rows if row.id not in change.drop}
     rows |= {row.id: row for row in change.put}
     answered = [each for each in ledger.answered if each.key != change.unanswered]
@@ -71,7 +69,7 @@ def applied(ledger: Ledger, change: LedgerChange) -> Ledger:
 
 
 def released(rows: Iterable[BoundCard], held: Collection[str]) -> LedgerChange:
-    """Let go of rows: at once where nobody runs by them, else as soon as that is over."""
+    """Return the change that releases rows. Those in `held` drain, as pods run with them; the others are dropped."""
     rows = tuple(rows)
     gone = tuple(row.id for row in rows if row.id not in held)
     put = (replace(row, state=BindingState.DRAINING) for row in rows if row.id in held and not row.draining)
@@ -79,16 +77,16 @@ def released(rows: Iterable[BoundCard], held: Collection[str]) -> LedgerChange:
 
 
 def drained(ledger: Ledger, held: Collection[str]) -> LedgerChange:
-    """Forget draining rows by which nobody runs any more."""
+    """Return the change that drops the draining rows with which no pod runs any more."""
     return LedgerChange(tuple(row.id for row in ledger.rows if row.draining and row.id not in held))
 
 
 def bound(
     view: BindingView, ledger: Ledger, app: HostedApp, picks: Iterable[Pick], held: Collection[str]
 ) -> LedgerChange:
-    """Bind an application to these cards and no other. What stays as it is keeps its id.
+    """Return the change that binds an application to exactly these cards. Unchanged rows keep their ids.
 
-    Whether the cards will do was decided before, against the same version.
+    The cards must have been validated on the same version.
     """
     requirement = app.requirement or ComputeRequirement("")
     wanted = {row.card: row for row in rows_of(view, app.key, requirement, picks, app_id=app.id)}
@@ -101,9 +99,9 @@ def bound(
 
 
 def taken_back(view: BindingView, ledger: Ledger, change: LedgerChange, held: Collection[str]) -> LedgerChange:
-    """Undo a binding: its new rows go, and the rows that drain because of it are in force again.
+    """Return the change that undoes a binding: its new rows go, and rows that drain because of it are bound again.
 
-    A row stays as it is where its card is shared in another way since.
+    A row whose card has another share mode by now stays unchanged.
     """
     made = {row.id: row for row in change.put}
     now = [row for row in ledger.rows if row.id in made]
@@ -119,20 +117,20 @@ def taken_back(view: BindingView, ledger: Ledger, change: LedgerChange, held: Co
 def rows_of(
     view: BindingView, app: AppKey, requirement: ComputeRequirement, picks: Iterable[Pick], app_id: str = ""
 ) -> tuple[BoundCard, ...]:
-    """Return the rows of an application on chosen cards, as yet without ids; memory counts where it is shared out."""
+    """Return the rows of an application on chosen cards, with temporary ids. Amounts count where memory is sliced."""
     cards = ((view.cards[pick.key], pick.memory_bytes) for pick in picks)
     rows = (row_on(card, f"{'/'.join(app)}@{'/'.join(card.key)}", app, memory) for card, memory in cards)
     return tuple(replace(row, app_id=app_id, spec=requirement) for row in rows)
 
 
 def row_on(card: ComputeCard, name: str, app: AppKey, memory_bytes: int | None) -> BoundCard:
-    """Return the row of an application on a card. Its amount counts where memory is shared out."""
+    """Return the row of an application on a card. Its amount counts where memory is sliced."""
     memory = (memory_bytes or 0) if card.share is ShareMode.MEMORY_SLICE else 0
     return BoundCard(name, app, card.key, card.accelerator, share=card.share, memory_bytes=memory)
 
 
 def as_binding(row: BoundCard) -> Binding:
-    """Return a row as a binding, under the id of the row: for every pod of its application."""
+    """Return a row as a binding for all pods of its application, with the id of the row as its name."""
     return Binding(
         row.id,
         row.card.device,
@@ -145,7 +143,7 @@ def as_binding(row: BoundCard) -> Binding:
 
 
 def rows_of_bindings(inventory: BindingInventory, bindings: Iterable[Binding]) -> Iterator[BoundCard]:
-    """Yield bindings of others as rows, under their names; without those of cards that are not there."""
+    """Yield foreign bindings as rows with their names as ids, except those whose card does not exist."""
     for each in bindings:
         card = inventory.by_device.get(each.uuid)
         if card is not None and each.state is not BindingState.INVALID:

@@ -1,4 +1,4 @@
-"""How a card is shared is switched: who has to stop for it is settled first, and where one cannot, nothing changes."""
+"""The switch of the share mode of a card. All applications on the card must be able to stop, or nothing changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ullage.model.error import invalid
 NOT_ALLOWED = "stop-operation-not-allowed"
 
 STOPPED = frozenset({AppState.STOPPED, AppState.UNINSTALLED, AppState.INSTALL_FAILED})
-"""States in which an application runs nothing."""
+"""States in which an application has no pods."""
 
 _STOPPABLE = frozenset(
     {
@@ -29,10 +29,10 @@ _STOPPABLE = frozenset(
 
 
 def share_of(card: ComputeCard, asked: str) -> ShareMode:
-    """Return how a card is asked to be shared.
+    """Return the requested share mode of a card.
 
     Raises:
-        InvalidRequest: there is no such mode, or not for cards of this type.
+        InvalidRequest: cards of this type do not support such a mode.
 
     """
     known = supported_modes(card.accelerator)
@@ -48,9 +48,9 @@ def switched(
     apps: Mapping[AppKey, HostedApp],
     held: Collection[str],
 ) -> tuple[SwitchReport, LedgerChange]:
-    """Return what a switch does. All applications on the card stop, and let go of all of their cards.
+    """Return the report and the change of a switch. All applications on the card stop, and release all their cards.
 
-    Rows of an application that is no more just go.
+    Rows of an application that no longer exists are released too.
     """
     if share is card.share:
         return SwitchReport(card.key, SwitchStatus.UNCHANGED), LedgerChange()

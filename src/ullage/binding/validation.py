@@ -1,9 +1,9 @@
-"""Check whether an application may have the chosen cards. The first fault is reported.
+"""Validation of the cards that a user chose for an application. The first fault is reported.
 
-The codes are those that clients know, with the card or node behind a colon; of our own are `device-draining:X`
-(somebody leaves who came under another mode), `tenants-exhausted:X` (no more may take turns),
-`owner-quota:R` (the owner would have more of R than allowed: `cards` or `vram`) and `bound-cards-shared-differently:N`
-(cards of the node N have different support types, and a pod takes all cards that are bound for it there).
+The codes are those that clients know, followed by a colon and the card or node. Four are additions:
+`device-draining:X` (an application still drains that has another share mode), `tenants-exhausted:X` (the maximum number
+of applications time-slices the card), `owner-quota:R` (the quota of `cards` or `vram` would be exceeded) and
+`bound-cards-shared-differently:N` (cards of node N have different share modes, and a pod takes all its bound cards).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def validate(
     install: bool = False,
     singly: bool = False,
 ) -> Validation:
-    """Judge a choice for an application, whose own rows the view must not have.
+    """Validate a choice for an application. `view` has none of its rows.
 
-    With `singly` each of its pods takes one of the cards, so they may be shared in different ways.
+    With `singly`, each of its pods takes one card, so the cards may have different share modes.
     """
     code = _named(view, picks) or _together(asked, picks)
     if code:
@@ -50,7 +50,7 @@ def validate(
 
 
 def mixed(cards: Iterable[ComputeCard]) -> str:
-    """Return the code for cards of one node that are shared differently; "" where each node has one support type."""
+    """Return the code if cards of one node have different share modes, else ""."""
     shares = defaultdict(set)
     for card in cards:
         shares[card.node].add(card.share)
@@ -59,7 +59,7 @@ def mixed(cards: Iterable[ComputeCard]) -> str:
 
 
 def unfit(view: BindingView, card: ComputeCard, memory_bytes: int) -> str:
-    """Return what keeps an application from a card whatever it asks in all; "" for nothing."""
+    """Return why an application cannot use a card, apart from its total request; "" if it can."""
     if not view.usable(card):
         return f"device-unhealthy:{card.id}"
     rejected = view.room(card).reject(memory_bytes)
@@ -69,11 +69,11 @@ def unfit(view: BindingView, card: ComputeCard, memory_bytes: int) -> str:
         return ""
     if memory_bytes <= 0:
         return f"memory-required:{card.id}"
-    return "" if card.memory_bytes else f"{Hindrance.NO_MEMORY}:{card.id}"  # an unknown amount cannot be shared out
+    return "" if card.memory_bytes else f"{Hindrance.NO_MEMORY}:{card.id}"  # an unknown amount cannot be sliced
 
 
 def _named(view: BindingView, picks: Sequence[Pick]) -> str:
-    """Return whether a choice names cards that are there, each once."""
+    """Return the code unless the choice names existing cards, each once."""
     if not picks:
         return "empty-selection"
     seen = set()
@@ -91,7 +91,7 @@ def _named(view: BindingView, picks: Sequence[Pick]) -> str:
 
 
 def _together(asked: ComputeRequirement, picks: Sequence[Pick]) -> str:
-    """Return whether an application can use so many cards, in so many places."""
+    """Return the code if an application cannot use that many cards, or cards of several nodes."""
     if len(picks) == 1:
         return ""
     if asked.accelerator != NVIDIA:
@@ -107,7 +107,7 @@ def _alone(view: BindingView, card: ComputeCard, asked: ComputeRequirement, pick
 
 
 def _enough(cards: Sequence[ComputeCard], asked: ComputeRequirement, picks: Sequence[Pick]) -> str:
-    """Return whether the cards come to what is required."""
+    """Return the code if the cards have less memory than required."""
     shares = [
         pick.memory_bytes if card.share is ShareMode.MEMORY_SLICE else card.memory_bytes
         for card, pick in zip(cards, picks, strict=True)

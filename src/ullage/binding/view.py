@@ -1,4 +1,4 @@
-"""What decisions about bindings follow from: nodes, cards and rows at one moment."""
+"""A snapshot of nodes, cards and rows, on which bindings are decided."""
 
 from __future__ import annotations
 
@@ -14,30 +14,28 @@ from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, Comput
 
 @dataclass(frozen=True)
 class BindingInventory:
-    """Nodes with their cards, indexed."""
-
     nodes: tuple[ComputeNode, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, ComputeNode]:
-        """Nodes by name, in its order."""
+        """Nodes by name, sorted."""
         return {node.name: node for node in sorted(self.nodes, key=lambda node: node.name)}
 
     @cached_property
     def cards(self) -> dict[CardKey, ComputeCard]:
-        """All cards by their keys, in order of node and id."""
+        """All cards by key, sorted by node and id."""
         return {
             card.key: card for node in self.by_name.values() for card in sorted(node.cards, key=lambda card: card.id)
         }
 
     @cached_property
     def by_device(self) -> dict[str, ComputeCard]:
-        """All cards by id. If two have one id, that of the first node by name counts."""
+        """All cards by id. If two have the same id, that of the first node by name counts."""
         return {card.id: card for card in reversed(self.cards.values())}
 
     @cached_property
     def of_type(self) -> dict[str, tuple[str, ...]]:
-        """Names of the nodes with cards of each type, in order."""
+        """The sorted names of nodes by the type of their cards."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         for node in self.by_name.values():
             for accelerator in node.accelerators:
@@ -45,7 +43,7 @@ class BindingInventory:
         return {accelerator: tuple(names) for accelerator, names in found.items()}
 
     def shared(self, shares: Mapping[CardKey, ShareMode]) -> BindingInventory:
-        """Return the same with cards in the modes to which they were switched, as far as their types support these."""
+        """Return a copy with the switched share modes, as far as the types of the cards support them."""
         if not shares:
             return self
         names = {key.node for key in shares}
@@ -64,10 +62,10 @@ class BindingInventory:
 
 @dataclass(frozen=True)
 class BindingView:
-    """Cards and rows at one moment. `quotas` are those of owners by name, and of `EVERYBODY` else.
+    """A snapshot of cards and rows. `quotas` are by owner; that of `EVERYBODY` applies to all other owners.
 
-    `tenants` is how many applications may take turns on a card, `owner_use` what pods of owners request of nodes,
-    `added` what came to nodes since they were looked at.
+    `tenants` is the maximum number of applications that time-slice a card. `owner_use` has the requests of the pods of
+    each owner, `added` the usage that was planned on each node since the snapshot.
     """
 
     inventory: BindingInventory = BindingInventory()
@@ -79,17 +77,16 @@ class BindingView:
 
     @property
     def cards(self) -> dict[CardKey, ComputeCard]:
-        """All cards by their keys, in order of node and id."""
         return self.inventory.cards
 
     @property
     def by_name(self) -> dict[str, ComputeNode]:
-        """Nodes by name, in its order, without what was added."""
+        """Nodes by name, sorted, without planned usage."""
         return self.inventory.by_name
 
     @cached_property
     def bound(self) -> Mapping[CardKey, tuple[BoundCard, ...]]:
-        """Rows by card, draining ones included."""
+        """Rows by card, including draining ones."""
         found: defaultdict[CardKey, list[BoundCard]] = defaultdict(list)
         for row in self.rows:
             found[row.card].append(row)
@@ -101,47 +98,40 @@ class BindingView:
         return {card.key: self.room(card).free_bytes for card in cards}
 
     def on(self, card: ComputeCard) -> tuple[BoundCard, ...]:
-        """Return the rows of a card."""
         return self.bound.get(card.key, ())
 
     def usable(self, card: ComputeCard) -> bool:
-        """Return whether new work may come to a card at all."""
         return card.healthy and not card.cordoned and self.by_name[card.node].ready
 
     def room(self, card: ComputeCard) -> CardTenants:
-        """Return the room that rows leave of a card."""
         room = CardTenants(card, self.tenants)
         for row in self.on(card):
             room.add(row.app, row.share, row.memory_bytes)
         return room
 
     def free_bytes(self, card: ComputeCard) -> int:
-        """Return the memory of a card that one more application could be given."""
+        """Return the memory of a card that another application could get."""
         return self._free_bytes.get(card.key, card.memory_bytes)
 
     def node(self, name: str) -> ComputeNode:
-        """Return a node with what was added to it."""
+        """Return a node with its planned usage."""
         node, added = self.by_name[name], self.added.get(name)
         return node if added is None else replace(node, used=node.used + added, requested=node.requested + added)
 
     def every(self) -> list[ComputeNode]:
-        """Return all nodes by name, with what was added to them."""
         return [self.node(name) for name in self.by_name]
 
     def of_type(self, accelerator: str) -> list[ComputeNode]:
-        """Return the nodes with cards of a type, by name, with what was added to them."""
         return [self.node(name) for name in self.inventory.of_type.get(accelerator, ())]
 
     def without(self, app: AppKey) -> BindingView:
-        """Return the same without the rows of an application, for it to be placed again."""
         rows = tuple(row for row in self.rows if row.app != app)
         return self if len(rows) == len(self.rows) else replace(self, rows=rows)
 
     def with_rows(self, rows: Iterable[BoundCard]) -> BindingView:
-        """Return the same with more rows."""
         return replace(self, rows=(*self.rows, *rows))
 
     def with_use(self, names: Iterable[str], added: HostRoom) -> BindingView:
-        """Return the same with more in use, and requested, on each of these nodes."""
+        """Return a copy with further planned usage on each of these nodes."""
         more = {name: self.added.get(name, HostRoom()) + added for name in names}
         return replace(self, added={**self.added, **more})

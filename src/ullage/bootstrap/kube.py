@@ -38,7 +38,7 @@ from ullage.kube.cards import RegisteredCards
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.api import Selection
 from ullage.kube.client.connection import connect
-from ullage.kube.client.http import HttpKubeApi, KubePatience
+from ullage.kube.client.http import HttpKubeApi, KubeTimeouts
 from ullage.kube.client.lease import TERMS, Candidate, LeaseTerms
 from ullage.kube.device_plugins import PluginTerms
 from ullage.kube.front import Front
@@ -125,13 +125,13 @@ class KubeProcess:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end.set)
         async with connect(kubeconfig, section.context) as client:
-            api = HttpKubeApi(client, KubePatience(answer_s=section.timeout_s))
+            api = HttpKubeApi(client, KubeTimeouts(answer_s=section.timeout_s))
             candidate = Candidate(api, section.lease, section.namespace, self._terms)
             front = make_front(api, candidate, self._rules, _front_settings(section, self._queues), on_error=_log_error)
             with LoopThread() as loop_thread:
                 async with served(self._servers(front, api, loop_thread)) as serving:
                     code = await self._lead(front, serving)
-            await front.let_go()
+            await front.release()
         log.info("kube.ended", code=code)
         return code
 
@@ -154,7 +154,7 @@ class KubeProcess:
             named_queue(front.followed.namespaces, section.domain),
             reader=PodReader(section.pods),
             nowhere=nowhere(front.cluster, {rule.name for rule in section.pools}),
-            bound=bound_counts(None if front.bindings is None else front.bindings.gate, front.cluster),
+            bound=bound_counts(None if front.bindings is None else front.bindings.filter, front.cluster),
         )
         own = _tls(section.cert_file, section.key_file, section.client_ca_file)
         found = {"extender": KubeServer(make_app(front.extender, meter=metrics.call), section.http_bind, own)}

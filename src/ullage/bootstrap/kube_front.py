@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ullage.core.placing.rules import Rules
-from ullage.kube.bindings.front import FrontBindings
-from ullage.kube.bindings.gate import Gate
+from ullage.kube.bindings.conflicting_claims import ConflictingClaims
+from ullage.kube.bindings.filter import BindingFilter
+from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.terms import BindingTerms
+from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.api import ALL, KubeApi, Selection
@@ -21,7 +23,7 @@ from ullage.kube.disruption import report_unreadable
 from ullage.kube.events import EventRecorder
 from ullage.kube.extender import Extender
 from ullage.kube.followed import Followed
-from ullage.kube.front import Front, FrontClaims, Running
+from ullage.kube.front import Front, FrontBindings, FrontClaims, Running
 from ullage.kube.leader_label import LeaderLabel
 from ullage.kube.mirror import Mirror
 from ullage.kube.nodes import CardReader, CardSources
@@ -40,6 +42,7 @@ from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.card_pool import PoolRule
 from ullage.model.queue import Queue
+from ullage.service.bindings import Bindings
 from ullage.service.claims import Claims
 from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
@@ -112,14 +115,14 @@ def make_front(
     term = ReadyTerm(candidate, mirror)
     term.subscribe(mirror.report_again)
     bindings = _bindings(context, settings, term, devices)
-    gate = None if bindings is None else bindings.gate
+    allowed = None if bindings is None else bindings.filter
     groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
-    hypernodes.subscribe(mirror.describe_again, groups.look_again)
-    admission = _admission(context, settings, term, groups=groups, gate=gate)
-    claims = _claims(context, settings, term, devices=devices, gates=admission.gates, gate=gate)
+    hypernodes.subscribe(mirror.machines.describe_again, groups.look_again)
+    admission = _admission(context, settings, term, groups=groups, allowed=allowed)
+    claims = _claims(context, settings, term, devices=devices, gates=admission.gates, allowed=allowed)
     device_mirror = None if claims is None else claims.mirror
-    unconfirmed = UnconfirmedBinds(context, term, gate)
-    plugins = DevicePlugins(context, settings.plugins, mirror.describe_again)
+    unconfirmed = UnconfirmedBinds(context, term, allowed)
+    plugins = DevicePlugins(context, settings.plugins, mirror.machines.describe_again)
     preemptor = Preemptor(context, term) if settings.preemption else None
     label = LeaderLabel(context, term)
     delay_s = settings.cleanup_delay_s
@@ -135,7 +138,9 @@ def make_front(
         takeover=takeover,
         unconfirmed=unconfirmed,
         plugins=plugins,
-        extender=Extender(context, term, unconfirmed, plugins, gate=gate, claims=device_mirror, preemptor=preemptor),
+        extender=Extender(
+            context, term, unconfirmed, plugins, binding_filter=allowed, claims=device_mirror, preemptor=preemptor
+        ),
         events=events,
         admission=admission,
         quotas=quotas,
@@ -184,30 +189,47 @@ def _quotas(context: KubeContext) -> ResourceQuotas | None:
 def _bindings(context: KubeContext, settings: FrontSettings, term: ReadyTerm, devices: Devices) -> FrontBindings | None:
     if settings.bindings is None:
         return None
-    return FrontBindings.of(context, settings.bindings, term, devices.claimed)
+    conflicting = ConflictingClaims(context, devices.claimed)
+    store = KubeBindings(context, settings.bindings, term, conflicting)
+    allowed = BindingFilter(context, store, settings.bindings.scope)
+    upkeep = Upkeep(context, store, term, allowed, conflicting_claims=conflicting)
+    return FrontBindings(store, allowed, upkeep, use=Bindings(store), conflicting_claims=conflicting)
 
 
 def _admission(
-    context: KubeContext, settings: FrontSettings, term: ReadyTerm, *, groups: PodGroups, gate: Gate | None
+    context: KubeContext,
+    settings: FrontSettings,
+    term: ReadyTerm,
+    *,
+    groups: PodGroups,
+    allowed: BindingFilter | None,
 ) -> AdmissionController:
     queue_of = labelled(gate_of(context.domain), named_queue(context.followed.namespaces, context.domain))
     gates = Gates(context.cluster, queue_of, context.clock, settings.queues, reserve_after_s=settings.reserve_after_s)
 
     def at_once(namespace: str) -> bool:
-        return gate is not None and gate.covers(namespace)
+        return allowed is not None and allowed.covers(namespace)
 
     return AdmissionController(context, term, gates, queue_of=queue_of, groups=groups, at_once=at_once)
 
 
 def _claims(
-    context: KubeContext, settings: FrontSettings, term: ReadyTerm, *, devices: Devices, gates: Gates, gate: Gate | None
+    context: KubeContext,
+    settings: FrontSettings,
+    term: ReadyTerm,
+    *,
+    devices: Devices,
+    gates: Gates,
+    allowed: BindingFilter | None,
 ) -> FrontClaims | None:
     if not settings.claims:
         return None
     decided = Claims(context.cluster, devices, selects)
-    devices_seen = DeviceMirror(context, decided, term.mirror.describe_again)
+    devices_seen = DeviceMirror(context, decided, term.mirror.machines.describe_again)
     term.subscribe(devices_seen.report_again)
-    claiming = Claiming(context, term, devices_seen, decided, gates=gates, scheduler=settings.scheduler, gate=gate)
+    claiming = Claiming(
+        context, term, devices_seen, decided, gates=gates, scheduler=settings.scheduler, binding_filter=allowed
+    )
     return FrontClaims(devices_seen, claiming)
 
 

@@ -39,12 +39,10 @@ class BoundRequests:
         self._records: dict[str, tuple[CardRecord, ...]] = {}
 
     def clear(self) -> None:
-        """Forget all pods."""
         self._asked.clear()
         self._records.clear()
 
     def drop(self, uid: str) -> None:
-        """Forget a pod that is gone."""
         self._asked.pop(uid, None)
         self._records.pop(uid, None)
 
@@ -69,7 +67,6 @@ class BoundRequests:
         return sorted(words_of(pod.metadata.annotations, self._words))
 
     def record(self, pod: Pod) -> CardRecord:
-        """Return the record of a pod as it is now."""
         return words_of(pod.metadata.annotations, self._keys)
 
     def names_cards(self, record: CardRecord) -> bool:
@@ -95,7 +92,6 @@ class BoundRequests:
         return now in self._records[uid]
 
     def with_record(self, pod: Pod, record: CardRecord) -> Pod:
-        """Return a pod with another record."""
         if record == self.record(pod):
             return pod
         kept = {key: value for key, value in (pod.metadata.annotations or {}).items() if key not in self._keys}

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ullage.core.placing.decision import Refusal
-from ullage.kube.bindings.gate import Admitted
+from ullage.kube.bindings.filter import Admitted
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.part import Isolation
 from ullage.service.cluster import Cluster
 from ullage.service.node_offers import NodeOffers
+from ullage.wire.extender import BEST_SCORE
 from ullage.wire.hami.sharing import parts_by_card
 from ullage.wire.pod import Dialect, PodRequest
 
@@ -77,6 +78,17 @@ class CardOffers:
         charged = {card: charge.vram for card, charge in zip(allocation.gpus, allocation.charges, strict=False)}
         vram = {card: part.vram_bytes for card, part in parts.items() if part.vram_bytes < charged.get(card, 0)}
         return self.cluster.charge_unevenly(uid, vram, compute) if vram or compute else allocation
+
+
+def ranked(offers: NodeOffers) -> dict[str, int]:
+    """Return scores in kube-scheduler's range: the best nodes have `BEST_SCORE`, all others have less."""
+    scores = offers.scores
+    if not offers.names:
+        return {}
+    best, worst = scores.max(), scores.min()
+    scale = (BEST_SCORE - 1) / (best - worst) if best > worst else 0.0
+    whole = np.where(scores == best, BEST_SCORE, ((scores - worst) * scale).astype(np.int64))
+    return dict(zip(offers.names, whole.tolist(), strict=True))
 
 
 def _followed(first: NodeOffers, more: NodeOffers) -> NodeOffers:

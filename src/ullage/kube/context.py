@@ -12,7 +12,7 @@ from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.controller import OnError
 from ullage.kube.events import RecordEvent
 from ullage.kube.followed import Followed
-from ullage.kube.recent import recent
+from ullage.kube.pod_cache import cached
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import PLAIN_SETTINGS, PodReader, PodSettings
 from ullage.wire.pod import ReadPod
@@ -40,13 +40,11 @@ class KubeContext:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "read_pod", recent(PodReader(self.pod_settings)))
+        object.__setattr__(self, "read_pod", cached(PodReader(self.pod_settings)))
 
     @property
     def domain(self) -> str:
-        """The domain of annotations and labels."""
         return self.pod_settings.domain
 
     def key(self, name: str) -> str:
-        """Return the key of an annotation or a label."""
         return f"{self.domain}/{name}"

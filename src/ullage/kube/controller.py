@@ -78,11 +78,9 @@ class Controller(Generic[K]):
         self._added = asyncio.Event()
 
     def __len__(self) -> int:
-        """Return the number of keys in the queue."""
         return len(self._due)
 
     def error_of(self, key: K) -> UllageError | None:
-        """Return the error of the last attempt; None if it succeeded."""
         return self._failed[key].error if key in self._failed else None
 
     def add(self, key: K, after_s: float = 0.0) -> None:
@@ -90,7 +88,6 @@ class Controller(Generic[K]):
         self._put(key, self._clock() + after_s)
 
     async def run(self) -> None:
-        """Reconcile keys when they are due."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(self._at_once):
                 workers.create_task(self._work())

@@ -18,7 +18,7 @@ from typing import Any
 
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.errors import VersionConflict, is_refusal
-from ullage.kube.client.informer import Changed, News, Removed
+from ullage.kube.client.informer import Changed, Delta, Removed
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.client.lease import TERMS
 from ullage.kube.client.objects import KubeNode, Pod
@@ -39,7 +39,7 @@ _AGAIN_S = 0.1
 _CAUGHT_UP_S = 2.0
 """Seconds to retry a lock that was refused because the cached node is stale, even if `retry_s` is shorter."""
 
-_LEFT_S = float(TERMS.lease_s)
+_IN_FLIGHT_S = float(TERMS.lease_s)
 """Seconds after which no write of an ended term can still be in flight. A longer lease duration takes precedence."""
 
 
@@ -49,7 +49,7 @@ class PluginTerms:
 
     expires_s: float = EXPIRES_S
     retry_s: float = RETRY_S
-    look_s: float = 5.0
+    check_s: float = 5.0
 
 
 PLAIN_TERMS = PluginTerms()
@@ -116,7 +116,7 @@ class DevicePlugins:
             async with asyncio.timeout(max(self._terms.retry_s, _CAUGHT_UP_S)):
                 await queue.acquire()
         except TimeoutError:
-            raise _locked(node, "other pods wait there for their devices") from None
+            raise _locked(node, "other pods wait for their devices there") from None
         try:
             yield
         finally:
@@ -127,7 +127,7 @@ class DevicePlugins:
         while True:
             found = self._nodes.objects.get(("", node))
             if found is None:
-                raise NotFound(f"node {node} is not there", code="node-gone")
+                raise NotFound(f"node {node} does not exist", code="node-gone")
             holder = _lock_on(found)
             if holder is None or await self._is_stale(holder, pod, node):
                 try:
@@ -135,7 +135,7 @@ class DevicePlugins:
                 except VersionConflict as error:
                     last, why = max(self._terms.retry_s, _CAUGHT_UP_S), error.message  # the cached node is stale
             else:
-                last, why = self._terms.retry_s, f"it is the turn of {'/'.join(holder.key)}"
+                last, why = self._terms.retry_s, f"pod {'/'.join(holder.key)} holds the lock"
             if self._clock() - began >= last:
                 raise _locked(node, why)
             await self._pause(_AGAIN_S)
@@ -176,7 +176,7 @@ class DevicePlugins:
         """
         if not holder.spec.node_name:
             ours = holder.spec.scheduler_name == pod.spec.scheduler_name and holder.key not in self.waiting
-            left_s = max(_LEFT_S, self._candidate.lease_s)
+            left_s = max(_IN_FLIGHT_S, self._candidate.lease_s)
             return holder.finished or (ours and lock.expired(self._now(), left_s))
         return (
             holder.finished or holder.spec.node_name != node or _phase(holder) in (BindPhase.SUCCESS, BindPhase.FAILED)
@@ -202,18 +202,18 @@ class DevicePlugins:
         written = to_allocate(allocation.node, devices, self._now())
         return written | ({MIG: encode_reservations(slices)} if slices else {})
 
-    def _on_pod(self, news: News[Pod]) -> None:
+    def _on_pod(self, delta: Delta[Pod]) -> None:
         """Record an event if a pod got no devices. It keeps its cards until deleted, as its kubelet fails it."""
-        match news:
+        match delta:
             case Changed(old, new) if _phase(new) is BindPhase.FAILED and _phase(old) is not BindPhase.FAILED:
                 message = (
                     f"the device plugin of {new.spec.node_name} handed out none of its cards ({BIND_PHASE}: failed)"
                 )
                 self._record_event(PodEvent.on(new, Reason.ALLOCATION_FAILED, message))
 
-    def _on_node(self, news: News[KubeNode]) -> None:
-        if not isinstance(news, Removed) and self._is_silent(news.new):
-            self.controller.add(news.new.metadata.name, self._terms.look_s)
+    def _on_node(self, delta: Delta[KubeNode]) -> None:
+        if not isinstance(delta, Removed) and self._is_silent(delta.new):
+            self.controller.add(delta.new.metadata.name, self._terms.check_s)
 
     async def reconcile(self, name: str) -> float | None:
         """Ping the plugin of a node while it is silent, and check it again when its time to answer has passed."""
@@ -227,7 +227,7 @@ class DevicePlugins:
         elif epoch is not None:
             asking = {"annotations": {HANDSHAKE: Handshake.ask(self._now()).encode()}}
             await self._candidate.write(epoch, Patch(NODES, name, {"metadata": asking}))
-        return self._terms.look_s
+        return self._terms.check_s
 
     def _is_silent(self, node: KubeNode) -> bool:
         """Return whether the node has registered cards of which the kubelet offers none."""

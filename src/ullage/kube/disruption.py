@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ullage.core.evicting.victims import Budgets
-from ullage.kube.client.informer import Informer, News, Removed
+from ullage.kube.client.informer import Delta, Informer, Removed
 from ullage.kube.client.objects import PodDisruptionBudget
 from ullage.kube.controller import OnError
 from ullage.model.affinity import Term
@@ -22,13 +22,13 @@ _NO_WORKLOAD = "budget/"
 def report_unreadable(budgets: Informer[PodDisruptionBudget], on_error: OnError) -> None:
     """Report each PodDisruptionBudget whose selector cannot be parsed, as the informer delivers it."""
 
-    def on_budget(news: News[PodDisruptionBudget]) -> None:
-        if not isinstance(news, Removed):
+    def on_budget(delta: Delta[PodDisruptionBudget]) -> None:
+        if not isinstance(delta, Removed):
             try:
-                read_selector(news.new.spec.selector, "spec.selector")
+                read_selector(delta.new.spec.selector, "spec.selector")
             except InvalidRequest as error:
                 message = f"{error.message}; until it can be read, no pod of its namespace may be evicted"
-                on_error("PodDisruptionBudget", "/".join(news.new.key), InvalidRequest(message))
+                on_error("PodDisruptionBudget", "/".join(delta.new.key), InvalidRequest(message))
 
     budgets.subscribe(on_budget)
 

@@ -7,7 +7,6 @@ that does not fit into the queue, or cannot be written, is counted and dropped.
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from ullage.kube.client.kinds import EVENTS
 from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.client.objects import Pod
 from ullage.kube.controller import Controller
+from ullage.kube.recent import Recent
 from ullage.model.claim import Claim
 from ullage.model.error import UllageError
 
@@ -81,12 +81,10 @@ class PodEvent:
 
     @classmethod
     def on(cls, pod: Pod, reason: Reason, message: str) -> Self:
-        """Return an event on a pod."""
         return cls(*pod.key, pod.metadata.uid, reason, message)
 
     @classmethod
     def of(cls, claim: Claim, reason: Reason, message: str) -> Self:
-        """Return an event on the pod of a request."""
         return cls(claim.namespace, claim.pod, claim.pod_uid, reason, message=message)
 
 
@@ -105,8 +103,8 @@ class EventRecorder:
     ) -> None:
         self._candidate, self._clock, self._now = candidate, clock, now
         self.controller = Controller("Event", self.reconcile, gap_s=GAP_S)
-        self._recorded: OrderedDict[PodEvent, float] = OrderedDict()
-        self.left_out = 0
+        self._recorded: Recent[PodEvent, float] = Recent(_REMEMBERED)
+        self.dropped = 0
         """Events that were not written because the queue was full or the write failed."""
 
     def record(self, event: PodEvent) -> None:
@@ -119,7 +117,6 @@ class EventRecorder:
             self._leave_out(event)
 
     async def reconcile(self, event: PodEvent) -> None:
-        """Write an event."""
         epoch = self._candidate.epoch
         if epoch is not None:
             try:
@@ -129,7 +126,7 @@ class EventRecorder:
 
     def _leave_out(self, event: PodEvent) -> None:
         """Count a dropped event, and forget it so that it can be recorded again."""
-        self.left_out += 1
+        self.dropped += 1
         self._recorded.pop(event, None)
 
     def _is_old(self, event: PodEvent) -> bool:
@@ -137,9 +134,6 @@ class EventRecorder:
         if last is not None and now - last < AGAIN_S:
             return True
         self._recorded[event] = now
-        self._recorded.move_to_end(event)
-        if len(self._recorded) > _REMEMBERED:
-            self._recorded.popitem(last=False)
         return False
 
     def _body(self, event: PodEvent) -> dict[str, Any]:

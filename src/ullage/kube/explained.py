@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ullage.kube.client.lease import clock_s
 from ullage.kube.events import AGAIN_S
+from ullage.kube.recent import Recent
 
 _REMEMBERED = 4096
 
@@ -27,7 +27,7 @@ class Explained:
     """
 
     clock: Callable[[], float] = clock_s
-    _last: OrderedDict[str, _Sentence] = field(default_factory=OrderedDict)
+    _last: Recent[str, _Sentence] = field(default_factory=lambda: Recent(_REMEMBERED))
 
     def of(self, uid: str, cause: str, explain: Callable[[], str]) -> str:
         """Return the sentence for a pod and this cause. `explain` makes it."""
@@ -35,10 +35,7 @@ class Explained:
         if last is None or last.cause != cause or self.clock() - last.made_at >= AGAIN_S:
             last = _Sentence(cause, self.clock(), explain())
         self._last[uid] = last
-        if len(self._last) > _REMEMBERED:
-            self._last.popitem(last=False)
         return last.text
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that was placed."""
         self._last.pop(uid, None)

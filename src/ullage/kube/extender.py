@@ -17,8 +17,8 @@ from ullage.binding.room import BindingRejection
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.nowhere_text import asked_text
 from ullage.core.placing.decision import Refusal
-from ullage.kube.bindings.gate import Admitted, Gate
-from ullage.kube.card_offers import CardOffers, requests, sharing
+from ullage.kube.bindings.filter import Admitted, BindingFilter
+from ullage.kube.card_offers import CardOffers, ranked, requests, sharing
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.changes import Bind
 from ullage.kube.client.errors import VersionConflict, is_refusal
@@ -31,7 +31,7 @@ from ullage.kube.events import PodEvent, Reason
 from ullage.kube.explained import Explained
 from ullage.kube.preemption import NODES_AT_ONCE, Preemptor
 from ullage.kube.ready_term import ReadyTerm
-from ullage.kube.scores import ranked
+from ullage.kube.recent import Recent
 from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.model.counted import counted
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
@@ -58,21 +58,21 @@ class Extender:
         unconfirmed: UnconfirmedBinds,
         plugins: DevicePlugins,
         *,
-        gate: Gate | None = None,
+        binding_filter: BindingFilter | None = None,
         claims: DeviceMirror | None = None,
         preemptor: Preemptor | None = None,
     ) -> None:
-        """Of `gate`, `claims` and `preemptor` those that the cluster has or the settings want."""
+        """Of `binding_filter`, `claims` and `preemptor` those that the cluster has or the settings want."""
         self._api, self._candidate, self._cluster = context.api, context.candidate, context.cluster
         self._domain, self._record_event = context.domain, context.record_event
         self._pods, self._budgets = context.followed.pods.objects, context.followed.budgets
         self._read_pod, self._offers = context.read_pod, CardOffers(context.cluster)
         self._term, self._unconfirmed, self._plugins = term, unconfirmed, plugins
-        self._gate, self._claims, self._preemptor = gate, claims, preemptor
+        self._binding_filter, self._claims, self._preemptor = binding_filter, claims, preemptor
         self._explained = Explained()
         self._refused: dict[str, Mapping[str, str]] = {}
         """By uid, for the last pod asked about: nodes refused where evictions may help, and the reasons."""
-        self._named: dict[str, Mapping[str, Iterable[str]]] = {}
+        self._named: Recent[str, Mapping[str, Iterable[str]]] = Recent(_NAMED)
         """By pod uid, for the last `_NAMED` pods: the victims that were proposed on each node."""
 
     @property
@@ -90,7 +90,7 @@ class Extender:
         asked = self._read_pod(args.pod)
         if asked is None:
             return args.kept(names, {}, {})
-        self._settled()
+        self._refresh()
         comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
         admitted = self._admit(args.pod, asked, names, note=comes)
         found = self._offers.of(asked, admitted, expected=comes)
@@ -167,7 +167,7 @@ class Extender:
         asked = self._read_pod(args.pod)
         if asked is None:
             return dict.fromkeys(names, 0)
-        self._settled()
+        self._refresh()
         admitted = self._admit(args.pod, asked, names)
         scores = ranked(self._offers.of(asked, admitted, expected=False))
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
@@ -182,7 +182,7 @@ class Extender:
         broken = {node: victims.violations for node, victims in args.victims.items()}
         if asked is None:
             return PreemptionResult.of({node: (uids, broken[node]) for node, uids in candidates.items() if uids})
-        self._settled()
+        self._refresh()
         if self._cluster.held(asked.uid) is not None or self._comes_free(asked, args):
             return PreemptionResult()
         found: dict[str, Preemption] = {}
@@ -195,7 +195,7 @@ class Extender:
                 there = self._cluster.victims(request, few, budgets)
                 found |= {node: each for node, each in there.items() if _is_less(each, found.get(node))}
                 await asyncio.sleep(0)
-                self._settled()
+                self._refresh()
         if self._cluster.held(asked.uid) is not None:  # it got a place meanwhile
             return PreemptionResult()
 
@@ -205,7 +205,7 @@ class Extender:
         if self._preemptor is not None and any(victims.uids for victims in found.values()):
             self._preemptor.answered(asked.uid, placed=False)
         leave = {node: dict.fromkeys((*candidates[node], *victims.uids)) for node, victims in found.items()}
-        self._remember(asked.uid, {node: [uid for uid in uids if uid in held] for node, uids in leave.items()})
+        self._named[asked.uid] = {node: [uid for uid in uids if uid in held] for node, uids in leave.items()}
         return PreemptionResult.of(
             {
                 node: (uids, broken[node] + beyond(uids) - beyond(candidates[node]))
@@ -213,12 +213,6 @@ class Extender:
                 if uids
             }
         )
-
-    def _remember(self, uid: str, leave: Mapping[str, Iterable[str]]) -> None:
-        self._named.pop(uid, None)
-        self._named[uid] = leave
-        if len(self._named) > _NAMED:
-            del self._named[next(iter(self._named))]
 
     def _comes_free(self, asked: PodRequest, args: PreemptionArgs) -> bool:
         """Return whether a node with victims of this pod was refused only because the victims were still there.
@@ -281,13 +275,13 @@ class Extender:
         self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: DeviceAsk | None
     ) -> None:
         claimed = () if self._claims is None else await self._claims.claimed(pod)
-        self._settled()
+        self._refresh()
         admitted = self._admit(pod.document, asked, [args.node])
         asked = _as_claimed(admitted.on(args.node), claimed)
         admitted.check_claimed(args.node, claimed)
         asked, allocation = self._offers.reserve(asked, admitted, args.node)
         if isinstance(allocation, Refusal):
-            raise Conflict(f"{args.node} has no room for it by now: {allocation.code}", code="bind-no-room")
+            raise Conflict(f"{args.node} has no room for the pod any more: {allocation.code}", code="bind-no-room")
         try:
             written = bind_annotations(
                 allocation,
@@ -300,8 +294,8 @@ class Extender:
                 written |= self._plugins.annotations(
                     ask, allocation, self._cluster.cards(allocation), bound=bool(bindings)
                 )
-            if self._gate is not None:
-                written |= self._gate.hold(pod, args.node, bindings, allocation.gpus)
+            if self._binding_filter is not None:
+                written |= self._binding_filter.hold(pod, args.node, bindings, allocation.gpus)
             await self._write(epoch, args, pod, written)
         except BaseException as error:
             if is_refusal(error):
@@ -355,7 +349,7 @@ class Extender:
         who = f"pod {args.pod_namespace}/{args.pod_name}"
         pod = await self._api.get(PODS, args.pod_name, args.pod_namespace)
         if pod.metadata.uid != args.pod_uid:
-            raise NotFound(f"{who} is another one by now", code="pod-replaced")
+            raise NotFound(f"{who} was replaced by another pod", code="pod-replaced")
         if not pod.spec.node_name:
             return pod
         self._unconfirmed.observe(pod)
@@ -367,7 +361,11 @@ class Extender:
 
     def _admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = False) -> Admitted:
         """Return what the pod requests on which nodes: its own request, or what bindings allow it."""
-        return Admitted([(asked, nodes)]) if self._gate is None else self._gate.admit(pod, asked, nodes, note=note)
+        return (
+            Admitted([(asked, nodes)])
+            if self._binding_filter is None
+            else self._binding_filter.admit(pod, asked, nodes, note=note)
+        )
 
     def _ready(self) -> int:
         """Return the term in which questions can be answered.
@@ -377,11 +375,11 @@ class Extender:
 
         """
         epoch = self._term.check()
-        if self._gate is not None and self._gate.unready:
-            raise Unavailable(self._gate.unready, code="not-ready")
+        if self._binding_filter is not None and self._binding_filter.unready:
+            raise Unavailable(self._binding_filter.unready, code="not-ready")
         return epoch
 
-    def _settled(self) -> None:
+    def _refresh(self) -> None:
         """Bring the books up to date.
 
         Raises:

@@ -42,5 +42,4 @@ class Followed:
 
     @property
     def all(self) -> Iterator[Informer[Any]]:
-        """Yield all informers."""
         yield from (*self.needed, self.namespaces, self.budgets)

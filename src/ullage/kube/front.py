@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ullage.kube.bindings.front import FrontBindings
+from ullage.kube.bindings.conflicting_claims import ConflictingClaims
+from ullage.kube.bindings.filter import BindingFilter
+from ullage.kube.bindings.store import KubeBindings
+from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.informer import Informer
@@ -25,22 +28,31 @@ from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.resource_quotas import ResourceQuotas
 from ullage.kube.takeover import Takeover
 from ullage.kube.unconfirmed import UnconfirmedBinds
+from ullage.service.bindings import Bindings
 from ullage.service.cluster import Cluster
 
 
 class Running(Protocol):
     """A task that runs until it is cancelled."""
 
-    async def run(self) -> None:
-        """Run until cancelled."""
+    async def run(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FrontClaims:
-    """The mirror of claims, and the controller that allocates them."""
-
     mirror: DeviceMirror
     claiming: Claiming
+
+
+@dataclass(frozen=True, slots=True)
+class FrontBindings:
+    """The store of bindings, the filter of pods by them, their upkeep, and the use cases of the API."""
+
+    store: KubeBindings
+    filter: BindingFilter
+    upkeep: Upkeep
+    use: Bindings
+    conflicting_claims: ConflictingClaims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,27 +78,22 @@ class Front:
 
     @property
     def candidate(self) -> Candidate:
-        """The candidate for the lease."""
         return self.context.candidate
 
     @property
     def cluster(self) -> Cluster:
-        """The books."""
         return self.context.cluster
 
     @property
     def followed(self) -> Followed:
-        """The informers that all parts share."""
         return self.context.followed
 
     @property
     def nodes(self) -> Informer[KubeNode]:
-        """The nodes that count."""
         return self.followed.nodes
 
     @property
     def pods(self) -> Informer[Pod]:
-        """All pods."""
         return self.followed.pods
 
     @property
@@ -111,7 +118,7 @@ class Front:
             for part in self.parts:
                 tasks.create_task(part.run())
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Release the lease at once. No request or write may follow.
 
         While the outcome of a bind is unknown, or of one in an earlier term, the lease expires instead: the next leader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from ullage.kube.client.informer import Added, Changed, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.client.objects import Object
 from ullage.kube.context import KubeContext
@@ -65,7 +65,7 @@ class Machines:
             (m.name, gpu.uuid) for m in self.by_name.values() for gpu in m.gpus if owner[gpu.uuid] != m.name
         )
         for name, uuid in sorted(twice - self._twice):
-            message = f"card {uuid} is that of {owner[uuid]}; names of cards are unique in a cluster"
+            message = f"card {uuid} is also named by {owner[uuid]}; card ids must be unique in a cluster"
             self._on_error("Node", name, Conflict(message, code="card-named-twice"))
         self._twice = twice
         apart = [
@@ -77,8 +77,8 @@ class Machines:
             for m in apart
         ]
 
-    def _on_node(self, news: News[NodeObject]) -> None:
-        match news:
+    def _on_node(self, delta: Delta[NodeObject]) -> None:
+        match delta:
             case Removed(last):
                 self.stale |= self.by_name.pop(last.metadata.name, None) is not None
             case Added(new) | Changed(_, new):
@@ -100,9 +100,9 @@ class Machines:
         for changed in self._on_change:
             changed(name)
 
-    def _on_topology(self, news: News[Object]) -> None:
+    def _on_topology(self, delta: Delta[Object]) -> None:
         """Follow Numatopology objects. A deleted one changes nothing, so that cards in use keep their names."""
-        match news:
+        match delta:
             case Removed(last):
                 if last.metadata.name not in self.by_name:
                     self.records.pop(last.metadata.name, None)

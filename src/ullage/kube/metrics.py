@@ -57,12 +57,10 @@ class FrontMetrics:
             self._registry.register(_Families(lambda: _quotas(quotas)))
 
     def call(self, verb: str, seconds: float, outcome: str) -> None:
-        """Count an answered call."""
         self._seconds.labels(verb).observe(seconds)
         self._calls.labels(verb, outcome).inc()
 
     async def page(self) -> bytes:
-        """Return all metrics."""
         books = _Books.of(self._cluster.allocator.fleet)
         return generate_latest(self._registry) + await written(lambda: _text(books))
 
@@ -80,15 +78,15 @@ def _front(front: Front) -> Iterator[Metric]:
     yield GaugeMetricFamily("ullage_kube_leader", "Whether this process leads", front.candidate.epoch is not None)
     yield GaugeMetricFamily("ullage_kube_ready", "Whether questions are answered", not front.extender.unready)
     age = GaugeMetricFamily(
-        "ullage_kube_mirror_age_seconds", "Since the API server was last heard about this kind", labels=["kind"]
+        "ullage_kube_mirror_age_seconds", "Seconds since the API server last answered about this kind", labels=["kind"]
     )
     for kind, informer in (("nodes", front.nodes), ("pods", front.pods), ("namespaces", front.followed.namespaces)):
         age.add_metric([kind], informer.age_s)
     if front.claims is not None and front.claims.mirror.served:
         age.add_metric(["resourceclaims"], front.claims.mirror.claims.age_s)
     yield age
-    yield CounterMetricFamily("ullage_kube_events_left_out", "Events on pods not written", front.events.left_out)
-    yield GaugeMetricFamily("ullage_kube_binds_in_doubt", "Binds of unknown outcome", front.unconfirmed.count)
+    yield CounterMetricFamily("ullage_kube_events_dropped", "Events on pods not written", front.events.dropped)
+    yield GaugeMetricFamily("ullage_kube_binds_unconfirmed", "Binds of unknown outcome", front.unconfirmed.count)
     if front.preemptor is not None:
         evicted = front.preemptor.evicted
         yield CounterMetricFamily("ullage_kube_preempted", "Pods evicted for others of higher priority", evicted)
@@ -111,9 +109,9 @@ def _front(front: Front) -> Iterator[Metric]:
         for state in (BindingState.BOUND, BindingState.DRAINING):
             rows.add_metric([state], sum(row.state is state for row in ledger.rows))
         yield rows
-        found = len(front.bindings.intruders.now)
+        found = len(front.bindings.conflicting_claims.now)
         meaning = "Cards that claims have and pods use, and that are bound to other applications"
-        yield GaugeMetricFamily("ullage_kube_binding_intruders", meaning, found)
+        yield GaugeMetricFamily("ullage_kube_binding_conflicting_claims", meaning, found)
 
 
 def _queues(admission: AdmissionController) -> Iterator[Metric]:
@@ -175,7 +173,6 @@ class _Books:
 
     @classmethod
     def of(cls, fleet: Fleet) -> Self:
-        """Return a snapshot."""
         compute, vram = fleet.compute_total, fleet.vram_total
         return cls(
             cards=fleet.cards,

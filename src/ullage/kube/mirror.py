@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from ullage.core.books.usage import OtherUsage
 from ullage.kube.bound_requests import BoundRequests, union
-from ullage.kube.client.informer import Added, Changed, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
@@ -28,7 +28,6 @@ from ullage.kube.machines import Machines
 from ullage.kube.nodes import NO_SOURCES, CardSources
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, InvalidRequest, UllageError
-from ullage.model.node import Node
 from ullage.model.resources import MILLI
 from ullage.service.cardless_pods import CardlessPods
 from ullage.service.devices import Devices
@@ -57,8 +56,8 @@ class Mirror:
         self._cluster, self._pods, self._read_pod = context.cluster, context.followed.pods, context.read_pod
         self._domain, self._on_error, self._record_event = context.domain, context.on_error, context.record_event
         self._devices = devices
-        self._machines = Machines(context, cards, domains)
-        self._unobserved = self._machines.unobserved
+        self.machines = Machines(context, cards, domains)
+        self._unobserved = self.machines.unobserved
         self._recovered = False
         self.term: int | None = None
         """The leadership term at whose start all earlier binds had been observed."""
@@ -87,15 +86,6 @@ class Mirror:
         """Whether the books match the state of the API, as far as the informers have it."""
         return self._recovered
 
-    @property
-    def machines(self) -> Mapping[str, Node]:
-        """Machines by name, as each describes itself. Two of them may name the same card."""
-        return self._machines.by_name
-
-    def subscribe(self, changed: Callable[[str], None]) -> None:
-        """Call `changed` with the name of each machine that describes itself in another way."""
-        self._machines.subscribe(changed)
-
     def recover(self) -> None:
         """Build the books from the informers, which have listed. From now on decisions may be made.
 
@@ -119,13 +109,13 @@ class Mirror:
             self._enter(pod)
         self._cardless.write_to_books()
         self._settle_machines()
-        self._unobserved.update(self._machines.records)
+        self._unobserved.update(self.machines.records)
         self._observe()
 
     def settle(self) -> None:
         """Enter pending changes: changed machines, pods that may have room by now, and reported card usage."""
         self._cardless.write_to_books()
-        stale = self._machines.stale
+        stale = self.machines.stale
         if stale or self._freed:
             again = [pod for pod in self._waiting.values() if stale or pod.spec.node_name in self._freed]
             for pod in again:
@@ -136,17 +126,13 @@ class Mirror:
         self._settle_machines()
         self._observe()
 
-    def describe_again(self, name: str) -> None:
-        """Read a machine again: the source of its cards or of its domain has changed."""
-        self._machines.describe_again(name)
-
     def _observe(self) -> None:
         """Compare the reported card usage of changed machines with the books."""
         if not self._recovered:
             return
         if self._devices is not None:
             self._devices.settle()
-        names, records = sorted(self._unobserved & self.machines.keys()), self._machines.records
+        names, records = sorted(self._unobserved & self.machines.by_name.keys()), self.machines.records
         self._unobserved.clear()
         for name in names:
             use = records[name].use if name in records else None
@@ -160,16 +146,16 @@ class Mirror:
         withheld = frozenset(self._withheld.values())
         if self._devices is not None:
             withheld |= self._devices.withheld
-        if self._machines.stale or withheld != self._shut:
-            self._machines.stale, self._shut = False, withheld
-            self._cluster.set_nodes(self._machines.distinct(withheld))
+        if self.machines.stale or withheld != self._shut:
+            self.machines.stale, self._shut = False, withheld
+            self._cluster.set_nodes(self.machines.distinct(withheld))
 
     # --- pods ---
 
-    def _on_pod(self, news: News[Pod]) -> None:
+    def _on_pod(self, delta: Delta[Pod]) -> None:
         if not self._recovered:
             return
-        match news:
+        match delta:
             case Removed(last):
                 self._leave(last)
             case Added(new) | Changed(_, new):
@@ -403,13 +389,15 @@ class Mirror:
         except UllageError as error:
             self._withhold(pod, error)
             return
-        self._withhold(pod, Conflict(f"{node} has no cards left for those that it must hold there", code="no-room"))
+        self._withhold(
+            pod, Conflict(f"{node} has too few free cards for the pod, which is bound there", code="no-room")
+        )
 
     def _withhold(self, pod: Pod, error: UllageError) -> None:
         """Cordon the cards of a machine: a pod holds one of them, and nobody knows which."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._waiting[uid] = pod
-        if node in self.machines:
+        if node in self.machines.by_name:
             self._report(pod, error)
         self._withheld[uid] = node
         if isinstance(error, InvalidRequest):
@@ -441,7 +429,7 @@ class Mirror:
         self._record_event(PodEvent.on(pod, Reason.REQUEST_CHANGED, message))
 
     def _record_unknown(self, pod: Pod, why: str) -> None:
-        message = f"no card of {pod.spec.node_name} takes new work while it is not known which it has: {why}"
+        message = f"no card of {pod.spec.node_name} takes new work while it is unknown which of them the pod has: {why}"
         self._record_event(PodEvent.on(pod, Reason.CARDS_UNKNOWN, message))
 
 

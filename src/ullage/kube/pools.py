@@ -73,9 +73,9 @@ class CardPools:
             for card in map(str.strip, listed):
                 uuid = there.get(card)
                 if uuid is None:
-                    notes.append(f"{key}: no card of this node is {card!r}, which is to be in pool {pool}")
+                    notes.append(f"{key}: this node has no card {card!r} for pool {pool}")
                 elif found.setdefault(uuid, pool) != pool:
-                    raise invalid_annotation(key, card, f"it is in {found[uuid]} and in {pool}; keep one of the two")
+                    raise invalid_annotation(key, card, f"it is in {found[uuid]} and in {pool}; name one pool")
         return found
 
 

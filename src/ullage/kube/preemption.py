@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from ullage.core.evicting.preemption import Preemption
 from ullage.kube.client.changes import Evict, Patch, PatchType
 from ullage.kube.client.errors import Unreachable, VersionConflict
-from ullage.kube.client.informer import Changed, News, Removed
+from ullage.kube.client.informer import Changed, Delta, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import KubeNode, Pod
@@ -46,7 +46,7 @@ RESERVED_S = 120.0
 ASKED_S = 300.0
 """Seconds for which a request of a scheduler counts. After that it has asked again, or the pod is gone."""
 
-NEWS_S = 1.0
+LAG_S = 1.0
 """Seconds by which a scheduler may learn of a changed node before this process. It does not ask again for that."""
 
 _TRIES = 3
@@ -70,14 +70,14 @@ class _Waiting:
     """A pod that was refused on all nodes: when this was last reported, and when an attempt may start (seconds).
 
     `refused` are nodes where the API server refused to evict victims. If there are many nodes, the next attempt starts
-    after the first `looked`.
+    after the first `examined`.
     """
 
     wanted: Wanted
-    heard: float
+    refused_at: float
     not_before: float
     refused: set[str] = field(default_factory=set)
-    looked: int = 0
+    examined: int = 0
 
     @property
     def claim(self) -> Claim:
@@ -122,7 +122,7 @@ class Preemptor:
         self.evicted = 0
         """Pods evicted since the start."""
         self._lowest = -math.inf
-        self._in_vain: set[Hashable] = set()
+        self._without_victims: set[Hashable] = set()
         """Equivalence classes for which no victims were found in this round: one pod of each class is examined."""
         self._changed: dict[str, float] = {}
         """When each node last changed its taints or labels. An earlier verdict of a scheduler on it is outdated."""
@@ -143,7 +143,7 @@ class Preemptor:
         if known is None:
             self._waiting[uid] = _Waiting(self._shared(wanted), now, now + PATIENCE_S)
         else:
-            known.wanted, known.heard = self._shared(wanted), now
+            known.wanted, known.refused_at = self._shared(wanted), now
         if len(self._waiting) > _MOST:
             del self._waiting[max(self._waiting, key=lambda each: self._waiting[each].rank)]
 
@@ -192,13 +192,13 @@ class Preemptor:
     async def reconcile(self, _key: str) -> float:
         """Preempt for pending pods in order of priority."""
         epoch = self._term.check()
-        self._in_vain.clear()
+        self._without_victims.clear()
         self._lowest = self._cluster.holders.lowest_priority
         await self._expire_reservations(epoch)
         for entry in sorted(self._waiting.values(), key=lambda each: each.rank):
             if entry.not_before > self._clock():
                 continue
-            if entry.heard + ASKED_S < self._clock() or not self._waits(entry.claim):
+            if entry.refused_at + ASKED_S < self._clock() or not self._waits(entry.claim):
                 self._waiting.pop(entry.claim.pod_uid, None)
                 continue
             entry.not_before = self._clock() + AGAIN_S
@@ -220,13 +220,13 @@ class Preemptor:
         return pod.spec.preemption_policy != "Never" and (pod.spec.priority or 0) >= claim.priority
 
     async def _preempt_for(self, epoch: int, entry: _Waiting) -> None:
-        if entry.equivalence_class in self._in_vain:
+        if entry.equivalence_class in self._without_victims:
             return
         for _ in range(_TRIES):
             found = await self._cheapest(entry)
             if found is None:
                 if self._still(entry) and not entry.refused:
-                    self._in_vain.add(entry.equivalence_class)
+                    self._without_victims.add(entry.equivalence_class)
                 entry.refused.clear()
                 return
             request, preemption = found
@@ -267,7 +267,7 @@ class Preemptor:
         self._cluster.reserve_room_of(request, preemption)
         if evictions:
             names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
-            self._record_event(PodEvent.of(claim, Reason.MAKES_ROOM, f"{names} give way to it on {node}"))
+            self._record_event(PodEvent.of(claim, Reason.MAKES_ROOM, f"{names} are evicted for it on {node}"))
         for each in evictions:
             await self._evict(epoch, each, f"by pod {claim.namespace}/{claim.pod} on node {node}")
         kept.until = self._clock() + RESERVED_S
@@ -300,13 +300,13 @@ class Preemptor:
         """
         if not self._still(entry):
             return None
-        first, entry.looked = entry.looked, 0
+        first, entry.examined = entry.examined, 0
         for anyway in (True, False):
             for request, nodes in entry.wanted:
-                able = self._able(entry, request, nodes, first, anyway=anyway)
-                for start in range(0, len(able), NODES_AT_ONCE):
+                promising = self._promising(entry, request, nodes, first, anyway=anyway)
+                for start in range(0, len(promising), NODES_AT_ONCE):
                     began = time.perf_counter()
-                    best = self._cheapest_on(request, able[start : start + NODES_AT_ONCE], anyway=anyway)
+                    best = self._cheapest_on(request, promising[start : start + NODES_AT_ONCE], anyway=anyway)
                     if best is not None:
                         return (request, best) if anyway or best.victims else None
                     await self._pause(time.perf_counter() - began)  # yield as much time to other tasks
@@ -315,25 +315,25 @@ class Preemptor:
                     self._mirror.settle()
         return None
 
-    def _able(
+    def _promising(
         self, entry: _Waiting, request: Request, nodes: Sequence[str], first: int, *, anyway: bool
     ) -> Sequence[str]:
         """Return nodes that some pod is leaving anyway, or some of the nodes with pods of lower priority."""
         self._mirror.settle()
-        able = (
+        promising = (
             self._cluster.holders.being_left(nodes)
             if anyway
             else self._cluster.holders.with_lower_priority(request, nodes)
         )
-        able = [node for node in able if self._counts(entry, node)]
+        promising = [node for node in promising if self._counts(entry, node)]
         if anyway:
-            return able
+            return promising
         after = first + self._most_nodes
-        entry.looked = max(entry.looked, after if after < len(able) else 0)
-        return able[first:after]
+        entry.examined = max(entry.examined, after if after < len(promising) else 0)
+        return promising[first:after]
 
     def _counts(self, entry: _Waiting, node: str) -> bool:
-        return node not in entry.refused and self._changed.get(node, -math.inf) <= entry.heard + NEWS_S
+        return node not in entry.refused and self._changed.get(node, -math.inf) <= entry.refused_at + LAG_S
 
     def _cheapest_on(self, request: Request, nodes: Sequence[str], *, anyway: bool) -> Preemption | None:
         """Return a node that needs no further victims. Otherwise, unless `anyway`, return the cheapest victims."""
@@ -371,16 +371,16 @@ class Preemptor:
                 else:
                     self._drop(uid)
 
-    def _on_pod(self, news: News[Pod]) -> None:
-        pod = news.last if isinstance(news, Removed) else news.new
-        if isinstance(news, Removed) or not _is_unplaced(pod):
+    def _on_pod(self, delta: Delta[Pod]) -> None:
+        pod = delta.last if isinstance(delta, Removed) else delta.new
+        if isinstance(delta, Removed) or not _is_unplaced(pod):
             self._waiting.pop(pod.metadata.uid, None)
             self._drop(pod.metadata.uid)
         else:
             self._follow_scheduler(pod)
 
-    def _on_node(self, news: News[KubeNode]) -> None:
-        match news:
+    def _on_node(self, delta: Delta[KubeNode]) -> None:
+        match delta:
             case Removed(last):
                 self._changed.pop(last.metadata.name, None)
             case Changed(last, new) if _kind_of(last) != _kind_of(new):

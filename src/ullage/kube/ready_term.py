@@ -10,7 +10,7 @@ from ullage.model.error import Unavailable
 
 
 class ReadyTerm:
-    """The leadership term in which one process may decide. What single parts need besides is for them to say."""
+    """The leadership term in which one process may decide. Parts with further conditions check these themselves."""
 
     def __init__(self, candidate: Candidate, mirror: Mirror) -> None:
         self._candidate, self.mirror = candidate, mirror

@@ -1,28 +1,23 @@
-"""A cache of parsed pods: a pod that appears in several consecutive requests is parsed once."""
+"""A dictionary that keeps only the newest keys."""
 
 from __future__ import annotations
 
-from ullage.wire.document import Document
-from ullage.wire.pod import PodRequest, ReadPod
+from collections import OrderedDict
+from typing import TypeVar
 
-_MOST = 64
-"""Maximum number of cached pods. A scheduler asks about one pod after another, and about few at a time."""
+K = TypeVar("K")
+V = TypeVar("V")
 
 
-def recent(read: ReadPod) -> ReadPod:
-    """Return a reader that caches the last pods. A pod that changed is parsed again."""
-    known: dict[str, tuple[Document, PodRequest | None]] = {}
+class Recent(OrderedDict[K, V]):
+    """Keeps the `most` keys that were set last. Setting a key makes it the newest."""
 
-    def again(pod: Document) -> PodRequest | None:
-        metadata = pod.get("metadata")
-        uid = metadata.get("uid") if isinstance(metadata, dict) else None
-        if not isinstance(uid, str):
-            return read(pod)
-        last = known.pop(uid, None)
-        found = read(pod) if last is None or last[0] != pod else last[1]
-        known[uid] = pod, found
-        if len(known) > _MOST:
-            del known[next(iter(known))]
-        return found
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
 
-    return again
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ullage.core.books.usage import Usage
-from ullage.kube.client.informer import Informer, News, Removed
+from ullage.kube.client.informer import Delta, Informer, Removed
 from ullage.kube.client.objects import ResourceQuota
 from ullage.kube.controller import OnError
 from ullage.service.cluster import Cluster
@@ -44,12 +44,12 @@ class ResourceQuotas:
             for each in figures_of(quota, used.vram_limit, used.cores_ppm, self._words[0]):
                 yield namespace, each
 
-    def _on_quota(self, news: News[ResourceQuota]) -> None:
-        found = news.last if isinstance(news, Removed) else news.new
+    def _on_quota(self, delta: Delta[ResourceQuota]) -> None:
+        found = delta.last if isinstance(delta, Removed) else delta.new
         namespace, name = found.key
         there = self._hard.pop(namespace, {})
         last = there.pop(name, None)
-        if not isinstance(news, Removed) and not found.spec.scopes and not found.spec.scope_selector:
+        if not isinstance(delta, Removed) and not found.spec.scopes and not found.spec.scope_selector:
             there[name] = self._read(found, last)
         if there:
             self._hard[namespace] = there

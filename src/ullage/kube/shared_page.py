@@ -22,7 +22,6 @@ class SharedPage:
         self._page, self._stays_until = b"", float("-inf")
 
     async def get(self) -> bytes:
-        """Return the page."""
         if self._clock() < self._stays_until:
             return self._page
         if self._writing is None:

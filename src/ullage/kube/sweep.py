@@ -35,13 +35,13 @@ class Sweep:
         epoch = self._term.check()
         pods = {pod.metadata.uid: pod for pod in self._pods.objects.values()}
         known = [
-            each for each in self._mirror.machines.values() if not each.topology_note
+            each for each in self._mirror.machines.by_name.values() if not each.topology_note
         ]  # else its cards are unknown
         speaking = {each.name for each in known if each.gpus and each.state is NodeState.READY}
         cards = {gpu.uuid for each in known for gpu in each.gpus}
         found = self._vanished.look(self._clock(), self._holders(), cards, speaking)
         for uid, missing in found.quarantined.items():
-            self._record(pods[uid], f"{', '.join(missing)}: on no node; waiting for it")
+            self._record(pods[uid], f"{', '.join(missing)}: on no node; waiting for the card to come back")
         for uid in found.leaving:
             await self._evict(epoch, pods[uid])
         return ROUND_S

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
-from ullage.kube.bindings.gate import Gate
+from ullage.kube.bindings.filter import BindingFilter
 from ullage.kube.client.changes import Patch
 from ullage.kube.client.errors import VersionConflict
-from ullage.kube.client.informer import News, Removed
+from ullage.kube.client.informer import Delta, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Pod
@@ -44,9 +44,10 @@ _AT_ONCE = 16
 class UnconfirmedBinds:
     """Pods with a reservation whose bind has an unknown outcome. They are resolved while this process leads."""
 
-    def __init__(self, context: KubeContext, term: ReadyTerm, gate: Gate | None = None) -> None:
+    def __init__(self, context: KubeContext, term: ReadyTerm, binding_filter: BindingFilter | None = None) -> None:
         self._api, self._candidate, self._cluster = context.api, context.candidate, context.cluster
-        self._mirror, self._term, self._gate, self._key = term.mirror, term, gate, context.key(FENCE)
+        self._mirror, self._term, self._key = term.mirror, term, context.key(FENCE)
+        self._binding_filter = binding_filter
         self._on_error, self._clock, self._pause = context.on_error, context.clock, context.pause
         self._open: dict[str, tuple[Pod, float]] = {}
         self._unobserved: dict[str, tuple[Pod, float]] = {}
@@ -59,7 +60,6 @@ class UnconfirmedBinds:
 
     @property
     def count(self) -> int:
-        """The number of binds with an unknown outcome."""
         return len(self._open)
 
     @property
@@ -86,8 +86,8 @@ class UnconfirmedBinds:
     def release(self, uid: str) -> None:
         """Release the reservation of a bind that did not and cannot take effect."""
         self._cluster.undo(uid)
-        if self._gate is not None:
-            self._gate.undo(uid)
+        if self._binding_filter is not None:
+            self._binding_filter.undo(uid)
 
     def _gone(self, uid: str) -> None:
         self.release(uid)
@@ -117,10 +117,10 @@ class UnconfirmedBinds:
             return self._pods.has_ended(pod.metadata.uid)
         return bool(known.spec.node_name)
 
-    def _on_pod(self, news: News[Pod]) -> None:
+    def _on_pod(self, delta: Delta[Pod]) -> None:
         """Resolve a pod that the watch reports as bound or deleted: the mirror has already entered it."""
-        pod = news.last if isinstance(news, Removed) else news.new
-        if pod.spec.node_name or isinstance(news, Removed):
+        pod = delta.last if isinstance(delta, Removed) else delta.new
+        if pod.spec.node_name or isinstance(delta, Removed):
             self._open.pop(pod.metadata.uid, None)
             self._unobserved.pop(pod.metadata.uid, None)
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 from ullage.binding import installation
 from ullage.binding.assignment import reassigned
 from ullage.binding.availability import availability
-from ullage.binding.migration import Migration, Stale, migrated, stale
+from ullage.binding.migration import Migration, migrated, stale
 from ullage.binding.preflight import preflight
 from ullage.binding.rows import Answered, LedgerChange, bound, drained, released, rows_of, taken_back
 from ullage.binding.switching import STOPPED, share_of, switched
@@ -28,6 +28,7 @@ from ullage.model.compute_answer import (
     CheckType,
     FailedCheck,
     Preflight,
+    Problem,
     SwitchReport,
     SwitchStatus,
     Validation,
@@ -296,7 +297,7 @@ class Bindings:
             await self._port.discard([*found.kept, *found.unchanged, *found.dropped])
         return found
 
-    async def clean(self, caller: Caller, *, dry_run: bool = True) -> tuple[Stale, ...]:
+    async def clean(self, caller: Caller, *, dry_run: bool = True) -> tuple[Problem, ...]:
         """Remove bindings without an application or a card. A dry run only lists them.
 
         Raises:
@@ -305,16 +306,16 @@ class Bindings:
         """
         _check_admin(caller, "delete what is stale")
 
-        def plan(snapshot: BindingsSnapshot) -> tuple[tuple[Stale, ...], LedgerChange]:
+        def plan(snapshot: BindingsSnapshot) -> tuple[tuple[Problem, ...], LedgerChange]:
             found = stale(snapshot.own, snapshot.ledger, snapshot.cluster.bindings, snapshot.apps)
-            names = {each.name for each in found}
+            names = {each.item for each in found}
             rows = [row for row in snapshot.ledger.rows if row.id in names]
             return found, LedgerChange() if dry_run else released(rows, snapshot.cluster.held)
 
         found, _ = await self._changed(plan, Terms(), "")
         assert found is not None
         if not dry_run:
-            await self._port.discard([each.name for each in found])
+            await self._port.discard([each.item for each in found])
         return found
 
     def _signed(self, change: LedgerChange, snapshot: BindingsSnapshot, by: Caller) -> LedgerChange:

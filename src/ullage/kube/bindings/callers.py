@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Create
 from ullage.kube.client.kinds import TOKEN_REVIEWS
 from ullage.kube.client.lease import clock_s
+from ullage.kube.recent import Recent
 from ullage.model.error import Forbidden, UllageError
 from ullage.service.bindings_snapshot import Caller
 
@@ -29,7 +29,7 @@ CACHED_S = 60.0
 """Seconds for which the review of a token is cached."""
 
 AT_ONCE = 8
-"""Maximum number of concurrent token reviews, however many strangers connect."""
+"""Maximum number of concurrent token reviews, however many unknown callers connect."""
 
 _MOST = 1024
 _LONGEST = 16_384
@@ -71,7 +71,7 @@ class Tokens:
 
     def __init__(self, api: KubeApi, admins: Admins, *, prefix: str = "", clock: Callable[[], float] = clock_s) -> None:
         self._api, self._admins, self._prefix, self._clock = api, admins, prefix, clock
-        self._known: OrderedDict[str, tuple[float, Caller]] = OrderedDict()
+        self._known: Recent[str, tuple[float, Caller]] = Recent(_MOST)
         self._asking = asyncio.Semaphore(AT_ONCE)
 
     async def caller(self, request: Request) -> Caller:
@@ -101,9 +101,6 @@ class Tokens:
             raise Forbidden("Authorization: the cluster does not know this token", code="unauthenticated")
         found = self._named(status.user)
         self._known[name] = now + CACHED_S, found
-        self._known.move_to_end(name)
-        if len(self._known) > _MOST:
-            self._known.popitem(last=False)
         return found
 
     def _named(self, user: _User) -> Caller:
@@ -130,7 +127,7 @@ class ProxyHeaders:
         """
         user = request.headers.get("x-remote-user", "")
         if not user:
-            raise Forbidden("X-Remote-User: the proxy has to say who asks", code="unauthenticated")
+            raise Forbidden("X-Remote-User: the proxy must name the user", code="unauthenticated")
         return Caller(user, self.admins.has(user, request.headers.getlist("x-remote-group")))
 
 
@@ -154,6 +151,5 @@ class Authentication:
 
 
 def caller_of(request: Request) -> Caller:
-    """Return the authenticated caller of a request."""
     caller: Caller = request.scope["state"][_STATE]
     return caller

@@ -11,9 +11,20 @@ from starlette.routing import Route
 
 from ullage.kube.app import Meter, no_meter
 from ullage.kube.bindings.gpus import gpu_routes
-from ullage.kube.bindings.http import CallerOf, body_of, checked, failed, found, long_found, named, routes, terms_of
+from ullage.kube.bindings.http import (
+    CallerOf,
+    Handler,
+    body_of,
+    checked,
+    failed,
+    found,
+    long_found,
+    named,
+    routes,
+    terms_of,
+)
 from ullage.model.compute import CardKey, ComputeCard
-from ullage.model.compute_answer import FailedCheck, Problem
+from ullage.model.compute_answer import FailedCheck
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_snapshot import BindingsSnapshot, NamedApp
 from ullage.wire.compute_questions import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
@@ -37,13 +48,11 @@ def compute_resources(bindings: Bindings, caller_of: CallerOf, meter: Meter = no
 
 
 def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> list[Route]:
-    """Return the routes under `/app-service/v1`."""
     api = _Api(bindings, caller_of)
     app = f"{ROOT}/apps/{{name}}"
     bound = f"{app}/compute-resources/bindings"
     switch = f"{ROOT}/compute-resources/nodes/{{node}}/devices/{{device}}/support-type"
-    return routes(
-        meter,
+    rows: list[tuple[str, str, Handler]] = [
         ("GET", f"{ROOT}/compute-resources", api.resources),
         ("GET", f"{ROOT}/compute-resources/problems", api.problems),
         ("POST", f"{ROOT}/compute-resources/migrate", api.migrate),
@@ -57,13 +66,12 @@ def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> lis
         ("POST", f"{app}/resume", api.resume),
         ("POST", f"{app}/install", api.install),
         ("POST", f"{app}/uninstall", api.uninstall),
-    )
+    ]
+    return routes(meter, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """Handlers over the use cases. The routes describe them."""
-
     bindings: Bindings
     caller_of: CallerOf
 
@@ -87,8 +95,7 @@ class _Api:
 
     async def clean(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, UpkeepBody)
-        gone = await self.bindings.clean(caller, dry_run=body.dry_run)
-        return found([Problem(each.name, each.reason) for each in gone])
+        return found(await self.bindings.clean(caller, dry_run=body.dry_run))
 
     async def types(self, request: Request) -> Response:
         self.caller_of(request)

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from ullage.binding.view import BindingView
 from ullage.kube.app import Meter
-from ullage.kube.bindings.http import CallerOf, body_of, named, routes, terms_of
+from ullage.kube.bindings.http import CallerOf, Handler, body_of, named, routes, terms_of
 from ullage.model.compute_answer import FailedCheck
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
@@ -30,22 +30,19 @@ from ullage.wire.gpus import gpu_body
 
 
 def gpu_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> list[Route]:
-    """Return the routes under `/gpus`."""
     api = _Api(bindings, caller_of)
-    return routes(
-        meter,
+    rows: list[tuple[str, str, Handler]] = [
         ("GET", "/gpus", api.cards),
         ("POST", "/gpus/{id}/mode", api.mode),
         ("POST", "/gpus/{id}/assign", api.assign),
         ("POST", "/gpus/{id}/unassign", api.unassign),
         ("PUT", "/gpus/assignments/bulk", api.bulk),
-    )
+    ]
+    return routes(meter, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """Handlers over the use cases. The routes describe them."""
-
     bindings: Bindings
     caller_of: CallerOf
 

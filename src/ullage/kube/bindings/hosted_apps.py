@@ -142,7 +142,6 @@ def _takes_singly(workload: Object, read_pod: ReadPod) -> bool:
 
 
 def _pod_of(workload: Object) -> Document:
-    """Return a pod from the template of a workload."""
     template = mapping(mapping(workload.document.get("spec"), "spec").get("template"), "spec.template")
     metadata = mapping(template.get("metadata"), "spec.template.metadata")
     return {"metadata": metadata, "spec": template.get("spec") or {}}
@@ -213,12 +212,10 @@ def _state(workloads: Sequence[_Workload]) -> str:
 
 
 def scaled(kind: Kind[Object], workload: Object, replicas: int) -> Patch:
-    """Return the patch that scales a workload to that many replicas."""
     return _patch(kind, workload, {}, {"spec": {"replicas": replicas}})
 
 
 def replicas_of(workload: Object) -> int:
-    """Return the desired replicas of a workload."""
     replicas = (workload.document.get("spec") or {}).get("replicas")
     return 1 if replicas is None else _number(replicas)
 
@@ -281,5 +278,4 @@ def parts_of(
     workloads: Iterable[tuple[Kind[Object], Object]],
     namespaces: Mapping[tuple[str, str], Namespace],
 ) -> Iterator[tuple[Kind[Object], Object]]:
-    """Yield the workloads of an application."""
     return ((kind, each) for kind, each in workloads if app_key(each, namespaces) == app)

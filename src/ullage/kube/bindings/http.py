@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -55,7 +55,7 @@ class FailedResponse(Response):
     outcome = ""
 
 
-def routes(meter: Meter, *rows: tuple[str, str, Handler]) -> list[Route]:
+def routes(meter: Meter, rows: Iterable[tuple[str, str, Handler]]) -> list[Route]:
     """Return a route for each method, path and handler. The meter gets the name of the handler.
 
     An error is plain text with its status.

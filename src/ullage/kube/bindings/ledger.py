@@ -16,7 +16,6 @@ from ullage.binding.rows import Answered, Ledger, LedgerChange, applied
 from ullage.kube.client.changes import Create, Replace
 from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.kinds import CONFIG_MAPS
-from ullage.kube.client.lease import NotLeading
 from ullage.kube.context import KubeContext
 from ullage.model.error import AlreadyExists, NotFound, UllageError, Unavailable, VersionChanged
 from ullage.wire.document import Document, mapping, text
@@ -53,7 +52,8 @@ class LedgerStore:
         self._term: int | None = None
         self._known: Ledger | None = None
         self._found: Document | None = None
-        self._leaving: frozenset[str] = frozenset()
+        self.leaving: frozenset[str] = frozenset()
+        """Ids of rows that are being released: no pod may start with them."""
         self._one_at_a_time = asyncio.Lock()
         self.last_error = ""
         """Why the last read failed."""
@@ -62,11 +62,6 @@ class LedgerStore:
     def now(self) -> Ledger | None:
         """The ledger while it is certain that no other client changed it, within our term; else None."""
         return self._known if self._term is not None and self._term == self._candidate.epoch else None
-
-    @property
-    def leaving(self) -> frozenset[str]:
-        """Ids of rows that are being released: no pod may start with them."""
-        return self._leaving
 
     async def read(self) -> Ledger:
         """Return the ledger. In a new term, or if it is uncertain, read it from the API.
@@ -98,16 +93,14 @@ class LedgerStore:
             if known.version != expected or set(change.drop) & set(self._use.held()):
                 raise VersionChanged(f"the bindings have version {known.version}, not {expected}")
             ending = {row.id for row in change.put if row.draining}
-            self._leaving = frozenset((*change.drop, *ending))
+            self.leaving = frozenset((*change.drop, *ending))
             try:
                 await self._write(applied(known, change))
             finally:
-                self._leaving = frozenset()
+                self.leaving = frozenset()
 
     async def _read(self) -> Ledger:
-        epoch = self._candidate.epoch
-        if epoch is None:
-            raise NotLeading(f"this process does not lead; {self._candidate.holder or 'nobody'} does")
+        epoch = self._candidate.leading()
         if self._known is not None and self._term == epoch:
             return self._known
         try:
@@ -133,10 +126,10 @@ class LedgerStore:
             written = await self._candidate.write(self._term, change)
         except (VersionConflict, AlreadyExists):
             self._invalidate()
-            raise VersionChanged(f"configmap {space}/{name} was changed by somebody else") from None
+            raise VersionChanged(f"configmap {space}/{name} was changed by another client") from None
         except UllageError as error:
             self._invalidate()
-            raise Unavailable(f"whether the bindings were changed is not known: {error.message}") from None
+            raise Unavailable(f"it is unknown whether the bindings were changed: {error.message}") from None
         self._found, self._known = CONFIG_MAPS.read(written).document, ledger
         self._use.changed()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from ullage.binding.rows import Ledger
 from ullage.kube.bindings.nodes import ONE_MEMORY
-from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Informer, Removed
 from ullage.kube.client.objects import Pod
 from ullage.model.binding import Tenant
 from ullage.model.compute import AppKey, CardUser, HostRoom
@@ -48,7 +48,8 @@ class Occupants:
     ) -> None:
         self._pods, self._cluster, self._tenant = pods, cluster, tenant
         self._key, self._cards_key = f"{domain}/{BINDINGS}", f"{domain}/gpu-ids"
-        self._there: dict[str, Occupant] = {}
+        self.there: dict[str, Occupant] = {}
+        """Pods by uid, as the API reports them."""
         self._by_identity: defaultdict[Identity, set[str]] = defaultdict(set)
         self._reserved: dict[str, Occupant] = {}
         self.used_by: defaultdict[str, HostRoom] = defaultdict(HostRoom)
@@ -79,7 +80,7 @@ class Occupants:
         rows = {row.id for row in ledger.rows}
         named: set[str] = set()
         silent: defaultdict[tuple[str, str], list[Occupant]] = defaultdict(list)
-        for each in chain(self._there.values(), self._reserved.values()):
+        for each in chain(self.there.values(), self._reserved.values()):
             if each.node and not rows.isdisjoint(each.bindings):
                 named.update(each.bindings)
             elif each.node and each.tenant.app:
@@ -93,38 +94,32 @@ class Occupants:
 
     def users(self) -> Iterator[CardUser]:
         """Yield pods of applications that hold cards by the books."""
-        for uid, each in chain(self._there.items(), self._reserved.items()):
+        for uid, each in chain(self.there.items(), self._reserved.items()):
             found = self._cluster.held(uid) if each.node and each.tenant.app else None
             if found is not None and found.gpus:
                 held: dict[str, int | None] = dict.fromkeys(found.gpus)
                 held |= {uuid: charge.vram for uuid, charge in zip(found.gpus, found.charges, strict=False)}
                 yield CardUser(AppKey(*identity(each.tenant)), found.node, held)
 
-    @property
-    def there(self) -> Mapping[str, Occupant]:
-        """Pods by uid, as the API reports them."""
-        return self._there
-
     def cards_of(self, uid: str) -> tuple[str, ...]:
         """Return the cards that a pod holds by the books."""
         return self._cluster.cards_of(uid)
 
     def identities(self) -> Iterator[Identity]:
-        """Yield the identities of all pods, each once."""
         return iter(self._by_identity)
 
     def look_again(self, namespace: str) -> None:
         """Read the pods of a namespace again: their tenants have changed."""
         for (space, _), pod in self._pods.objects.items():
             uid = pod.metadata.uid
-            if space == namespace and uid in self._there:
+            if space == namespace and uid in self.there:
                 self._forget(uid)
                 self._enter(pod)
             if space == namespace and uid in self._reserved:
                 self._reserved[uid] = replace(self._reserved[uid], tenant=self._occupant(pod).tenant)
 
-    def _on_pod(self, news: News[Pod]) -> None:
-        match news:
+    def _on_pod(self, delta: Delta[Pod]) -> None:
+        match delta:
             case Removed(last):
                 self._forget(last.metadata.uid)
                 self._reserved.pop(last.metadata.uid, None)
@@ -137,13 +132,13 @@ class Occupants:
 
     def _enter(self, pod: Pod) -> None:
         uid, found = pod.metadata.uid, self._occupant(pod)
-        self._there[uid] = found
+        self.there[uid] = found
         self.used_by[found.tenant.owner] += found.room
         if found.tenant.app:
             self._by_identity[identity(found.tenant)].add(uid)
 
     def _forget(self, uid: str) -> None:
-        last = self._there.pop(uid, None)
+        last = self.there.pop(uid, None)
         if last is None:
             return
         owner, room = last.tenant.owner, last.room

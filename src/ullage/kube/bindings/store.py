@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,6 +12,7 @@ from ullage.binding.permit import BindingClaims
 from ullage.binding.rows import Ledger, LedgerChange, row_on
 from ullage.binding.view import BindingInventory, BindingView
 from ullage.kube.bindings.allocations_map import AllocationsMap, not_there
+from ullage.kube.bindings.conflicting_claims import ConflictingClaims
 from ullage.kube.bindings.hosted_apps import (
     WORKLOADS,
     HostedApps,
@@ -24,7 +25,6 @@ from ullage.kube.bindings.hosted_apps import (
     stopping,
     tenant_in,
 )
-from ullage.kube.bindings.intruders import Intruders
 from ullage.kube.bindings.ledger import LedgerStore, LedgerUse
 from ullage.kube.bindings.nodes import compute_node
 from ullage.kube.bindings.occupants import Occupants
@@ -33,9 +33,8 @@ from ullage.kube.client.api import Selection
 from ullage.kube.client.changes import Change as Write
 from ullage.kube.client.changes import Delete
 from ullage.kube.client.errors import VersionConflict
-from ullage.kube.client.informer import Changed, Informer, News, Removed
+from ullage.kube.client.informer import Changed, Delta, Informer, Removed
 from ullage.kube.client.kinds import GPU_BINDINGS, Kind
-from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import KubeNode, Namespace, Object, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.ready_term import ReadyTerm
@@ -54,11 +53,13 @@ class KubeBindings:
     The caller runs `informers`. `claims` are the bindings in force, by which pods are judged.
     """
 
-    def __init__(self, context: KubeContext, terms: BindingTerms, term: ReadyTerm, intruders: Intruders) -> None:
-        """`intruders` are further problems with bindings."""
+    def __init__(
+        self, context: KubeContext, terms: BindingTerms, term: ReadyTerm, conflicting_claims: ConflictingClaims
+    ) -> None:
+        """`conflicting_claims` are further problems with bindings."""
         api, followed, self._cluster = context.api, context.followed, context.cluster
         self._candidate, self._followed, self._terms = context.candidate, followed, terms
-        self._mirror, self._term, self._intruders = term.mirror, term, intruders
+        self._mirror, self._term, self._conflicting_claims = term.mirror, term, conflicting_claims
         self._workloads = {kind: Informer(api, kind, Selection(labels=APP_LABEL)) for kind in WORKLOADS}
         self.objects = Informer(api, GPU_BINDINGS)
         self.allocations = AllocationsMap(api, terms.allocations) if terms.allocations else None
@@ -73,7 +74,7 @@ class KubeBindings:
         self._known_inventory: BindingInventory | None = None
         self._on_change: list[Callable[[], None]] = []
         self._on_end: list[Callable[[], None]] = []
-        term.mirror.subscribe(self._on_machine)
+        term.mirror.machines.subscribe(self._on_machine)
         followed.nodes.subscribe(self._on_node)
         followed.namespaces.subscribe(self._on_namespace)
         followed.pods.subscribe(self._on_pod)
@@ -110,12 +111,12 @@ class KubeBindings:
         namespaces = self._followed.namespaces.objects
         apps, problems = self._hosted.apps(self._parts(), namespaces, self.occupants.identities())
         foreign = tuple(self.foreign)
-        problems += [Problem(each.name, reason) for each in foreign if (reason := self.reason_of(each))]
+        problems += [Problem(each.name, reason) for each in foreign if (reason := self.claims.reason(each))]
         self._mirror.settle()
         use = {name: self._cluster.use_of(name) for name in self._nodes}
         nodes = (replace(node, used=use[name], requested=use[name]) for name, (node, _) in self._nodes.items())
         problems += [problem for _, found in self._nodes.values() for problem in found]
-        problems += (each.problem for each in self._intruders.now)
+        problems += (each.problem for each in self._conflicting_claims.now)
         return ClusterFacts(
             tuple(nodes),
             apps,
@@ -136,7 +137,7 @@ class KubeBindings:
 
         """
         if not self.synced:
-            raise Unavailable(self.unheard, code="not-ready")
+            raise Unavailable(self.unsynced, code="not-ready")
         return await self.store.read()
 
     async def commit(self, change: LedgerChange, expected: int) -> None:
@@ -161,7 +162,6 @@ class KubeBindings:
         await self._write_each(app, stopping)
 
     async def restart(self, app: AppKey) -> None:
-        """Recreate all pods of an application."""
         why = await self._cards_of(app)
         await self._write_each(app, lambda kind, each: restarting(kind, each, why))
 
@@ -186,11 +186,6 @@ class KubeBindings:
         return tenant_in(pod, self._followed.namespaces.objects)
 
     @property
-    def pods(self) -> Mapping[tuple[str, str], Pod]:
-        """All pods."""
-        return self._followed.pods.objects
-
-    @property
     def synced(self) -> bool:
         """Whether all informers that count have synced."""
         followed = self._followed
@@ -206,12 +201,12 @@ class KubeBindings:
     def unread(self) -> str:
         """What has not been read yet of bindings and their ledger, and the reason if it is known; "" if all is."""
         if not self.synced:
-            return self.unheard
+            return self.unsynced
         error = f": {self.store.last_error}" if self.store.last_error else ""
         return "" if self.store.now is not None else f"the ledger of bindings has not been read yet{error}"
 
     @property
-    def unheard(self) -> str:
+    def unsynced(self) -> str:
         """What has not been read yet, and the reason if it is known."""
         missing = next((informer for informer in self.informers if not informer.synced), None)
         error = "" if missing is None or missing.last_error is None else f": {missing.last_error.message}"
@@ -232,10 +227,6 @@ class KubeBindings:
             own = BindingView(self._inventory.shared(ledger.shares), ledger.rows)
             self._claims = BindingClaims(own, self.foreign, strict=self._terms.strict)
         return self._claims
-
-    def reason_of(self, binding: Binding) -> str:
-        """Return why a binding does not count; "" if it does."""
-        return self.claims.reason(binding)
 
     @property
     def _inventory(self) -> BindingInventory:
@@ -270,15 +261,15 @@ class KubeBindings:
         if found := self._followed.nodes.objects.get(("", name)):
             self._describe(found)
 
-    def _on_node(self, news: News[KubeNode]) -> None:
-        if not isinstance(news, Removed):
-            self._describe(news.new)
-        elif self._nodes.pop(news.last.metadata.name, None) is not None:
+    def _on_node(self, delta: Delta[KubeNode]) -> None:
+        if not isinstance(delta, Removed):
+            self._describe(delta.new)
+        elif self._nodes.pop(delta.last.metadata.name, None) is not None:
             self._forget_cards()
 
     def _describe(self, node: KubeNode) -> None:
         """Read a node as the books have its cards. The mirror has read it before."""
-        found = compute_node(node, self._mirror.machines[node.metadata.name])
+        found = compute_node(node, self._mirror.machines.by_name[node.metadata.name])
         if found != self._nodes.get(node.metadata.name):
             self._nodes[node.metadata.name] = found
             self._forget_cards()
@@ -287,21 +278,21 @@ class KubeBindings:
         self._known_inventory = None
         self._forget_claims()
 
-    def _on_pod(self, news: News[Pod]) -> None:
-        if isinstance(news, Removed) or (isinstance(news, Changed) and news.new.finished):
+    def _on_pod(self, delta: Delta[Pod]) -> None:
+        if isinstance(delta, Removed) or (isinstance(delta, Changed) and delta.new.finished):
             for ended in self._on_end:
                 ended()
 
-    def _on_namespace(self, news: News[Namespace]) -> None:
-        old = news.old if isinstance(news, Changed) else None
-        found = news.last if isinstance(news, Removed) else news.new
-        if install_user(old) != install_user(None if isinstance(news, Removed) else found):
+    def _on_namespace(self, delta: Delta[Namespace]) -> None:
+        old = delta.old if isinstance(delta, Changed) else None
+        found = delta.last if isinstance(delta, Removed) else delta.new
+        if install_user(old) != install_user(None if isinstance(delta, Removed) else found):
             self.occupants.look_again(found.metadata.name)
 
-    def _on_object(self, news: News[Object]) -> None:
-        found = news.last if isinstance(news, Removed) else news.new
+    def _on_object(self, delta: Delta[Object]) -> None:
+        found = delta.last if isinstance(delta, Removed) else delta.new
         self._foreign.pop(found.metadata.name, None)
-        if not isinstance(news, Removed) and ROW not in (found.metadata.annotations or {}):
+        if not isinstance(delta, Removed) and ROW not in (found.metadata.annotations or {}):
             self._foreign[found.metadata.name] = found.metadata.creation_timestamp or "", _read(found)
         self._forget_claims()
 
@@ -320,7 +311,7 @@ class KubeBindings:
     async def _change(self, kind: Kind[Object], workload: Object, change: Write) -> Object:
         """Write, and apply the new workload to the cache at once, so that no decision waits for the watch."""
         written = kind.read(await self._write(change))
-        self._workloads[kind].learn(workload, written)
+        self._workloads[kind].apply_write(workload, written)
         return written
 
     def _restored(self) -> Ledger:
@@ -341,10 +332,7 @@ class KubeBindings:
         return self.occupants.held(self.store.now or Ledger())
 
     async def _write(self, change: Write) -> bytes:
-        epoch = self._candidate.epoch
-        if epoch is None:
-            raise NotLeading(f"this process does not lead; {self._candidate.holder or 'nobody'} does")
-        return await self._candidate.write(epoch, change)
+        return await self._candidate.write(self._candidate.leading(), change)
 
 
 _DIGITS = 16

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from ullage.kube.bindings.gate import Gate
-from ullage.kube.bindings.intruders import Intruders
-from ullage.kube.bindings.latecomers import unused
+from ullage.kube.bindings.conflicting_claims import ConflictingClaims
+from ullage.kube.bindings.filter import BindingFilter
 from ullage.kube.bindings.projection import node_changes, object_changes, state_changes
 from ullage.kube.bindings.store import KubeBindings
+from ullage.kube.bindings.unused import unused
 from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.context import KubeContext
@@ -31,12 +31,17 @@ class Upkeep:
     """Settles bindings that are being released, and writes projections, after every change and regularly."""
 
     def __init__(
-        self, context: KubeContext, bindings: KubeBindings, term: ReadyTerm, gate: Gate, intruders: Intruders
+        self,
+        context: KubeContext,
+        bindings: KubeBindings,
+        term: ReadyTerm,
+        binding_filter: BindingFilter,
+        conflicting_claims: ConflictingClaims,
     ) -> None:
-        self._candidate, self._bindings, self._nodes = context.candidate, bindings, context.followed.nodes
-        self._term, self._gate, self._intruders = term, gate, intruders
+        self._candidate, self._bindings, self._followed = context.candidate, bindings, context.followed
+        self._term, self._binding_filter, self._conflicting_claims = term, binding_filter, conflicting_claims
         self._use, self._on_error = Bindings(bindings), context.on_error
-        self._late: dict[str, str] = {}
+        self._unused: dict[str, str] = {}
         """Bindings that were created after the pods of their application, with their explanation."""
         self.controller = Controller(
             "Bindings",
@@ -53,7 +58,7 @@ class Upkeep:
         epoch = self._term.check()
         ledger = await self._bindings.ledger()
         if key == PROJECT:
-            self._intruders.look(self._bindings.claims)
+            self._conflicting_claims.update(self._bindings.claims)
             async for change in self._changes():
                 await self._write(epoch, change)
         elif any(row.draining for row in ledger.rows):
@@ -68,26 +73,26 @@ class Upkeep:
     def _pod_ended(self) -> None:
         """Ignore ended pods unless something waits for pods to end."""
         ledger = self._bindings.store.now
-        if self._late:
+        if self._unused:
             self.wake()
         elif ledger is not None and any(row.draining for row in ledger.rows):
             self.controller.add(SETTLE)
 
     async def _changes(self) -> AsyncIterator[Change]:
         ledger, shown = await self._bindings.ledger(), self._bindings.objects.objects
-        for change in [*object_changes(ledger, shown), *node_changes(ledger, self._nodes.objects)]:
+        for change in [*object_changes(ledger, shown), *node_changes(ledger, self._followed.nodes.objects)]:
             yield change
         claims, foreign = self._bindings.claims, self._bindings.foreign
         occupants = self._bindings.occupants
-        self._late = unused(claims, occupants.there, occupants.cards_of)
-        for change in list(state_changes(claims, foreign, self._gate.conflicts, shown, unused=self._late)):
+        self._unused = unused(claims, occupants.there, occupants.cards_of)
+        for change in list(state_changes(claims, foreign, self._binding_filter.conflicts, shown, unused=self._unused)):
             yield change
         allocations = self._bindings.allocations
         found = None if allocations is None else allocations.change(ledger, self._bindings.imports)
         if found is not None:
             yield found
-        names = [name for _, name in self._nodes.objects]
-        for change in list(self._gate.woken(self._bindings.pods, names)):
+        names = [name for _, name in self._followed.nodes.objects]
+        for change in list(self._binding_filter.retries(self._followed.pods.objects, names)):
             yield change
 
     async def _write(self, epoch: int, change: Change) -> None:
@@ -101,7 +106,6 @@ class Upkeep:
 
 
 def _what(change: Change) -> tuple[str, str]:
-    """Return the kind and the name of the written object."""
     match change:
         case Create(kind, {"metadata": {"name": name}}) | Replace(kind, name) | Patch(kind, name) | Delete(kind, name):
             return kind.name, str(name)

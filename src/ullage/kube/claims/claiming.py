@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from ullage.kube.bindings.gate import Gate
+from ullage.kube.bindings.filter import BindingFilter
 from ullage.kube.claims.asked import claiming_pod, gone_pod, node_of
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.claims.writes import ClaimWrites
 from ullage.kube.client.changes import Patch, PatchType
-from ullage.kube.client.informer import Added, Changed, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.kinds import PODS, RESOURCE_CLAIMS
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Object, Pod
@@ -29,12 +29,10 @@ from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL, FIRST_S, Controller
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.ready_term import ReadyTerm
-from ullage.model.claim import Request
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
 from ullage.service.gates import Gates
-from ullage.wire.document import Document
 from ullage.wire.dra.claim import PodClaim, pod_claims, read_claim
 from ullage.wire.dra.conditions import Readiness, readiness
 from ullage.wire.pod.gate import gate_of
@@ -62,7 +60,6 @@ _NODES_AT_ONCE = 32
 
 
 def claims_gate(domain: str) -> str:
-    """Return the name of the scheduling gate."""
     return f"{domain}/claims"
 
 
@@ -78,12 +75,12 @@ class Claiming:
         gates: Gates,
         *,
         scheduler: str,
-        gate: Gate | None = None,
+        binding_filter: BindingFilter | None = None,
     ) -> None:
-        """Claims of pods of `scheduler` are allocated in the order of `gates`, on cards that `gate` allows."""
+        """Claims of pods of `scheduler` are allocated in the order of `gates`, on cards that the filter allows."""
         self._api, self._candidate, self._pods = context.api, context.candidate, context.followed.pods
         self._mirror, self._term, self._devices, self._claims, self._gates = term.mirror, term, devices, claims, gates
-        self._reader, self._bindings = context.read_pod, gate
+        self._reader, self._bindings = context.read_pod, binding_filter
         self._record_event, self._on_error = context.record_event, context.on_error
         self._domain, self._scheduler, self._gate = context.domain, scheduler, claims_gate(context.domain)
         self._time = context.now
@@ -112,7 +109,6 @@ class Claiming:
 
     @property
     def waiting(self) -> int:
-        """The number of pods that wait for their claims."""
         return len(self._waiting)
 
     def wake(self) -> None:
@@ -120,7 +116,6 @@ class Claiming:
         self.controller.add(ALL, _PAUSE_S)
 
     async def reconcile(self, _key: str) -> float:
-        """Serve all waiting pods once."""
         epoch, devices = self._term.check(), self._claims.devices
         if self._served != epoch:
             await self._release_abandoned(epoch)
@@ -152,17 +147,8 @@ class Claiming:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._time(), UTC)
 
-    def _request_of(self, pod: Document) -> Request | None:
-        """Return the cards that a pod requests apart from its claims."""
-        found = self._reader(pod)
-        return None if found is None else found.request
-
-    def _cards_for(self, pod: Pod) -> frozenset[str] | None:
-        """Return the cards that bindings allow a pod; None for any. Raises as `Gate.whole_cards`."""
-        return None if self._bindings is None else self._bindings.whole_cards(pod.document, pod.metadata.uid)
-
-    def _on_pod(self, news: News[Pod]) -> None:
-        match news:
+    def _on_pod(self, delta: Delta[Pod]) -> None:
+        match delta:
             case Added(new) | Changed(_, new) if self._is_ours(new):
                 self._waiting[new.key] = new
             case Added(new) | Changed(_, new):
@@ -215,7 +201,8 @@ class Claiming:
         known = self._known.get(pod.metadata.uid)
         if known is None or known.version != pod.metadata.resource_version:
             document = pod.document
-            asked = claiming_pod(pod, document, self._domain, self._request_of(document))
+            other = self._reader(document)  # cards that it requests apart from its claims
+            asked = claiming_pod(pod, document, self._domain, None if other is None else other.request)
             known = _Asked(pod.metadata.resource_version, pod_claims(document), asked)
             self._known[pod.metadata.uid] = known
         return known
@@ -246,7 +233,7 @@ class Claiming:
                 request, node = asked.pod.request, placement.node or node_of(claims)
                 if request is not None and node and not self._gates.keep(request, node):
                     self._record_wait(
-                        pod, f"the cards that it requests in addition to its claims are taken on {node} by now"
+                        pod, f"the cards that it requests in addition to its claims are no longer free on {node}"
                     )
                     await self._take_back(epoch, pod, claims)
                     return
@@ -262,9 +249,10 @@ class Claiming:
     async def _choose(self, pod: Pod, asked: ClaimingPod) -> ClaimPlacement | str:
         """Return the devices for its claims, held from now on; or the reason why there are none."""
         self._mirror.settle()
-        asked = replace(asked, cards=self._cards_for(pod))
+        if self._bindings is not None:
+            asked = replace(asked, cards=self._bindings.whole_cards(pod.document, pod.metadata.uid))
         if asked.cards is not None and asked.request is not None:
-            return "it asks for cards by claims and in other words, where bindings count; use one of the two"
+            return "where bindings count, cards may be requested by claims or by annotations and resources, not by both"
         key = asked.equivalence_class
         if key in self._refused:
             return self._refused[key]
@@ -285,7 +273,7 @@ class Claiming:
             claim = self._claims.devices.named(pod.metadata.namespace, each.claim) if each.claim else None
             if claim is not None and self._claims.devices.is_being_written(claim.uid):
                 claim = await self._read(claim)  # the watch is behind, or a response was lost
-            why = "is not there yet" if claim is None else self._unusable(claim, pod, made=each.made)
+            why = "does not exist yet" if claim is None else self._unusable(claim, pod, made=each.made)
             if why or claim is None:
                 self._record_wait(pod, f"its claim {each.name} {why}")
                 return None
@@ -371,7 +359,7 @@ class Claiming:
             except NotLeading:
                 raise
             except UllageError as error:  # the next pass, or the next leader, tries again
-                self._record_wait(pod, f"claim {claim.name} could not be given back: {error.message}")
+                self._record_wait(pod, f"claim {claim.name} could not be freed: {error.message}")
                 done = False
         return done
 

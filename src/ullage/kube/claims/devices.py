@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ullage.kube.claims.taint_rules import TaintRules
 from ullage.kube.claims.unread import UnreadClaims
-from ullage.kube.client.informer import Added, Changed, Informer, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Informer, Removed
 from ullage.kube.client.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from ullage.kube.client.objects import KubeNode, Object, Pod
 from ullage.kube.client.served import MISSING, wait_served
@@ -57,8 +57,6 @@ class DeviceMirror:
         context.followed.nodes.subscribe(self._on_node)
 
     async def run(self) -> None:
-        """Watch the kinds until cancelled."""
-
         def missed(error: UllageError) -> None:
             if not isinstance(error, NotFound):
                 self._on_error("ResourceClaim", "", error)
@@ -115,9 +113,9 @@ class DeviceMirror:
         found = await self._api.get(RESOURCE_CLAIMS, name, pod.metadata.namespace)
         return self._claims.devices.cards_of(read_claim(found.document))
 
-    def _on_slice(self, news: News[Object]) -> None:
+    def _on_slice(self, delta: Delta[Object]) -> None:
         """Read the pool of a slice again: which of its slices count depends on all of them."""
-        found = news.last if isinstance(news, Removed) else news.new
+        found = delta.last if isinstance(delta, Removed) else delta.new
         document, name = found.document, found.metadata.name
         try:
             key = pool_of(document)
@@ -126,7 +124,7 @@ class DeviceMirror:
             return
         slices = self._slices_of.setdefault(key, {})
         slices.pop(name, None)
-        if not isinstance(news, Removed):
+        if not isinstance(delta, Removed):
             slices[name] = document
         pools, dropped = read_resource_slices(slices.values())
         for sentence in dropped:
@@ -137,8 +135,8 @@ class DeviceMirror:
             self._describe(node)
         self._notify()
 
-    def _on_class(self, news: News[Object]) -> None:
-        match news:
+    def _on_class(self, delta: Delta[Object]) -> None:
+        match delta:
             case Added(new) | Changed(_, new):
                 try:
                     self._claims.set_class(new.metadata.name, read_device_class(new.document))
@@ -149,8 +147,8 @@ class DeviceMirror:
                 self._claims.set_class(last.metadata.name, None)
         self._notify()
 
-    def _on_claim(self, news: News[Object]) -> None:
-        match news:
+    def _on_claim(self, delta: Delta[Object]) -> None:
+        match delta:
             case Added(new) | Changed(_, new):
                 self._take_claim(new)
             case Removed(last):
@@ -178,8 +176,8 @@ class DeviceMirror:
             claim = replace(claim, labels={**claim.labels, self._queue_key: queue})
         devices.set_claim(claim)
 
-    def _on_node(self, news: News[KubeNode]) -> None:
-        match news:
+    def _on_node(self, delta: Delta[KubeNode]) -> None:
+        match delta:
             case Added(new) | Changed(_, new):
                 taints = (Taint(each.key, each.value, each.effect) for each in new.spec.taints or ())
                 self._claims.set_taints(new.metadata.name, taints)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ullage.kube.client.api import KubeApi
-from ullage.kube.client.informer import Added, Changed, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.kinds import DEVICE_TAINT_RULES
 from ullage.kube.client.objects import Object
 from ullage.kube.client.served import LateInformer
@@ -23,8 +23,8 @@ class TaintRules:
         self._devices, self._changed, self._on_error = devices, changed, on_error
         self.informer = LateInformer(api, DEVICE_TAINT_RULES, self._on_rule)
 
-    def _on_rule(self, news: News[Object]) -> None:
-        match news:
+    def _on_rule(self, delta: Delta[Object]) -> None:
+        match delta:
             case Added(new) | Changed(_, new):
                 name = new.metadata.name
                 try:

@@ -47,7 +47,7 @@ class ClaimWrites:
         """
         found = await self.api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         if found.metadata.uid != claim.uid:
-            raise Conflict(f"claim {claim.namespace}/{claim.name} is another one by now", code="claim-replaced")
+            raise Conflict(f"claim {claim.namespace}/{claim.name} was replaced by another claim", code="claim-replaced")
         if found.metadata.deletion_timestamp is not None:
             raise Conflict(f"claim {claim.namespace}/{claim.name} is being deleted", code="claim-deleting")
         return found
@@ -62,7 +62,7 @@ class ClaimWrites:
 
         """
         if _status(found).get("allocation"):
-            raise VersionConflict(f"claim {'/'.join(found.key)} was allocated by somebody else meanwhile")
+            raise VersionConflict(f"claim {'/'.join(found.key)} was allocated by another client meanwhile")
         found = await self._protect(epoch, pod, found)
         now = self.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         body = allocation_body(found.document, classes, picks, node, share_id=lambda: str(uuid.uuid4()), now=now)

@@ -30,7 +30,7 @@ _LONGEST_LINE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class KubePatience:
+class KubeTimeouts:
     """The timeouts of calls, in seconds."""
 
     answer_s: float = 10.0
@@ -51,22 +51,18 @@ class HttpKubeApi:
     def __init__(
         self,
         client: httpx2.AsyncClient,
-        patience: KubePatience = KubePatience(),
+        timeouts: KubeTimeouts = KubeTimeouts(),
         *,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._client = client
-        self._patience = patience
-        self._clock = clock
-        self._pause = pause
-        self._chance = chance
+        self._client, self._timeouts = client, timeouts
+        self._clock, self._pause, self._chance = clock, pause, chance
 
     async def pages(
         self, kind: Kind[T], select: Selection = ALL, limit: int = 500
     ) -> AsyncGenerator[ListPage[T], None]:
-        """See the port."""
         path, query = kind.path(select.namespace), {**_query(select), "limit": str(limit)}
         while True:
             body = await self._call(Call("GET", path, query, b""))
@@ -78,8 +74,7 @@ class HttpKubeApi:
             query["continue"] = page.metadata.next
 
     async def watch(self, kind: Kind[T], since: str, select: Selection = ALL) -> AsyncGenerator[WatchEvent[T], None]:
-        """See the port."""
-        lasts_s = self._chance(*self._patience.watch_s)
+        lasts_s = self._chance(*self._timeouts.watch_s)
         query = {
             **_query(select),
             "watch": "true",
@@ -94,22 +89,20 @@ class HttpKubeApi:
                 yield _event(kind, line, what)
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """See the port."""
         return kind.read(await self._call(Call("GET", kind.path(namespace, name), {}, b"")))
 
     async def write(self, change: Change) -> bytes:
-        """See the port."""
         call = call_of(change)
         if not isinstance(change, Evict):
             return await self._call(call)
         try:
-            return await self._once(call, self._patience.eviction_s)
+            return await self._once(call, self._timeouts.eviction_s)
         except Throttled as error:
             raise BudgetExhausted(error.message, error.retry_after_s) from None
 
     async def _call(self, call: Call) -> bytes:
         """Return the response body. If the server is busy, retry when it says, for a limited time."""
-        until = self._clock() + self._patience.throttled_s
+        until = self._clock() + self._timeouts.throttled_s
         while True:
             try:
                 return await self._once(call)
@@ -119,7 +112,7 @@ class HttpKubeApi:
                 await self._pause(error.retry_after_s)
 
     async def _once(self, call: Call, answer_s: float | None = None) -> bytes:
-        what, within_s = f"{call.method} {call.path}", answer_s or self._patience.answer_s
+        what, within_s = f"{call.method} {call.path}", answer_s or self._timeouts.answer_s
         with _network(what):
             async with asyncio.timeout(within_s):
                 answer = await self._client.send(self._request(call, within_s))
@@ -131,11 +124,11 @@ class HttpKubeApi:
     async def _answer(self, call: Call, what: str) -> AsyncIterator[httpx2.Response]:
         """Yield a response with an unread body, and close it at the end."""
         with _network(what):
-            async with asyncio.timeout(self._patience.answer_s):
-                answer = await self._client.send(self._request(call, self._patience.silence_s), stream=True)
+            async with asyncio.timeout(self._timeouts.answer_s):
+                answer = await self._client.send(self._request(call, self._timeouts.silence_s), stream=True)
             try:
                 if not answer.is_success:
-                    async with asyncio.timeout(self._patience.answer_s):
+                    async with asyncio.timeout(self._timeouts.answer_s):
                         await answer.aread()
                     raise _refusal(answer, what)
                 yield answer
@@ -144,7 +137,7 @@ class HttpKubeApi:
 
     def _request(self, call: Call, read_s: float) -> httpx2.Request:
         content = {"Content-Type": call.media} if call.body else {}
-        wait = httpx2.Timeout(self._patience.answer_s, read=read_s)
+        wait = httpx2.Timeout(self._timeouts.answer_s, read=read_s)
         return self._client.build_request(
             call.method, call.path, params=dict(call.query), content=call.body or None, headers=content, timeout=wait
         )

@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Generic
 
 from ullage.kube.client.api import ALL, EventType, KubeApi, Selection, T, WatchEvent
 from ullage.kube.client.errors import Throttled, Unreachable
 from ullage.kube.client.kinds import Kind
+from ullage.kube.recent import Recent
 from ullage.model.error import UllageError
 
-K = TypeVar("K")
 Key = tuple[str, str]
 _REMEMBERED = 4096
 """Number of recent events kept to detect repetitions, and number of deletions that are remembered."""
@@ -53,8 +53,8 @@ class Removed(Generic[T]):
     last: T
 
 
-News = Added[T] | Changed[T] | Removed[T]
-Handler = Callable[[News[T]], None]
+Delta = Added[T] | Changed[T] | Removed[T]
+Handler = Callable[[Delta[T]], None]
 
 
 class Informer(Generic[T]):
@@ -80,12 +80,14 @@ class Informer(Generic[T]):
         self._resync_s, self._clock, self._pause, self._chance = resync_s, clock, pause, chance
         self._objects: dict[Key, T] = {}
         self._handlers: list[Handler[T]] = []
-        self._learnt: dict[Key, tuple[str, str]] = {}  # states of our own writes that the watch has not reported yet
+        self._own_writes: dict[
+            Key, tuple[str, str]
+        ] = {}  # states of our own writes that the watch has not reported yet
         self._version: str | None = None
-        self._listed_at = self._heard_at = -math.inf
-        self._recent: dict[tuple[str, ...], None] = {}  # in the order in which they came
-        self._ended: dict[str, None] = {}  # uids, in the order of their ends
-        self._heard = self._begun = self._taken = 0  # lines of watches; numbers of the last lists begun and taken
+        self._listed_at = self._answered_at = -math.inf
+        self._recent: Recent[tuple[str, ...], None] = Recent(_REMEMBERED)
+        self._ended: Recent[str, None] = Recent(_REMEMBERED)  # uids
+        self._received = self._begun = self._taken = 0  # lines of watches; numbers of the last lists begun and taken
         self._synced = asyncio.Event()
         self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
         self.last_error: UllageError | None = None
@@ -97,7 +99,6 @@ class Informer(Generic[T]):
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
-        """Return as soon as `synced`."""
         await self._synced.wait()
 
     @property
@@ -106,7 +107,7 @@ class Informer(Generic[T]):
 
         A watch that the server accepts is an answer: it starts at the version that is known here.
         """
-        return self._clock() - self._heard_at
+        return self._clock() - self._answered_at
 
     def subscribe(self, handler: Handler[T]) -> None:
         """Call a handler for all cached objects, and from now on for every change."""
@@ -130,7 +131,7 @@ class Informer(Generic[T]):
         """
         await self._relist()
 
-    def learn(self, before: T, after: T) -> None:
+    def apply_write(self, before: T, after: T) -> None:
         """Apply our own write, which made `after` of `before`, to the cache at once: the watch may report it later.
 
         Until then the watch reports older states. If the cache has moved on meanwhile, nothing changes.
@@ -138,14 +139,14 @@ class Informer(Generic[T]):
         known = self._objects.get(before.key)
         moved = known is None or known.state != before.state or known.metadata.uid != after.metadata.uid
         if not moved and after.state != before.state:
-            self._learnt[after.key] = after.state
+            self._own_writes[after.key] = after.state
             self._put(after)
 
     async def run(self) -> None:
         """List, watch, and restart after every error. The pause grows while the server does not answer."""
         failures = 0
         while True:
-            heard, began, wait_s = self._heard, self._clock(), 0.0
+            received, began, wait_s = self._received, self._clock(), 0.0
             try:
                 if self._version is None or began >= self._listed_at + self._resync_s:
                     await self._relist()
@@ -159,7 +160,7 @@ class Informer(Generic[T]):
                 wait_s = min(error.retry_after_s, _LONGEST_WAIT_S)
             except UllageError as error:
                 self.last_error, self._version = error, None  # the version has expired or is uncertain
-            well = self._heard > heard or self._clock() - began >= _LONGEST_PAUSE_S
+            well = self._received > received or self._clock() - began >= _LONGEST_PAUSE_S
             failures = 0 if well else failures + 1
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures, 10))
             await self._pause(max(wait_s, self._chance(pause_s / 2, pause_s)))
@@ -170,7 +171,7 @@ class Informer(Generic[T]):
         Of two concurrent lists the one that began first may be older. It is dropped if the other is already taken.
         """
         self._begun += 1
-        number, version, before = self._begun, "", set(self._learnt.items())
+        number, version, before = self._begun, "", set(self._own_writes.items())
         known = {item.metadata.uid for item in self._objects.values()}
         found: dict[Key, T] = {}
         async with aclosing(self._api.pages(self.kind, self._select)) as pages:
@@ -180,18 +181,18 @@ class Informer(Generic[T]):
         if number < self._taken:
             return
         self._taken = number
-        self._learnt = dict(self._learnt.items() - before)  # the others are in this list
+        self._own_writes = dict(self._own_writes.items() - before)  # the others are in this list
         for uid in known.difference(item.metadata.uid for item in found.values()):
-            _remember(self._ended, uid)
+            self._ended[uid] = None
         for key, last in list(self._objects.items()):
             if key not in found:
                 self._remove(last)
         for item in found.values():
-            if item.key not in self._learnt:
+            if item.key not in self._own_writes:
                 self._put(item)
         self._version = version
         self._recent.clear()
-        self._listed_at = self._heard_at = self._clock()
+        self._listed_at = self._answered_at = self._clock()
         self._synced.set()
 
     async def _follow(self) -> None:
@@ -205,10 +206,10 @@ class Informer(Generic[T]):
         async with aclosing(self._api.watch(self.kind, self._version, self._select)) as events:
             async for event in events:
                 if event.item is not None or event.version != self._version:
-                    self._heard += 1
+                    self._received += 1
                 if self._taken != taken:
                     return
-                self._heard_at, self.last_error = self._clock(), None
+                self._answered_at, self.last_error = self._clock(), None
                 self._take(event)
 
     def _take(self, event: WatchEvent[T]) -> None:
@@ -217,7 +218,7 @@ class Informer(Generic[T]):
             name = (event.type.value, *item.state)
             if name in self._recent:
                 return
-            _remember(self._recent, name)
+            self._recent[name] = None
             if event.type is EventType.DELETED:
                 self._end(item)
             else:
@@ -225,14 +226,14 @@ class Informer(Generic[T]):
         self._version = event.version
 
     def _end(self, last: T) -> None:
-        _remember(self._ended, last.metadata.uid)
+        self._ended[last.metadata.uid] = None
         known = self._objects.get(last.key)
         if known is not None and known.metadata.uid == last.metadata.uid:
             self._remove(last)
 
     def _put_reported(self, item: T) -> None:
-        if self._learnt.get(item.key, item.state) == item.state:
-            self._learnt.pop(item.key, None)
+        if self._own_writes.get(item.key, item.state) == item.state:
+            self._own_writes.pop(item.key, None)
             self._put(item)
 
     def _put(self, item: T) -> None:
@@ -248,16 +249,9 @@ class Informer(Generic[T]):
 
     def _remove(self, last: T) -> None:
         del self._objects[last.key]
-        self._learnt.pop(last.key, None)
+        self._own_writes.pop(last.key, None)
         self._notify(Removed(last))
 
-    def _notify(self, news: News[T]) -> None:
+    def _notify(self, delta: Delta[T]) -> None:
         for handler in self._handlers:
-            handler(news)
-
-
-def _remember(names: dict[K, None], name: K) -> None:
-    """Add a name, and drop the oldest if there are too many."""
-    names[name] = None
-    if len(names) > _REMEMBERED:
-        del names[next(iter(names))]
+            handler(delta)

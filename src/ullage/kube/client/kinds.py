@@ -33,7 +33,6 @@ class Kind(Generic[T_co]):
 
     @property
     def api_version(self) -> str:
-        """Group and version as in `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str | None = None, subresource: str = "") -> str:

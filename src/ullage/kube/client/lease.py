@@ -119,6 +119,18 @@ class Candidate:
         """Seconds for which this process may continue without another renewal."""
         return self._until - self._clock() if self._epoch is not None else 0.0
 
+    def leading(self) -> int:
+        """Return the current term.
+
+        Raises:
+            NotLeading: this process does not lead.
+
+        """
+        epoch = self.epoch
+        if epoch is None:
+            raise NotLeading(f"this process does not lead; {self.holder or 'nobody'} does")
+        return epoch
+
     def check(self, epoch: int) -> None:
         """Check that this process still leads in that term.
 

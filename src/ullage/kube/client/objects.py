@@ -13,15 +13,6 @@ from msgspec import Struct
 from ullage.wire.document import Document
 
 
-class Owner(Struct, frozen=True, rename="camel"):
-    """An owner reference. `controller` is true for the controller of the object."""
-
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
 class Metadata(Struct, frozen=True, rename="camel", kw_only=True):
     """The metadata of every object. Times are RFC 3339."""
 
@@ -31,7 +22,6 @@ class Metadata(Struct, frozen=True, rename="camel", kw_only=True):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: tuple[Owner, ...] | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
@@ -61,20 +51,14 @@ class Object(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class SchedulingGate(Struct, frozen=True):
-    """A scheduling gate: schedulers ignore the pod until it is removed."""
-
     name: str = ""
 
 
 class SchedulingGroup(Struct, frozen=True, rename="camel"):
-    """The scheduling group of a pod."""
-
     pod_group_name: str | None = None
 
 
 class InitContainer(Struct, frozen=True):
-    """An init container of a pod."""
-
     name: str = ""
 
 
@@ -117,8 +101,6 @@ class Pod(Object, frozen=True):
 
 
 class KubeTaint(Struct, frozen=True):
-    """A taint of a node."""
-
     key: str
     value: str = ""
     effect: str = ""
@@ -132,8 +114,6 @@ class NodeSpec(Struct, frozen=True):
 
 
 class Condition(Struct, frozen=True):
-    """A condition of an object. `status` is True, False or Unknown."""
-
     type: str
     status: str
 
@@ -147,8 +127,6 @@ class KubeNodeStatus(Struct, frozen=True):
 
 
 class KubeNode(Object, frozen=True):
-    """A node."""
-
     spec: NodeSpec = NodeSpec()
     status: KubeNodeStatus = KubeNodeStatus()
 
@@ -159,8 +137,6 @@ class KubeNode(Object, frozen=True):
 
 
 class Namespace(Object, frozen=True):
-    """A namespace with its labels and annotations."""
-
     status: Phase = Phase()
 
 
@@ -175,26 +151,18 @@ class LeaseSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Lease(Object, frozen=True):
-    """A leader election record."""
-
     spec: LeaseSpec = LeaseSpec()
 
 
 class PodDisruptionBudgetSpec(Struct, frozen=True):
-    """The label selector of the pods that a budget protects."""
-
     selector: dict[str, Any] | None = None
 
 
 class PodDisruptionBudgetStatus(Struct, frozen=True, rename="camel"):
-    """How many more of its pods may be disrupted now."""
-
     disruptions_allowed: int = 0
 
 
 class PodDisruptionBudget(Object, frozen=True):
-    """How many pods of a set may be disrupted at once."""
-
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
@@ -208,8 +176,6 @@ class ResourceQuotaSpec(Struct, frozen=True, rename="camel"):
 
 
 class ResourceQuota(Object, frozen=True):
-    """The limits of a namespace."""
-
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
 
 

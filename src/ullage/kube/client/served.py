@@ -68,13 +68,11 @@ class LateInformer(Generic[T]):
         return self._looked.is_set() and (self.informer is None or self.informer.synced)
 
     async def wait_ready(self) -> None:
-        """Return as soon as `ready`."""
         await self._looked.wait()
         if self.informer is not None:
             await self.informer.wait_synced()
 
     async def run(self) -> None:
-        """Watch the kind as soon as it exists."""
         for kind in await wait_served(self._api, self._versions, missed=self._missed):
             self.informer = Informer(self._api, kind)
             self.informer.subscribe(self._handler)

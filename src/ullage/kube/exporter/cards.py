@@ -29,7 +29,6 @@ class FoundCards:
     reason: str = ""
 
     def cards(self) -> tuple[Gpu, ...]:
-        """Return all cards of the node."""
         return self.found
 
     def nvlinks(self) -> tuple[NvLinkEnd, ...]:
@@ -55,7 +54,6 @@ class NodeCards:
         self._pci = PciCards()
 
     def look(self) -> FoundCards:
-        """Return the current cards."""
         listed = () if self._resource in PCI_RESOURCES else self._listed()
         if listed:
             return FoundCards(self._nvml, listed, self._resource or _NVIDIA)

@@ -106,7 +106,9 @@ class Exporter:
             self._read_at = self._steady()
         record = record_of(node, settings, card_resource=cards.resource, names=self._settings.names, use=use)
         for id_ in unknown_cards(record.cards, record.use):
-            self._on_error("cards", f"{id_} of {cards.resource} is held and is no card here; one more counts as held")
+            self._on_error(
+                "cards", f"{id_} of {cards.resource} is held, but no such card was found; another one counts as held"
+            )
         return record
 
     async def _look(self) -> bool:
@@ -115,7 +117,7 @@ class Exporter:
             self._looking = asyncio.create_task(asyncio.to_thread(self._discover))
         done, _ = await asyncio.wait([self._looking], timeout=LOOK_S)
         if not done:
-            self._on_error("machine", f"the look at it has not ended within {LOOK_S:g} s")
+            self._on_error("machine", f"its examination has not ended within {LOOK_S:g} s")
             return False
         task, self._looking = self._looking, None
         try:

@@ -108,18 +108,15 @@ class KubeletReader:
         try:
             text = read_text(path)
             if text is None:
-                raise Unavailable("it is not there, or cannot be read")
+                raise Unavailable("it does not exist, or cannot be read")
             found, dropped = read(text)
         except (UllageError, ValueError, RecursionError, yaml.YAMLError) as error:
             self.fresh = False
             self._on_error(str(path), str(error))
             return last
-        self._report_dropped(str(path), dropped)
-        return found
-
-    def _report_dropped(self, source: str, dropped: tuple[str, ...]) -> None:
         for sentence in dropped:
-            self._on_error(source, sentence)
+            self._on_error(str(path), sentence)
+        return found
 
 
 def _whole(read: tuple[T, tuple[str, ...]]) -> T:

@@ -13,6 +13,7 @@ from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.exporter.exporter import Exporter
 from ullage.kube.exporter.settings import ExporterSettings
+from ullage.kube.recent import Recent
 
 _REMEMBERED = 1000
 """Maximum number of recent messages that are not logged again."""
@@ -51,14 +52,10 @@ class ErrorLog:
     """Logs each message once, and again when it is no longer among the most recent ones."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, str], None] = {}
+        self._logged: Recent[tuple[str, str], None] = Recent(_REMEMBERED)
 
     def __call__(self, source: str, sentence: str) -> None:
-        """Log a failed read or write."""
-        known = (source, sentence) in self._said
-        self._said.pop((source, sentence), None)
-        self._said[source, sentence] = None
-        if len(self._said) > _REMEMBERED:
-            del self._said[next(iter(self._said))]
+        known = (source, sentence) in self._logged
+        self._logged[source, sentence] = None
         if not known:
             log.warning("%s: %s", source, sentence)

@@ -19,7 +19,7 @@ from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.errors import ApiForbidden
-from ullage.kube.client.informer import Added, Changed, News, Removed
+from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
@@ -112,10 +112,10 @@ class AdmissionController:
         groups.subscribe(self._read_again)
         self._informer.subscribe(self._on_pod)
         context.followed.nodes.subscribe(self._on_node)
-        self._namespaces.subscribe(lambda _news: self._read_again())
+        self._namespaces.subscribe(lambda _delta: self._read_again())
 
-    def _on_node(self, news: News[KubeNode]) -> None:
-        if not isinstance(news, Changed):
+    def _on_node(self, delta: Delta[KubeNode]) -> None:
+        if not isinstance(delta, Changed):
             self._read_again()  # the nodes decide whether a pod has to share cards
         self._wake()
 
@@ -145,8 +145,8 @@ class AdmissionController:
         for pod in [*self._pods.values(), *self._members.values()]:
             self._enter(pod)
 
-    def _on_pod(self, news: News[Pod]) -> None:
-        match news:
+    def _on_pod(self, delta: Delta[Pod]) -> None:
+        match delta:
             case Removed(last):
                 self._forget(last.metadata.uid)
             case Added(new) | Changed(_, new):
@@ -198,7 +198,7 @@ class AdmissionController:
 
     def _shape(self, asked: PodRequest) -> PodRequest:
         """Return what a pod requests: a card for each container, or shared cards where no node has as many cards."""
-        machines = self._mirror.machines.values()
+        machines = self._mirror.machines.by_name.values()
         most = max((len(machine.gpus) for machine in machines), default=0)
         return next((each for each in (asked, *asked.shared) if each.requirement.gpu_count <= most), asked)
 
@@ -237,7 +237,7 @@ class AdmissionController:
             lapsed = self.gates.step()
             took = self._clock() - began
             for uid, node in lapsed:
-                self._record(uid, Reason.NOT_PLACED, f"no scheduler placed it on {node} in time; other places follow")
+                self._record(uid, Reason.NOT_PLACED, f"no scheduler placed it on {node} in time; other nodes are tried")
             self._compare()
             self._to_open = self.gates.places() | dict.fromkeys(sorted(self._free), "")
             for uid in self._to_open:
@@ -301,15 +301,15 @@ class AdmissionController:
         """Queue the writes that are due: new reasons and, after a while, new positions in the queue."""
         self._to_report = {}
         refusals = self.gates.refusals()
-        news = [uid for uid, refusal in refusals.items() if self._is_news(uid, refusal.code.value)]
-        standings = self.gates.standings() if news else {}
-        for uid in news:
+        due = [uid for uid, refusal in refusals.items() if self._is_due(uid, refusal.code.value)]
+        standings = self.gates.standings() if due else {}
+        for uid in due:
             self._note(uid, refusals[uid].code.value, _reason_text(standings[uid], refusals[uid]))
         for uid, error in self._wrong.items():
-            if self._is_news(uid, error.code):
+            if self._is_due(uid, error.code):
                 self._note(uid, error.code, f"{error.code}: {error.message}")
 
-    def _is_news(self, uid: str, code: str) -> bool:
+    def _is_due(self, uid: str, code: str) -> bool:
         """Return whether the reason is new, or the last write is long ago."""
         pod = self._pods.get(uid)
         if pod is None:
@@ -357,6 +357,6 @@ class AdmissionController:
 def _reason_text(standing: Standing, refusal: Refusal) -> str:
     """Return the text for a pod: the code, the sentence, and its position in the queue."""
     why = first_text(refusal.rejections) if refusal.rejections else MEANINGS[refusal.code]
-    kept = f"; room is kept for it on {', '.join(standing.reserved)}" if standing.reserved else ""
+    kept = f"; room is reserved for it on {', '.join(standing.reserved)}" if standing.reserved else ""
     place = f"{standing.position} of {standing.waiting} in queue {standing.queue}"
     return f"{refusal.code.value}: {why}; {place}{kept}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from ullage.kube.client.informer import Changed, News, Removed
+from ullage.kube.client.informer import Changed, Delta, Removed
 from ullage.kube.client.kinds import HYPERNODES
 from ullage.kube.client.objects import KubeNode, Object
 from ullage.kube.client.served import LateInformer
@@ -29,7 +29,7 @@ class HyperNodes:
         self._labels: dict[str, dict[str, str]] = {}
         self.informer = LateInformer(context.api, (HYPERNODES,), self._on_hypernode)
         self.controller = Controller("HyperNode", self.reconcile, on_error=context.on_error)
-        self._said: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         self._nodes.subscribe(self._on_node)
 
     def subscribe(self, moved: Callable[[str], None], computed: Callable[[], None]) -> None:
@@ -37,20 +37,18 @@ class HyperNodes:
         self._subscribers.append((moved, computed))
 
     def labels_of(self, node: str) -> Mapping[str, str]:
-        """Return the domains of a node, as labels."""
         return self._labels.get(node, {})
 
     @property
     def tiers(self) -> list[int]:
-        """The tiers that exist, ascending."""
         return sorted({each.tier for each in self._known.values()})
 
-    def _on_hypernode(self, news: News[Object]) -> None:
+    def _on_hypernode(self, delta: Delta[Object]) -> None:
         self.controller.add(ALL, _GATHER_S)
-        found = news.last if isinstance(news, Removed) else news.new
+        found = delta.last if isinstance(delta, Removed) else delta.new
         name = found.metadata.name
         self._known.pop(name, None)
-        if isinstance(news, Removed):
+        if isinstance(delta, Removed):
             return
         try:
             self._known[name], dropped = read_hypernode(found.document)
@@ -60,23 +58,22 @@ class HyperNodes:
         for sentence in dropped:
             self._on_error("HyperNode", name, InvalidRequest(sentence))
 
-    def _on_node(self, news: News[KubeNode]) -> None:
-        match news:
+    def _on_node(self, delta: Delta[KubeNode]) -> None:
+        match delta:
             case Changed(last, new) if last.metadata.labels == new.metadata.labels:
                 return
         if self._known:
             self.controller.add(ALL, _GATHER_S)
 
     async def reconcile(self, _key: str) -> None:
-        """Compute the domains of all nodes again."""
         nodes = {node.metadata.name: node.metadata.labels or {} for node in self._nodes.objects.values()}
         last = self._labels
         # Patterns are matched with every name, which may take seconds, so a thread does it.
         self._labels, wrong = await asyncio.to_thread(tiers_of, list(self._known.values()), nodes, matches)
         for sentence in wrong:
-            if sentence not in self._said:
+            if sentence not in self._reported:
                 self._on_error("HyperNode", "", InvalidRequest(sentence))
-        self._said = frozenset(wrong)
+        self._reported = frozenset(wrong)
         names = [name for name in last.keys() | self._labels.keys() if last.get(name) != self._labels.get(name)]
         for moved, computed in self._subscribers:
             for name in names:

@@ -100,7 +100,6 @@ class PodGroups:
 
     @property
     def informers(self) -> Iterable[LateInformer[Object]]:
-        """The informers of all kinds."""
         return self._of.values()
 
     @property
@@ -131,7 +130,7 @@ class PodGroups:
             namespace = pod.metadata.namespace
             found = informer.objects.get((namespace, name))
             if found is None:
-                raise NotFound(f"PodGroup {namespace}/{name} is not there yet", code="pod-group-missing")
+                raise NotFound(f"PodGroup {namespace}/{name} does not exist yet", code="pod-group-missing")
             spec = mapping(found.document.get("spec"), "spec")
             least, near = maker.least(spec), maker.near(spec, self._tiers())
             if not isinstance(least, int) or least < _LEAST:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
 from ullage.core.verdict.sentences import reject_text
-from ullage.kube.bindings.gate import Gate
+from ullage.kube.bindings.filter import BindingFilter
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.objects import Namespace
 from ullage.kube.webhook.bound_cards import BoundCounts
@@ -102,11 +102,11 @@ def _listed(names: Iterable[object]) -> str:
     return f"{', '.join(known[:_LISTED])}{more}" if known else "none is known"
 
 
-def bound_counts(gate: Gate | None, cluster: Cluster) -> BoundCounts:
+def bound_counts(binding_filter: BindingFilter | None, cluster: Cluster) -> BoundCounts:
     """Return a function: how many cards a new pod gets by bindings on the nodes of the cluster."""
 
     def counts(pod: Document, asked: PodRequest) -> Sequence[int]:
-        return () if gate is None else gate.counts(pod, asked, cluster.allocator.fleet.row_of)
+        return () if binding_filter is None else binding_filter.counts(pod, asked, cluster.allocator.fleet.row_of)
 
     return counts
 

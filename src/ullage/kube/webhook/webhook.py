@@ -121,7 +121,7 @@ class Webhook:
             raise _ResultChanged(f"metadata.annotations.{taken[0]}: only a scheduler writes it; leave it out")
         for key in taken:
             patch.remove("metadata", "annotations", key)
-        removed = (f"metadata.annotations.{key}: only a scheduler writes it; it was taken off" for key in taken)
+        removed = (f"metadata.annotations.{key}: only a scheduler writes it; it was removed" for key in taken)
         unknown = tuple(unknown_annotations(_annotations(pod), self._domain))
         warnings = *removed, *map(str, unknown), *map(str, unknown_labels(_labels(pod), self._domain))
         spec = mapping(pod.get("spec"), "spec")
@@ -195,7 +195,7 @@ class Webhook:
                 raise _ResultChanged(f"metadata.annotations.{key}: only its scheduler writes it; leave it as it is")
         gate = gate_of(domain)
         if self.settings.own_user and gate in _gates(review.old_object) and gate not in _gates(review.object):
-            raise _ResultChanged(f"spec.schedulingGates: {gate} is opened when it is the turn of the pod; leave it")
+            raise _ResultChanged(f"spec.schedulingGates: {gate} is removed when the queue admits the pod; keep it")
 
     def _check_record(self, review: Review) -> None:
         """Check that a pod on a node keeps the cards that HAMi's annotations name, where their writers are not known.
@@ -270,7 +270,6 @@ class Webhook:
                 yield key
 
     def _complete(self, patch: JsonPatch, pod: Document, asked: PodRequest) -> None:
-        """Set the fields that the pod leaves open."""
         spec = mapping(pod.get("spec"), "spec")
         if self.settings.scheduler:
             patch.put("spec", "schedulerName", value=self.settings.scheduler)

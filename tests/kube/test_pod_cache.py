@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ullage.kube.recent import recent
+from ullage.kube.pod_cache import cached
 from ullage.model.error import InvalidRequest
 from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest
@@ -27,9 +27,9 @@ def pod(uid: object = "u", **more: Any) -> dict[str, Any]:
     return {"metadata": {"uid": uid}, **more}
 
 
-def test_it_is_read_once_and_again_when_it_changed() -> None:
+def test_a_pod_is_parsed_once_and_again_when_it_changed() -> None:
     reader = Reader()
-    read = recent(reader)
+    read = cached(reader)
     for _ in range(3):
         read(pod())
     assert reader.times == 1
@@ -38,9 +38,9 @@ def test_it_is_read_once_and_again_when_it_changed() -> None:
     assert reader.times == 3
 
 
-def test_what_cannot_be_read_is_not_remembered() -> None:
+def test_an_unreadable_pod_is_not_cached() -> None:
     reader = Reader()
-    read = recent(reader)
+    read = cached(reader)
     for _ in range(2):
         with pytest.raises(InvalidRequest):
             read(pod(bad=1))
@@ -48,17 +48,17 @@ def test_what_cannot_be_read_is_not_remembered() -> None:
     assert reader.times == 3
 
 
-def test_one_without_a_name_is_read_each_time() -> None:
+def test_a_pod_without_a_uid_is_parsed_each_time() -> None:
     reader = Reader()
-    read = recent(reader)
+    read = cached(reader)
     for document in (pod(None), pod([1]), {"metadata": 3}, {}) * 2:
         read(document)
     assert reader.times == 8
 
 
-def test_only_the_last_ones_are_remembered() -> None:
+def test_only_the_last_pods_are_cached() -> None:
     reader = Reader()
-    read = recent(reader)
+    read = cached(reader)
     for number in range(1000):
         read(pod(str(number)))
     read(pod("999"))

@@ -35,7 +35,7 @@ def unused(
             held = taken[identity(each.tenant), each.node]
             if bound.card.node == each.node and held.isdisjoint(bound.card.uuids):
                 pod = f"{each.tenant.namespace}/{each.name}"
-                why = f"pod {pod} runs since before it was in force, and keeps the cards that it started with"
+                why = f"pod {pod} has run since before it was in force, and keeps the cards that it started with"
                 found.setdefault(bound.binding.name, f"{why}: delete the pod, and the next one has this card too")
     return found
 

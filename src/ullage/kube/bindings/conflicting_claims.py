@@ -24,7 +24,7 @@ Claimed = Callable[[], Iterable[tuple[DeviceClaim, tuple[str, ...]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Intruder:
+class ConflictingClaim:
     """A pod whose claim has a card, and the binding that reserves the card for another application."""
 
     pod: Pod
@@ -34,30 +34,28 @@ class Intruder:
 
     @property
     def message(self) -> str:
-        """The intruder as a sentence."""
-        whose = f"{self.binding.app} of {self.binding.owner or 'nobody in particular'}"
+        whose = f"{self.binding.app} of {self.binding.owner or 'no particular owner'}"
         return f"claim {self.claim.name} has {self.card}, which is bound to {whose}"
 
     @property
     def problem(self) -> Problem:
-        """The intruder as an item of the list of problems."""
         return Problem("/".join(self.pod.key), f"card-bound-elsewhere: {self.message}")
 
 
-class Intruders:
-    """`now` has the intruders found by the last `look`: one for each card of a claim and each pod that uses it."""
+class ConflictingClaims:
+    """`now` has the claims found by the last `update`: one for each card of a claim and each pod that uses it."""
 
     def __init__(self, context: KubeContext, claimed: Claimed) -> None:
         self._claimed, self._record_event = claimed, context.record_event
         self._pods, self._namespaces = context.followed.pods, context.followed.namespaces
-        self.now: tuple[Intruder, ...] = ()
+        self.now: tuple[ConflictingClaim, ...] = ()
 
-    def look(self, bindings: BindingClaims) -> None:
+    def update(self, bindings: BindingClaims) -> None:
         """Find them again, and record events."""
         claimed = [(claim, cards) for claim, cards in self._claimed() if claim.reserved_for]
         pods = {pod.metadata.uid: pod for pod in self._pods.objects.values()} if claimed else {}
         self.now = tuple(
-            Intruder(pod, claim, card, others[0])
+            ConflictingClaim(pod, claim, card, others[0])
             for claim, cards in claimed
             for pod in filter(None, map(pods.get, claim.reserved_for))
             for card in cards

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from ullage.kube.client.changes import Patch
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
+from ullage.kube.recent import Recent
 from ullage.model.binding import Binding, Tenant
 from ullage.model.error import Conflict, InvalidRequest, Unavailable
 from ullage.model.request import ResourceRequirement
@@ -63,7 +63,7 @@ class Admitted:
         """
         if not self.asked:
             why = _text(self.permit.refused[node])
-            raise Conflict(f"{node} is not for it by its bindings: {why}", code="bind-not-bound")
+            raise Conflict(f"{node} is not allowed by its bindings: {why}", code="bind-not-bound")
         return self.asked[0][0]
 
     def check_claimed(self, node: str, claimed: Iterable[str]) -> None:
@@ -79,7 +79,7 @@ class Admitted:
         bound = {uuid for each in place.cards for uuid in each.card.uuids}
         others = sorted(set(claimed) - bound)
         if others:
-            why = f"kube-scheduler has claimed {', '.join(others)} for it, and no binding of it is for that"
+            why = f"kube-scheduler has claimed {', '.join(others)} for it, which none of its bindings allows"
             raise Conflict(why, code="bind-not-bound")
 
     def bindings(self, node: str, cards: Iterable[str]) -> tuple[str, ...]:
@@ -88,14 +88,14 @@ class Admitted:
         return () if place is None else tuple(b.binding.name for b in place.cards if chosen.intersection(b.card.uuids))
 
 
-class Gate:
+class BindingFilter:
     """Judges pods by bindings, in the namespaces where bindings count."""
 
     def __init__(self, context: KubeContext, bindings: KubeBindings, scope: BindingScope) -> None:
         self._bindings, self._scope = bindings, scope
         self._namespaces, self._domain = context.followed.namespaces, context.domain
-        self._torn: dict[Identity, Tenant] = {}
-        self._waiting: OrderedDict[tuple[str, str], PodRequest] = OrderedDict()
+        self._conflicted: dict[Identity, Tenant] = {}
+        self._waiting: Recent[tuple[str, str], PodRequest] = Recent(MOST_WAITING)
 
     @property
     def unready(self) -> str:
@@ -106,8 +106,8 @@ class Gate:
     def conflicts(self) -> dict[str, Binding]:
         """The bindings of several owners that claimed, and still claim, one pod, with the status to show, by name."""
         claims = self._bindings.claims
-        self._torn = {key: tenant for key, tenant in self._torn.items() if claims.conflict(tenant)}
-        return {each.name: each for tenant in self._torn.values() for each in claims.conflict(tenant)}
+        self._conflicted = {key: tenant for key, tenant in self._conflicted.items() if claims.conflict(tenant)}
+        return {each.name: each for tenant in self._conflicted.values() for each in claims.conflict(tenant)}
 
     def admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = True) -> Admitted:
         """Return what a pod may request on these nodes. With `note`, a conflict is shown on the bindings.
@@ -122,8 +122,8 @@ class Gate:
         claims = self._bindings.claims
         siblings = self._bindings.occupants.siblings(asked.uid, tenant)
         found = claims.permit(tenant, asked.requirement, nodes, held=siblings, consume=consume_of(tenant))
-        if note and identity(tenant) not in self._torn and claims.conflict(tenant):
-            self._torn[identity(tenant)] = tenant
+        if note and identity(tenant) not in self._conflicted and claims.conflict(tenant):
+            self._conflicted[identity(tenant)] = tenant
             self._bindings.wake()
         if note:
             self._expect(asked, placed=bool(found.places))
@@ -153,13 +153,12 @@ class Gate:
 
     def _expect(self, asked: PodRequest, *, placed: bool) -> None:
         key = asked.claim.namespace, asked.claim.pod
-        self._waiting.pop(key, None)
-        if not placed:
+        if placed:
+            self._waiting.pop(key, None)
+        else:
             self._waiting[key] = asked
-            if len(self._waiting) > MOST_WAITING:
-                self._waiting.popitem(last=False)
 
-    def woken(self, pods: Mapping[tuple[str, str], Pod], nodes: Collection[str]) -> Iterator[Patch]:
+    def retries(self, pods: Mapping[tuple[str, str], Pod], nodes: Collection[str]) -> Iterator[Patch]:
         """Yield patches for pods that lacked a bound card and have one now, so that their schedulers retry them.
 
         Nothing else would trigger a retry: to a scheduler nothing has changed.
@@ -205,7 +204,7 @@ class Gate:
         if not bindings:
             return {}
         if self._bindings.store.leaving.intersection(bindings):
-            raise Conflict("a binding of it is just being let go", code="bind-not-bound")
+            raise Conflict("one of its bindings is being released", code="bind-not-bound")
         self._bindings.occupants.reserve(pod, node, bindings, cards)
         return {f"{self._domain}/{BINDINGS}": ",".join(bindings)}
 

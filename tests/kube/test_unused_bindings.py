@@ -31,7 +31,7 @@ async def test_it_names_the_pod_that_has_to_be_deleted_and_the_next_pod_has_its_
         put(server, "gpubindings", a_binding("late", "g2"))
         await until(lambda: REASON in notes(server, "late"), "the binding says why")
         assert notes(server, "late")[REASON] == (
-            "pod default/p runs since before it was in force, and keeps the cards that it started with: delete the "
+            "pod default/p has run since before it was in force, and keeps the cards that it started with: delete the "
             "pod, and the next one has this card too"
         )
         assert STATE not in notes(server, "late"), "it is in force"
@@ -45,7 +45,7 @@ async def test_it_names_the_pod_that_has_to_be_deleted_and_the_next_pod_has_its_
         await until(lambda: REASON not in notes(server, "late"), "nothing is to be said any more")
 
 
-async def test_a_pod_that_takes_single_cards_leaves_others_without_a_word(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_a_pod_that_takes_single_cards_reports_no_unused_bindings(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
     put(server, "gpubindings", a_binding("one", "g1"), a_binding("two", "g2"))
     (pod,) = put(server, "pods", pod_of("p", consume="single"))
