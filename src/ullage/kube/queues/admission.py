@@ -283,7 +283,7 @@ class AdmissionController:
         except UllageError:
             self.failed += 1
             raise
-        self._informer.learn(pod, nominated_pod)
+        self._informer.apply_write(pod, nominated_pod)
         return nominated_pod
 
     async def _write(self, pod: Pod, changes: list[PatchOperation]) -> None:
