@@ -271,6 +271,7 @@ def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
         queues=queues.tree,
         reserve_after_s=queues.reserve_after_s,
         preemption=section.preemption,
+        offered_nodes=section.offered_nodes,
         claims=section.claims,
         card_drivers=section.drivers,
         scheduler=section.scheduler_name,

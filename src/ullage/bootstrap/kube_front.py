@@ -21,7 +21,7 @@ from ullage.kube.controller import OnError
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
 from ullage.kube.disruption import report_unreadable
 from ullage.kube.events import EventRecorder
-from ullage.kube.extender import Extender
+from ullage.kube.extender import OFFERED_NODES, Extender
 from ullage.kube.followed import Followed
 from ullage.kube.front import Front, FrontBindings, FrontClaims, Running
 from ullage.kube.leader_label import LeaderLabel
@@ -65,7 +65,8 @@ class FrontSettings:
     start in which pods with missing cards are not evicted; None for ever. `queues` are the configured queues of pods
     that wait for admission; room is reserved for a pod after `reserve_after_s`. `claims`: whether ResourceClaims
     count, where the cluster has them; claims of gated pods of `scheduler` are allocated here. `preemption`: whether
-    pods are evicted for others of higher priority where kube-scheduler cannot see that it would help.
+    pods are evicted for others of higher priority where kube-scheduler cannot see that it would help. `offered_nodes`
+    are the most nodes among which kube-scheduler chooses (0: all).
     """
 
     pods: PodSettings = PLAIN_SETTINGS
@@ -80,6 +81,7 @@ class FrontSettings:
     queues: Sequence[Queue] = ()
     reserve_after_s: float = RESERVE_AFTER_S
     preemption: bool = True
+    offered_nodes: int = OFFERED_NODES
     claims: bool = True
     card_drivers: Sequence[CardDriver] = (NVIDIA,)
     scheduler: str = "ullage"
@@ -139,7 +141,14 @@ def make_front(
         unconfirmed=unconfirmed,
         plugins=plugins,
         extender=Extender(
-            context, term, unconfirmed, plugins, binding_filter=allowed, claims=device_mirror, preemptor=preemptor
+            context,
+            term,
+            unconfirmed,
+            plugins,
+            binding_filter=allowed,
+            claims=device_mirror,
+            preemptor=preemptor,
+            offered_nodes=settings.offered_nodes,
         ),
         events=events,
         admission=admission,

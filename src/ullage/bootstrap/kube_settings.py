@@ -19,6 +19,7 @@ from ullage.bootstrap.kube_card_settings import (
     CardModelSection,
     CardPoolSection,
 )
+from ullage.kube.extender import OFFERED_NODES
 from ullage.model.card_driver import NVIDIA as NVIDIA_DRIVER
 from ullage.model.card_driver import CardDriver
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
@@ -164,6 +165,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     With `preemption` pods are evicted for others of higher priority that fit nowhere, where kube-scheduler cannot do
     it: for parts of cards, and for whole cards that are shared.
 
+    Of the nodes that fit a pod, kube-scheduler is offered the `offered_nodes` with the highest scores, or with 0 all;
+    so are pods with preferred affinity or topology spread constraints, which it scores.
+
     With `claims` ResourceClaims are supported, where the cluster has them: their cards are held, and the claims of
     pods that name the scheduler are allocated (needs cel-expr-python). Cards are the devices of NVIDIA's driver, or
     those that `[[kube.card_driver]]` describes. `[[kube.card_model]]` has the compute of card models that Ullage's
@@ -206,6 +210,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     bindings: BindingsSection = BindingsSection()
     queues: Literal["off", "named", "all"] = "off"
     preemption: bool = True
+    offered_nodes: int = OFFERED_NODES
     claims: bool = True
     card_driver: tuple[CardDriverSection, ...] = ()
     card_model: tuple[CardModelSection, ...] = ()
@@ -261,6 +266,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "default_memory": "no default",
             "default_cores": "no default",
             "node_lock_retry_s": "pods do not wait",
+            "offered_nodes": "all",
         }
         for name, meaning in none.items():
             if not 0 <= getattr(self, name) < math.inf:

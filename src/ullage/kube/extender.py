@@ -42,7 +42,11 @@ from ullage.wire.extender import BindArgs, ExtenderArgs, FilterResult, Preemptio
 from ullage.wire.hami.ask import DeviceAsk
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import PodRequest, bind_annotations
+from ullage.wire.pod.affinity import prefers_nodes
 from ullage.wire.pod_advice import words_of
+
+OFFERED_NODES = 64
+"""The most nodes that `filter` returns: the fewer, the less kube-scheduler has to score and to ask again."""
 
 _NAMED = 256
 """Maximum number of pods whose proposed victims are remembered."""
@@ -61,14 +65,19 @@ class Extender:
         binding_filter: BindingFilter | None = None,
         claims: DeviceMirror | None = None,
         preemptor: Preemptor | None = None,
+        offered_nodes: int = OFFERED_NODES,
     ) -> None:
-        """Of `binding_filter`, `claims` and `preemptor` those that the cluster has or the settings want."""
+        """Of `binding_filter`, `claims` and `preemptor` those that the cluster has or the settings want.
+
+        `filter` returns the best `offered_nodes`, or with 0 all, of the nodes that fit.
+        """
         self._api, self._candidate, self._cluster = context.api, context.candidate, context.cluster
         self._domain, self._record_event = context.domain, context.record_event
         self._pods, self._budgets = context.followed.pods.objects, context.followed.budgets
         self._read_pod, self._offers = context.read_pod, CardOffers(context.cluster)
         self._term, self._unconfirmed, self._plugins = term, unconfirmed, plugins
         self._binding_filter, self._claims, self._preemptor = binding_filter, claims, preemptor
+        self._offered_nodes = offered_nodes
         self._explained = Explained()
         self._refused: dict[str, Mapping[str, str]] = {}
         """By uid, for the last pod asked about: nodes refused where evictions may help, and the reasons."""
@@ -85,7 +94,10 @@ class Extender:
         return ""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
-        """Return the nodes that fit the pod, and the reason for each other node."""
+        """Return the best nodes that fit the pod, and for each node that does not fit the reason.
+
+        A pod with preferences that kube-scheduler scores is offered all nodes that fit.
+        """
         names = args.offered()
         asked = self._read_pod(args.pod)
         if asked is None:
@@ -106,6 +118,8 @@ class Extender:
             self._refused.clear()
             self._refused[asked.uid] = why
             self._note(asked, admitted, found, placed=bool(fits), why=why, never=never)
+        if self._offered_nodes and not lacking and not prefers_nodes(args.pod):
+            fits = found.best_names(self._offered_nodes)
         return args.kept(fits, why, never)
 
     def _lacking(self, asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> dict[str, tuple[Rejection, ...]]:

@@ -29,7 +29,7 @@ from ullage.kube.events import PodEvent, Reason
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.claim import Claim, Request
 from ullage.model.error import NotFound, UllageError
-from ullage.wire.pod.gate import ROOM
+from ullage.wire.pod.gate import ROOM, place_of
 
 ROUND_S = 0.5
 """Seconds between two checks of pending pods."""
@@ -113,7 +113,7 @@ class Preemptor:
     def __init__(self, context: KubeContext, term: ReadyTerm, most_nodes: int = MOST_NODES) -> None:
         self._cluster, self._mirror, self._candidate = context.cluster, term.mirror, context.candidate
         self._pods, self._budgets = context.followed.pods, context.followed.budgets
-        self._read_pod, self._key = context.read_pod, context.key(ROOM)
+        self._read_pod, self._key, self._domain = context.read_pod, context.key(ROOM), context.domain
         self._record_event, self._on_error = context.record_event, context.on_error
         self._term, self._most_nodes = term, most_nodes
         self._clock, self._pause = context.clock, context.pause
@@ -172,8 +172,13 @@ class Preemptor:
             self._follow_scheduler(pod)
 
     def _follow_scheduler(self, pod: Pod) -> None:
-        """Reserve the room for which kube-scheduler evicted pods, for as long as it nominates the node."""
-        uid, node = pod.metadata.uid, _nominated_on(pod) if _is_unplaced(pod) else ""
+        """Reserve the room for which kube-scheduler evicted pods, for as long as it nominates the node.
+
+        The node that was nominated when a queue admitted the pod is not one of these.
+        """
+        uid, node = pod.metadata.uid, pod.status.nominated_node_name if _is_unplaced(pod) else ""
+        if node == place_of(pod.metadata.annotations or {}, self._domain):
+            node = ""
         kept = self._reserved.get(uid)
         if kept is not None and kept.by_scheduler and kept.node != node:
             self._drop(uid)
@@ -394,12 +399,6 @@ class Preemptor:
 
 def _is_unplaced(pod: Pod) -> bool:
     return not (pod.spec.node_name or pod.finished or pod.terminating)
-
-
-def _nominated_on(pod: Pod) -> str:
-    status = pod.document.get("status")
-    node = status.get("nominatedNodeName") if isinstance(status, dict) else None
-    return node if isinstance(node, str) else ""
 
 
 def _kind_of(node: KubeNode) -> tuple[object, object]:

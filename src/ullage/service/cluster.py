@@ -284,8 +284,8 @@ class Cluster:
             refused.append((_NOT_KNOWN, asked.array[~is_known].tolist()))
         if there := [name for name in nodes if name in back] if back else []:
             refused.append((_REFUSED_THERE, there))
-        left, at = names[fits], rows[fits]
-        offered = NodeOffers(left.tolist(), self._scores(request, left, found.scores[at]), refused)
+        left, at = self._reserved_or_all(request, names[fits], rows[fits])
+        offered = NodeOffers(left.tolist(), found.scores[at], refused)
         self._rows.fitted(AskedNodes(asked.fleet, offered.names, left, at))
         if expected:
             self._expect(request, offered.best)
@@ -328,14 +328,15 @@ class Cluster:
                     self._expect(request, best)
         return offered
 
-    def _scores(
-        self, request: Request, names: npt.NDArray[np.object_], scores: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float64]:
-        """Return the scores; a node with a place reserved for the request comes before all others."""
-        promised = self.allocator.nominations.of(request.uid)
-        if promised is None or not promised.hold or request.uid in self._expected or promised.node not in names:
-            return scores
-        return np.array([float(name == promised.node) for name in names])
+    def _reserved_or_all(
+        self, request: Request, names: npt.NDArray[np.object_], rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.int64]]:
+        """Return the node with the place that is reserved for the request alone; all nodes if it is not among them."""
+        reserved = self.allocator.nominations.of(request.uid)
+        if reserved is None or not reserved.hold or request.uid in self._expected:
+            return names, rows
+        there = names == reserved.node
+        return (names[there], rows[there]) if there.any() else (names, rows)
 
     def reserve(self, request: Request, node: str) -> Allocation | Refusal:
         """Reserve the best cards of a node for a request, until `confirm` or `undo`. A repeat returns the same.

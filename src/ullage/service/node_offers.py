@@ -29,6 +29,21 @@ class NodeOffers:
             return None
         return min(compress(self.names, self.scores == self.scores.max()))
 
+    def best_names(self, most: int) -> list[str]:
+        """Return the names of the `most` nodes with the highest scores, in the order of `names`.
+
+        Of the nodes with the lowest of these scores it takes some in equal distances, and not neighbours: names often
+        follow zones or racks, among which others may want to choose.
+        """
+        if len(self.names) <= most:
+            return self.names
+        order = np.argsort(-self.scores, kind="stable")
+        last = self.scores[order[most - 1]]
+        above, ties = order[self.scores[order] > last], order[self.scores[order] == last]
+        count = most - len(above)
+        chosen = np.concatenate([above, ties[np.arange(count) * len(ties) // count]])
+        return [self.names[k] for k in np.sort(chosen).tolist()]
+
     @property
     def refusals(self) -> dict[str, NodeRefusal]:
         """Return the reason for each refused node."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Self
 
 from ullage.core.verdict.sentences import reject_text
 from ullage.kube.bindings.filter import BindingFilter
@@ -33,45 +35,64 @@ def over_quota(cluster: Cluster) -> OverQuota:
     return sentence
 
 
+@dataclass(frozen=True, slots=True)
+class _Cards:
+    """The properties that cards of one inventory have."""
+
+    pools: frozenset[str]
+    models: frozenset[str]
+    vendors: frozenset[str | None]
+    indices: frozenset[int]
+    uuids: frozenset[str]
+    hard: bool
+    """Whether some card may keep users to their parts."""
+    compute_known: bool
+
+    @classmethod
+    def of(cls, cards: Sequence[Gpu]) -> Self:
+        return cls(
+            pools=frozenset(gpu.pool for gpu in cards if gpu.pool),
+            models=frozenset(gpu.model for gpu in cards if gpu.model),
+            vendors=frozenset(gpu.vendor for gpu in cards),
+            indices=frozenset(gpu.index for gpu in cards),
+            uuids=frozenset(gpu.uuid for gpu in cards),
+            hard=any(gpu.isolations is None or Isolation.HARD in gpu.isolations for gpu in cards),
+            compute_known=any(gpu.compute_gflops is not None for gpu in cards),
+        )
+
+
 def nowhere(cluster: Cluster, declared: Collection[str] = ()) -> Callable[[PodRequest], Iterator[str]]:
     """Return a function: sentences on requests that no card meets now. Nodes may be added, so these are warnings.
 
     `declared` are pools that the settings name, whether they have cards or not.
     """
+    of_inventory: dict[int, tuple[Sequence[Gpu], _Cards]] = {}
+
+    def cards_of(there: Sequence[Gpu]) -> _Cards:
+        if id(there) not in of_inventory:
+            of_inventory.clear()
+            of_inventory[id(there)] = there, _Cards.of(there)  # it is kept, so that its id stays its own
+        return of_inventory[id(there)][1]
 
     def sentence(asked: PodRequest) -> Iterator[str]:
-        cards, there = asked.requirement.cards, cluster.allocator.fleet.cards
-        if not there:
+        if not cluster.allocator.fleet.cards:
             return
-        pools = {gpu.pool for gpu in there if gpu.pool}
-        if cards.pool is not None and cards.pool not in pools:
-            yield _no_pool(asked.key("gpupool"), cards.pool, pools, cluster.allocator.pools.union(declared))
-        known: dict[str, tuple[Sequence[object], set[object]]] = {
-            "gpu-model": (cards.models, {gpu.model for gpu in there}),
-            "vendor": (cards.vendors, {gpu.vendor for gpu in there}),
-            "gpu-indices": (cards.indices, {gpu.index for gpu in there}),
+        cards, there = asked.requirement.cards, cards_of(cluster.allocator.fleet.cards)
+        if cards.pool is not None and cards.pool not in there.pools:
+            yield _no_pool(asked.key("gpupool"), cards.pool, there.pools, cluster.allocator.pools.union(declared))
+        known: dict[str, tuple[Sequence[object], Collection[object]]] = {
+            "gpu-model": (cards.models, there.models),
+            "vendor": (cards.vendors, there.vendors),
+            "gpu-indices": (cards.indices, there.indices),
         }
         for name, (wanted, have) in known.items():
             missing = [each for each in wanted if each not in have]
             if missing and (name == "gpu-indices" or len(missing) == len(wanted)):
                 yield f"{asked.key(name)}: no card here is {', '.join(map(str, missing))}; there are: {_listed(have)}"
         yield from _of_hami(asked, there)
-        if cards.isolation is Isolation.PARTITIONED:
-            yield "no slice of hardware (MIG) is placed in a cluster yet, the pod waits: ask for a part or a whole card"
-        elif cards.isolation is Isolation.HARD and not any(_keeps_hard(gpu) for gpu in there):
-            yield f"{asked.key('isolation')}: of no card here it is known that its driver keeps users to their parts"
-        part = asked.requirement.part
-        if part is not None and part.compute_gflops and all(gpu.compute_gflops is None for gpu in there):
-            yield (
-                f"{asked.key('tflops-request')}: of no card here it is known what it computes: declare its model in "
-                "[[kube.card_model]] (value cardModels), or ask for compute-percent-request"
-            )
+        yield from _of_parts(asked, there)
 
     return sentence
-
-
-def _keeps_hard(gpu: Gpu) -> bool:
-    return gpu.isolations is None or Isolation.HARD in gpu.isolations
 
 
 def _no_pool(key: str, pool: str, there: Collection[str], known: frozenset[str]) -> str:
@@ -81,18 +102,33 @@ def _no_pool(key: str, pool: str, there: Collection[str], known: frozenset[str])
     return f"{key}: no card is in pool {pool} now, and the pod waits; {listed}{meant}"
 
 
-def _of_hami(asked: PodRequest, there: Sequence[Gpu]) -> Iterator[str]:
+def _of_parts(asked: PodRequest, there: _Cards) -> Iterator[str]:
+    """Yield why parts of cards are not kept, or not known."""
+    isolation = asked.requirement.cards.isolation
+    if isolation is Isolation.PARTITIONED:
+        yield "no slice of hardware (MIG) is placed in a cluster yet, the pod waits: ask for a part or a whole card"
+    elif isolation is Isolation.HARD and not there.hard:
+        yield f"{asked.key('isolation')}: of no card here it is known that its driver keeps users to their parts"
+    part = asked.requirement.part
+    if part is not None and part.compute_gflops and not there.compute_known:
+        yield (
+            f"{asked.key('tflops-request')}: of no card here it is known what it computes: declare its model in "
+            "[[kube.card_model]] (value cardModels), or ask for compute-percent-request"
+        )
+
+
+def _of_hami(asked: PodRequest, there: _Cards) -> Iterator[str]:
     """Yield the values in HAMi's annotations that match no card."""
     cards, domain = asked.requirement.cards, asked.devices.vendor.domain if asked.devices is not None else ""
-    uuids = {gpu.uuid for gpu in there}
     for name, wanted in (("use-gpuuuid", cards.uuids), ("nouse-gpuuuid", cards.not_uuids)):
-        missing = [uuid for uuid in wanted if uuid not in uuids]
+        missing = [uuid for uuid in wanted if uuid not in there.uuids]
         if missing:
             yield f"{domain}/{name}: no card here is {_listed(missing)}"
-    models = {gpu.model for gpu in there if gpu.model}
-    words = [word for word in cards.model_words if not any(word.casefold() in model.casefold() for model in models)]
+    words = [
+        word for word in cards.model_words if not any(word.casefold() in model.casefold() for model in there.models)
+    ]
     if words and len(words) == len(cards.model_words):
-        yield f"{domain}/use-gputype: no card here is {_listed(words)}; there are: {_listed(models)}"
+        yield f"{domain}/use-gputype: no card here is {_listed(words)}; there are: {_listed(there.models)}"
 
 
 def _listed(names: Iterable[object]) -> str:

@@ -12,6 +12,7 @@ from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.document import Document, mapping, mappings, sequence
 
 _AFFINITY = "spec.affinity.nodeAffinity"
+_AFFINITIES = "nodeAffinity", "podAffinity", "podAntiAffinity"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _MAX_WEIGHT = 100
@@ -33,6 +34,14 @@ def node_affinity(spec: Document) -> NodeAffinity:
     required = _required(affinity.get(_REQUIRED), f"{_AFFINITY}.{_REQUIRED}", selector)
     preferred = tuple(_preferred(affinity.get(_PREFERRED), f"{_AFFINITY}.{_PREFERRED}"))
     return NodeAffinity(required, preferred) if required or preferred else ANY_NODE
+
+
+def prefers_nodes(pod: Document) -> bool:
+    """Return whether a pod prefers some nodes by rules that kube-scheduler scores."""
+    spec = mapping(pod.get("spec"), "spec")
+    affinity = mapping(spec.get("affinity"), "spec.affinity")
+    kinds = (mapping(affinity.get(kind), f"spec.affinity.{kind}") for kind in _AFFINITIES)
+    return bool(spec.get("topologySpreadConstraints")) or any(kind.get(_PREFERRED) for kind in kinds)
 
 
 def node_selector(selector: object, path: str) -> NodeAffinity:
