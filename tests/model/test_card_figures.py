@@ -31,7 +31,7 @@ def test_a_model_is_known_by_the_longest_name_that_it_starts_with(model, tflops)
 
 
 def test_what_an_operator_says_goes_before_all_that_comes_with_ullage():
-    figures = SHIPPED_FIGURES.with_([Figure("H100", 900_000), Figure("Acme X1", 7_000, 2**30)])
+    figures = SHIPPED_FIGURES.overridden_by([Figure("H100", 900_000), Figure("Acme X1", 7_000, 2**30)])
     assert figures.of("NVIDIA H100 PCIe").compute_gflops == 900_000
     assert figures.of("NVIDIA A100-SXM4-80GB").compute_gflops == 312_000
     assert figures.complete(Gpu("a", 0, "acme x1")) == Gpu("a", 0, "acme x1", vram_bytes=2**30, compute_gflops=7_000)

@@ -71,9 +71,9 @@ def test_thousands_of_keys_cost_no_more_searches_than_some(monkeypatch: pytest.M
     """A pod may have 256 KiB of annotations, and the process that reads them answers nobody else meanwhile."""
     asked: list[str] = []
 
-    def noted(word: str, known: Iterable[str], likeness: float) -> str | None:
+    def noted(word: str, known: Iterable[str], cutoff: float) -> str | None:
         asked.append(word)
-        return nearest(word, known, likeness)
+        return nearest(word, known, cutoff)
 
     monkeypatch.setattr(module, "nearest", noted)
     keys = [f"{domain}/gpu-cuont{number:05}" for number in range(10_000)]

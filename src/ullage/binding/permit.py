@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ullage.binding.room import FULL, MODE_ORDER, TENANTS, BindingRejection, CardTenants, Hindrance
 from ullage.binding.rows import as_binding
 from ullage.binding.view import BindingView
-from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant, matched
+from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant, match_bindings
 from ullage.model.compute import AppKey, BoundCard, ComputeCard
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
@@ -242,7 +242,7 @@ class BindingClaims:
         keys = (key for key in (uuid, self._stands_in.get(uuid)) if key is not None)
         there = (self.seen(each) for key in keys for each in self._on_card.get(key, ()))
         in_force = (each for each in there if not self.invalid(each) and self.rejection(each) is None)
-        return tuple(each for each in in_force if each.against(tenant, strict=self._strict) is not None)
+        return tuple(each for each in in_force if each.mismatch(tenant, strict=self._strict) is not None)
 
     def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
         """Return the bindings of a pod, with the status to show, if several owners conflict; else none."""
@@ -263,7 +263,7 @@ class BindingClaims:
         if found.bindings:
             by_card = {each.uuid: each for each in sorted(found.bindings, key=lambda each: not each.legacy)}
             return [PermittedCard(by_card[uuid], self._cards[uuid]) for uuid in sorted(by_card) if uuid in self._cards]
-        against = {each.against(tenant, strict=self._strict) for each in there}
+        against = {each.mismatch(tenant, strict=self._strict) for each in there}
         if None in against:
             return BindingRejection(Hindrance.DRAINING)
         nearest = [why for why in BindingMismatch if why in against]

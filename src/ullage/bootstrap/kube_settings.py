@@ -315,7 +315,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def figures(self) -> Figures:
         """The capacity of card models: from the settings, else as it comes with Ullage."""
-        return SHIPPED_FIGURES.with_(each.figure for each in self.card_model)
+        return SHIPPED_FIGURES.overridden_by(each.figure for each in self.card_model)
 
     @property
     def pools(self) -> tuple[PoolRule, ...]:

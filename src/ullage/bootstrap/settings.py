@@ -18,7 +18,7 @@ from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
 from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
-from ullage.model.alignment import parse_zone_policy
+from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.node import MAX_EXECUTORS
 from ullage.model.part import parse_tflops
@@ -277,7 +277,7 @@ class Settings(_Section, frozen=True, kw_only=True):
                 raise invalid("profiles", name, f"it cannot be read: {error}") from None
             except InvalidRequest as error:
                 raise InvalidRequest(f"profiles: {name}: {error.message}", field="profiles") from None
-        return SHIPPED.with_(own)
+        return SHIPPED.overridden_by(own)
 
     def service(self, node: str = "") -> ServiceSettings:
         """Return the settings of the service; `node` is the name of this machine as a node."""
@@ -308,7 +308,7 @@ class Settings(_Section, frozen=True, kw_only=True):
 
     def zone_policy(self) -> ZonePolicy | None:
         """Return the operator's default policy of zones, if there is one."""
-        return None if self.numa is None else parse_zone_policy(self.numa)
+        return None if self.numa is None else parse_choice(ZonePolicy, self.numa, "numa")
 
     def zone_rules(self) -> ZoneRules:
         """Return the rules of zones."""

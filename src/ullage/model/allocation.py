@@ -86,19 +86,19 @@ class Charge:
         return self if (compute, vram) == (self.compute, self.vram) else replace(self, compute=compute, vram=vram)
 
     def with_vram(self, vram_bytes: int, gpu: Gpu) -> Charge:
-        """Return the charge with these bytes of a card of known vram."""
-        basis = self.basis or self.known_from(gpu, None).basis or Basis(Part())
+        """Return the charge with another amount of a card of known vram."""
+        basis = self.basis or self.with_basis(gpu, None).basis or Basis(Part())
         part = replace(basis.part, vram_bytes=vram_bytes, vram_ppm=0)
         return replace(self, vram=vram_bytes, basis=replace(basis, part=part, vram_bytes=gpu.vram_bytes))
 
     def with_compute(self, compute_ppm: int, gpu: Gpu) -> Charge:
-        """Return the charge with these millionths of the compute of a card."""
-        basis = self.basis or self.known_from(gpu, None).basis or Basis(Part())
+        """Return the charge with another share of the compute of a card."""
+        basis = self.basis or self.with_basis(gpu, None).basis or Basis(Part())
         part = replace(basis.part, compute_gflops=0, compute_ppm=compute_ppm)
         basis = replace(basis, part=part, compute_gflops=gpu.compute_gflops)
         return replace(self, compute=part.on(gpu.compute, 0)[0], basis=basis)
 
-    def known_from(self, gpu: Gpu | None, asked: Part | None) -> Charge:
+    def with_basis(self, gpu: Gpu | None, asked: Part | None) -> Charge:
         """Return the charge with a basis: its own, or the one that follows from the card it was granted on.
 
         `gpu` is that card, None if it is not known. `asked` is the requested part of each card.

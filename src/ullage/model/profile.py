@@ -10,7 +10,7 @@ from functools import lru_cache
 from ullage.model.error import invalid
 from ullage.model.gpu import Gpu
 from ullage.model.part import GFLOPS_PER_TFLOPS, Part
-from ullage.model.quantity import MAX_INT64, PPM
+from ullage.model.quantity import MAX_INT64, PPM, check_range
 
 MAX_COUNT = 1024
 """The most partitions, slots or groups in a table."""
@@ -242,20 +242,9 @@ class Profiles:
         template = profile.choose(part, pinned, gpu.compute, gpu.vram)
         return None if template is None else (profile, template)
 
-    def with_(self, others: Iterable[Profile]) -> Profiles:
+    def overridden_by(self, others: Iterable[Profile]) -> Profiles:
         """Return profiles in which `others` override these."""
         return Profiles((*others, *self.entries))
-
-
-def check_range(field_name: str, value: object, least: int, most: int) -> None:
-    """Refuse a value that is not an integer within limits.
-
-    Raises:
-        InvalidRequest: it is not such an integer.
-
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise invalid(field_name, value, f"a whole number from {least} to {most} is needed")
 
 
 def _waste(compute_over: int, compute: int, vram_over: int, vram: int) -> float:

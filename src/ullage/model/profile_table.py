@@ -31,7 +31,7 @@ from decimal import Decimal
 
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.profile import Profile, Profiles, Template, Vendor, vendor_named
-from ullage.model.quantity import MAX_INT64
+from ullage.model.quantity import MAX_INT64, is_whole
 
 _GIGABYTE = 1 << 30
 _PPM_PER_PERCENT = 10_000
@@ -128,12 +128,12 @@ class _Entry:
     def end(self) -> None:
         """Refuse the fields that were not taken."""
         for key, value in self._left.items():
-            raise invalid(key, value, "there is no such field here; leave it out or mend its name")
+            raise invalid(key, value, "there is no such field here; leave it out or correct its name")
 
     def _take(self, key: str, default: object) -> object:
         value = self._left.pop(key, default)
         if value is None:
-            raise invalid(key, None, "it is missing; write it down")
+            raise invalid(key, None, "it is missing; add it")
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -150,7 +150,7 @@ class _Entry:
     def integer(self, key: str, default: int | None = None) -> int:
         """Return a whole number."""
         value = self._take(key, default)
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not is_whole(value):
             raise invalid(key, value, "write a plain whole number such as 2")
         return value
 

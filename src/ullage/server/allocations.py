@@ -20,6 +20,7 @@ from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.amounts import Amounts, KnownAmounts
+from ullage.model.choice import parse_choice
 from ullage.model.claim import PRIORITIES, Claim, Qos, Request
 from ullage.model.error import PlanChanged, invalid
 from ullage.model.grant import Grant
@@ -352,9 +353,7 @@ def part_map(amounts: Part) -> wire.PartMap:
 
 def _claim(body: wire.CreateAllocation | wire.PlanRequest) -> Claim:
     namespace, limit = check_name("namespace", body.namespace), amounts_or_none("limit", body.limit)
-    if body.qos not in set(Qos):
-        raise invalid("qos", body.qos, f"choose one of {', '.join(Qos)}")
-    qos = Qos(body.qos)
+    qos = parse_choice(Qos, body.qos, "qos")
     return Claim(namespace, limit=limit, qos=qos, priority=PRIORITIES[qos] if body.priority is None else body.priority)
 
 

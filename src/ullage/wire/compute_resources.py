@@ -10,7 +10,7 @@ from msgspec import field
 
 from ullage.model.binding import supported_modes
 from ullage.model.compute import CPU, BoundCard, ComputeCard, ComputeNode, ComputeRequirement
-from ullage.model.compute_answer import (
+from ullage.model.compute_result import (
     Availability,
     CheckType,
     ComputeCardRoom,

@@ -50,7 +50,7 @@ def parse_quantity(value: object, field: str, *, units: int = 1, maximum: int = 
     if sign == "-" and amount:
         raise invalid(field, value, "an amount cannot be negative; leave the key out to ask for none")
     if amount > maximum:
-        raise invalid(field, value, f"at most {maximum // units} can be asked")
+        raise invalid(field, value, f"at most {maximum // units} can be requested")
     return amount
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ullage.model.binding import ShareMode
 from ullage.model.compute import BoundCard, CardKey
-from ullage.model.compute_answer import SwitchReport
+from ullage.model.compute_result import SwitchReport
 from ullage.model.error import InvalidRequest
 
 MAX_BYTES = 1_000_000

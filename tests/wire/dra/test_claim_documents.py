@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.wire.topology.hostile import anything, shaped
 
 from ullage.model.affinity import Expression, NodeAffinity, Operator
-from ullage.model.device_claim import Constraint, DeviceClass, DeviceRequest, DeviceResult, Wanted
+from ullage.model.device_claim import Constraint, DeviceAlternative, DeviceClass, DeviceRequest, DeviceResult
 from ullage.model.error import InvalidRequest
 from ullage.model.slice_device import DeviceId, SliceDevice
 from ullage.model.taint import Toleration
@@ -81,8 +81,8 @@ def test_a_claim_with_everything():
     found = read_claim(CLAIM)
     tolerations = (Toleration("k", "Exists", "", "NoSchedule"),)
     assert found.requests == (
-        DeviceRequest("r", (Wanted("r", "gpu", ("true",), 2, True, tolerations, {"memory": 1500}),)),
-        DeviceRequest("s", (Wanted("s/all", "big", count=None), Wanted("s/one", "small"))),
+        DeviceRequest("r", (DeviceAlternative("r", "gpu", ("true",), 2, True, tolerations, {"memory": 1500}),)),
+        DeviceRequest("s", (DeviceAlternative("s/all", "big", count=None), DeviceAlternative("s/one", "small"))),
     )
     assert found.constraints == (Constraint("d/a", ("r", "s/one")), Constraint("d/b", (), True))
     assert (found.uid, found.namespace, found.name, found.owner) == ("u", "ns", "c", "p-uid")

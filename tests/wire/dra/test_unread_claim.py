@@ -64,7 +64,7 @@ def test_it_can_have_devices_of_the_pools_and_nodes_that_can_be_read(claim: dict
     ],
 )
 def test_which_pools_it_is_about(unread: UnreadDevices, pool: tuple[str, str], *, is_about: bool):
-    assert unread.is_about(*pool) is is_about
+    assert unread.applies_to(*pool) is is_about
 
 
 def test_its_users_are_told_where_they_can_be_read():

@@ -45,7 +45,7 @@ def test_an_object_is_read():
     assert found == Binding(
         *("b", "GPU-1", "comfyui", "alice", "user-alice", ()), memory_bytes=8 * GIB, accelerator="nvidia"
     )
-    assert found.against(ALICE) is None
+    assert found.mismatch(ALICE) is None
 
 
 def test_one_without_owner_or_namespace_is_from_before_unless_it_says_otherwise():
@@ -53,8 +53,8 @@ def test_one_without_owner_or_namespace_is_from_before_unless_it_says_otherwise(
         assert read_binding(thing(**left_out)).legacy
         assert not read_binding(thing(annotations={"ullage.io/legacy": "false"}, **left_out)).legacy
     old = read_binding(thing(owner=..., namespace=...))
-    assert old.against(Tenant("comfyui", "bob", "user-bob")) is None
-    assert old.against(Tenant("comfyui", "bob", "user-bob"), strict=True) is BindingMismatch.WILDCARD
+    assert old.mismatch(Tenant("comfyui", "bob", "user-bob")) is None
+    assert old.mismatch(Tenant("comfyui", "bob", "user-bob"), strict=True) is BindingMismatch.WILDCARD
     assert not read_binding(thing()).legacy
 
 
@@ -63,7 +63,7 @@ def test_without_card_or_application_it_is_invalid(uuid, app):
     found = read_binding(thing(uuid=uuid, appName=app))
     assert found.state is BindingState.INVALID
     assert found.reason.startswith("spec.appName" if uuid == "u" else "spec.uuid")
-    assert found.against(Tenant(found.app, "alice", "user-alice")) is BindingMismatch.INVALID
+    assert found.mismatch(Tenant(found.app, "alice", "user-alice")) is BindingMismatch.INVALID
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_without_card_or_application_it_is_invalid(uuid, app):
     ],
 )
 def test_null_selects_nothing_and_empty_everything(selector, expected):
-    assert read_binding(thing(podSelector=selector)).against(ALICE) is expected
+    assert read_binding(thing(podSelector=selector)).mismatch(ALICE) is expected
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_null_selects_nothing_and_empty_everything(selector, expected):
 )
 def test_an_invalid_selector_selects_nothing_and_says_so(selector):
     found = read_binding(thing(podSelector=selector))
-    assert (found.state, found.against(ALICE)) == (BindingState.INVALID, BindingMismatch.INVALID)
+    assert (found.state, found.mismatch(ALICE)) == (BindingState.INVALID, BindingMismatch.INVALID)
     assert found.reason
 
 
@@ -166,7 +166,7 @@ _CONDITIONS = st.builds(Expression, _TEXTS, st.sampled_from([Operator.IN, Operat
 )
 def test_a_binding_is_read_as_it_was_written(binding):
     if binding.owner and binding.namespace and binding.legacy:
-        assert read_binding(write_binding(binding)).against(Tenant(binding.app, "x", "y")) is not None
+        assert read_binding(write_binding(binding)).mismatch(Tenant(binding.app, "x", "y")) is not None
     else:
         assert read_binding(write_binding(binding)) == binding
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.pod.pods import GI, asked_by, containers, needs, pod, refusal
-from ullage.model.alignment import AS_THE_NODE_SAYS, Alignment, AlignmentStage, ContainerNeeds, Level, Pair
+from ullage.model.alignment import DEFAULT_ALIGNMENT, Alignment, AlignmentStage, ContainerNeeds, Level, Pair
 from ullage.model.error import InvalidRequest
 from ullage.model.topology import ZonePolicy
 from ullage.wire.pod import compose_request
@@ -118,7 +118,7 @@ def test_stages_are_told_apart_in_the_order_of_their_start():
     ],
 )
 def test_a_pod_that_says_no_more_than_its_amounts_names_no_containers(given):
-    assert asked_by(**given).alignment == AS_THE_NODE_SAYS
+    assert asked_by(**given).alignment == DEFAULT_ALIGNMENT
 
 
 def test_a_policy_alone_names_no_containers():
@@ -241,7 +241,7 @@ def test_a_pod_has_as_many_pairs_as_containers_and_no_more():
     assert len(aligned(limits(gpu="2"), numa_pairs=",".join(pairs[:64])).pairs) == 64
     said = refusal(spec=containers(limits(gpu="2")), numa_pairs=",".join(pairs))
     assert said.startswith("ullage.io/numa-pairs: ")
-    assert said.endswith("65 pairs; at most 64 can be asked")
+    assert said.endswith("65 pairs; at most 64 can be requested")
     with pytest.raises(InvalidRequest, match="at most 64"):
         Alignment(pairs=tuple(Pair(f"nic{number:02}", Level.REQUIRED) for number in range(65)))
 

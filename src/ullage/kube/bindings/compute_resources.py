@@ -27,7 +27,7 @@ from ullage.model.compute import CardKey, ComputeCard
 from ullage.model.compute_answer import FailedCheck
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_snapshot import BindingsSnapshot, NamedApp
-from ullage.wire.compute_questions import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
+from ullage.wire.compute_request import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
 from ullage.wire.compute_resources import (
     ComputeDeviceBody,
     MigrationBody,

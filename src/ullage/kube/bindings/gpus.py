@@ -17,7 +17,7 @@ from ullage.model.compute_answer import FailedCheck
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
 from ullage.service.pages import written
-from ullage.wire.compute_questions import (
+from ullage.wire.compute_request import (
     AssignQuestion,
     BulkQuestion,
     CardQuestion,

@@ -15,7 +15,7 @@ from ullage.kube.app import Meter
 from ullage.kube.body import read_body
 from ullage.kube.client.lease import NotLeading
 from ullage.model.compute import BoundCard
-from ullage.model.compute_answer import FailedCheck
+from ullage.model.compute_result import FailedCheck
 from ullage.model.error import (
     Conflict,
     Forbidden,
@@ -28,7 +28,7 @@ from ullage.model.quantity import MAX_INT64, parse_count
 from ullage.service.bindings import Terms
 from ullage.service.bindings_snapshot import Caller, NamedApp
 from ullage.service.pages import written
-from ullage.wire.compute_questions import MAX_BODY, check_text, read
+from ullage.wire.compute_request import MAX_BODY, check_text, read
 from ullage.wire.compute_resources import ComputeDeviceBody, Envelope, allocation_bodies, failed_check
 
 CallerOf = Callable[[Request], Caller]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from ullage.model.device_claim import (
     ClaimAllocation,
     Constraint,
+    DeviceAlternative,
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
     DeviceResult,
-    Wanted,
 )
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT32, MAX_INT64
@@ -168,7 +168,7 @@ def _request(raw: Document, path: str) -> DeviceRequest:
     )
 
 
-def _wanted(name: str, raw: Document, path: str) -> Wanted:
+def _wanted(name: str, raw: Document, path: str) -> DeviceAlternative:
     mode = raw.get("allocationMode") or _EXACT
     if mode not in _MODES:
         raise invalid(f"{path}.allocationMode", mode, f"{' and '.join(_MODES)} are known")
@@ -177,7 +177,7 @@ def _wanted(name: str, raw: Document, path: str) -> Wanted:
             f"{path}.derivedAttributes", "...", "attributes that are derived are not known here; leave it out"
         )
     capacity = mapping(mapping(raw.get("capacity"), f"{path}.capacity").get("requests"), f"{path}.capacity.requests")
-    return Wanted(
+    return DeviceAlternative(
         name,
         text(raw.get("deviceClassName")),
         _selectors(raw, path),

@@ -64,7 +64,7 @@ def read_hami(
         return None
     count = most_cards(asks)
     if count > MAX_CARDS:
-        raise invalid(vendor.count, count, f"at most {MAX_CARDS} cards can be asked")
+        raise invalid(vendor.count, count, f"at most {MAX_CARDS} cards can be requested")
     policies, own = policies_of(pod, vendor), Keys(pod, vendor.domain)
     mode = own.choice("vgpu-mode", Mode)
     part, whole = _part(asking, vendor)

@@ -89,7 +89,7 @@ def _pairs(value: str, key: str) -> tuple[Pair, ...]:
     pairs: dict[str, Pair] = {}
     entries = value.split(",")
     if len(entries) > MAX_PAIRS:
-        raise invalid(key, value, f"{len(entries)} pairs; at most {MAX_PAIRS} can be asked")
+        raise invalid(key, value, f"{len(entries)} pairs; at most {MAX_PAIRS} can be requested")
     for entry in entries:
         sides, _, level = entry.partition("=")
         try:

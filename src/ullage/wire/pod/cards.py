@@ -201,6 +201,6 @@ def _native_cards(spec: Document) -> tuple[str, int]:
         raise invalid("spec.containers", ", ".join(found), "ask for cards of one kind")
     for name, count in found.items():
         if count > MAX_CARDS:
-            raise invalid(name, count, f"at most {MAX_CARDS} cards can be asked")
+            raise invalid(name, count, f"at most {MAX_CARDS} cards can be requested")
         return name, count
     return "", 0

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import field, structs
 
 from ullage.model.compute import AppKey, ComputeRequirement, Pick
-from ullage.model.compute_answer import AppDemand
+from ullage.model.compute_result import AppDemand
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT64, check_amount
 from ullage.model.resources import MILLI
