@@ -25,7 +25,7 @@ from ullage.model.topology import Cpu, Kubelet, Topology, Zone
 from ullage.wire.dialect import PodSettings, request_annotations
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.pod.bind import OUTPUT
-from ullage.wire.request_words import request_labels
+from ullage.wire.request_keys import request_labels
 from ullage.wire.topology.numatopology_object import numatopology_object
 
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk is in the lock, and not installed here")

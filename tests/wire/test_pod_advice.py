@@ -8,7 +8,7 @@ from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
 from ullage.wire.dialect import read_pod
 from ullage.wire.pod import Dialect, PodRequest
-from ullage.wire.pod_advice import words_of
+from ullage.wire.pod_advice import request_text
 
 OURS, THEIRS = {"ullage.io/gpu-count": "1"}, {"tensor-fusion.ai/gpu-count": "1"}
 GPU, HAMI, AMD = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "100"}, {"amd.com/gpu": "1"}
@@ -47,7 +47,7 @@ PARTS = {
 )
 def test_a_part_that_would_fit_is_said_in_the_words_of_the_pod(asker: PodRequest, part: Part) -> None:
     fits = ResourceRequirement(2000, 1 << 30, 2, part, CardSelector(isolation=Isolation.SOFT, pool="p"))
-    words = words_of(fits, asker)
+    words = request_text(fits, asker)
     if asker.dialect is Dialect.TENSOR_FUSION and part.vram_ppm:
         assert not words, "it has no word for it"
         return
@@ -60,12 +60,12 @@ def test_a_part_that_would_fit_is_said_in_the_words_of_the_pod(asker: PodRequest
 
 @pytest.mark.parametrize("asker", [a_pod(OURS), a_pod({}, **GPU), a_pod({}, **AMD)], ids=["ours", "plain", "amd"])
 def test_whole_cards_are_said_by_their_number(asker: PodRequest) -> None:
-    found = typed(words_of(replace(asker.requirement, gpu_count=3), asker))
+    found = typed(request_text(replace(asker.requirement, gpu_count=3), asker))
     assert found.requirement == replace(asker.requirement, gpu_count=3, alignment=found.requirement.alignment)
 
 
 def test_what_has_no_words_in_a_pod_is_left_to_others() -> None:
     amd = a_pod({}, **AMD)
-    assert not words_of(replace(amd.requirement, part=PARTS["memory"]), amd)
+    assert not request_text(replace(amd.requirement, part=PARTS["memory"]), amd)
     tflops = Part(compute_gflops=60_500, vram_bytes=1 << 30)
-    assert 'ullage.io/tflops-request: "60.5"' in words_of(replace(amd.requirement, part=tflops), a_pod(OURS))
+    assert 'ullage.io/tflops-request: "60.5"' in request_text(replace(amd.requirement, part=tflops), a_pod(OURS))

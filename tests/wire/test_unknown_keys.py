@@ -9,7 +9,7 @@ import pytest
 
 from ullage.model.nearest import nearest
 from ullage.wire import unknown_keys as module
-from ullage.wire.dialect import ASKED, read_pod
+from ullage.wire.dialect import REQUEST_ANNOTATIONS, read_pod
 from ullage.wire.pod.keys import Keys
 from ullage.wire.unknown_keys import unknown_annotations, unknown_labels, unknown_resources
 
@@ -99,7 +99,7 @@ def test_whatever_is_read_of_a_pod_is_known(monkeypatch: pytest.MonkeyPatch, gan
     assert read_pod({"metadata": metadata, "spec": {"containers": [container]}}) is not None
     ours = {key.removeprefix("ullage.io/") for key in read if key.startswith("ullage.io/")}
     assert "gpu-count" in ours
-    assert ours <= {*ASKED}
+    assert ours <= {*REQUEST_ANNOTATIONS}
 
 
 def test_a_resource_that_is_misspelt_is_told_with_the_one_that_may_have_been_meant() -> None:

@@ -34,7 +34,7 @@ from ullage.model.resources import MILLI, Resources
 from ullage.model.session import check_memory
 from ullage.model.topology import ZonePolicy
 from ullage.service.service import ServiceSettings
-from ullage.wire.not_a_number import refuse_not_a_number
+from ullage.wire.nan import refuse_nan
 from ullage.wire.topology.provider import read_provider
 from ullage.wire.unknown_field import with_known_fields
 
@@ -343,7 +343,7 @@ def read_settings(path: Path | None) -> Settings:
         raise InvalidRequest(f"settings: {path} cannot be read: {error.strerror}", field="config") from None
     except (ValueError, RecursionError) as error:  # not TOML, not text, a number too long, or nested too deeply
         raise InvalidRequest(f"settings: {path} is not valid TOML: {error}", field="config") from None
-    refuse_not_a_number(found)
+    refuse_nan(found)
     try:
         settings = msgspec.convert(found, Settings)
         profiles = [str(path.parent / name) for name in settings.profiles]

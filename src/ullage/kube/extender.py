@@ -39,10 +39,10 @@ from ullage.model.rejection import Rejection
 from ullage.service.node_offers import NodeOffers
 from ullage.wire.document import Document
 from ullage.wire.extender import BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
-from ullage.wire.hami.ask import DeviceAsk
+from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import PodRequest, bind_annotations
-from ullage.wire.pod_advice import words_of
+from ullage.wire.pod_advice import request_text
 
 _NAMED = 256
 """Maximum number of pods whose proposed victims are remembered."""
@@ -156,7 +156,7 @@ class Extender:
 
         def explain() -> str:
             whose = [f"on cards that its containers share it asks for {asked_text(e.requirement)}" for e in shared]
-            why = self._cluster.nowhere(requests(admitted), found, lambda fits: words_of(fits, asked))
+            why = self._cluster.nowhere(requests(admitted), found, lambda fits: request_text(fits, asked))
             return "; ".join([why, *whose])
 
         return self._explained.of(asked.uid, texts, explain)
@@ -272,7 +272,7 @@ class Extender:
                 await self._bind_with_cards(epoch, args, pod, asked, ask=ask)
 
     async def _bind_with_cards(
-        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: DeviceAsk | None
+        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: VendorRequest | None
     ) -> None:
         claimed = () if self._claims is None else await self._claims.claimed(pod)
         self._refresh()

@@ -44,12 +44,11 @@ class Quantities(_Entry, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def of(cls, amounts: Part) -> Quantities:
         """Return requested amounts; an amount that is not requested is left out."""
-        vram_ppm = amounts.vram_ppm if isinstance(amounts, Part) else 0
         return cls(
             tflops=show_milli(amounts.compute_gflops) if amounts.compute_gflops else None,
             vram=format_bytes(amounts.vram_bytes) if amounts.vram_bytes else None,
             compute_percent=_percent(amounts.compute_ppm) if amounts.compute_ppm else None,
-            vram_percent=_percent(vram_ppm) if vram_ppm else None,
+            vram_percent=_percent(amounts.vram_ppm) if amounts.vram_ppm else None,
         )
 
 
@@ -101,7 +100,6 @@ class Worker(_Entry, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, allocation: Allocation) -> Worker:
-        """Return the holder of an allocation."""
         return body_of(cls, allocation, allocation.claim, uid=allocation.id)
 
 

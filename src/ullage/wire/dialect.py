@@ -9,8 +9,8 @@ from itertools import chain, islice
 
 from ullage.model.error import invalid, invalid_annotation
 from ullage.wire.document import Document, mapping, section
-from ullage.wire.hami.ask import DeviceAsk
-from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.container_request import VendorRequest
+from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.kubernetes_quantity import is_nothing
@@ -31,7 +31,7 @@ CARD_KEYS = (
 )
 """Annotations under our domain with which a pod requests cards, without those that are written at bind."""
 
-ASKED = (
+REQUEST_ANNOTATIONS = (
     *CARD_KEYS,
     *("qos", "eviction-protection", "workload", "partition-id", "numa-policy", "numa-pairs"),
     *TOPOLOGY_KEYS,
@@ -77,13 +77,7 @@ class PodReader:
     settings: PodSettings = PLAIN_SETTINGS
 
     def __call__(self, pod: Document, *, replicas: int | None = None, now: float = 0.0) -> PodRequest | None:
-        """Return the request of a pod; None if it requests no card. See `compose_request` for `replicas` and `now`.
-
-        Raises:
-            InvalidAnnotation: an annotation is wrong, or two contradict each other.
-            InvalidRequest: another field is wrong, or the pod mixes two dialects.
-
-        """
+        """Return the request of a pod; None if it requests no card. See `compose_request` for `replicas` and `now`."""
         settings, found = self.settings, _dialect(pod, self.settings)
         if found is None:
             return None
@@ -102,12 +96,12 @@ class PodReader:
         )
 
 
-def _counted(pod: Document, hami: tuple[HamiVendor, ...]) -> DeviceAsk | None:
+def _counted(pod: Document, hami: tuple[HamiVendor, ...]) -> VendorRequest | None:
     """Return the request of the containers to a device plugin that follows HAMi's annotations.
 
     It is used for pods of other dialects.
     """
-    asked = (DeviceAsk(vendor, container_asks(pod, vendor)) for vendor in hami)
+    asked = (VendorRequest(vendor, container_requests(pod, vendor)) for vendor in hami)
     return next((each for each in asked if each.counted), None)
 
 
@@ -135,34 +129,24 @@ def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
 @cache
 def request_annotations(settings: PodSettings) -> frozenset[str]:
     """Return the keys of all annotations that a request may have, in every dialect."""
-    own = (f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in ASKED)
+    own = (f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in REQUEST_ANNOTATIONS)
     theirs = (key for vendor in settings.hami for key in vendor.annotations())
     return frozenset((*own, *theirs, f"{VOLCANO}/{VOLCANO_POLICY}"))
 
 
 def _check_values(pod: Document, settings: PodSettings) -> None:
-    """Refuse a request with an empty value, in whatever dialect: it would ask for nothing, or for a whole card.
-
-    Raises:
-        InvalidAnnotation: there is one.
-
-    """
+    """Refuse a request with an empty value in any dialect: it would request nothing, or a whole card."""
     for key, value in _annotations(pod).items():
         if isinstance(value, str) and not value.strip() and key in request_annotations(settings):
             raise invalid_annotation(key, value, "it is empty; write a value, or leave it out")
 
 
 def _check_one_vendor(resources: list[_Found]) -> None:
-    """Refuse a pod whose containers request cards of two vendors.
-
-    Raises:
-        InvalidRequest: they do.
-
-    """
+    """Refuse a pod whose containers request cards of two vendors."""
     by_vendor = {_vendor_of(each): each for each in reversed(resources)}
     if len(by_vendor) > 1:
         (one, first), (other, second), *_ = reversed(by_vendor.items())
-        fix = f"{first.field} asks for cards of {one}, this for cards of {other}; a pod has cards of one vendor"
+        fix = f"{first.field} requests cards of {one}, this cards of {other}; a pod has cards of one vendor"
         raise invalid(second.field, second.value, fix)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ullage.wire.dialect import ASKED, TENSOR_FUSION, PodSettings
+from ullage.wire.dialect import REQUEST_ANNOTATIONS, TENSOR_FUSION, PodSettings
 from ullage.wire.document import Document, mapping, section, text
 from ullage.wire.hami.vendor import HamiVendor
 from ullage.wire.kubernetes_quantity import is_nothing
@@ -18,7 +18,7 @@ from ullage.wire.pod.request import Dialect, PodRequest
 
 _OF_CARDS = (
     *("partition-id", "eviction-protection", *TOPOLOGY_KEYS),
-    *(name for name in ASKED if name.startswith("gang-")),
+    *(name for name in REQUEST_ANNOTATIONS if name.startswith("gang-")),
 )
 """Annotations that mean nothing on a pod without cards, and request none."""
 
@@ -60,7 +60,7 @@ def _of_domains(asked: PodRequest | None, domain: str) -> dict[str, str]:
         f"{each}/{name}": f"the pod is read by the annotations of {asked.domain}; write {asked.key(name)}"
         for each in domains
         if each != asked.domain
-        for name in ASKED
+        for name in REQUEST_ANNOTATIONS
     }
     if asked.dialect is Dialect.HAMI:
         why = "the pod asks by HAMi's resources, which name no partition"

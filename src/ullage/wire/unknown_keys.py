@@ -9,20 +9,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ullage.model.nearest import nearest
-from ullage.wire.dialect import ASKED, TENSOR_FUSION
+from ullage.wire.dialect import REQUEST_ANNOTATIONS, TENSOR_FUSION
 from ullage.wire.document import Document, mapping
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.containers import containers_of
-from ullage.wire.pod.gate import NOTES, QUEUE
+from ullage.wire.pod.gate import GATE_ANNOTATIONS, QUEUE
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
 
 LABELS = (QUEUE, "workload")
 """Labels under our domain that are read."""
 
-_WRITTEN = (*OUTPUT, *NOTES, "fence", "bindings-changed", "topology")
+_WRITTEN = (*OUTPUT, *GATE_ANNOTATIONS, "fence", "bindings-changed", "topology")
 """Annotations that a scheduler writes on its pods, and that are copied with them."""
 
 
@@ -126,7 +126,7 @@ def _domain(key: str) -> str:
 
 
 def _asked(domain: str) -> set[str]:
-    return {f"{domain}/{name}" for name in ASKED}
+    return {f"{domain}/{name}" for name in REQUEST_ANNOTATIONS}
 
 
 _SLICES = "mig-"

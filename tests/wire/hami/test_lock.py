@@ -29,14 +29,14 @@ def test_what_others_write_is_read(text: str, found: NodeLock) -> None:
 
 def test_what_is_written() -> None:
     assert NodeLock(NOON + 0.7, "team", "train-1").encode() == "2026-01-31T12:00:00Z,team,train-1"
-    assert Handshake.ask(NOON + 0.7).encode() == "Requesting_2026-01-31 12:00:00"
+    assert Handshake.request(NOON + 0.7).encode() == "Requesting_2026-01-31 12:00:00"
 
 
 @given(st.integers(0, 2**32), _NAMES, _NAMES)
 def test_a_lock_is_read_as_it_was_written(at: int, namespace: str, pod: str) -> None:
     lock = NodeLock(float(at), namespace, pod)
     assert read_lock(lock.encode()) == lock
-    assert read_handshake(Handshake.ask(float(at)).encode()) == Handshake.ask(float(at))
+    assert read_handshake(Handshake.request(float(at)).encode()) == Handshake.request(float(at))
 
 
 @given(st.text())

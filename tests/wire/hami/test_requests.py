@@ -8,7 +8,7 @@ from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import ZonePolicy
-from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.sharing import share_out
 from ullage.wire.hami.vendor import NVIDIA, HamiVendor
@@ -148,7 +148,7 @@ def test_every_card_is_asked_for_the_most_of_the_containers():
 
 
 def test_cards_of_an_init_container_are_given_on():
-    asks = container_asks(
+    asks = container_requests(
         pod(limits(gpu=1), {}, limits(gpu=2), init=[limits(gpu=2), limits(gpu=1) | SIDECAR, limits(gpu=1)]), NVIDIA
     )
     assert [ask.stage for ask in asks] == [
@@ -161,7 +161,7 @@ def test_cards_of_an_init_container_are_given_on():
 
 
 def test_task_priorities_are_kept():
-    asks = container_asks(pod(limits(gpu=1, priority=1), limits(gpu=1, priority="0"), limits(gpu=1)), NVIDIA)
+    asks = container_requests(pod(limits(gpu=1, priority=1), limits(gpu=1, priority="0"), limits(gpu=1)), NVIDIA)
     assert [ask.task_priority for ask in asks] == [1, 0, None]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.wire.hami.pods import MIB, limits, pod
 from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.gpu import Gpu
-from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.results import (
     ALLOCATED,
     TO_ALLOCATE,
@@ -24,7 +24,7 @@ CARDS = {name: Gpu(name, 0, vram_bytes=8000 * MIB) for name in ("GPU-a", "GPU-b"
 
 
 def given_to(*containers, init=(), gpus=("GPU-a", "GPU-b")):
-    return devices_of(container_asks(pod(*containers, init=init), NVIDIA), gpus, CARDS)
+    return devices_of(container_requests(pod(*containers, init=init), NVIDIA), gpus, CARDS)
 
 
 def test_each_container_has_what_it_asked():

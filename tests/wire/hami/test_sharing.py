@@ -11,7 +11,7 @@ from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.part import Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import CARD, ZonePolicy
-from ullage.wire.hami.ask import MIB, ContainerAsk
+from ullage.wire.hami.container_request import MIB, ContainerRequest
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.sharing import (
     ContainerAmounts,
@@ -26,8 +26,8 @@ from ullage.wire.hami.sharing import (
 
 def ask(
     mib: int = 0, cores: int = 0, cards: int = 1, stage: AlignmentStage = AlignmentStage.APP, ppm: int = 0
-) -> ContainerAsk:
-    return ContainerAsk("c", stage, cards, mib * MIB, ppm, cores, counted=True)
+) -> ContainerRequest:
+    return ContainerRequest("c", stage, cards, mib * MIB, ppm, cores, counted=True)
 
 
 def part(mib: int, cores: int) -> Part:
@@ -80,7 +80,7 @@ def test_init_containers_take_turns_and_sidecars_stay():
     ],
     ids=["memory", "cores", "a whole memory and bytes", "one container"],
 )
-def test_what_is_more_than_a_card_or_of_one_container_is_not_shared(asks: list[ContainerAsk]):
+def test_what_is_more_than_a_card_or_of_one_container_is_not_shared(asks: list[ContainerRequest]):
     assert shared_cards(asks) == {}
 
 

@@ -34,7 +34,7 @@ from ullage.wire.compute_resources import (
     allocation_bodies,
     device_body,
     node_body,
-    preflight_answer,
+    preflight_result_body,
     switch_body,
     validated_body,
 )
@@ -114,7 +114,7 @@ class _Api:
 
     async def preflight(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, PreflightBody)
-        return found(preflight_answer(await self.bindings.preflight(caller, body.values())))
+        return found(preflight_result_body(await self.bindings.preflight(caller, body.values())))
 
     async def bindings_of(self, request: Request) -> Response:
         return found(allocation_bodies(await self.bindings.rows(self.caller_of(request), _app(request))))

@@ -18,10 +18,10 @@ from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
 from ullage.service.pages import written
 from ullage.wire.compute_request import (
-    AssignQuestion,
-    BulkQuestion,
-    CardQuestion,
-    ModeQuestion,
+    AssignBody,
+    BulkAssignBody,
+    CardBody,
+    ShareModeBody,
     card_bytes,
     check_count,
     check_text,
@@ -52,7 +52,7 @@ class _Api:
         return Response(await written(lambda: _cards(snapshot.view)), media_type="application/json")
 
     async def mode(self, request: Request) -> Response:
-        caller, body = self.caller_of(request), await body_of(request, ModeQuestion)
+        caller, body = self.caller_of(request), await body_of(request, ShareModeBody)
         share = body.share()
         card = (await self.bindings.snapshot_now()).card_of(request.path_params["id"])
         report = await self.bindings.switch(caller, card.key, share, terms_of(request))
@@ -63,21 +63,21 @@ class _Api:
         return Response()
 
     async def assign(self, request: Request) -> Response:
-        body = await body_of(request, AssignQuestion)
-        return await self._reassign(request, body.app_name, [CardQuestion(request.path_params["id"], body.memory)], ())
+        body = await body_of(request, AssignBody)
+        return await self._reassign(request, body.app_name, [CardBody(request.path_params["id"], body.memory)], ())
 
     async def unassign(self, request: Request) -> Response:
-        body = await body_of(request, AssignQuestion)
-        return await self._reassign(request, body.app_name, (), [CardQuestion(request.path_params["id"])])
+        body = await body_of(request, AssignBody)
+        return await self._reassign(request, body.app_name, (), [CardBody(request.path_params["id"])])
 
     async def bulk(self, request: Request) -> Response:
-        body = await body_of(request, BulkQuestion)
+        body = await body_of(request, BulkAssignBody)
         check_count(body.assign, "assign")
         check_count(body.unassign, "unassign")
         return await self._reassign(request, body.app_name, body.assign or (), body.unassign or ())
 
     async def _reassign(
-        self, request: Request, app: str, assign: Iterable[CardQuestion], unassign: Iterable[CardQuestion]
+        self, request: Request, app: str, assign: Iterable[CardBody], unassign: Iterable[CardBody]
     ) -> Response:
         cards = [(check_text(each.id, "id", needed=True), card_bytes(each.memory)) for each in assign]
         gone = [check_text(each.id, "id") for each in unassign]

@@ -45,12 +45,7 @@ class PodClaim:
 
 
 def pod_claims(pod: Document) -> tuple[PodClaim, ...]:
-    """Return the claims of a pod, in its order.
-
-    Raises:
-        InvalidRequest: a list has another type.
-
-    """
+    """Return the claims of a pod, in its order."""
     status = section(pod, "status")
     created = {
         text(each.get("name")): each.get("resourceClaimName")
@@ -80,24 +75,14 @@ def tolerations_of(spec: Document) -> tuple[Toleration, ...]:
 
 
 def read_device_class(found: Document) -> DeviceClass:
-    """Read a DeviceClass.
-
-    Raises:
-        InvalidRequest: it cannot be read.
-
-    """
+    """Read a DeviceClass."""
     name = text(section(found, "metadata").get("name"))
     spec = section(found, "spec")
     return DeviceClass(name, _selectors(spec, "spec"), text(spec.get("extendedResourceName")))
 
 
 def read_claim(found: Document) -> DeviceClaim:
-    """Read a ResourceClaim.
-
-    Raises:
-        InvalidRequest: it cannot be read, or has a form of request that is not known.
-
-    """
+    """Read a ResourceClaim."""
     metadata = section(found, "metadata")
     devices = section(found, "spec", "devices")
     status = section(found, "status")

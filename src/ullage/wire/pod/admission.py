@@ -48,12 +48,7 @@ def _asks_nothing(request: PodRequest, isolation: Isolation) -> InvalidAnnotatio
 
 
 def check_scheduler(pod: Document, names: Iterable[str]) -> None:
-    """Refuse a pod that names a scheduler other than these; one that names none is accepted.
-
-    Raises:
-        InvalidRequest: it names another scheduler.
-
-    """
+    """Refuse a pod that names a scheduler other than these; one that names none is accepted."""
     name = section(pod, "spec").get("schedulerName")
     if name and name not in (known := tuple(names)):
         fix = f"another scheduler places this pod; write {' or '.join(known)}, or leave it out"

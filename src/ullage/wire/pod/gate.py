@@ -17,7 +17,7 @@ PLACE, WAITS = "queue-place", "queue-waits"
 ROOM = "room-on"
 """Annotation: the node where other pods were evicted for the pod; its room is reserved until the pod is placed."""
 
-NOTES = (PLACE, WAITS, ROOM)
+GATE_ANNOTATIONS = (PLACE, WAITS, ROOM)
 """Annotations of a pod that waits or was admitted; a new pod has none of them."""
 
 

@@ -9,7 +9,7 @@ from ullage.model.claim import PRIORITIES, Claim, Qos
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT32
 from ullage.wire.document import Document, text
-from ullage.wire.pod.cards import AskedCards
+from ullage.wire.pod.cards import CardRequest
 from ullage.wire.pod.duration import parse_duration
 from ullage.wire.pod.gang import gang_of
 from ullage.wire.pod.keys import Keys
@@ -17,7 +17,7 @@ from ullage.wire.pod.request import PodDefaults
 
 
 def claim_of(
-    keys: Keys, spec: Document, asked: AskedCards, defaults: PodDefaults, replicas: int | None, now: float
+    keys: Keys, spec: Document, asked: CardRequest, defaults: PodDefaults, replicas: int | None, now: float
 ) -> tuple[Claim, tuple[str, ...]]:
     """Return the claim of a pod, and warnings."""
     metadata = keys.metadata

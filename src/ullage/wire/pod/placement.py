@@ -71,10 +71,6 @@ def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:
     """Return where a pod was placed, by our annotation or else by Volcano's; None without either.
 
     Volcano's has amounts only.
-
-    Raises:
-        InvalidAnnotation: what was written cannot be read.
-
     """
     keys = Keys(pod, domain)
     placed = keys.json(_OURS, _Placed, "it is written at bind; remove it, or restore what was written")

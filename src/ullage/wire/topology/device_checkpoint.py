@@ -27,12 +27,7 @@ class DeviceState:
 
 
 def read_device_state(document: object) -> tuple[DeviceState, tuple[str, ...]]:
-    """Return the state, and a sentence for each entry that was dropped.
-
-    Raises:
-        InvalidRequest: it does not have the form of a checkpoint.
-
-    """
+    """Return the state, and a sentence for each entry that was dropped."""
     dropped = Dropped()
     data = present(document, "Data", "checkpoint")
     entries = present(data, "PodDeviceEntries", "Data")

@@ -39,10 +39,6 @@ def read_kubelet_config(document: object, memory_bytes: int = 0) -> tuple[Kubele
 
     `memory_bytes` is the memory of the node, for percentages. CPUs by id (`reservedSystemCPUs`) replace the CPU
     amounts of `kubeReserved` and `systemReserved`.
-
-    Raises:
-        InvalidRequest: it is not a mapping.
-
     """
     found, dropped = mapping(document, "kubelet"), Dropped()
     config = dropped.section(found.get("kubeletconfig", found), "kubeletconfig")

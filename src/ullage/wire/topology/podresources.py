@@ -31,10 +31,6 @@ def read_pod_resources(answer: object) -> tuple[Use, tuple[str, ...]]:
 
     Resources and ids are those of the kubelet. A device of a claim has its driver as the resource, and `pool/device`
     as its id.
-
-    Raises:
-        InvalidRequest: it is not a mapping.
-
     """
     dropped = Dropped()
     pods = tuple(
@@ -55,10 +51,6 @@ def read_allocatable(answer: object) -> tuple[Allocatable, tuple[str, ...]]:
     """Return what pods may have, and a sentence for each entry that was dropped.
 
     `answer` is that to `GetAllocatableResources`.
-
-    Raises:
-        InvalidRequest: it is not a mapping.
-
     """
     dropped = Dropped()
     found = mapping(answer, "answer")

@@ -32,7 +32,7 @@ OLDER_NUMA_NODES = ("numa", "numaNode", "dra.net/numaNode", "dra.cpu/numaNodeID"
 
 _UUID = "uuid"
 _NOWHERE = NodeAffinity(((),))
-_MOST_MILLI = MAX_INT64 * MILLI
+_MAX_MILLI = MAX_INT64 * MILLI
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,7 @@ def read_resource_slices(
 
 
 def pool_of(document: object) -> tuple[str, str]:
-    """Return the driver and the name of the pool of a slice.
-
-    Raises:
-        InvalidRequest: it is not a slice.
-
-    """
+    """Return the driver and the name of the pool of a slice."""
     return _slice(document)[0]
 
 
@@ -108,12 +103,7 @@ def _slice(document: object) -> tuple[tuple[str, str], _Slice]:
 def _devices(
     driver: str, pool: str, slices: Mapping[str, _Slice], older_names: Sequence[str], dropped: Dropped
 ) -> list[SliceDevice]:
-    """Return the devices of a pool in the order of their names.
-
-    Raises:
-        InvalidRequest: the pool has two devices of one name.
-
-    """
+    """Return the devices of a pool in the order of their names."""
     devices: dict[str, SliceDevice] = {}
     for slice_name in sorted(slices):
         spec = slices[slice_name].spec
@@ -200,7 +190,7 @@ def _counters(value: object, path: str) -> dict[str, int]:
 
 
 def _milli(value: object, path: str) -> int:
-    return parse_quantity(value, path, units=MILLI, maximum=_MOST_MILLI)
+    return parse_quantity(value, path, units=MILLI, maximum=_MAX_MILLI)
 
 
 def _optional(value: object, path: str) -> int | None:

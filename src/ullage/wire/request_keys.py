@@ -15,11 +15,11 @@ def request_labels(settings: PodSettings) -> frozenset[str]:
     return frozenset(f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in LABELS)
 
 
-def words_of(there: Mapping[str, str] | None, keys: frozenset[str]) -> dict[str, str]:
+def select_keys(there: Mapping[str, str] | None, keys: frozenset[str]) -> dict[str, str]:
     """Return the annotations or labels with these keys."""
     return {key: value for key, value in (there or {}).items() if key in keys}
 
 
-def changed(before: Mapping[str, object], after: Mapping[str, object], keys: Iterable[str]) -> list[str]:
+def changed_keys(before: Mapping[str, object], after: Mapping[str, object], keys: Iterable[str]) -> list[str]:
     """Return those keys whose values differ, in order."""
     return sorted(key for key in keys if before.get(key) != after.get(key))
