@@ -17,16 +17,16 @@ from ullage.wire.unknown_keys import unknown_annotations, unknown_labels, unknow
 def test_a_key_that_nobody_reads_is_told_with_the_one_that_may_have_been_meant() -> None:
     keys = ["ullage.io/vram-requests", "ullage.io/gpu-cuont", "ullage.io/zzz", "other.io/gpu-cuont", "plain"]
     assert [str(each) for each in unknown_annotations(keys)] == [
-        "metadata.annotations.ullage.io/vram-requests: nobody reads it; did you mean ullage.io/vram-request?",
-        "metadata.annotations.ullage.io/gpu-cuont: nobody reads it; did you mean ullage.io/gpu-count?",
-        "metadata.annotations.ullage.io/zzz: nobody reads it",
+        "metadata.annotations.ullage.io/vram-requests: it is not read; did you mean ullage.io/vram-request?",
+        "metadata.annotations.ullage.io/gpu-cuont: it is not read; did you mean ullage.io/gpu-count?",
+        "metadata.annotations.ullage.io/zzz: it is not read",
     ]
 
 
 def test_under_another_domain_others_count() -> None:
     assert list(unknown_annotations(["ullage.io/zzz", "mine.io/gpu-count"], "mine.io")) == []
     (found,) = unknown_annotations(["mine.io/zzz"], "mine.io")
-    assert str(found) == "metadata.annotations.mine.io/zzz: nobody reads it"
+    assert str(found) == "metadata.annotations.mine.io/zzz: it is not read"
 
 
 def test_a_word_under_the_domain_of_another_or_in_other_letters_is_told_with_the_right_one() -> None:
@@ -55,14 +55,14 @@ def test_words_of_others_that_nobody_reads_here_are_told_without_a_guess() -> No
 
 def test_what_is_a_label_or_no_label_is_told() -> None:
     assert [str(each) for each in unknown_annotations(["ullage.io/queue"])] == [
-        "metadata.annotations.ullage.io/queue: nobody reads it; did you mean ullage.io/queue under labels?"
+        "metadata.annotations.ullage.io/queue: it is not read; did you mean ullage.io/queue under labels?"
     ]
     labels = ["ullage.io/queue", "ullage.io/workload", "tensor-fusion.ai/workload", "app", "ullage.io/leader"]
     assert list(unknown_labels(labels)) == []
     assert [str(each) for each in unknown_labels(["ullage.io/queues", "ullage.io/qos", "nvidia.com/numa-bind"])] == [
-        "metadata.labels.ullage.io/queues: nobody reads it; did you mean ullage.io/queue?",
-        "metadata.labels.ullage.io/qos: nobody reads it; did you mean ullage.io/qos under annotations?",
-        "metadata.labels.nvidia.com/numa-bind: nobody reads it; did you mean nvidia.com/numa-bind under annotations?",
+        "metadata.labels.ullage.io/queues: it is not read; did you mean ullage.io/queue?",
+        "metadata.labels.ullage.io/qos: it is not read; did you mean ullage.io/qos under annotations?",
+        "metadata.labels.nvidia.com/numa-bind: it is not read; did you mean nvidia.com/numa-bind under annotations?",
     ]
 
 

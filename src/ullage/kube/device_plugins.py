@@ -221,7 +221,7 @@ class DevicePlugins:
         if node is None or not self._is_silent(node):
             return None
         said = read_handshake((node.metadata.annotations or {}).get(HANDSHAKE, ""))
-        if said.asking:
+        if said.pending:
             if said.overdue(self._now(), RESPONSE_S):
                 self._look_again(name)
         elif epoch is not None:

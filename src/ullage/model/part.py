@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from ullage.model.choice import parse_choice
 from ullage.model.error import invalid
@@ -15,7 +16,7 @@ from ullage.model.quantity import (
     PPM,
     check_range,
     format_bytes,
-    format_decimal,
+    format_percent,
     parse_bytes,
     parse_count,
     parse_decimal,
@@ -28,12 +29,14 @@ MAX_NAMES = 1024
 """The most cards, or words, in one condition of a request."""
 
 _LISTS = {
+    "gpu_model": "models",
+    "gpu_vendor": "vendors",
     "gpu_uuid": "uuids",
     "not_gpu_uuid": "not_uuids",
     "gpu_model_like": "model_words",
     "not_gpu_model_like": "not_model_words",
 }
-"""Conditions on names of cards and of models, by their keys in a request text."""
+"""Conditions by lists of names, by their keys in a request text."""
 
 
 class Isolation(StrEnum):
@@ -85,7 +88,7 @@ class Part:
         ):
             check_range(field, value, 0, maximum)
         if self.compute_gflops and self.compute_ppm:
-            raise invalid("percent", _percent(self.compute_ppm), "tflops are given too; keep one of the two")
+            raise invalid("percent", format_percent(self.compute_ppm), "tflops are given too; keep one of the two")
         if self.vram_bytes and self.vram_ppm:
             fix = "a fraction of the vram is given too; keep one of the two"
             raise invalid("vram", format_bytes(self.vram_bytes), fix)
@@ -119,9 +122,9 @@ class Part:
         """Refuse these amounts as a limit below its request, where both have one unit; an amount of 0 is no limit."""
         for name, show, asked, most in (
             ("tflops", show_milli, request.compute_gflops, self.compute_gflops),
-            ("percent", _percent, request.compute_ppm, self.compute_ppm),
+            ("percent", format_percent, request.compute_ppm, self.compute_ppm),
             ("vram", format_bytes, request.vram_bytes, self.vram_bytes),
-            ("vram", _percent, request.vram_ppm, self.vram_ppm),
+            ("vram", format_percent, request.vram_ppm, self.vram_ppm),
         ):
             if 0 < most < asked:
                 raise invalid(f"{field}.{name}", show(most), f"{show(asked)} is requested; a limit is at least that")
@@ -140,12 +143,8 @@ class Part:
 
     def __str__(self) -> str:
         text = f",tflops={show_milli(self.compute_gflops)}" if self.compute_gflops else ""
-        text += f",percent={_percent(self.compute_ppm)}" if self.compute_ppm else ""
+        text += f",percent={format_percent(self.compute_ppm)}" if self.compute_ppm else ""
         return text + (f",vram={format_bytes(self.vram_bytes)}" if self.vram_bytes else "")
-
-
-def _percent(ppm: int) -> str:
-    return format_decimal(ppm * 100)
 
 
 WHOLE_CARD = Part(compute_ppm=PPM, vram_ppm=PPM)
@@ -190,8 +189,8 @@ class CardSelector:
             raise invalid("gpu_index", "|".join(map(str, self.indices)), "name different cards, 0 or above")
         if self.template is not None and self.isolation is not Isolation.PARTITIONED:
             raise invalid("partition", self.template, "only isolation=partitioned has partitions")
-        for key, name in {"gpu_model": "models", **_LISTS}.items():
-            texts = getattr(self, name)
+        for key, name in _LISTS.items():
+            texts = () if name == "vendors" else getattr(self, name)
             if len(texts) > MAX_NAMES or not all(map(_is_name, texts)):
                 fix = f"give at most {MAX_NAMES}, each of 1 to {MAX_NAME} characters, without commas, bars and ="
                 raise invalid(key, texts, fix)
@@ -206,34 +205,26 @@ class CardSelector:
         return not any(word.casefold() in name for word in self.not_model_words)
 
     def takes_uuid(self, uuid: str) -> bool:
-        """Return whether the card of that uuid matches."""
         return uuid not in self.not_uuids and (not self.uuids or uuid in self.uuids)
 
     @classmethod
     def from_entries(cls, entries: Mapping[str, str], *, whole: bool) -> CardSelector:
         """Return the conditions in a request text; parts are softly isolated by default."""
         partition = entries.get("partition")
+        lists: dict[str, Any] = {name: _alternatives(entries.get(key, "")) for key, name in _LISTS.items()}
         usual = Isolation.SHARED if whole else Isolation.PARTITIONED if partition else Isolation.SOFT
         return cls(
-            models=_alternatives(entries.get("gpu_model", "")),
-            vendors=_alternatives(entries.get("gpu_vendor", "")),
             indices=tuple(parse_count(i, "gpu_index", MAX_INT32) for i in _alternatives(entries.get("gpu_index", ""))),
             pool=entries.get("pool"),
             isolation=parse_choice(Isolation, entries["isolation"], "isolation") if "isolation" in entries else usual,
             template=partition,
-            uuids=_alternatives(entries.get("gpu_uuid", "")),
-            not_uuids=_alternatives(entries.get("not_gpu_uuid", "")),
-            model_words=_alternatives(entries.get("gpu_model_like", "")),
-            not_model_words=_alternatives(entries.get("not_gpu_model_like", "")),
+            **lists,
         )
 
     def __str__(self) -> str:
-        text = f",gpu_model={'|'.join(self.models)}" if self.models else ""
-        text += f",gpu_vendor={'|'.join(self.vendors)}" if self.vendors else ""
-        text += f",gpu_index={'|'.join(map(str, self.indices))}" if self.indices else ""
-        for key, name in _LISTS.items():
-            texts: tuple[str, ...] = getattr(self, name)
-            text += f",{key}={'|'.join(texts)}" if texts else ""
+        lists = {"gpu_model": self.models, "gpu_vendor": self.vendors, "gpu_index": tuple(map(str, self.indices))}
+        lists |= {key: getattr(self, name) for key, name in _LISTS.items()}
+        text = "".join(f",{key}={'|'.join(names)}" for key, names in lists.items() if names)
         text += f",pool={self.pool}" if self.pool else ""
         if self.isolation in (Isolation.HARD, Isolation.PARTITIONED):
             text += f",isolation={self.isolation.value}"

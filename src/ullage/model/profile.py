@@ -98,12 +98,11 @@ class Template:
         if len(set(self.starts)) != len(self.starts):
             raise invalid("placement_limit", self.starts, "name each start slot once")
         if self.compute_ppm * self.max_partitions > PPM:
-            fix = f"{self.max_partitions} of them (max_partition) are more than the card; write it rounded down"
+            fix = f"{self.max_partitions} such partitions (max_partition) exceed the card; round it down"
             raise invalid("compute_percent", self.compute_ppm / 10_000, fix)
 
     @property
     def keys(self) -> frozenset[str]:
-        """Its lookup keys: its name and its id."""
         return frozenset(name_key(name) for name in (self.name, self.id) if name)
 
 
@@ -168,11 +167,9 @@ class Profile:
 
     @property
     def keys(self) -> frozenset[str]:
-        """Its lookup keys: the names of its model."""
         return frozenset(name_key(name) for name in (self.name, *self.aliases))
 
     def template(self, name: str) -> Template | None:
-        """Return the template of that name or id."""
         return self._by_key.get(name_key(name))
 
     def usage(self, template: Template, compute_total: int, vram_total: int) -> tuple[int, int]:

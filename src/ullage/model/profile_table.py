@@ -126,7 +126,6 @@ class _Entry:
         self.title = repr(name) if isinstance(name, str) else ""
 
     def end(self) -> None:
-        """Refuse the fields that were not taken."""
         for key, value in self._left.items():
             raise invalid(key, value, "there is no such field here; leave it out or correct its name")
 
@@ -137,25 +136,21 @@ class _Entry:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a text, unchanged."""
         value = self._take(key, default)
         if not isinstance(value, str):
             raise invalid(key, value, "write a text in quotes")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts, empty if left out."""
         return tuple(_Entry({key: value}).text(key) for value in self._list(key))
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Return a whole number."""
         value = self._take(key, default)
         if not is_whole(value):
             raise invalid(key, value, "write a plain whole number such as 2")
         return value
 
     def integers(self, key: str) -> tuple[int, ...]:
-        """Return a list of whole numbers."""
         return tuple(_Entry({key: value}).integer(key) for value in self._list(key))
 
     def number(self, key: str) -> Decimal:
@@ -177,7 +172,6 @@ class _Entry:
         return tuple((name, entry.integer(name)) for name in sorted(value))
 
     def entries(self, key: str) -> tuple[_Entry, ...]:
-        """Return a list of tables."""
         values = self._list(key)
         tables = [value for value in values if isinstance(value, dict)]
         if len(tables) != len(values):

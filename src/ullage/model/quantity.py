@@ -144,6 +144,11 @@ def format_decimal(millionths: int) -> str:
     return f"{whole}.{part:06d}".rstrip("0") if part else str(whole)
 
 
+def format_percent(ppm: int) -> str:
+    """Return millionths as a percentage without the sign: 500000 is `50`."""
+    return format_decimal(ppm * 100)
+
+
 def _suffix_factor(suffix: str) -> int | None:
     if suffix in ("", "b"):
         return 1

@@ -55,14 +55,18 @@ def parse_amounts(text: str) -> dict[str, int]:
     for key, value in _entries(text).items():
         if key in (*_CONDITIONS, "numa") or SEPARATOR in key:
             raise invalid("resreq", f"{key}={value}", "only cpu, mem and gpu can be given here")
-        with _naming(key, value):
-            if key == "mem":
-                amounts["memory"] = parse_bytes(value)
-            elif key == "cpu":
-                amounts["cpu"] = parse_cpu(value)
-            else:
-                amounts["gpu"] = -(-parse_decimal(value, "gpu", MAX_INT32 * PPM) * MILLI // PPM)
+        amounts["memory" if key == "mem" else key] = _parse_amount(key, value)
+    if "gpu" in amounts:
+        amounts["gpu"] = -(-amounts["gpu"] * MILLI // PPM)
     return amounts
+
+
+def _parse_amount(key: str, value: str) -> int:
+    """Return thousandths of a core, bytes, or millionths of a card."""
+    with _naming(key, value):
+        if key == "gpu":
+            return parse_decimal(value, key, MAX_INT32 * PPM)
+        return parse_cpu(value) if key == "cpu" else parse_bytes(value)
 
 
 def _entries(text: str) -> dict[str, str]:
@@ -191,15 +195,7 @@ class ResourceRequirement:
 
     @classmethod
     def _from_entries(cls, entries: dict[str, str]) -> ResourceRequirement:
-        amounts: dict[str, int] = {}
-        for key, parse in (
-            ("cpu", parse_cpu),
-            ("mem", parse_bytes),
-            ("gpu", lambda text: parse_decimal(text, "gpu", MAX_INT32 * PPM)),
-        ):
-            if key in entries:
-                with _naming(key, entries[key]):
-                    amounts[key] = parse(entries[key])
+        amounts = {key: _parse_amount(key, entries[key]) for key in ("cpu", "mem", "gpu") if key in entries}
         asks_of_cards = any(key in _CONDITIONS for key in entries)
         gpus = amounts.get("gpu", PPM if asks_of_cards else 0)
         count, fraction = divmod(gpus, PPM)

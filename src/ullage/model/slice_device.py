@@ -125,7 +125,6 @@ class SliceDevice:
         return DeviceId(self.driver, self.pool, self.name)
 
     def reaches(self, node: str, labels: Mapping[str, str]) -> bool:
-        """Return whether work on that node can use it."""
         return self.node == node if self.node else self.nodes.allows(node, labels)
 
     def qualified(self, name: str) -> str:
@@ -162,6 +161,5 @@ class TaintRule:
     device: str = ""
 
     def applies_to(self, device: SliceDevice) -> bool:
-        """Return whether it taints a device."""
         named = (self.driver, device.driver), (self.pool, device.pool), (self.device, device.name)
         return all(name in ("", own) for name, own in named)

@@ -27,7 +27,7 @@ from ullage.model.grant import Grant
 from ullage.model.name import check_name
 from ullage.model.nomination import Nomination
 from ullage.model.part import Part, check_vram, parse_percent, parse_tflops
-from ullage.model.quantity import PPM, format_decimal, parse_bytes
+from ullage.model.quantity import PPM, format_percent, parse_bytes
 from ullage.model.resources import show_milli
 from ullage.server import bodies
 from ullage.server.durable import durable
@@ -346,7 +346,7 @@ def part_map(amounts: Part) -> wire.PartMap:
     """Return amounts of each card for a body: TFLOPS and percent as exact text, vram in bytes; nothing for 0."""
     return wire.PartMap(
         tflops=show_milli(amounts.compute_gflops) if amounts.compute_gflops else None,
-        percent=format_decimal(amounts.compute_ppm * 100) if amounts.compute_ppm else None,
+        percent=format_percent(amounts.compute_ppm) if amounts.compute_ppm else None,
         vram=amounts.vram_bytes or None,
     )
 

@@ -7,7 +7,7 @@ ordinary response. The exception is a missing body (`EmptyBody`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ import msgspec
 
 from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.decoding import ANYTHING, decode_document
-from ullage.wire.document import mapping, text
+from ullage.wire.document import mapping, named, sequence, text
 
 MAX_BODY = 8 * 2**20
 """Bytes of the largest body unless the caller sets another limit; 5,000 names are 160 kB."""
@@ -261,16 +261,10 @@ def _cased(value: object, names: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def _items(nodes: Mapping[str, Any]) -> list[Any]:
-    items = nodes.get("items")
-    if items is not None and not isinstance(items, list):
-        raise invalid("Nodes.items", items, "a list is needed")
-    return items or []
+def _items(nodes: Mapping[str, Any]) -> Sequence[Any]:
+    return sequence(nodes.get("items"), "Nodes.items")
 
 
 def _name_of(node: object, position: int) -> str:
     path = f"Nodes.items[{position}]"
-    name = mapping(mapping(node, path).get("metadata"), f"{path}.metadata").get("name")
-    if not isinstance(name, str) or not name:
-        raise invalid(f"{path}.metadata.name", name, "a node has a name")
-    return name
+    return named(mapping(mapping(node, path).get("metadata"), f"{path}.metadata").get("name"), f"{path}.metadata.name")

@@ -22,10 +22,10 @@ from ullage.model.binding import (
 from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT64, is_whole
-from ullage.wire.document import Document, mapping, section, text
+from ullage.wire.document import Document, mapping, named, section, text
 from ullage.wire.kubernetes_quantity import exact_quantity
 from ullage.wire.pod.keys import DOMAIN
-from ullage.wire.selector import check_text, read_selector, write_selector
+from ullage.wire.selector import check_string, read_selector, write_selector
 
 API_VERSION = "gpu.bytetrade.io/v1alpha1"
 KIND = "GPUBinding"
@@ -59,9 +59,7 @@ def read_binding(document: Document) -> Binding:
     annotations = mapping(metadata.get("annotations"), "metadata.annotations")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     spec = section(document, "spec")
-    name = text(metadata.get("name"))
-    if not name:
-        raise invalid("metadata.name", name, "an object has a name")
+    name = named(metadata.get("name"), "metadata.name")
     owner, namespace = text(spec.get("owner")), text(spec.get("namespace"))
     binding = Binding(
         name,
@@ -89,10 +87,7 @@ def write_binding(binding: Binding) -> dict[str, Any]:
     An invalid binding is written without its invalid parts.
     """
     spec: dict[str, Any] = {"uuid": binding.uuid, "appName": binding.app}
-    if binding.owner:
-        spec["owner"] = binding.owner
-    if binding.namespace:
-        spec["namespace"] = binding.namespace
+    spec |= _without_blanks({"owner": binding.owner, "namespace": binding.namespace})
     if binding.selector is not None:
         spec["podSelector"] = write_selector(binding.selector)
     if binding.memory_bytes is not None:
@@ -181,8 +176,8 @@ def tenant_of(pod: Document) -> Tenant:
     metadata = section(pod, "metadata")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     for key, value in labels.items():
-        check_text(key, "metadata.labels")
-        check_text(value, f"metadata.labels.{key}", empty=True)
+        check_string(key, "metadata.labels")
+        check_string(value, f"metadata.labels.{key}", empty=True)
     namespace = text(metadata.get("namespace")) or "default"
     return Tenant(labels.get(APP_LABEL, ""), labels.get(OWNER_LABEL, ""), namespace, dict(labels))
 

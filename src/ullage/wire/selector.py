@@ -20,8 +20,8 @@ def read_selector(document: object, field: str) -> Term | None:
     path = f"{field}.matchLabels"
     labels = mapping(selector.get("matchLabels"), path)
     for key, value in labels.items():
-        check_text(key, path)
-        check_text(value, f"{path}.{key}", empty=True)
+        check_string(key, path)
+        check_string(value, f"{path}.{key}", empty=True)
     equal = (Expression(key, Operator.IN, (labels[key],)) for key in sorted(labels))
     path = f"{field}.matchExpressions"
     return (*equal, *(_condition(each, here) for here, each in mappings(selector.get("matchExpressions"), path)))
@@ -29,12 +29,12 @@ def read_selector(document: object, field: str) -> Term | None:
 
 def _condition(document: Document, path: str) -> Expression:
     key, operator = document.get("key"), document.get("operator")
-    check_text(key, f"{path}.key")
+    check_string(key, f"{path}.key")
     if operator not in _OPERATORS:
         raise invalid(f"{path}.operator", operator, f"choose one of {', '.join(_OPERATORS)}")
     values = sequence(document.get("values"), f"{path}.values")
     for position, value in enumerate(values):
-        check_text(value, f"{path}.values[{position}]", empty=True)
+        check_string(value, f"{path}.values[{position}]", empty=True)
     return Expression(str(key), Operator(str(operator)), tuple(values))
 
 
@@ -52,7 +52,7 @@ def write_expression(expression: Expression) -> dict[str, Any]:
 _OPERATORS = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
 
 
-def check_text(value: object, path: str, *, empty: bool = False) -> None:
+def check_string(value: object, path: str, *, empty: bool = False) -> None:
     """Refuse a value that is not a string, or is empty unless `empty`."""
     if not isinstance(value, str) or not (value or empty):
         raise invalid(path, value, "a text is needed; put it in quotes")

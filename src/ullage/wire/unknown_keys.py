@@ -38,7 +38,7 @@ class UnknownKey:
     def __str__(self) -> str:
         where = "" if self.kind == self.similar_kind else f" under {self.similar_kind}"
         meant = f"; did you mean {self.similar}{where}?" if self.similar else ""
-        return f"metadata.{self.kind}.{self.key}: nobody reads it{meant}"
+        return f"metadata.{self.kind}.{self.key}: it is not read{meant}"
 
 
 def unknown_annotations(annotations: Iterable[str], domain: str = DOMAIN) -> Iterator[UnknownKey]:

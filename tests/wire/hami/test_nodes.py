@@ -142,5 +142,5 @@ def test_a_cordon_ends_when_it_is_not_told_any_more():
 def test_handshakes(text, expected):
     found = read_handshake(text)
     assert found == expected
-    asked = found.word == "Requesting" and found.at is not None
+    asked = found.state == "Requesting" and found.at is not None
     assert [found.overdue(1769860800.0 + late) for late in (0, 60, 61)] == [False, False, asked]

@@ -141,7 +141,7 @@ def test_counts_per_container_are_kept():
 def test_every_card_is_asked_for_the_most_of_the_containers():
     request = read_hami(pod(limits(gpu=1, mem=100, cores=10), limits(gpu=1, mem=300, cores=5)))
     assert request.requirement.part == Part(vram_bytes=300 * MIB, compute_ppm=100_000)
-    assert "the most of them" in request.warnings[0]
+    assert "the largest is requested of every card" in request.warnings[0]
     assert asked_by(limits(gpu=1, mem=100), limits(gpu=1)).whole
     with pytest.raises(InvalidRequest, match="gpumem-percentage"):
         read_hami(pod(limits(gpu=1, mem=100), limits(gpu=1, percent=50)))

@@ -34,7 +34,7 @@ def test_indices_say_the_count_unless_it_is_given():
     assert asked_by(gpu_indices="3,1,2").gpu_count == 3
     message = refusal(gpu_indices="0,1", gpu_count="1")
     assert "ullage.io/gpu-indices: '0,1'" in message
-    assert "ullage.io/gpu-count asks for 1" in message
+    assert "ullage.io/gpu-count requests 1" in message
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_given_count_is_that_of_native_limits():
     spec = containers({"limits": {"nvidia.com/gpu": "2"}})
     requirement = compose_request(pod(spec=spec, gpu_count="2", tflops_request="5")).requirement
     assert (requirement.gpu_count, requirement.part, requirement.cards.vendors) == (2, Part(5000), ("NVIDIA",))
-    assert "ask their kubelet for 2 of nvidia.com/gpu" in refusal(spec=spec, gpu_count="1", tflops_request="5")
+    assert "request 2 of nvidia.com/gpu" in refusal(spec=spec, gpu_count="1", tflops_request="5")
 
 
 def test_cards_of_which_nothing_is_asked_are_whole():
@@ -136,7 +136,7 @@ def test_native_limits_that_contradict_are_refused():
     nvidia = containers({"limits": {"nvidia.com/gpu": "2"}})
     message = refusal(spec=nvidia, gpu_indices="0")
     assert "ullage.io/gpu-indices" in message
-    assert "nvidia.com/gpu asks for 2" in message
+    assert "nvidia.com/gpu requests 2" in message
     assert "NVIDIA" in refusal(spec=nvidia, vendor="AMD")
     for limits in ({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, {"nvidia.com/gpu": "129"}, {"nvidia.com/gpu": "x"}):
         with pytest.raises(InvalidRequest, match=r"nvidia\.com/gpu"):

@@ -110,4 +110,4 @@ def test_a_time_of_creation_must_be_one():
 def test_a_duration_of_many_digits_is_read_in_one_pass():
     found = compose_request(pod(eviction_protection="9" * 250_000))
     assert not found.claim.protected_until
-    assert "is no duration" in found.warnings[0]
+    assert "is not a duration" in found.warnings[0]

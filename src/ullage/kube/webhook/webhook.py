@@ -168,7 +168,7 @@ class Webhook:
         own = f"{self._domain}/"
         for each in unknown:
             if each.similar != each.key and each.key.startswith(own) and each.similar.startswith(own):
-                fix = f"nobody reads it; did you mean {each.similar}?"
+                fix = f"it is not read; did you mean {each.similar}?"
                 raise invalid_annotation(each.key, _annotations(pod)[each.key], fix)
 
     def _check_unchanged(self, review: Review) -> None:

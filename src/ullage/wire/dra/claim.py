@@ -143,7 +143,7 @@ def _request(raw: Document, path: str) -> DeviceRequest:
     if exactly is not None:
         return DeviceRequest(name, (_wanted(name, mapping(exactly, f"{path}.exactly"), f"{path}.exactly"),))
     if several is None:
-        raise invalid(path, name, "a request says exactly, or firstAvailable; no other way is known here")
+        raise invalid(path, name, "a request has exactly, or firstAvailable; other forms are not supported")
     return DeviceRequest(
         name,
         tuple(
@@ -158,9 +158,7 @@ def _wanted(name: str, raw: Document, path: str) -> DeviceAlternative:
     if mode not in _MODES:
         raise invalid(f"{path}.allocationMode", mode, f"{' and '.join(_MODES)} are known")
     if raw.get("derivedAttributes"):
-        raise invalid(
-            f"{path}.derivedAttributes", "...", "attributes that are derived are not known here; leave it out"
-        )
+        raise invalid(f"{path}.derivedAttributes", "...", "derived attributes are not supported; leave it out")
     capacity = mapping(mapping(raw.get("capacity"), f"{path}.capacity").get("requests"), f"{path}.capacity.requests")
     return DeviceAlternative(
         name,
@@ -178,7 +176,9 @@ def _selectors(raw: Document, path: str) -> tuple[str, ...]:
     for here, each in mappings(raw.get("selectors"), f"{path}.selectors"):
         expression = mapping(each.get("cel"), f"{here}.cel").get("expression")
         if not isinstance(expression, str):
-            raise invalid(f"{here}.cel.expression", expression, "an expression is needed; nothing else is known here")
+            raise invalid(
+                f"{here}.cel.expression", expression, "an expression is needed; no other selector is supported"
+            )
         found.append(expression)
     return tuple(found)
 
@@ -187,7 +187,7 @@ def _constraint(raw: Document, path: str) -> Constraint:
     requests = tuple(text(each) for each in sequence(raw.get("requests"), f"{path}.requests"))
     match, distinct = text(raw.get("matchAttribute")), text(raw.get("distinctAttribute"))
     if bool(match) == bool(distinct):
-        raise invalid(path, match, "one of matchAttribute and distinctAttribute is needed; no other way is known here")
+        raise invalid(path, match, "either matchAttribute or distinctAttribute is needed; no other is supported")
     return Constraint(match or distinct, requests, bool(distinct))
 
 

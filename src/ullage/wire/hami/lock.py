@@ -31,7 +31,6 @@ class NodeLock:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The namespace and name of the pod."""
         return self.namespace, self.pod
 
     def expired(self, now: float, expires_s: float = LOCK_EXPIRES_S) -> bool:

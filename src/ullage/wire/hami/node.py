@@ -148,53 +148,51 @@ def read_cordon(text: str, *, key: str = CORDON) -> frozenset[str]:
 
 
 def cordoned(cards: Iterable[Gpu], uuids: frozenset[str]) -> tuple[Gpu, ...]:
-    """Return the cards, with the named ones cordoned."""
     return tuple(replace(card, cordoned=card.uuid in uuids) for card in cards)
 
 
 RESPONSE_S = 60.0
 """Seconds in which an agent has to respond."""
 
-_ASKING = "Requesting"
+_REQUESTING = "Requesting"
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
     """The last state between scheduler and agent, `Requesting` or another, and its time (None: unreadable)."""
 
-    word: str
+    state: str
     at: float | None = None
 
     @classmethod
     def request(cls, now: float) -> Handshake:
         """Return the request; a live agent replaces it by its own state."""
-        return cls(_ASKING, now)
+        return cls(_REQUESTING, now)
 
     @property
-    def asking(self) -> bool:
-        """Whether the agent has not responded yet."""
-        return self.word == _ASKING
+    def pending(self) -> bool:
+        return self.state == _REQUESTING
 
     def overdue(self, now: float, within_s: float = RESPONSE_S) -> bool:
         """Return whether the agent has not responded in time.
 
         Only then, and if the kubelet offers no cards, its cards are gone.
         """
-        return self.asking and self.at is not None and now - self.at > within_s
+        return self.pending and self.at is not None and now - self.at > within_s
 
     def encode(self) -> str:
         """Return the state and the time, as `read_handshake` reads them."""
-        return f"{self.word}_{datetime.fromtimestamp(self.at or 0.0, UTC).strftime('%Y-%m-%d %H:%M:%S')}"
+        return f"{self.state}_{datetime.fromtimestamp(self.at or 0.0, UTC).strftime('%Y-%m-%d %H:%M:%S')}"
 
 
 def read_handshake(text: str) -> Handshake:
     """Return the handshake of a node, such as `Requesting_2026.01.31 12:00:00`; any text is a handshake."""
-    word, _, moment = text.strip().partition("_")
+    state, _, moment = text.strip().partition("_")
     try:
         at = datetime.fromisoformat(moment.replace(".", "-", 2))
-        return Handshake(word, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+        return Handshake(state, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError):
-        return Handshake(word)
+        return Handshake(state)
 
 
 def _decoded(text: str, kind: Any, key: str) -> Any:

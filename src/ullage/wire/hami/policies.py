@@ -75,4 +75,4 @@ def _weights(keys: Keys) -> tuple[str, ...]:
         weights = []
     if set(found) != set(_WEIGHTS) or len(pairs) != len(_WEIGHTS) or not any(weights):
         raise keys.invalid("device-scoring-weights", "write all three, such as slot=1,core=1,memory=3, not all 0")
-    return (f"{keys.key('device-scoring-weights')}: weights are those of the pool here; ask its operator to set them",)
+    return (f"{keys.key('device-scoring-weights')}: the weights of the pool apply; its operator can change them",)

@@ -115,7 +115,7 @@ def _part(with_cards: Sequence[ContainerRequest], vendor: HamiVendor) -> tuple[P
         vram = 0
     elif vram and ppm:
         both = f"{vendor.memory}, {vendor.memory_percentage}"
-        raise invalid("spec.containers", both, "containers of one pod say memory in one unit; keep one of the two")
+        raise invalid("spec.containers", both, "containers of one pod request memory in one unit; keep one of the two")
     cores = max(request.cores for request in with_cards)
     return Part(compute_ppm=cores * PPM // WHOLE, vram_bytes=vram, vram_ppm=ppm), cores == WHOLE
 
@@ -145,10 +145,8 @@ def _isolation(mode: Mode | None, defaults: PodDefaults, *, alone: bool) -> Isol
 def _differing_amounts(with_cards: Sequence[ContainerRequest]) -> tuple[str, ...]:
     if len({(request.vram_bytes, request.vram_ppm, request.cores) for request in with_cards}) == 1:
         return ()
-    meaning = (
-        "a place is looked for with the most of them on every card, and each card then holds what its container asks"
-    )
-    return (f"containers ask for different parts of cards: {meaning}",)
+    meaning = "the largest is requested of every card, and each card then holds what its container requests"
+    return (f"containers request different parts of cards: {meaning}",)
 
 
 def _listed(keys: Keys, name: str) -> tuple[str, ...]:

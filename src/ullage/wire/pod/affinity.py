@@ -109,7 +109,7 @@ def _label(condition: Document, path: str) -> Expression:
 def _check_label(key: object, path: str) -> None:
     """Refuse a label whose name would be taken for the field."""
     if key == NODE_NAME:
-        raise invalid(path, key, "the name of a node is no label; put it under matchFields")
+        raise invalid(path, key, "the name of a node is not a label; put it under matchFields")
 
 
 def _field(condition: Document, path: str) -> Expression:

@@ -44,7 +44,7 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
         containers = ()
     policy, pairs = _policy(keys, pod), keys.parse("numa-pairs", _pairs) or ()
     if pairs and policy is ZonePolicy.NONE:
-        raise keys.invalid("numa-pairs", f"{policy_key(keys, pod)} is 'none'; take that out, or ask for best-effort")
+        raise keys.invalid("numa-pairs", f"{policy_key(keys, pod)} is 'none'; leave it out, or request best-effort")
     if cards and needs_one_zone(keys):
         if policy is not None:
             fix = f"{keys.key('require-gpu-topology')} has all cards in one NUMA node already; keep one of the two"

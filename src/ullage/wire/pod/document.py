@@ -49,7 +49,7 @@ def _check_events(raw: bytes) -> None:
     try:
         import yaml  # noqa: PLC0415 - only servers have PyYAML, and clients import this package
     except ImportError:
-        fix = "it is no JSON, and reading YAML needs PyYAML, which ullage[server] brings; send JSON"
+        fix = "it is not JSON, and YAML needs PyYAML, which ullage[server] brings; send JSON"
         raise InvalidRequest(f"body: {fix}", field="body") from None
     depth = 0
     try:

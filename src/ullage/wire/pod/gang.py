@@ -24,11 +24,11 @@ def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> 
     desired = desired if desired is not None else replicas if replicas is not None else least
     required = keys.count("gang-required-members") or least or desired
     if not desired and replicas is None:
-        raise keys.conflict("gang-enabled", "gang-min-members", "the size of the gang is not known; say its minimum")
+        raise keys.conflict("gang-enabled", "gang-min-members", "the size of the gang is not known; state its minimum")
     if required > desired:
         name = "gang-required-members" if keys.text("gang-required-members") else "gang-min-members"
         has = f"the workload has {counted(desired, 'member')} ({keys.key('gang-desired-members')})"
-        raise keys.invalid(name, f"{has}; ask for at most as many")
+        raise keys.invalid(name, f"{has}; request at most as many")
     if desired < _LEAST:
         return None
     group = keys.text("gang-group-key") or (f"{namespace}/{workload}" if workload else None)

@@ -22,7 +22,6 @@ GATE_ANNOTATIONS = (PLACE, WAITS, ROOM)
 
 
 def gate_of(domain: str = DOMAIN) -> str:
-    """Return the name of the gate."""
     return f"{domain}/{QUEUE}"
 
 

@@ -84,7 +84,9 @@ def _protection(keys: Keys) -> tuple[float, tuple[str, ...]]:
     seconds = 0.0 if value is None else parse_duration(value)
     if seconds is not None:
         return seconds, ()
-    return 0.0, (f"{keys.key('eviction-protection')}: {value!r} is no duration such as 30m; the pod is not protected",)
+    return 0.0, (
+        f"{keys.key('eviction-protection')}: {value!r} is not a duration such as 30m; it does not protect the pod",
+    )
 
 
 def _moment(value: object, now: float) -> float:

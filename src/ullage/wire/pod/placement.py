@@ -77,15 +77,8 @@ def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:
     if placed is None:
         return Keys(pod, VOLCANO).parse(_DECISION, _decided)
     cpus = keys.parse(_OURS, lambda _, key: parse_ids(placed.cpus, key))
-    return ZonePlacement(
-        zones=tuple(sorted(set(placed.zones))),
-        cpus=cpus or (),
-        devices=tuple(sorted(placed.devices.items())),
-        memory=placed.memory,
-        rank=placed.rank,
-        rule=placed.rule,
-        amounts=placed.amounts,
-    )
+    fields = {"cpus": cpus or (), "zones": tuple(sorted(set(placed.zones))), "devices": sorted(placed.devices.items())}
+    return msgspec.convert(msgspec.structs.asdict(placed) | fields, ZonePlacement)
 
 
 def _counted(placement: ZonePlacement, machine: Topology, cards: Iterable[Gpu]) -> Iterator[tuple[int, str, int]]:

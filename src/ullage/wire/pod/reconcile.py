@@ -45,11 +45,11 @@ def read_allocation(
         return None
     found = compose_request(pod, domain) if read is None else read(pod)
     if found is None:
-        raise keys.invalid("gpu-ids", "the pod asks for no cards; remove it")
+        raise keys.invalid("gpu-ids", "the pod requests no cards; remove it")
     request, asked, record = found.request, found.requirement, record_of(keys)
     if record is None and len(gpus) != asked.gpu_count:
         named, by = counted(len(gpus), "card"), f"{keys.key('gpu-count')} or its containers"
-        raise keys.invalid("gpu-ids", f"it names {named}, {by} ask for {asked.gpu_count}; make them equal")
+        raise keys.invalid("gpu-ids", f"it names {named}, {by} request {asked.gpu_count}; make them equal")
     if record is None:
         charges = () if asked.whole else tuple(charge_of(asked, gpu) for gpu in gpus)
         record = Record()

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.model.idset import parse_ids
-from ullage.wire.document import Document, section
+from ullage.wire.document import Document, named, section
 
 _MAX_IDS = 2**18
 """Ids that the sets of one document may have: several times those of the largest machine."""
@@ -103,7 +103,4 @@ def as_object(document: object, kind: str) -> tuple[Document, str]:
         raise invalid("document", document, f"a mapping is needed, of kind {kind}")
     if document.get("kind", kind) != kind:
         raise invalid("kind", document["kind"], f"{kind} is needed")
-    name = section(document, "metadata").get("name")
-    if not isinstance(name, str) or not name:
-        raise invalid("metadata.name", name, "a name is needed")
-    return document, name
+    return document, named(section(document, "metadata").get("name"), "metadata.name")

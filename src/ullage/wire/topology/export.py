@@ -52,7 +52,6 @@ def record_of(
 
 
 def _zone(zone: Zone, settings: KubeletSettings) -> Zone:
-    """Return a zone less what the memory manager reserves of it."""
     if not settings.kubelet.static_memory:
         return zone
     kept = settings.reserved_memory.get(zone.id, {})
