@@ -1,4 +1,4 @@
-"""Whose card it is: identity, wildcards of old records, selectors, and who is in conflict."""
+"""Bindings of cards: identity, wildcards of old records, selectors, and conflicts."""
 
 import pytest
 from hypothesis import given
@@ -54,11 +54,11 @@ def test_two_owners_of_one_application_get_their_own_cards():
         (binding(selector=None), ALICE, BindingMismatch.SELECTOR),
     ],
 )
-def test_all_of_the_identity_counts(one, tenant, why):
+def test_application_owner_and_namespace_all_count(one, tenant, why):
     assert one.mismatch(tenant) is why
 
 
-def test_strictly_nothing_that_is_empty_is_anybodys():
+def test_in_strict_mode_an_empty_field_matches_nothing():
     assert LEGACY.mismatch(ALICE, strict=True) is BindingMismatch.WILDCARD
     assert binding(namespace="", legacy=True).mismatch(ALICE, strict=True) is BindingMismatch.WILDCARD
     assert binding().mismatch(ALICE, strict=True) is None
@@ -80,7 +80,7 @@ def test_all_conditions_of_a_selector_hold(selector, holds):
     assert (binding(selector=selector).mismatch(ALICE) is None) is holds
 
 
-def test_a_pod_of_bindings_of_two_owners_is_a_conflict_that_both_show():
+def test_a_pod_with_bindings_of_two_owners_is_a_conflict_shown_on_both():
     found = match_bindings([LEGACY, binding("a", "GPU-2")], ALICE)
     assert (found.conflict, found.owners) == (True, ("", "alice"))
     assert {(each.state, "alice" in each.reason) for each in found.conflicting} == {(BindingState.CONFLICT, True)}
@@ -90,7 +90,7 @@ def test_a_pod_of_bindings_of_two_owners_is_a_conflict_that_both_show():
     assert alone.conflicting == ()
 
 
-def test_no_card_is_promised_beyond_what_it_has():
+def test_a_binding_above_the_memory_of_its_card_is_invalid():
     capped = binding(memory_bytes=8 * GIB)
     assert capped.on(8 * GIB) is capped
     assert binding().on(0).state is BindingState.BOUND
@@ -113,7 +113,7 @@ _BINDINGS = st.builds(
 
 
 @given(st.lists(_BINDINGS, max_size=6), _TENANTS, st.booleans())
-def test_what_matches_agrees_with_a_slow_reading(bindings, tenant, strict):
+def test_matching_agrees_with_a_slow_reading(bindings, tenant, strict):
     def empty_or(mine, theirs, legacy):
         return mine == theirs or (mine == "" and legacy and not strict)
 

@@ -1,9 +1,9 @@
-"""What a claim asks, in words."""
+"""The text of a request of a claim."""
 
 from ullage.model.device_claim import DeviceAlternative, DeviceRequest
 
 
-def test_a_request_of_a_claim_says_how_many_devices_of_which_class():
+def test_the_text_of_a_request_has_the_number_and_the_class_of_devices():
     one = DeviceAlternative("r", "gpu")
     two = DeviceAlternative("r/b", "large", ("device.capacity > 1", "x"), 2)
     assert str(DeviceRequest("r", (one,))) == "1 device of class gpu"

@@ -1,4 +1,4 @@
-"""What would fit is said in words that a pod can have: read back, they ask for the same."""
+"""Suggested requests in the dialect of a pod: read again, they are the same request."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ PARTS = {
 @pytest.mark.parametrize(
     "asker", [a_pod(OURS), a_pod(THEIRS), a_pod({}, **GPU), a_pod({}, **HAMI)], ids=lambda a: a.dialect
 )
-def test_a_part_that_would_fit_is_said_in_the_words_of_the_pod(asker: PodRequest, part: Part) -> None:
+def test_a_part_that_would_fit_is_shown_in_the_dialect_of_the_pod(asker: PodRequest, part: Part) -> None:
     fits = ResourceRequirement(2000, 1 << 30, 2, part, CardSelector(isolation=Isolation.SOFT, pool="p"))
     words = request_text(fits, asker)
     if asker.dialect is Dialect.TENSOR_FUSION and part.vram_ppm:
@@ -59,12 +59,12 @@ def test_a_part_that_would_fit_is_said_in_the_words_of_the_pod(asker: PodRequest
 
 
 @pytest.mark.parametrize("asker", [a_pod(OURS), a_pod({}, **GPU), a_pod({}, **AMD)], ids=["ours", "plain", "amd"])
-def test_whole_cards_are_said_by_their_number(asker: PodRequest) -> None:
+def test_whole_cards_are_written_as_a_number(asker: PodRequest) -> None:
     found = typed(request_text(replace(asker.requirement, gpu_count=3), asker))
     assert found.requirement == replace(asker.requirement, gpu_count=3, alignment=found.requirement.alignment)
 
 
-def test_what_has_no_words_in_a_pod_is_left_to_others() -> None:
+def test_a_request_without_words_in_a_dialect_has_no_text() -> None:
     amd = a_pod({}, **AMD)
     assert not request_text(replace(amd.requirement, part=PARTS["memory"]), amd)
     tflops = Part(compute_gflops=60_500, vram_bytes=1 << 30)

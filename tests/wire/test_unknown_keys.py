@@ -1,4 +1,4 @@
-"""What is misspelt is told of; what anybody reads is not."""
+"""Misspelt keys are named; known keys are not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ullage.wire.pod.keys import Keys
 from ullage.wire.unknown_keys import unknown_annotations, unknown_labels, unknown_resources
 
 
-def test_a_key_that_nobody_reads_is_told_with_the_one_that_may_have_been_meant() -> None:
+def test_an_unknown_key_is_named_with_the_one_that_was_probably_meant() -> None:
     keys = ["ullage.io/vram-requests", "ullage.io/gpu-cuont", "ullage.io/zzz", "other.io/gpu-cuont", "plain"]
     assert [str(each) for each in unknown_annotations(keys)] == [
         "metadata.annotations.ullage.io/vram-requests: it is not read; did you mean ullage.io/vram-request?",
@@ -23,13 +23,13 @@ def test_a_key_that_nobody_reads_is_told_with_the_one_that_may_have_been_meant()
     ]
 
 
-def test_under_another_domain_others_count() -> None:
+def test_another_domain_has_its_own_annotations() -> None:
     assert list(unknown_annotations(["ullage.io/zzz", "mine.io/gpu-count"], "mine.io")) == []
     (found,) = unknown_annotations(["mine.io/zzz"], "mine.io")
     assert str(found) == "metadata.annotations.mine.io/zzz: it is not read"
 
 
-def test_a_word_under_the_domain_of_another_or_in_other_letters_is_told_with_the_right_one() -> None:
+def test_a_key_under_another_domain_or_in_another_case_is_named_with_the_right_one() -> None:
     keys = [
         "hami.io/use-gpuuuid",
         "ullage.io/use-gputype",
@@ -46,14 +46,14 @@ def test_a_word_under_the_domain_of_another_or_in_other_letters_is_told_with_the
     ]
 
 
-def test_words_of_others_that_nobody_reads_here_are_told_without_a_guess() -> None:
+def test_unread_keys_of_other_schedulers_are_named_without_a_suggestion() -> None:
     keys = [f"tensor-fusion.ai/{name}" for name in ("enabled", "workload-profile", "inject-container", "is-local-gpu")]
     assert [(each.key, each.similar) for each in unknown_annotations([*keys, "hami.io/other", "nvidia.com/other"])] == [
         (key, "") for key in (*keys, "hami.io/other")
     ]
 
 
-def test_what_is_a_label_or_no_label_is_told() -> None:
+def test_a_label_in_place_of_an_annotation_is_named() -> None:
     assert [str(each) for each in unknown_annotations(["ullage.io/queue"])] == [
         "metadata.annotations.ullage.io/queue: it is not read; did you mean ullage.io/queue under labels?"
     ]
@@ -83,7 +83,7 @@ def test_thousands_of_keys_cost_no_more_searches_than_some(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("gang", [{}, {"gang-enabled": "true", "gang-group-key": "default/g", "gang-min-members": "2"}])
-def test_whatever_is_read_of_a_pod_is_known(monkeypatch: pytest.MonkeyPatch, gang: dict[str, str]) -> None:
+def test_every_annotation_that_is_read_is_known(monkeypatch: pytest.MonkeyPatch, gang: dict[str, str]) -> None:
     read: set[str] = set()
     plain = Keys.key
 
@@ -102,7 +102,7 @@ def test_whatever_is_read_of_a_pod_is_known(monkeypatch: pytest.MonkeyPatch, gan
     assert ours <= {*REQUEST_ANNOTATIONS}
 
 
-def test_a_resource_that_is_misspelt_is_told_with_the_one_that_may_have_been_meant() -> None:
+def test_a_misspelt_resource_is_named_with_the_one_that_was_probably_meant() -> None:
     limits = {
         "nvidia.com/gpu": "1",
         "nvidia.com/gpumemory": "1000",

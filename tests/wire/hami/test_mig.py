@@ -1,4 +1,4 @@
-"""Slices that are held for containers."""
+"""Slices that are reserved for containers."""
 
 import json
 
