@@ -125,9 +125,7 @@ def test_an_expression_with_too_many_steps_fails_and_is_not_evaluated_again(aske
     assert asked.times == 1
 
 
-def test_an_expression_that_takes_too_long_is_not_evaluated_again(
-    monkeypatch: pytest.MonkeyPatch, asked: Asked
-) -> None:
+def test_an_expression_above_its_time_is_not_evaluated_again(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     now = 0.0
 
     def clock() -> float:

@@ -47,9 +47,7 @@ ZONE = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
         (a_claim("of another version"), UnreadDevices()),
     ],
 )
-def test_an_unreadable_claim_may_have_devices_of_the_readable_pools_and_nodes(
-    claim: dict[str, Any], can_be: UnreadDevices
-):
+def test_an_unreadable_claim_may_have_devices_of_readable_pools(claim: dict[str, Any], can_be: UnreadDevices):
     with pytest.raises(InvalidRequest):
         read_held(claim)
     assert unread_devices(claim) == can_be
