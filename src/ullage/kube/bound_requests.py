@@ -16,9 +16,8 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.request import MAX_CARDS
-from ullage.wire.dialect import request_annotations
+from ullage.wire.dialect import changed_keys, request_annotations, select_keys
 from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE
-from ullage.wire.request_keys import changed_keys, select_keys
 
 CardRecord = Mapping[str, str]
 """The annotations of a pod that say which cards it holds."""

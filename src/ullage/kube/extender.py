@@ -106,7 +106,7 @@ class Extender:
             self._refused.clear()
             self._refused[asked.uid] = why
             self._note(asked, admitted, found, placed=bool(fits), why=why, never=never)
-        return args.kept(fits, why, never)
+        return args.result(fits, why, never)
 
     def _lacking(self, asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> dict[str, tuple[Rejection, ...]]:
         """Return what is missing on which of these nodes, because an uneven binding needs more of some card."""

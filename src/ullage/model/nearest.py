@@ -10,7 +10,7 @@ _SIMILAR = 0.5
 
 def nearest(word: str, known: Iterable[str], cutoff: float = _SIMILAR) -> str | None:
     """Return the known word that is most similar to `word`, from 0 to 1; None if none is similar."""
-    from difflib import get_close_matches  # noqa: PLC0415  # only errors need it
+    from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
-from typing import TypeVar
 
 import msgspec
 from msgspec import field, structs
@@ -13,8 +12,7 @@ from ullage.model.compute_result import AppDemand
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT64, check_amount
 from ullage.model.resources import MILLI
-from ullage.wire.decoding import decode_body
-from ullage.wire.gpubinding import read_memory, share_mode_of
+from ullage.wire.gpubinding import read_memory
 from ullage.wire.kubernetes_quantity import parse_quantity
 
 MAX_BODY = 2**20
@@ -23,8 +21,6 @@ MAX_DEMANDS = 64
 MAX_CARDS = 1024
 MAX_TEXT = 256
 """Bytes of the longest name."""
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 class _RequestBody(msgspec.Struct, frozen=True, rename="camel"):
@@ -129,9 +125,6 @@ class ShareModeBody(_RequestBody, frozen=True):
 
     mode: int | str
 
-    def share(self) -> str:
-        return share_mode_of(self.mode)
-
 
 class CardBody(_RequestBody, frozen=True):
     """A card by its id; `memory` counts MiB."""
@@ -158,11 +151,6 @@ class BulkAssignBody(_RequestBody, frozen=True):
 def card_bytes(memory: int | str | None) -> int:
     """Return the bytes of an amount of memory in MiB; None and 0 give 0."""
     return 0 if memory in (None, 0, "", "0") else read_memory(memory, "memory") or 0
-
-
-def read(body: bytes, kind: type[T]) -> T:
-    """Return a body of type `kind`; an empty body is read as an empty object."""
-    return decode_body(body.strip(), kind)
 
 
 def check_text(text: str, field: str, *, needed: bool = False) -> str:

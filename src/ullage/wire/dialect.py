@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, islice
@@ -18,6 +18,7 @@ from ullage.wire.pod.alignment import VOLCANO, VOLCANO_POLICY
 from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.containers import containers_of
+from ullage.wire.pod.gate import QUEUE
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
@@ -39,6 +40,9 @@ REQUEST_ANNOTATIONS = (
     *("gang-timeout", "gang-domain", "gang-within"),
 )
 """Annotations of a request, which the author of a pod may write."""
+
+LABELS = (QUEUE, "workload")
+"""Labels under our domain that are read."""
 
 _POOL = "gpupool"
 """The annotation of the pool: it requests no cards, and is compatible with every dialect."""
@@ -132,6 +136,22 @@ def request_annotations(settings: PodSettings) -> frozenset[str]:
     own = (f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in REQUEST_ANNOTATIONS)
     theirs = (key for vendor in settings.hami for key in vendor.annotations())
     return frozenset((*own, *theirs, f"{VOLCANO}/{VOLCANO_POLICY}"))
+
+
+@cache
+def request_labels(settings: PodSettings) -> frozenset[str]:
+    """Return the keys of all labels that a request may have."""
+    return frozenset(f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in LABELS)
+
+
+def select_keys(texts: Mapping[str, str] | None, keys: frozenset[str]) -> dict[str, str]:
+    """Return the annotations or labels with these keys."""
+    return {key: value for key, value in (texts or {}).items() if key in keys}
+
+
+def changed_keys(before: Mapping[str, object], after: Mapping[str, object], keys: Iterable[str]) -> list[str]:
+    """Return those keys whose values differ, in order."""
+    return sorted(key for key in keys if before.get(key) != after.get(key))
 
 
 def _check_values(pod: Document, settings: PodSettings) -> None:

@@ -59,7 +59,7 @@ class ExtenderArgs(_Request, frozen=True):
             raise invalid("NodeNames", None, "offer nodes: NodeNames, or Nodes in full")
         return self.node_names
 
-    def kept(self, names: list[str], why: dict[str, str], never: dict[str, str]) -> FilterResult:
+    def result(self, names: list[str], why: dict[str, str], never: dict[str, str]) -> FilterResult:
         """Return the response in the form of the request; `names` are the nodes that passed.
 
         `why` has the reasons of the other nodes, `never` of those where preemption would not help.

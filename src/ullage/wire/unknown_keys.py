@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ullage.model.nearest import nearest
-from ullage.wire.dialect import REQUEST_ANNOTATIONS, TENSOR_FUSION
+from ullage.wire.dialect import LABELS, REQUEST_ANNOTATIONS, TENSOR_FUSION
 from ullage.wire.document import Document, mapping
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
@@ -18,9 +18,6 @@ from ullage.wire.pod.containers import containers_of
 from ullage.wire.pod.gate import GATE_ANNOTATIONS, QUEUE
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
-
-LABELS = (QUEUE, "workload")
-"""Labels under our domain that are read."""
 
 _WRITTEN = (*OUTPUT, *GATE_ANNOTATIONS, "fence", "bindings-changed", "topology")
 """Annotations that a scheduler writes on its pods, and that are copied with them."""

@@ -63,7 +63,7 @@ def test_inside_a_pod_case_counts():
 
 def test_an_answer_has_capital_keys():
     args = read_args(body(Pod=POD, NodeNames=["n3", "n1", "n2"]))
-    answer = args.kept(["n3", "n1"], {"n2": "1/1 CardInsufficientMemory"}, {})
+    answer = args.result(["n3", "n1"], {"n2": "1/1 CardInsufficientMemory"}, {})
     assert json.loads(answer.encode()) == {
         "Nodes": None,
         "NodeNames": ["n3", "n1"],
@@ -76,7 +76,7 @@ def test_an_answer_has_capital_keys():
 def test_nodes_in_full_are_a_simulation_and_answered_in_full():
     args = read_args(body(Pod=POD, Nodes=NODES))
     assert (args.simulated, args.offered()) == (True, ["b", "a", "c"])
-    answer = json.loads(args.kept(["c", "b"], {}, {"a": "node unregistered"}).encode())
+    answer = json.loads(args.result(["c", "b"], {}, {"a": "node unregistered"}).encode())
     assert answer["NodeNames"] is None
     assert answer["Nodes"] == {"metadata": {}, "items": [NODES["items"][0], NODES["items"][2]]}
     assert answer["FailedAndUnresolvableNodes"] == {"a": "node unregistered"}
@@ -169,7 +169,7 @@ def test_recorded_requests_are_read():
         args = read_args(sample(name))
         assert (args.offered(), args.simulated) == (["n0002", "n0020", "n0008"], False)
         assert args.pod["metadata"]["name"] == "p00015"
-    assert set(json.loads(read_args(sample("filter")).kept(["n0008"], {}, {}).encode())) == {
+    assert set(json.loads(read_args(sample("filter")).result(["n0008"], {}, {}).encode())) == {
         *("Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"),
     }
     assert read_bind(sample("bind")).node == "n0080"
@@ -190,7 +190,7 @@ def _tried(raw):
         with suppress(InvalidRequest):
             found = read(raw)
             if read is read_args:
-                found.kept(found.offered(), {}, {}).encode()
+                found.result(found.offered(), {}, {}).encode()
 
 
 @given(shaped(_ARGS, _KEYS))

@@ -26,6 +26,7 @@ from ullage.wire.compute_request import (
     check_count,
     check_text,
 )
+from ullage.wire.gpubinding import share_mode_of
 from ullage.wire.gpus import gpu_body
 
 
@@ -53,7 +54,7 @@ class _Api:
 
     async def mode(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, ShareModeBody)
-        share = body.share()
+        share = share_mode_of(body.mode)
         card = (await self.bindings.snapshot_now()).card_of(request.path_params["id"])
         report = await self.bindings.switch(caller, card.key, share, terms_of(request))
         if isinstance(report, FailedCheck):

@@ -17,7 +17,7 @@ from ullage.model.error import InvalidRequest, UllageError, invalid, invalid_ann
 from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
-from ullage.wire.dialect import TENSOR_FUSION, PodReader, read_pod, request_annotations
+from ullage.wire.dialect import TENSOR_FUSION, PodReader, changed_keys, read_pod, request_annotations, request_labels
 from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.container_request import VendorRequest
@@ -30,7 +30,6 @@ from ullage.wire.pod.alignment import zone_annotations
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import GATE_ANNOTATIONS, gate_of
 from ullage.wire.pod.placement import DECISION
-from ullage.wire.request_keys import changed_keys, request_labels
 from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels, unknown_resources
 
 DEFAULT_SCHEDULER = "default-scheduler"

@@ -46,25 +46,25 @@ def still_held(pod: Document, held: Allocation, read: ReadPod, charge_of: Charge
         for card in given if request.stage is not AlignmentStage.INIT else ():
             staying.setdefault(card, []).append(request)
     by_plugin = Keys(pod, ANNOTATIONS).text(_ALLOCATED) is not None
-    kept = tuple(card for card in held.gpus if card in staying or not by_plugin)
-    if not kept:
+    remaining = tuple(card for card in held.gpus if card in staying or not by_plugin)
+    if not remaining:
         return replace(held, gpus=(), charges=(), placement=None)
     rest = read(_without_init(pod)) if asked.dialect is Dialect.HAMI else None
     parts = {card: _sum(each) for card, each in staying.items()} if rest is not None and _in_parts(rest) else {}
     was = dict(zip(held.gpus, held.charges, strict=False))
     if rest is None or not parts:
-        return _on(held, kept, held.requirement, tuple(was[card] for card in kept if card in was))
+        return _on(held, remaining, held.requirement, tuple(was[card] for card in remaining if card in was))
     part = max(parts.values(), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
     cards = replace(held.requirement.cards, isolation=rest.requirement.cards.isolation)
     if was:
-        charges = tuple(_reduced(was[card], parts[card]) if card in parts else was[card] for card in kept)
-        return _on(held, kept, replace(held.requirement, part=part), charges)
-    if not parts.keys() >= set(kept):
+        charges = tuple(_reduced(was[card], parts[card]) if card in parts else was[card] for card in remaining)
+        return _on(held, remaining, replace(held.requirement, part=part), charges)
+    if not parts.keys() >= set(remaining):
         return held
-    requirement = replace(held.requirement, gpu_count=len(kept), part=part, cards=replace(cards, indices=()))
+    requirement = replace(held.requirement, gpu_count=len(remaining), part=part, cards=replace(cards, indices=()))
     one = replace(requirement, gpu_count=1, cards=CardSelector(isolation=cards.isolation))
-    charges = tuple(charge_of(replace(one, part=parts[card]), card) for card in kept)
-    return _on(held, kept, requirement, charges)
+    charges = tuple(charge_of(replace(one, part=parts[card]), card) for card in remaining)
+    return _on(held, remaining, requirement, charges)
 
 
 def _shrinks(pod: Document, held: Allocation, asked: PodRequest) -> bool:

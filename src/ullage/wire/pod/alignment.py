@@ -17,8 +17,7 @@ from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
 from ullage.wire.document import Document, section, text
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.card_topology import needs_one_zone
-from ullage.wire.pod.containers import container_amount, containers_of, limited_resources
-from ullage.wire.pod.guaranteed import has_own_cpus
+from ullage.wire.pod.containers import container_amount, containers_of, has_own_cpus, limited_resources
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.vendors import as_resource
 

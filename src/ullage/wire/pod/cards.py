@@ -53,7 +53,7 @@ def read_card_request(keys: Keys, spec: Document, defaults: PodDefaults) -> Card
     native_vendor = "" if keys.count("gpu-count") is not None else offered
     request, limit = _stated(keys, "request"), _stated(keys, "limit")
     part, most, guaranteed = _part(request, limit)
-    silent = not (request.says or limit.says) and template is None and isolation is not Isolation.PARTITIONED
+    silent = not (request.stated or limit.stated) and template is None and isolation is not Isolation.PARTITIONED
     if full := dedicated or silent:
         part, most, guaranteed = WHOLE_CARD, None, bool(dedicated or native_vendor)
     elif native_vendor and template is None and not (part.compute_gflops or part.compute_ppm):
@@ -90,7 +90,7 @@ class _Stated:
     vram: int | None
 
     @property
-    def says(self) -> bool:
+    def stated(self) -> bool:
         return self.compute is not None or self.vram is not None
 
 

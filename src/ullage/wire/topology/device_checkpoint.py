@@ -14,7 +14,7 @@ from ullage.model.error import invalid
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.wire.document import mapping, named, present, sequence, text
 from ullage.wire.topology.dropped import Dropped
-from ullage.wire.topology.zone_id import read_zones
+from ullage.wire.topology.podresources import read_zones
 
 
 @dataclass(frozen=True, slots=True)
