@@ -185,7 +185,7 @@ def test_an_unknown_annotation_is_a_warning() -> None:
         ({"numa-policy": "strict"}, "ullage.io/numa-policy: 'strict'"),
         ({"gpu-indices": "x"}, "ullage.io/gpu-indices"),
         ({"vendor": "Nvidea"}, "ullage.io/vendor: 'Nvidea'"),
-        ({"vram-request": "0"}, "ullage.io/vram-request: '0' is not valid: no compute and no vram is asked"),
+        ({"vram-request": "0"}, "ullage.io/vram-request: '0' is not valid: no compute and no vram is requested"),
         ({"isolation": "none"}, "ullage.io/isolation: 'none'"),
     ],
 )
