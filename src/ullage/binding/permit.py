@@ -128,7 +128,7 @@ class BindingClaims:
         self._of_app: defaultdict[str, list[Binding]] = defaultdict(list)
         self._on_card: defaultdict[str, list[Binding]] = defaultdict(list)
         self._rejected: dict[str, dict[str, BindingRejection]] = {}
-        self._stands_in = {uuid: card.id for card in self._cards.values() for uuid in card.stands_for}
+        self._stands_in = {uuid: card.id for card in self._cards.values() for uuid in card.represents}
         self._closed = {row.card.device for row in own.rows if row.draining and self._has_old_mode(row)}
         """Cards with a draining row that has another share mode than the card now."""
         for each in (*map(as_binding, own.rows), *bindings):
@@ -246,8 +246,8 @@ class BindingClaims:
 
     def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
         """Return the bindings of a pod, with the status to show, if several owners conflict; else none."""
-        found = matched(filter(_in_force, self._of_name(tenant.app)), tenant, strict=self._strict)
-        return found.shown if found.conflict else ()
+        found = match_bindings(filter(_in_force, self._of_name(tenant.app)), tenant, strict=self._strict)
+        return found.conflicting
 
     def _of_name(self, app: str) -> list[Binding]:
         return [self.seen(each) for each in self._of_app.get(app, ())]
@@ -257,7 +257,7 @@ class BindingClaims:
         if not tenant.app:
             return BindingRejection(Hindrance.NO_LABEL)
         there = self._of_name(tenant.app)
-        found = matched(filter(_in_force, there), tenant, strict=self._strict)
+        found = match_bindings(filter(_in_force, there), tenant, strict=self._strict)
         if found.conflict:
             return BindingRejection(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
         if found.bindings:

@@ -31,7 +31,7 @@ def validate(
 ) -> Validation:
     """Validate a choice for an application. `view` has none of its rows.
 
-    With `singly`, each of its pods takes one card, so the cards may have different share modes.
+    With `one_card_per_pod`, each of its pods takes one card, so the cards may have different share modes.
     """
     code = _named(view, picks) or _together(asked, picks)
     if code:

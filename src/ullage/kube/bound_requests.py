@@ -66,7 +66,7 @@ class BoundRequests:
         return sorted(select_keys(pod.metadata.annotations, self._words))
 
     def record(self, pod: Pod) -> CardRecord:
-        return words_of(pod.metadata.annotations, self._keys)
+        return select_keys(pod.metadata.annotations, self._keys)
 
     def names_cards(self, record: CardRecord) -> bool:
         """Return whether a record names cards, in whatever form."""

@@ -47,8 +47,8 @@ _IN_FLIGHT_S = float(TERMS.lease_s)
 class PluginTerms:
     """In seconds: how long a lock is valid, how long a pod waits for a lock, and the interval between plugin checks."""
 
-    expires_s: float = EXPIRES_S
-    retry_s: float = RETRY_S
+    expires_s: float = LOCK_EXPIRES_S
+    retry_s: float = LOCK_WAIT_S
     check_s: float = 5.0
 
 

@@ -89,7 +89,7 @@ class Extender:
         names = args.offered()
         asked = self._read_pod(args.pod)
         if asked is None:
-            return args.kept(names, {}, {})
+            return args.result(names, {}, {})
         self._refresh()
         comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
         admitted = self._admit(args.pod, asked, names, note=comes)

@@ -24,7 +24,7 @@ from ullage.kube.bindings.http import (
     terms_of,
 )
 from ullage.model.compute import CardKey, ComputeCard
-from ullage.model.compute_answer import FailedCheck
+from ullage.model.compute_result import FailedCheck
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_snapshot import BindingsSnapshot, NamedApp
 from ullage.wire.compute_request import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody

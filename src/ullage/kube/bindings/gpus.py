@@ -13,7 +13,7 @@ from starlette.routing import Route
 from ullage.binding.view import BindingView
 from ullage.kube.app import Meter
 from ullage.kube.bindings.http import CallerOf, Handler, body_of, named, routes, terms_of
-from ullage.model.compute_answer import FailedCheck
+from ullage.model.compute_result import FailedCheck
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
 from ullage.service.pages import written
