@@ -12,7 +12,7 @@ from ullage.binding.switching import share_of, switched
 from ullage.model.affinity import Expression, Operator
 from ullage.model.binding import Binding, BindingState
 from ullage.model.compute import CPU, AppKey, AppState, HostRoom, OwnerQuota, Pick
-from ullage.model.compute_answer import AppDemand, Shortage, StoppedApp, SwitchStatus
+from ullage.model.compute_result import AppDemand, Shortage, StoppedApp, SwitchStatus
 from ullage.model.error import InvalidRequest
 
 CARD = a_card(share=SLICED)

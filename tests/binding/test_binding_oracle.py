@@ -12,7 +12,7 @@ from ullage.binding.preflight import preflight
 from ullage.binding.rows import rows_of
 from ullage.binding.validation import validate
 from ullage.model.compute import AppKey, HostRoom, Pick
-from ullage.model.compute_answer import AppDemand
+from ullage.model.compute_result import AppDemand
 
 APP = AppKey("new", "alice", "new-alice")
 SIZES = (2000, 3000, 5000, 8000)

@@ -111,7 +111,7 @@ def test_a_pod_gets_bound_cards_that_no_other_pod_of_its_application_holds(world
     claims, tenant = BindingClaims(a_view(nodes_of(cards)), bindings), Tenant("app", owner, "ns")
     found = claims.permit(tenant, ResourceRequirement.of(gpu=asked), NODES[:2], held, consume)
     mine = [claims.seen(each) for each in bindings]
-    mine = [each for each in mine if each.against(tenant) is None and each.state is BindingState.BOUND]
+    mine = [each for each in mine if each.mismatch(tenant) is None and each.state is BindingState.BOUND]
     assert set(found.places) | set(found.refused) <= set(NODES[:2])
     if len({each.owner for each in mine}) > 1:
         assert found.places == {}

@@ -7,7 +7,7 @@ from ullage.binding.availability import availability
 from ullage.binding.placement import place, roomy
 from ullage.binding.validation import validate
 from ullage.model.compute import AppKey, AvailabilityScope, HostRoom, Pick
-from ullage.model.compute_answer import FitLevel, NodeStatus, NoRoom
+from ullage.model.compute_result import FitLevel, NodeStatus, NoRoom
 
 APP = AppKey("new", "alice", "new-alice")
 
@@ -224,7 +224,7 @@ def test_cards_of_one_node_with_different_modes_are_refused():
     code = "bound-cards-shared-differently:n1"
     assert validate(mixed_view(), asked, chosen, APP).code == code
     assert validate(mixed_view(ALONE), asked, picks(("n1", "s1", 0), ("n1", "t1", 0)), APP).code == code
-    assert validate(mixed_view(), asked, chosen, APP, singly=True).ok  # each pod takes one card
+    assert validate(mixed_view(), asked, chosen, APP, one_card_per_pod=True).ok  # each pod takes one card
 
 
 def test_cards_of_two_nodes_may_have_different_modes():

@@ -14,12 +14,12 @@ from ullage.binding.preflight import preflight
 from ullage.binding.rows import Ledger
 from ullage.binding.validation import validate
 from ullage.model.compute import CardKey, HostRoom, OwnerQuota, Pick
-from ullage.model.compute_answer import AppDemand, CheckType, FailedCheck, Shortage
+from ullage.model.compute_result import AppDemand, CheckType, FailedCheck, Shortage
 from ullage.model.error import Conflict
 
 CARDS = (a_card(device="alone", share=ALONE), a_card(device="sliced", share=SLICED), a_card(device="turns"))
 NODE = a_node(*CARDS)
-APP = an_app("new", "alice", ask(4000), singly=True)
+APP = an_app("new", "alice", ask(4000), one_card_per_pod=True)
 SLICE, WHOLE, TURN = (Pick("n1", each, 4000 * MIB) for each in ("sliced", "alone", "turns"))
 
 

@@ -406,7 +406,7 @@ def test_a_lease_under_which_leaders_come_and_go_stops_the_start(tmp_path: Path,
     ("text", "message"),
     [
         ('name = ""\ntflops = 1', "name"),
-        ('name = "X"', "say tflops or vram"),
+        ('name = "X"', "state tflops or vram"),
         ('name = "X"\ntflops = "many"', "kube.card_model.X.tflops"),
         ('name = "X"\nvram = "8Q"', "kube.card_model.X.vram"),
         ('name = "X"\ngflops = 1', "gflops"),

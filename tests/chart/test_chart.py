@@ -22,10 +22,9 @@ from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
 from ullage.model.topology import Cpu, Kubelet, Topology, Zone
-from ullage.wire.dialect import PodSettings, request_annotations
+from ullage.wire.dialect import PodSettings, request_annotations, request_labels
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.pod.bind import OUTPUT
-from ullage.wire.request_words import request_labels
 from ullage.wire.topology.numatopology_object import numatopology_object
 
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk is in the lock, and not installed here")

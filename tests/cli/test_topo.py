@@ -13,7 +13,7 @@ from ullage.cli.main import main
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.topology import Cpu, Device, Kubelet, Link, Path, Room, Scope, Topology, Zone, ZonePolicy
-from ullage.wire.node_drawing import placed_card, topology_body
+from ullage.wire.node_topology import placed_card, topology_body
 
 GIB = 2**30
 MACHINE = Topology(

@@ -23,7 +23,7 @@ from ullage.model.resources import Resources
 from ullage.model.session import SessionInfo, SessionSpec, SessionState, Setup
 from ullage.model.task import TaskResult, TaskState
 from ullage.model.topology import ZonePolicy
-from ullage.model.victim import Gives, Victim
+from ullage.model.victim import FreedAmounts, Victim
 from ullage.model.zone_placement import Rank, ZonePlacement
 from ullage.service.store_port import (
     AddClaims,
@@ -206,7 +206,7 @@ def test_the_placement_of_an_allocation_comes_back_as_it_was_written(store: Stor
 
 def test_a_nomination_comes_back_with_its_victims_and_can_be_dropped(store: Store) -> None:
     reason = Rejection(Code.GPU_COMPUTE, Cure.CAPACITY, 80, 20, "n", "GPU-1")
-    victim = Victim("low", "team", "web", 3, (Gives("GPU-1", 50, 2**40),), reason)
+    victim = Victim("low", "team", "web", 3, (FreedAmounts("GPU-1", 50, 2**40),), reason)
     request = Request("high", HUGE, Claim("team", priority=10))
     kept = Nomination(request, "n", 1.5, ("GPU-1",), (Charge(80, 2**41),), (victim,))
     store.write(PutNomination(kept), PutNomination(replace(kept, request=replace(request, uid="other")))).result()

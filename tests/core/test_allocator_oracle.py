@@ -564,7 +564,7 @@ def admitted(request_: Request) -> bool:
     """Whether it asks for something, and has no limit below that."""
     try:
         request_.check()
-        request_.requirement.check_asks()
+        request_.requirement.check_not_empty()
     except InvalidRequest:
         return False
     return True

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ullage.core.verdict.device_search import Offer, SearchExhausted, Steps, groups, rank, search
 from ullage.core.verdict.device_use import DeviceUse, consumption
-from ullage.model.device_claim import Constraint, DeviceClaim, DeviceRequest, DeviceResult, Wanted
+from ullage.model.device_claim import Constraint, DeviceAlternative, DeviceClaim, DeviceRequest, DeviceResult
 from ullage.model.slice_device import Attribute, Capacity, Pool, RequestPolicy, SliceDevice, ValueKind
 from ullage.model.taint import Taint, Toleration, tolerated
 
@@ -30,7 +30,7 @@ def claim(*requests, constraints=()):
 
 
 def exactly(name, count=1, **more):
-    return DeviceRequest(name, (Wanted(name, "any", count=count, **more),))
+    return DeviceRequest(name, (DeviceAlternative(name, "any", count=count, **more),))
 
 
 def offered(*devices, used=(), selects=lambda wanted, device: True, counters=None, **more):
@@ -91,10 +91,10 @@ def test_alternatives_are_tried_in_their_order_and_given_up_where_the_rest_canno
     def by_class(wanted, device):
         return device.name.startswith(wanted.device_class)
 
-    either = DeviceRequest("r", (Wanted("r/big", "big"), Wanted("r/small", "small", count=2)))
+    either = DeviceRequest("r", (DeviceAlternative("r/big", "big"), DeviceAlternative("r/small", "small", count=2)))
     offer = offered(*devices, selects=by_class)
     assert names(find([claim(either)], offer)) == ["big"]
-    both = [claim(either), claim(DeviceRequest("s", (Wanted("s", "big"),)))]
+    both = [claim(either), claim(DeviceRequest("s", (DeviceAlternative("s", "big"),)))]
     found = find(both, offer)
     assert names(found) == ["small-1", "small-2", "big"]
     assert rank(both, found) == (1, 0)
@@ -131,7 +131,7 @@ def test_a_cpu_device_and_a_nic_lie_together():
 def test_a_constraint_is_about_the_requests_that_it_names():
     devices = gpu("a", m=text("x")), gpu("b", m=text("y")), gpu("c", m=text("x"))
     match = Constraint(f"{DRIVER}/m", ("r", "t/second"))
-    requests = exactly("r"), exactly("s"), DeviceRequest("t", (Wanted("t/second", "any"),))
+    requests = exactly("r"), exactly("s"), DeviceRequest("t", (DeviceAlternative("t/second", "any"),))
     assert names(find([claim(*requests, constraints=[match])], offered(*devices))) == ["a", "b", "c"]
 
 
@@ -171,7 +171,7 @@ def test_partitions_and_the_whole_card_draw_from_the_same_counters():
         return device.name.startswith(wanted.device_class)
 
     def half(name):
-        return DeviceRequest(name, (Wanted(name, "half", count=2),))
+        return DeviceRequest(name, (DeviceAlternative(name, "half", count=2),))
 
     offer = offered(*devices, counters=counters, selects=halves)
     assert names(find([claim(half("r"))], offer)) == ["half-1", "half-2"]
@@ -310,7 +310,7 @@ def build_claims(drawn):
                 DeviceRequest(
                     f"r{place}",
                     tuple(
-                        Wanted(
+                        DeviceAlternative(
                             f"r{place}/a{n}" if several else f"r{place}",
                             model,
                             count=count,
@@ -356,8 +356,10 @@ def everything(claims, devices, counters):
 def allowed(claims, slots, wanteds, chosen, counters):
     served = [(owner, wanted, devices) for (owner, _), wanted, devices in zip(slots, wanteds, chosen, strict=True)]
     return within_amounts(served, counters) and all(
-        meets(constraint, [d for owner, wanted, devices in served if owner == number if constraint.is_about(wanted.name)
-                           for d in devices])
+        meets(
+            constraint,
+            [d for owner, one, found in served if owner == number if constraint.applies_to(one.name) for d in found],
+        )
         for number, each in enumerate(claims)
         for constraint in each.constraints
     )  # fmt: skip

@@ -131,7 +131,7 @@ def test_a_request_for_nothing_of_a_card_is_refused(text):
         lambda: books.check_quota_and_filter(ask("a", text)),
         lambda: books.bind(ask("a", text), ["g0"], 0.0),
     ):
-        with pytest.raises(InvalidRequest, match=r"^resreq: nothing of its cards is asked"):
+        with pytest.raises(InvalidRequest, match=r"^resreq: no amount of its cards is requested"):
             way()
     assert isinstance(books.alloc(ask("b", "gpu=4"), 0.0), Allocation)
 

@@ -51,7 +51,7 @@ templates = [
 """
 
 TABLE = load_profiles(TWO_KINDS)
-PROFILES = SHIPPED.with_(TABLE.entries)
+PROFILES = SHIPPED.overridden_by(TABLE.entries)
 
 T = Gpu("t", 0, "T", "NVIDIA", 192 * GIB, 312_000)
 M = Gpu("m", 0, "NVIDIA A100 80GB PCIe", "NVIDIA", 80 * GIB, 312_000)
@@ -666,7 +666,7 @@ def test_a_partition_counts_in_shares_as_what_it_takes(text, share):
 
 def test_an_operators_table_goes_before_what_is_shipped():
     mine = load_profiles(TWO_KINDS.replace('"T"', '"nvidia h200"'))
-    both = SHIPPED.with_(mine.entries)
+    both = SHIPPED.overridden_by(mine.entries)
     assert both.of(replace(M, model="NVIDIA H200")) is mine.entries[0]
     assert both.of(replace(M, model="NVIDIA H200 NVL")) is SHIPPED.of(replace(M, model="NVIDIA H200"))
 

@@ -41,7 +41,7 @@ from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.quantity import PPM
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code
-from ullage.model.victim import Gives
+from ullage.model.victim import FreedAmounts
 
 
 def uids(found: Preemption | NoPreemption) -> tuple[str, ...] | None:
@@ -233,7 +233,7 @@ def test_a_whole_card_needs_all_of_its_users_gone():
 def test_who_holds_a_card_whole_gives_it_whole():
     found = Books(a_node("n")).run("v", "n-0", of="").preempt()
     assert isinstance(found, Preemption)
-    assert found.victims[0].gives == (Gives("n-0", 100_000, 16 * GIB),)
+    assert found.victims[0].gives == (FreedAmounts("n-0", 100_000, 16 * GIB),)
 
 
 def test_a_partition_gives_its_slot():
@@ -472,7 +472,7 @@ def test_what_is_told_of_a_preemption():
     assert isinstance(found, Preemption)
     victim = found.victims[0]
     assert (victim.uid, victim.namespace, victim.workload, victim.priority) == ("v", "team", "web", 4)
-    assert victim.gives == (Gives("n-0", 50_000, 10 * GIB),)
+    assert victim.gives == (FreedAmounts("n-0", 50_000, 10 * GIB),)
     assert (victim.reason.code, victim.reason.needed, victim.reason.had) == (Code.GPU_COMPUTE, 80_000, 40_000)
     assert found.cost == Cost(0, 4, 4, 1, 500.0, "n")
     assert found.without is not None

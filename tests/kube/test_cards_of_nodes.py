@@ -115,6 +115,6 @@ def test_what_a_driver_reports_of_a_card_stays() -> None:
 
 
 def test_figures_of_an_operator_go_before() -> None:
-    own = SHIPPED_FIGURES.with_([Figure("A100", 250_000)])
+    own = SHIPPED_FIGURES.overridden_by([Figure("A100", 250_000)])
     (card,) = node_of(a_node(registered("A0"), nvidia_com__gpu="10"), CardSources([RegisteredCards()], own)).gpus
     assert card.compute_gflops == 250_000

@@ -173,9 +173,9 @@ def test_a_misspelt_resource_is_a_warning() -> None:
 def test_an_unknown_annotation_is_a_warning() -> None:
     words = {"ullage.io/colour": "red", "tensor-fusion.ai/vram-reqest": "1Gi", "nvidia.com/use-gpuuid": "a", "x/y": "z"}
     assert answered(a_pod(words))["warnings"] == [
-        "metadata.annotations.ullage.io/colour: nobody reads it",
-        f"{THEIRS}/vram-reqest: nobody reads it; did you mean tensor-fusion.ai/vram-request?",
-        "metadata.annotations.nvidia.com/use-gpuuid: nobody reads it; did you mean nvidia.com/use-gpuuuid?",
+        "metadata.annotations.ullage.io/colour: it is not read",
+        f"{THEIRS}/vram-reqest: it is not read; did you mean tensor-fusion.ai/vram-request?",
+        "metadata.annotations.nvidia.com/use-gpuuid: it is not read; did you mean nvidia.com/use-gpuuuid?",
     ]
 
 
@@ -185,7 +185,7 @@ def test_an_unknown_annotation_is_a_warning() -> None:
         ({"numa-policy": "strict"}, "ullage.io/numa-policy: 'strict'"),
         ({"gpu-indices": "x"}, "ullage.io/gpu-indices"),
         ({"vendor": "Nvidea"}, "ullage.io/vendor: 'Nvidea'"),
-        ({"vram-request": "0"}, "ullage.io/vram-request: '0' is not valid: no compute and no vram is asked"),
+        ({"vram-request": "0"}, "ullage.io/vram-request: '0' is not valid: no compute and no vram is requested"),
         ({"isolation": "none"}, "ullage.io/isolation: 'none'"),
     ],
 )
@@ -281,7 +281,7 @@ def test_a_word_that_another_word_of_the_pod_cancels_is_a_warning_by_name() -> N
     assert no_card.startswith("spec.containers[0].resources: nvidia.com/gpumem has no effect")
     assert "0 nvidia.com/gpu" in no_card
     (twice,) = warnings(a_pod(containers=[asking(gpu="1", gpumem="500", gpumem_percentage="50")]))
-    assert f"{PERCENT} has no effect where {MEMORY} says the memory" in twice
+    assert f"{PERCENT} has no effect where {MEMORY} states the memory" in twice
     split = {"ullage.io/gpu-count": "2", "ullage.io/vram-request": "1Gi"}
     (nobody,) = warnings(
         a_pod({**split, "ullage.io/container-gpu-count": '{"c": 1, "nope": 1}'}, containers=[{"name": "c"}])

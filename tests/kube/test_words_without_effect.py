@@ -21,13 +21,13 @@ def told(annotations: dict[str, str], container: dict[str, Any], labels: dict[st
 @pytest.mark.parametrize(
     ("key", "text", "container", "why"),
     [
-        ("nvidia.com/use-gpuuuid", "GPU-1", AMD, "it is for cards of NVIDIA, the pod asks for those of AMD"),
-        ("hami.io/gpu-scheduler-policy", "mutex", AMD, "it is for cards of NVIDIA, the pod asks for those of AMD"),
-        ("nvidia.com/use-gpuuuid", "GPU-1", NOBODY, "the pod asks for no cards"),
-        ("nvidia.com/use-gpuuuid", "GPU-1", asking(gpu="0"), "the pod asks for no cards"),
-        ("ullage.io/gang-min-members", "3", NOBODY, "the pod asks for no cards"),
-        ("tensor-fusion.ai/eviction-protection", "3m", NOBODY, "the pod asks for no cards"),
-        ("ullage.io/partition-id", "1g", asking(gpumem="5"), "the pod asks by HAMi's resources"),
+        ("nvidia.com/use-gpuuuid", "GPU-1", AMD, "it is for cards of NVIDIA, the pod requests those of AMD"),
+        ("hami.io/gpu-scheduler-policy", "mutex", AMD, "it is for cards of NVIDIA, the pod requests those of AMD"),
+        ("nvidia.com/use-gpuuuid", "GPU-1", NOBODY, "the pod requests no cards"),
+        ("nvidia.com/use-gpuuuid", "GPU-1", asking(gpu="0"), "the pod requests no cards"),
+        ("ullage.io/gang-min-members", "3", NOBODY, "the pod requests no cards"),
+        ("tensor-fusion.ai/eviction-protection", "3m", NOBODY, "the pod requests no cards"),
+        ("ullage.io/partition-id", "1g", asking(gpumem="5"), "the pod requests HAMi's resources"),
         ("tensor-fusion.ai/qos", "high", asking(gpumem="5"), "write ullage.io/qos"),
         ("tensor-fusion.ai/gang-min-members", "2", asking(gpu="1"), "write ullage.io/gang-min-members"),
     ],
@@ -61,8 +61,8 @@ def test_words_that_are_read_are_no_warnings() -> None:
 
 def test_a_request_among_the_labels_is_a_warning() -> None:
     assert told({}, asking(gpu="1"), {"ullage.io/qos": "high", "ullage.io/queues": "a"}) == [
-        "metadata.labels.ullage.io/qos: nobody reads it; did you mean ullage.io/qos under annotations?",
-        "metadata.labels.ullage.io/queues: nobody reads it; did you mean ullage.io/queue?",
+        "metadata.labels.ullage.io/qos: it is not read; did you mean ullage.io/qos under annotations?",
+        "metadata.labels.ullage.io/queues: it is not read; did you mean ullage.io/queue?",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic of resources: in every field or not at all."""
+"""Arithmetic of resources, in every field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ amounts = st.builds(Resources, *(st.integers(0, 2**63),) * 3)
         pytest.param(Resources(1000, 1, 1001), "gpu=1.001", id="a thousandth of a card"),
     ],
 )
-def test_taking_more_than_there_is_fails_and_names_both(less, text):
+def test_subtracting_more_than_there_is_fails_and_names_both(less, text):
     held = Resources(5000, 10, 1000)
     with pytest.raises(Conflict) as refusal:
         held - less
@@ -40,7 +40,7 @@ def test_the_smaller_and_the_larger_in_each_field():
     assert one.max(other) == Resources(8000, 10, 1000)
 
 
-def test_four_times():
+def test_the_four_times_of_an_allocation():
     assert Resources(2000, GIB, 1000) * 4 == Resources(8000, 4 * GIB, 4000)
 
 
@@ -60,7 +60,7 @@ def test_a_comparison_holds_only_in_every_field(one, other, less, at_most):
 
 
 @given(amounts, amounts)
-def test_what_is_added_can_be_taken_away(one, other):
+def test_subtraction_undoes_addition(one, other):
     assert (one + other) - other == one
     assert one.min(other) <= one <= one.max(other)
     assert one.min(other) + one.max(other) == one + other

@@ -1,11 +1,19 @@
-"""Whose card it is: identity, wildcards of old records, selectors, and who is in conflict."""
+"""Bindings of cards: identity, wildcards of old records, selectors, and conflicts."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.model.affinity import Expression, Operator
-from ullage.model.binding import Binding, BindingMismatch, BindingState, ShareMode, Tenant, matched, supported_modes
+from ullage.model.binding import (
+    Binding,
+    BindingMismatch,
+    BindingState,
+    ShareMode,
+    Tenant,
+    match_bindings,
+    supported_modes,
+)
 
 GIB = 2**30
 ALICE = Tenant("comfyui", "alice", "user-alice", {"tier": "gpu"})
@@ -21,8 +29,8 @@ LEGACY = binding(owner="", namespace="", legacy=True)
 
 def test_two_owners_of_one_application_get_their_own_cards():
     bindings = binding("a", "GPU-1"), binding("b", "GPU-2", owner="bob", namespace="user-bob")
-    assert [each.uuid for each in matched(bindings, ALICE).bindings] == ["GPU-1"]
-    assert [each.uuid for each in matched(bindings, BOB).bindings] == ["GPU-2"]
+    assert [each.uuid for each in match_bindings(bindings, ALICE).bindings] == ["GPU-1"]
+    assert [each.uuid for each in match_bindings(bindings, BOB).bindings] == ["GPU-2"]
 
 
 @pytest.mark.parametrize(
@@ -46,15 +54,15 @@ def test_two_owners_of_one_application_get_their_own_cards():
         (binding(selector=None), ALICE, BindingMismatch.SELECTOR),
     ],
 )
-def test_all_of_the_identity_counts(one, tenant, why):
-    assert one.against(tenant) is why
+def test_application_owner_and_namespace_all_count(one, tenant, why):
+    assert one.mismatch(tenant) is why
 
 
-def test_strictly_nothing_that_is_empty_is_anybodys():
-    assert LEGACY.against(ALICE, strict=True) is BindingMismatch.WILDCARD
-    assert binding(namespace="", legacy=True).against(ALICE, strict=True) is BindingMismatch.WILDCARD
-    assert binding().against(ALICE, strict=True) is None
-    assert matched([LEGACY], ALICE, strict=True).bindings == ()
+def test_in_strict_mode_an_empty_field_matches_nothing():
+    assert LEGACY.mismatch(ALICE, strict=True) is BindingMismatch.WILDCARD
+    assert binding(namespace="", legacy=True).mismatch(ALICE, strict=True) is BindingMismatch.WILDCARD
+    assert binding().mismatch(ALICE, strict=True) is None
+    assert match_bindings([LEGACY], ALICE, strict=True).bindings == ()
 
 
 @pytest.mark.parametrize(
@@ -69,25 +77,25 @@ def test_strictly_nothing_that_is_empty_is_anybodys():
     ],
 )
 def test_all_conditions_of_a_selector_hold(selector, holds):
-    assert (binding(selector=selector).against(ALICE) is None) is holds
+    assert (binding(selector=selector).mismatch(ALICE) is None) is holds
 
 
-def test_a_pod_of_bindings_of_two_owners_is_a_conflict_that_both_show():
-    found = matched([LEGACY, binding("a", "GPU-2")], ALICE)
+def test_a_pod_with_bindings_of_two_owners_is_a_conflict_shown_on_both():
+    found = match_bindings([LEGACY, binding("a", "GPU-2")], ALICE)
     assert (found.conflict, found.owners) == (True, ("", "alice"))
-    assert {(each.state, "alice" in each.reason) for each in found.shown} == {(BindingState.CONFLICT, True)}
-    alone = matched([binding("z"), binding("a", "GPU-2")], ALICE)
+    assert {(each.state, "alice" in each.reason) for each in found.conflicting} == {(BindingState.CONFLICT, True)}
+    alone = match_bindings([binding("z"), binding("a", "GPU-2")], ALICE)
     assert not alone.conflict
-    assert [each.name for each in alone.shown] == ["a", "z"]
-    assert alone.shown == alone.bindings
+    assert [each.name for each in alone.bindings] == ["a", "z"]
+    assert alone.conflicting == ()
 
 
-def test_no_card_is_promised_beyond_what_it_has():
+def test_a_binding_above_the_memory_of_its_card_is_invalid():
     capped = binding(memory_bytes=8 * GIB)
     assert capped.on(8 * GIB) is capped
     assert binding().on(0).state is BindingState.BOUND
     beyond = capped.on(8 * GIB - 1)
-    assert beyond.against(ALICE) is BindingMismatch.INVALID
+    assert beyond.mismatch(ALICE) is BindingMismatch.INVALID
     assert "8Gi is more than the card has" in beyond.reason
 
 
@@ -105,7 +113,7 @@ _BINDINGS = st.builds(
 
 
 @given(st.lists(_BINDINGS, max_size=6), _TENANTS, st.booleans())
-def test_what_matches_agrees_with_a_slow_reading(bindings, tenant, strict):
+def test_matching_agrees_with_a_slow_reading(bindings, tenant, strict):
     def empty_or(mine, theirs, legacy):
         return mine == theirs or (mine == "" and legacy and not strict)
 
@@ -119,5 +127,5 @@ def test_what_matches_agrees_with_a_slow_reading(bindings, tenant, strict):
         and empty_or(each.namespace, tenant.namespace, each.legacy)
         and not (strict and "" in (each.owner, each.namespace))
     ]
-    found = matched(bindings, tenant, strict=strict).bindings
+    found = match_bindings(bindings, tenant, strict=strict).bindings
     assert sorted(map(repr, found)) == sorted(map(repr, expected))

@@ -1,4 +1,4 @@
-"""Which cards will do, by their names and by words in the names of their models."""
+"""Conditions on cards: names, and words in the names of their models."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from ullage.model.request import ResourceRequirement
 A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
 
 
-def test_any_card_will_do():
+def test_without_conditions_any_card_matches():
     assert CardSelector().takes_model(None)
     assert CardSelector().takes_uuid("GPU-1")
 
@@ -25,7 +25,7 @@ def test_any_card_will_do():
         (CardSelector(models=(A100,), model_words=("h100",)), set()),
     ],
 )
-def test_words_are_of_any_case_and_all_conditions_count(selector, taken):
+def test_words_match_in_any_case_and_all_conditions_count(selector, taken):
     assert {model for model in (A100, H100, None) if selector.takes_model(model)} == taken
 
 
@@ -35,7 +35,7 @@ def test_uuids_are_exact_and_those_excluded_go_first():
     assert CardSelector(not_uuids=("GPU-2",)).takes_uuid("GPU-4")
 
 
-def test_they_are_said_in_a_text():
+def test_conditions_are_written_in_a_request_text():
     text = "gpu=1,gpu_uuid=GPU-a|GPU-b,not_gpu_uuid=GPU-c,gpu_model_like=a100|h100,not_gpu_model_like=pcie"
     asked = ResourceRequirement.from_string(text)
     assert asked.cards == CardSelector(

@@ -1,4 +1,4 @@
-"""Sets of ids: what is read, what is refused, and what is written."""
+"""Sets of ids, read and written."""
 
 import pytest
 from hypothesis import given
@@ -30,29 +30,29 @@ def test_a_set_is_read_in_order_each_id_once(text, ids):
     "text",
     ["a", "1,", ",", "-1", "1-", "3-1", "1 2", "\uff11", "0-99999999999", "99999999999", f"{MAX_ID + 1}"],
 )
-def test_what_is_no_set_is_refused_with_its_field(text):
+def test_texts_that_are_not_sets_are_refused_with_their_field(text):
     with pytest.raises(InvalidRequest) as refused:
         parse_ids(text, "cpulist")
     assert refused.value.field == "cpulist"
 
 
 @pytest.mark.parametrize("value", [None, 7, b"0-3", ["0"]])
-def test_what_is_no_text_is_refused(value):
+def test_values_that_are_not_strings_are_refused(value):
     with pytest.raises(InvalidRequest):
         parse_ids(value, "cpulist")
 
 
-def test_ranges_that_repeat_without_end_come_to_no_more_than_they_name():
+def test_repeated_ranges_count_once():
     assert len(parse_ids(",".join([f"0-{MAX_ID}"] * 5000), "cpus")) == MAX_ID + 1
 
 
-def test_a_reader_may_bound_how_many_are_named():
+def test_a_reader_may_limit_the_number_of_ids():
     assert parse_ids("0-3,2-7", "ids", count=8) == tuple(range(8))
     with pytest.raises(InvalidRequest, match="at most 7"):
         parse_ids("0-3,2-7", "ids", count=7)
 
 
-def test_a_reader_may_ask_for_lower_ids():
+def test_a_reader_may_lower_the_largest_id():
     assert parse_ids("0-63", "nodes", most=63) == tuple(range(64))
     with pytest.raises(InvalidRequest, match="at most 63"):
         parse_ids("0-64", "nodes", most=63)
@@ -64,7 +64,7 @@ def test_a_set_is_written_with_its_ranges_joined(ids, text):
 
 
 @given(st.sets(st.integers(0, MAX_ID)))
-def test_what_is_written_is_read_again(ids):
+def test_written_text_is_read_again(ids):
     assert parse_ids(format_ids(ids), "ids") == tuple(sorted(ids))
 
 

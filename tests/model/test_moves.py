@@ -1,4 +1,4 @@
-"""The lives of executors, nodes and tasks: every cell of their tables."""
+"""The states of executors, nodes and tasks: every cell of their tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TABLE = {
     ("state", "operation", "after"),
     [pytest.param(s, o, TABLE[s].get(o), id=f"{s} {o}") for s, o in product(ExecutorState, ExecutorOperation)],
 )
-def test_an_executor(state, operation, after):
+def test_transitions_of_an_executor(state, operation, after):
     if after is None:
         with pytest.raises(Conflict) as refusal:
             apply(state, operation, "s")
@@ -67,7 +67,7 @@ def test_a_full_life():
     assert state is S.RELEASED
 
 
-def test_bind_codes_are_the_published_ones():
+def test_bind_codes_are_those_of_the_reference():
     assert {code.name: int(code) for code in BindCode} == {
         "OK": 0,
         "INSTALL_FAILED": 10,
@@ -85,7 +85,7 @@ def test_bind_codes_are_the_published_ones():
         if (s, t) != (NodeState.NOT_READY, NodeState.UNKNOWN)
     ],
 )
-def test_a_node_goes_from(state, to, allowed):
+def test_transitions_of_a_node(state, to, allowed):
     if allowed:
         assert move_node(state, to) is to
     else:
@@ -93,7 +93,7 @@ def test_a_node_goes_from(state, to, allowed):
             move_node(state, to)
 
 
-def test_a_node_without_contact_that_was_given_up_stays_given_up():
+def test_a_node_that_is_not_ready_does_not_become_unknown():
     with pytest.raises(Conflict):
         move_node(NodeState.NOT_READY, NodeState.UNKNOWN)
 
@@ -112,7 +112,7 @@ def test_work_is_placed_only_on_a_ready_node_that_is_not_cordoned(facts, schedul
     assert a_node(**facts).schedulable is schedulable
 
 
-def test_allocatable_is_capacity_less_what_is_reserved_and_what_is_sick():
+def test_allocatable_is_capacity_less_reserved_amounts_and_unhealthy_cards():
     cards = (Gpu("a", 0), Gpu("b", 1, healthy=False))
     node = Node("n", 8000, 100, cards, reserved=Resources(3000, 30))
     assert node.capacity == Resources(8000, 100, 2000)

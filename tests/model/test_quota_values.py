@@ -1,4 +1,4 @@
-"""Quotas as values: what contradicts itself, and what fills the gaps of a request."""
+"""Quotas as values: contradictions, and defaults of requests."""
 
 from __future__ import annotations
 

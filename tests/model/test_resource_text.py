@@ -1,4 +1,4 @@
-"""The text form of a request: what it means, what it refuses, and that it comes back unchanged."""
+"""The text form of a request: its meaning, its errors, and that it is read as it was written."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_cores_are_counted_in_thousandths(text, milli, shown):
 
 
 @pytest.mark.parametrize("text", [None, 4, b"cpu=1", ["cpu=1"]], ids=["none", "a number", "bytes", "a list"])
-def test_what_is_no_text_is_refused(text):
+def test_values_that_are_not_strings_are_refused(text):
     with pytest.raises(InvalidRequest, match="resreq"):
         ResourceRequirement.from_string(text)
 
@@ -261,7 +261,7 @@ def test_a_shown_requirement_parses_back(asked):
 
 
 @pytest.mark.parametrize("text", ["tflops=0", "gpu=2,vram=0,isolation=hard", "vram=0,isolation=shared"])
-def test_a_part_that_takes_nothing_is_not_shown_as_a_whole_card(text):
+def test_a_part_without_amounts_is_not_shown_as_a_whole_card(text):
     asked = ResourceRequirement.from_string(text)
     assert ResourceRequirement.from_string(str(asked)) == asked
 
@@ -276,7 +276,7 @@ def test_any_text_is_a_requirement_or_refused_by_name(text):
         assert ResourceRequirement.from_string(str(asked)) == asked
 
 
-def test_who_asks_for_nothing_gets_one_cpu_and_one_gib():
+def test_the_default_requirement_is_one_cpu_and_one_gib():
     assert str(DEFAULT_REQUIREMENT) == "cpu=1,mem=1Gi,gpu=0"
 
 
@@ -292,7 +292,7 @@ def test_who_asks_for_nothing_gets_one_cpu_and_one_gib():
         ("gpu=0.5,gpu~intel.com/sriov_a=required,numa=restricted", "numa=restricted,gpu~intel.com/sriov_a=required"),
     ],
 )
-def test_what_cards_are_kept_near_to(text, back):
+def test_pairs_name_resources_near_the_cards(text, back):
     asked = ResourceRequirement.from_string(text)
     assert str(asked).endswith(f",{back}")
     assert ResourceRequirement.from_string(str(asked)) == asked
@@ -318,17 +318,17 @@ def test_pairs_are_keys_of_a_mapping_too():
         ("cpu=2,gpu~nic=required", r"gpu: 0 .*gpu~nic=required is about cards"),
     ],
 )
-def test_a_pair_that_cannot_be_is_refused(text, said):
+def test_an_invalid_pair_is_refused(text, said):
     with pytest.raises(InvalidRequest, match=said):
         ResourceRequirement.from_string(text)
 
 
-def test_amounts_have_no_pairs():
+def test_texts_of_amounts_accept_no_pairs():
     with pytest.raises(InvalidRequest, match="only cpu, mem and gpu"):
         parse_amounts("gpu=2,gpu~nic=required")
 
 
-def test_an_operator_who_aligns_nobody_leaves_pairs():
+def test_pairs_work_where_the_operator_aligns_nothing():
     asked = ResourceRequirement.from_string("gpu=2,gpu~nic=required")
     assert asked.aligned(ZonePolicy.NONE) == asked
     assert asked.aligned(ZonePolicy.RESTRICTED).alignment.policy is ZonePolicy.RESTRICTED

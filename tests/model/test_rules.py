@@ -1,4 +1,4 @@
-"""Names, sessions, queues and applications: what they accept, and how a refusal reads."""
+"""Names, sessions, queues and applications: valid values, and messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def assert_refused(build, field: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["my-app", "my_app", "my.app", "MyApp", "a", "0", "_x", "a.b-c_d", "x" * 253])
-def test_a_name_passes(name):
+def test_a_valid_name_is_accepted(name):
     assert check_name("application", name) == name
     assert Application(name, command="/bin/x").name == name
     assert Queue(name).name == name
@@ -61,7 +61,7 @@ def test_a_name_passes(name):
         pytest.param(7, id="a number"),
     ],
 )
-def test_a_name_is_refused_everywhere(name):
+def test_an_invalid_name_is_refused_everywhere(name):
     for field, build in (
         ("application", lambda: Application(name)),
         ("application", lambda: SessionSpec(name)),
@@ -136,7 +136,7 @@ def test_the_ends_of_every_range_are_accepted():
     assert spec.instance_bounds == (0, 4096)
 
 
-def test_a_session_that_says_nothing_has_the_defaults():
+def test_a_session_without_settings_has_the_defaults():
     spec = a_spec()
     assert (spec.resreq, spec.queue, spec.priority, spec.weight) == (DEFAULT_REQUIREMENT, "default", 0, 1)
     assert (spec.batch_size, spec.min_instances, spec.max_instances) == (1, 0, None)
@@ -168,7 +168,7 @@ def test_a_closed_session_refuses_work():
         pytest.param("cpu=8,gpu=0", Limit(cpu_milli=8000, gpu_milli=0), id="no cards at all"),
     ],
 )
-def test_a_limit_binds_only_what_it_names(text, limit):
+def test_a_limit_binds_only_the_dimensions_that_it_names(text, limit):
     assert parse_limit(text) == limit
 
 
@@ -187,7 +187,7 @@ def test_a_limit_that_does_not_parse_is_refused(text):
         parse_queue("team", "root", 1, text, None)
 
 
-def test_a_queue_from_text():
+def test_a_queue_is_parsed_from_text():
     with pytest.raises(InvalidRequest, match=r"guarantee: 'gpu=4,cpu=1' is not valid: its gpu is above .*\(gpu=2\)"):
         parse_queue("team", "root", 1, "gpu=4,cpu=1", "gpu=2")
     queue = parse_queue("team", "root", 3, "gpu=2", "cpu=10")
@@ -202,7 +202,7 @@ def test_a_weight_is_a_whole_number_from_1_to_1000(weight):
 
 
 @pytest.mark.parametrize(("name", "parent"), [("root", "other"), ("team", "team")], ids=["the root", "its own parent"])
-def test_a_queue_cannot_be(name, parent):
+def test_an_invalid_queue_is_refused(name, parent):
     assert_refused(lambda: Queue(name, parent), "queue", repr(name))
 
 
@@ -230,7 +230,7 @@ def test_defaults_for_sessions_are_checked_with_the_application(field, value):
     assert_refused(lambda: an_application(**{field: value}), field, repr(value))
 
 
-def test_an_application_that_says_nothing_has_the_defaults():
+def test_an_application_without_settings_has_the_defaults():
     application = an_application()
     assert (application.max_instances, application.delay_release_s) == (1_000_000, 60.0)
     assert (application.retries, application.task_timeout_s) == (0, None)

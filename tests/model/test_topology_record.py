@@ -1,4 +1,4 @@
-"""A record that contradicts itself, or whose numbers are out of range, is refused as a whole and says what to mend."""
+"""A record that contradicts itself, or has a number out of range, is refused as a whole, with the fix."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ ZONES = (Zone(0), Zone(1))
         ({"zones": (Zone(0, None, {}, {"cpu": Room(2**31, 0)}),)}, "amount-out-of-range", "zones.0.cpu.total"),
     ],
 )
-def test_what_is_refused_and_why(given, code, says):
+def test_refused_pods_and_the_reasons(given, code, says):
     with pytest.raises(InvalidRequest) as refused:
         Topology(**{"zones": ZONES} | given)
     assert refused.value.code == code
     assert says in refused.value.message
 
 
-def test_the_largest_record_there_may_be():
+def test_the_largest_possible_record():
     zones = tuple(Zone(id_, Room(MAX_ZONE_BYTES, MAX_ZONE_BYTES)) for id_ in range(64))
     assert Topology(zones).zone_ids == tuple(range(64))
     assert sum(zone.memory.total for zone in zones if zone.memory) < 2**63
@@ -51,7 +51,7 @@ def test_the_largest_record_there_may_be():
     ("told", "zones"),
     [(1, (1,)), ([1, 0, 1], (0, 1)), (-1, ()), (64, ()), (None, ()), ("1", ()), (True, ()), ([0, -1, "x"], (0,))],
 )
-def test_what_is_no_zone_is_unknown_and_not_zone_0(told, zones):
+def test_an_invalid_zone_is_unknown_and_not_zone_0(told, zones):
     assert zones_of(told) == zones
 
 
@@ -64,7 +64,7 @@ def test_what_is_no_zone_is_unknown_and_not_zone_0(told, zones):
         ({"hugepages": ((2**21, -1),)}, "containers.main.hugepages.2097152: -1"),
     ],
 )
-def test_a_container_that_asks_for_too_much_is_refused(given, says):
+def test_a_container_that_requests_too_much_is_refused(given, says):
     with pytest.raises(InvalidRequest) as refused:
         ContainerNeeds("main", **given)
     assert refused.value.code == "amount-out-of-range"

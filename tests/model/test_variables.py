@@ -1,4 +1,4 @@
-"""Environment variables that nobody reads are named, with the one that was meant."""
+"""Unknown environment variables are named, with the one that was probably meant."""
 
 import re
 from pathlib import Path
@@ -25,12 +25,12 @@ LINKS = {
     ("name", "meant"),
     [("ULLAGE_HOEM", "ULLAGE_HOME"), ("ULLAGE_ENDPOINTS", "ULLAGE_ENDPOINT"), ("ULLAGE_TOKN", "ULLAGE_TOKEN")],
 )
-def test_a_misspelt_variable_is_named_with_the_one_that_is_near(name, meant):
+def test_a_misspelt_variable_is_named_with_the_similar_one(name, meant):
     (text,) = unknown_variables({name: "x", "HOME": "/root"})
     assert text.startswith(f"{name} is set, and nothing reads it: did you mean {meant}? known are ULLAGE_HOME, ")
 
 
-def test_a_variable_that_is_like_none_is_named_with_all_known_ones():
+def test_a_variable_without_a_similar_one_is_named_with_all_known_ones():
     (text,) = unknown_variables({"ULLAGE_XYZZY_QQQQ": ""})
     assert text == f"ULLAGE_XYZZY_QQQQ is set, and nothing reads it: known are {', '.join(SETTINGS)}"
 
@@ -39,7 +39,7 @@ def test_known_variables_and_those_of_others_are_fine():
     assert unknown_variables(dict.fromkeys(KNOWN, "x") | {"ULLAG": "", "ULLAGER_X": "", "PATH": ""}) == []
 
 
-def test_what_a_kubelet_sets_for_services_is_no_mistake_in_a_pod_only():
+def test_service_variables_of_a_kubelet_are_known_only_in_a_pod():
     assert unknown_variables(LINKS) == []
     elsewhere = {name: value for name, value in LINKS.items() if name.startswith("ULLAGE_")}
     assert len(unknown_variables(elsewhere)) == len(elsewhere)

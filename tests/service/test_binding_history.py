@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.bindings import ALONE, MIB, SLICED, TURNS, MemoryBindings, a_card, a_node, an_app, ask, overfull
 
 from ullage.model.compute import AppState, Pick
-from ullage.model.compute_answer import FailedCheck
+from ullage.model.compute_result import FailedCheck
 from ullage.model.error import UllageError, Unavailable
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_snapshot import Caller, NamedApp

@@ -8,7 +8,7 @@ from tests.bindings import ALONE, GIB, MIB, SLICED, MemoryBindings, a_card, a_no
 
 from ullage.binding.rows import LedgerChange
 from ullage.model.compute import CPU, AppKey, AppState, CardKey, Pick
-from ullage.model.compute_answer import AppDemand, CheckType, FailedCheck, InstallStatus, SwitchStatus
+from ullage.model.compute_result import AppDemand, CheckType, FailedCheck, InstallStatus, SwitchStatus
 from ullage.model.error import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable, VersionChanged
 from ullage.service.bindings import Bindings, Terms
 from ullage.service.bindings_snapshot import Caller, NamedApp

@@ -8,7 +8,7 @@ from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, MemoryBindings, a_car
 
 from ullage.model.binding import Binding
 from ullage.model.compute import AppKey, AppState, CardUser, OwnerQuota, Pick
-from ullage.model.compute_answer import CheckType, SwitchStatus
+from ullage.model.compute_result import CheckType, SwitchStatus
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_snapshot import Caller, NamedApp

@@ -19,11 +19,11 @@ from ullage.model.claim import Claim, Request
 from ullage.model.device_claim import (
     ClaimAllocation,
     Constraint,
+    DeviceAlternative,
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
     DeviceResult,
-    Wanted,
 )
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.gpu import Gpu
@@ -65,12 +65,12 @@ def part(node, number, of, memory=40):
 
 
 def claim(name, *requests, constraints=(), allocation=None, **more):
-    asked = requests or (DeviceRequest("r", (Wanted("r", "any"),)),)
+    asked = requests or (DeviceRequest("r", (DeviceAlternative("r", "any"),)),)
     return DeviceClaim(name, "ns", name, tuple(asked), tuple(constraints), allocation, **more)
 
 
 def of(count, name="r", device_class="any", **more):
-    return DeviceRequest(name, (Wanted(name, device_class, count=count, **more),))
+    return DeviceRequest(name, (DeviceAlternative(name, device_class, count=count, **more),))
 
 
 def results(*devices, **more):
@@ -396,7 +396,7 @@ def test_the_node_with_the_first_alternative_goes_before_a_better_one():
         return expression in ("any", device.text("productName"))
 
     world = World(cards("a", 2), pool("b", big), takes=takes, extra=("big",))
-    either = DeviceRequest("r", (Wanted("r/big", "big"), Wanted("r/any", "any")))
+    either = DeviceRequest("r", (DeviceAlternative("r/big", "big"), DeviceAlternative("r/any", "any")))
     placed = world.place(claim("v", either))
     assert (placed.node, placed.picks[0].request) == ("b", "r/big")
     world.devices.set_claim(claim("u", allocation=results(big)))

@@ -43,7 +43,7 @@ def nobody() -> None:
 
 
 def test_a_partition_follows_the_profiles_of_the_operator_also_after_the_node_changed():
-    with Lab(NODE, profiles=SHIPPED.with_(OWN.entries)) as lab:
+    with Lab(NODE, profiles=SHIPPED.overridden_by(OWN.entries)) as lab:
         allocations = lab.service.allocations
         assert not isinstance(allocations.alloc(ask("a"), nobody), Refusal)
         lab.service.nodes.heartbeat(replace(NODE, labels={"rack": "1"}))
@@ -60,7 +60,7 @@ def test_without_the_table_the_model_has_no_partitions():
 
 
 def test_a_session_deserves_its_partition_with_a_request_on_the_same_card():
-    with Lab(NODE, profiles=SHIPPED.with_(OWN.entries)) as lab:
+    with Lab(NODE, profiles=SHIPPED.overridden_by(OWN.entries)) as lab:
         lab.service.allocations.alloc(ask("a"), nobody)
         lab.session("s", "vram=8g,isolation=partitioned", tasks=1)
         assert lab.service.state.session("s").deserved == 1

@@ -7,7 +7,7 @@ from ullage.model.error import InvalidRequest
 from ullage.model.executor import BindCode
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.model.session import RETRY_LIMIT, little_memory
+from ullage.model.session import RETRY_LIMIT, memory_warning
 
 
 def failures(lab):
@@ -114,14 +114,14 @@ def test_memory_in_which_no_process_starts_is_refused(amount):
     with Lab(a_node(cpu=1)) as lab, pytest.raises(InvalidRequest) as caught:
         lab.session("s", f"cpu=1,mem={amount}")
     assert caught.value.field == "resreq.mem"
-    assert "it counts bytes, and no process starts with less than 1Mi; write mem=1g" in str(caught.value)
+    assert "it counts bytes, and a process needs at least 1Mi; write mem=1g" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("amount", "warned"), [("0", False), ("2m", True), ("31m", True), ("32m", False), ("1g", False)]
 )
 def test_memory_in_which_python_may_not_start_is_warned_of(amount, warned):
-    text = little_memory(ResourceRequirement.from_string(f"cpu=1,mem={amount}"))
+    text = memory_warning(ResourceRequirement.from_string(f"cpu=1,mem={amount}"))
     assert (text is not None) is warned
 
 

@@ -102,7 +102,7 @@ def test_a_philly_job_is_a_gang_of_equal_units_on_its_virtual_cluster(tmp_path):
         (OPENB_PODS[:5], ("a", "many", 1, 0, 0), ["line 2", "cpu_milli", "'many'", "write a whole number"]),
         (OPENB_PODS[:5], ("a", 1, 1, 1, 1001), ["line 2", "gpu_milli", "'1001'", "1000"]),
         (OPENB_PODS[:5], ("a", 1, 1, 2, 0), ["line 2", "gpu_milli", "'0'", "1 to 1000"]),
-        (OPENB_PODS[:5], ("a", 0, 0, 0, 0), ["line 2", "resreq", "ask for at least one"]),
+        (OPENB_PODS[:5], ("a", 0, 0, 0, 0), ["line 2", "resreq", "request at least one"]),
         (OPENB_PODS[:5], ("a", 1, 1, 0), ["line 2", "5 columns are needed"]),
         (OPENB_PODS, ("a", 1, 1, 0, 0, "", "", "", 5, 3, 4), ["line 2", "deletion_time", "'3'", "cannot end"]),
         (("request", "arrival_s"), ("cpu=x", 0), ["line 2", "request", "'cpu=x'", "number of cores"]),

@@ -1,4 +1,4 @@
-"""Which words a pod uses, and that those of two are refused."""
+"""The dialect of a pod; two dialects are refused."""
 
 from dataclasses import replace
 
@@ -59,12 +59,12 @@ THEIRS = {"tensor-fusion.ai/vram-request": "8Gi"}
         ),
     ],
 )
-def test_whose_words_they_are(document, dialect):
+def test_the_dialect_of_a_pod(document, dialect):
     asked = read_pod(document, BOTH)
     assert (None if asked is None else asked.dialect) is dialect
 
 
-def test_each_is_read_by_its_own_rules():
+def test_each_dialect_is_read_by_its_own_rules():
     defaults = PodDefaults("warm", Isolation.HARD)
     settings = PodSettings(defaults=defaults)
     hami = pod(limits(gpu=1, mem=1000))
@@ -81,7 +81,7 @@ def test_each_is_read_by_its_own_rules():
     assert read_pod(acme, BOTH) == read_hami(acme, ACME)
 
 
-def test_without_defaults_a_card_alone_is_all_of_it_and_with_them_a_part():
+def test_without_defaults_a_card_is_whole_and_with_them_a_part():
     assert read_pod(pod(limits(gpu=1))).requirement.part.vram_ppm == 1_000_000
     shared = PodSettings(hami=(HamiVendor(default_memory_mib=4000),))
     assert read_pod(pod(limits(gpu=1)), shared).requirement.part == Part(vram_bytes=4000 * MIB)
@@ -105,7 +105,7 @@ def test_without_defaults_a_card_alone_is_all_of_it_and_with_them_a_part():
         ),
     ],
 )
-def test_the_words_of_two_are_refused(document, field):
+def test_two_dialects_are_refused(document, field):
     with pytest.raises(InvalidRequest, match="keep one of the two") as caught:
         read_pod(document, BOTH)
     assert caught.value.field == field
@@ -125,7 +125,7 @@ def test_two_readers_whose_settings_are_equal_and_not_the_same_read_every_pod_th
         assert asked.requirement.cards.uuids == ("GPU-2",)
 
 
-def test_what_a_device_plugin_is_asked_for_is_read_with_the_pod():
+def test_requests_to_a_device_plugin_are_read_with_the_pod():
     asked = read_pod(pod(limits(gpu=1, mem=1000), {}))
     assert (asked.devices.vendor, [ask.count for ask in asked.devices.containers]) == (NVIDIA, [1, 0])
     assert [ask.count for ask in read_pod(pod(limits(gpu=2), annotations=OURS)).devices.containers] == [2]

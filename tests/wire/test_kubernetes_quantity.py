@@ -1,4 +1,4 @@
-"""Quantities against a slow reading of the grammar in fractions."""
+"""Quantities compared with a slow reader that computes with fractions."""
 
 import math
 from fractions import Fraction
@@ -93,14 +93,14 @@ def test_a_quantity_is_exact_and_rounds_up(text, units, expected):
         *(None, True, float("inf"), float("nan"), ["1"]),
     ],
 )
-def test_what_is_no_quantity_is_refused(text):
+def test_texts_that_are_not_quantities_are_refused(text):
     with pytest.raises(InvalidRequest, match="amount") as caught:
         parse_quantity(text, "amount")
     assert "write a Kubernetes quantity" in caught.value.message
 
 
 @pytest.mark.parametrize("text", ["-1", "-1n", "-1e-99999", "-.5Gi"])
-def test_less_than_nothing_is_refused(text):
+def test_a_negative_quantity_is_refused(text):
     with pytest.raises(InvalidRequest, match="negative"):
         parse_quantity(text, "amount")
 
@@ -111,14 +111,14 @@ def test_too_much_is_refused_not_capped(text):
         parse_quantity(text, "amount")
 
 
-def test_the_maximum_is_told_in_wholes():
+def test_a_message_states_the_maximum_in_whole_units():
     assert parse_quantity("100", "percent", units=10_000, maximum=1_000_000) == 1_000_000
     with pytest.raises(InvalidRequest, match="at most 100 "):
         parse_quantity("100.0001", "percent", units=10_000, maximum=1_000_000)
 
 
 @given(st.text("0123456789.+-eEinumkKMGTP", max_size=9), st.sampled_from([1, 1000, 10_000]))
-def test_any_text_of_its_letters_reads_as_the_slow_way_does(text, units):
+def test_any_text_of_its_letters_is_read_as_by_the_slow_reader(text, units):
     exponent = text.lower().rpartition("e")[2].lstrip("+-")
     if exponent.isdigit() and len(exponent) > 3:
         return
@@ -138,7 +138,7 @@ EXPONENTS = st.builds(
 
 
 @given(NUMBERS, st.sampled_from(sorted(SCALES)) | EXPONENTS, st.sampled_from([1, 1000, 10_000]))
-def test_well_formed_quantities_read_as_the_slow_way_does(number, suffix, units):
+def test_well_formed_quantities_are_read_as_by_the_slow_reader(number, suffix, units):
     value = slow_value(number + suffix) * units
     if value < 0 or math.ceil(value) > MAX_INT64:
         with pytest.raises(InvalidRequest, match=r"negative|at most"):

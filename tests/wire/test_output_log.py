@@ -1,4 +1,4 @@
-"""Logs of bounded size: what a writer keeps, and what a reader makes of it."""
+"""Logs of bounded size: their segments, writers and readers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_limit_holds_and_readers_get_every_kept_byte_once(tmp_path_factory, 
     assert not list(folder.iterdir())
 
 
-def test_a_writer_that_outruns_its_reader_leaves_a_gap_of_a_known_size(tmp_path):
+def test_a_reader_that_falls_behind_gets_the_size_of_the_gap(tmp_path):
     writer = LogWriter(tmp_path, "1.out", 400)
     writer.write(numbered(0, 50))
     reader = LogReader(tmp_path, "1.out")
@@ -91,7 +91,7 @@ def test_a_writer_that_outruns_its_reader_leaves_a_gap_of_a_known_size(tmp_path)
     assert piece.data == numbered(700, 800)
 
 
-def test_a_reader_that_stops_at_the_end_is_not_kept_by_what_still_writes(tmp_path):
+def test_a_reader_that_stops_at_the_end_does_not_follow_a_writer(tmp_path):
     writer = LogWriter(tmp_path, "1.out", 400)
     writer.write(numbered(0, 130))
     reader = LogReader(tmp_path, "1.out")
@@ -100,7 +100,7 @@ def test_a_reader_that_stops_at_the_end_is_not_kept_by_what_still_writes(tmp_pat
     assert everything(reader) == (numbered(0, 130), 0)
 
 
-def test_a_log_that_is_not_there_is_empty(tmp_path):
+def test_a_missing_log_is_empty(tmp_path):
     assert LogReader(tmp_path / "absent", "1.out").read(10).data == b""
     assert LogReader(tmp_path, "1.out", 7).read(10).data == b""
     assert read_tail(tmp_path / "absent" / "1.out", 10) == b""
@@ -121,7 +121,7 @@ def put_in_place_of(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "endless", "link", "directory"])
-def test_a_reader_refuses_what_took_the_place_of_a_log(tmp_path, kind):
+def test_a_reader_refuses_a_file_that_replaced_a_log(tmp_path, kind):
     LogWriter(tmp_path, "1.out").close()
     reader = LogReader(tmp_path, "1.out")
     put_in_place_of(tmp_path / "1.out", kind)
@@ -139,7 +139,7 @@ def test_a_reader_refuses_a_link_in_place_of_the_directory(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["fifo", "endless", "link"])
-def test_a_second_writer_takes_the_place_back(tmp_path, kind):
+def test_a_second_writer_replaces_foreign_files(tmp_path, kind):
     LogWriter(tmp_path, "1.out").close()
     put_in_place_of(tmp_path / "1.out", kind)
     writer = LogWriter(tmp_path, "1.out")
@@ -150,7 +150,7 @@ def test_a_second_writer_takes_the_place_back(tmp_path, kind):
         assert (tmp_path / "other").read_bytes() == b"of somebody else"
 
 
-def test_a_log_says_how_much_of_it_is_lost(tmp_path, monkeypatch):
+def test_a_log_states_how_many_bytes_are_lost(tmp_path, monkeypatch):
     writer = LogWriter(tmp_path, "1.out")
     writer.write(b"before\n")
     with monkeypatch.context() as full:

@@ -1,4 +1,4 @@
-"""What would fit is said in words that a pod can have: read back, they ask for the same."""
+"""Suggested requests in the dialect of a pod: read again, they are the same request."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
 from ullage.wire.dialect import read_pod
 from ullage.wire.pod import Dialect, PodRequest
-from ullage.wire.pod_advice import words_of
+from ullage.wire.pod_advice import request_text
 
 OURS, THEIRS = {"ullage.io/gpu-count": "1"}, {"tensor-fusion.ai/gpu-count": "1"}
 GPU, HAMI, AMD = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "100"}, {"amd.com/gpu": "1"}
@@ -45,9 +45,9 @@ PARTS = {
 @pytest.mark.parametrize(
     "asker", [a_pod(OURS), a_pod(THEIRS), a_pod({}, **GPU), a_pod({}, **HAMI)], ids=lambda a: a.dialect
 )
-def test_a_part_that_would_fit_is_said_in_the_words_of_the_pod(asker: PodRequest, part: Part) -> None:
+def test_a_part_that_would_fit_is_shown_in_the_dialect_of_the_pod(asker: PodRequest, part: Part) -> None:
     fits = ResourceRequirement(2000, 1 << 30, 2, part, CardSelector(isolation=Isolation.SOFT, pool="p"))
-    words = words_of(fits, asker)
+    words = request_text(fits, asker)
     if asker.dialect is Dialect.TENSOR_FUSION and part.vram_ppm:
         assert not words, "it has no word for it"
         return
@@ -59,13 +59,13 @@ def test_a_part_that_would_fit_is_said_in_the_words_of_the_pod(asker: PodRequest
 
 
 @pytest.mark.parametrize("asker", [a_pod(OURS), a_pod({}, **GPU), a_pod({}, **AMD)], ids=["ours", "plain", "amd"])
-def test_whole_cards_are_said_by_their_number(asker: PodRequest) -> None:
-    found = typed(words_of(replace(asker.requirement, gpu_count=3), asker))
+def test_whole_cards_are_written_as_a_number(asker: PodRequest) -> None:
+    found = typed(request_text(replace(asker.requirement, gpu_count=3), asker))
     assert found.requirement == replace(asker.requirement, gpu_count=3, alignment=found.requirement.alignment)
 
 
-def test_what_has_no_words_in_a_pod_is_left_to_others() -> None:
+def test_a_request_without_words_in_a_dialect_has_no_text() -> None:
     amd = a_pod({}, **AMD)
-    assert not words_of(replace(amd.requirement, part=PARTS["memory"]), amd)
+    assert not request_text(replace(amd.requirement, part=PARTS["memory"]), amd)
     tflops = Part(compute_gflops=60_500, vram_bytes=1 << 30)
-    assert 'ullage.io/tflops-request: "60.5"' in words_of(replace(amd.requirement, part=tflops), a_pod(OURS))
+    assert 'ullage.io/tflops-request: "60.5"' in request_text(replace(amd.requirement, part=tflops), a_pod(OURS))

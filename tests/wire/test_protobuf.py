@@ -1,4 +1,4 @@
-"""Messages of protocol buffers: what is written is read, and nothing that is not one is taken for one."""
+"""Messages of protocol buffers: written messages are read, and malformed ones refused."""
 
 from contextlib import suppress
 
@@ -21,7 +21,7 @@ SIGNED = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(st.text(), st.lists(SIGNED, min_size=1), st.integers(0, 2**64 - 1), st.lists(SIGNED, min_size=1), st.booleans())
-def test_what_is_written_is_read(text, numbers, big, inner, packed):
+def test_written_results_are_read(text, numbers, big, inner, packed):
     some = [(2, numbers)] if packed else [(2, number) for number in numbers]
     written = message((1, text), (99, "unknown"), *some, (3, big), *((4, message((1, each))) for each in inner))
     fixed = b"\x51" + bytes(8) + b"\x5d" + bytes(4)  # fields 10 and 11, of eight and four bytes, which nobody knows
@@ -33,7 +33,7 @@ def test_what_is_written_is_read(text, numbers, big, inner, packed):
     }
 
 
-def test_what_is_left_out_is_not_there_and_the_last_of_several_counts():
+def test_an_omitted_field_is_absent_and_the_last_of_several_counts():
     assert decode(b"", TABLE) == {}
     assert decode(message((1, "a"), (1, "b")), TABLE) == {"text": "b"}
 
@@ -48,7 +48,7 @@ def test_bytes_of_any_kind_are_read_or_refused(data):
     "data",
     [b"\x0a", b"\x0a\x05ab", b"\x0b", b"\x80" * 11, b"\x08\x01", b"\x12\x01\x80", b"\x21\0\0", b"\x25" + bytes(4)],
 )
-def test_malformed(data):
+def test_malformed_messages_are_refused(data):
     with pytest.raises(InvalidRequest) as caught:
         decode(data, TABLE)
     assert caught.value.code == "protobuf-malformed"

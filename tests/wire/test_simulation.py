@@ -1,4 +1,4 @@
-"""Answers about simulations and allocations: the names that callers know, and amounts as they read them."""
+"""Responses about simulations and allocations: the names and amounts that clients know."""
 
 import msgspec
 import pytest
@@ -59,7 +59,7 @@ def test_an_error_has_the_names_that_callers_know():
     }
 
 
-def test_a_stage_tells_the_cards_before_and_after_it():
+def test_a_stage_has_the_cards_before_and_after_it():
     gone = simulation.removal(Rejection(Code.GPU_VRAM, Cure.CAPACITY, 8, 5, "n1", "g2"), "too little")
     stage = sent(simulation.filter_stage("room", "capacity", ["g1", "g2"], ["g1"], [gone], reached=True))
     told = {"code": "insufficient-vram", "cure": "capacity", "message": "too little", "node": "n1", "gpu": "g2"}
@@ -82,7 +82,7 @@ def test_a_stage_that_was_not_reached_had_no_cards():
 
 
 @pytest.mark.parametrize(("free", "room"), [(5, (5, True)), (4, (4, False)), (-3, (0, False))])
-def test_room_is_never_below_nothing(free, room):
+def test_room_is_never_negative(free, room):
     found = simulation.SimulatedRoom.of(5, free, 9)
     assert (found.free, found.enough) == room
     assert simulation.SimulatedRoom.of(0, free, 9).enough
@@ -117,7 +117,7 @@ def test_a_card_that_shrank_has_nothing_left():
     assert entry.available == entry.effective_available == Quantities(tflops="0", vram="0")
 
 
-def test_a_card_that_does_not_say_what_it_has_is_told_in_percent():
+def test_amounts_of_a_card_of_unknown_capacity_are_percentages():
     entry = sent(CardEntry.of(NAMELESS, "n1", bound=Amounts(250_000, 500_000), assumed=Amounts(0, 0)))
     assert entry["capacity"] is None
     assert entry["available"] == {"computePercent": "75", "vramPercent": "50"}
@@ -130,7 +130,7 @@ def held(**facts):
     return Allocation("u-1", "n1", asked, ("g1",), AllocationState.ASSUMED, (charge,), **facts)
 
 
-def test_an_allocation_says_what_is_asked_and_held_and_by_whom():
+def test_an_allocation_has_its_request_its_holdings_and_its_owner():
     claim = Claim("team", "serve", "serve-0", limit=Part(50_000, 10 * GI), qos=Qos.HIGH, priority=7)
     assert sent(AllocationEntry.of(held(claim=claim, assumed_at=5.0), {"g1": A100})) == {
         "uid": "u-1",
@@ -162,7 +162,7 @@ def test_an_allocation_says_what_is_asked_and_held_and_by_whom():
     }
 
 
-def test_what_no_pod_stands_for_has_no_names():
+def test_a_holder_without_a_pod_has_no_names():
     allocation = Allocation("e-1", "n1", ResourceRequirement.of(gpu=2), ("g1", "gone"))
     entry = AllocationEntry.of(allocation, {"g1": A100})
     assert [card.gpu for card in entry.gpus] == ["g1", "gone"]
@@ -172,7 +172,7 @@ def test_what_no_pod_stands_for_has_no_names():
     assert sent(Worker.of(allocation)) == worker
 
 
-def test_charges_of_a_card_that_is_gone_are_amounts():
+def test_charges_of_a_missing_card_are_amounts():
     assert AllocationEntry.of(held(), {}).gpus[0].amounts == Quantities(tflops="44.642", vram="10Gi")
 
 

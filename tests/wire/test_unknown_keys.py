@@ -1,4 +1,4 @@
-"""What is misspelt is told of; what anybody reads is not."""
+"""Misspelt keys are named; known keys are not."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import pytest
 
 from ullage.model.nearest import nearest
 from ullage.wire import unknown_keys as module
-from ullage.wire.dialect import ASKED, read_pod
+from ullage.wire.dialect import REQUEST_ANNOTATIONS, read_pod
 from ullage.wire.pod.keys import Keys
 from ullage.wire.unknown_keys import unknown_annotations, unknown_labels, unknown_resources
 
 
-def test_a_key_that_nobody_reads_is_told_with_the_one_that_may_have_been_meant() -> None:
+def test_an_unknown_key_is_named_with_the_one_that_was_probably_meant() -> None:
     keys = ["ullage.io/vram-requests", "ullage.io/gpu-cuont", "ullage.io/zzz", "other.io/gpu-cuont", "plain"]
     assert [str(each) for each in unknown_annotations(keys)] == [
-        "metadata.annotations.ullage.io/vram-requests: nobody reads it; did you mean ullage.io/vram-request?",
-        "metadata.annotations.ullage.io/gpu-cuont: nobody reads it; did you mean ullage.io/gpu-count?",
-        "metadata.annotations.ullage.io/zzz: nobody reads it",
+        "metadata.annotations.ullage.io/vram-requests: it is not read; did you mean ullage.io/vram-request?",
+        "metadata.annotations.ullage.io/gpu-cuont: it is not read; did you mean ullage.io/gpu-count?",
+        "metadata.annotations.ullage.io/zzz: it is not read",
     ]
 
 
-def test_under_another_domain_others_count() -> None:
+def test_another_domain_has_its_own_annotations() -> None:
     assert list(unknown_annotations(["ullage.io/zzz", "mine.io/gpu-count"], "mine.io")) == []
     (found,) = unknown_annotations(["mine.io/zzz"], "mine.io")
-    assert str(found) == "metadata.annotations.mine.io/zzz: nobody reads it"
+    assert str(found) == "metadata.annotations.mine.io/zzz: it is not read"
 
 
-def test_a_word_under_the_domain_of_another_or_in_other_letters_is_told_with_the_right_one() -> None:
+def test_a_key_under_another_domain_or_in_another_case_is_named_with_the_right_one() -> None:
     keys = [
         "hami.io/use-gpuuuid",
         "ullage.io/use-gputype",
@@ -46,23 +46,23 @@ def test_a_word_under_the_domain_of_another_or_in_other_letters_is_told_with_the
     ]
 
 
-def test_words_of_others_that_nobody_reads_here_are_told_without_a_guess() -> None:
+def test_unread_keys_of_other_schedulers_are_named_without_a_suggestion() -> None:
     keys = [f"tensor-fusion.ai/{name}" for name in ("enabled", "workload-profile", "inject-container", "is-local-gpu")]
     assert [(each.key, each.similar) for each in unknown_annotations([*keys, "hami.io/other", "nvidia.com/other"])] == [
         (key, "") for key in (*keys, "hami.io/other")
     ]
 
 
-def test_what_is_a_label_or_no_label_is_told() -> None:
+def test_a_label_in_place_of_an_annotation_is_named() -> None:
     assert [str(each) for each in unknown_annotations(["ullage.io/queue"])] == [
-        "metadata.annotations.ullage.io/queue: nobody reads it; did you mean ullage.io/queue under labels?"
+        "metadata.annotations.ullage.io/queue: it is not read; did you mean ullage.io/queue under labels?"
     ]
     labels = ["ullage.io/queue", "ullage.io/workload", "tensor-fusion.ai/workload", "app", "ullage.io/leader"]
     assert list(unknown_labels(labels)) == []
     assert [str(each) for each in unknown_labels(["ullage.io/queues", "ullage.io/qos", "nvidia.com/numa-bind"])] == [
-        "metadata.labels.ullage.io/queues: nobody reads it; did you mean ullage.io/queue?",
-        "metadata.labels.ullage.io/qos: nobody reads it; did you mean ullage.io/qos under annotations?",
-        "metadata.labels.nvidia.com/numa-bind: nobody reads it; did you mean nvidia.com/numa-bind under annotations?",
+        "metadata.labels.ullage.io/queues: it is not read; did you mean ullage.io/queue?",
+        "metadata.labels.ullage.io/qos: it is not read; did you mean ullage.io/qos under annotations?",
+        "metadata.labels.nvidia.com/numa-bind: it is not read; did you mean nvidia.com/numa-bind under annotations?",
     ]
 
 
@@ -71,9 +71,9 @@ def test_thousands_of_keys_cost_no_more_searches_than_some(monkeypatch: pytest.M
     """A pod may have 256 KiB of annotations, and the process that reads them answers nobody else meanwhile."""
     asked: list[str] = []
 
-    def noted(word: str, known: Iterable[str], likeness: float) -> str | None:
+    def noted(word: str, known: Iterable[str], cutoff: float) -> str | None:
         asked.append(word)
-        return nearest(word, known, likeness)
+        return nearest(word, known, cutoff)
 
     monkeypatch.setattr(module, "nearest", noted)
     keys = [f"{domain}/gpu-cuont{number:05}" for number in range(10_000)]
@@ -83,7 +83,7 @@ def test_thousands_of_keys_cost_no_more_searches_than_some(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("gang", [{}, {"gang-enabled": "true", "gang-group-key": "default/g", "gang-min-members": "2"}])
-def test_whatever_is_read_of_a_pod_is_known(monkeypatch: pytest.MonkeyPatch, gang: dict[str, str]) -> None:
+def test_every_annotation_that_is_read_is_known(monkeypatch: pytest.MonkeyPatch, gang: dict[str, str]) -> None:
     read: set[str] = set()
     plain = Keys.key
 
@@ -99,10 +99,10 @@ def test_whatever_is_read_of_a_pod_is_known(monkeypatch: pytest.MonkeyPatch, gan
     assert read_pod({"metadata": metadata, "spec": {"containers": [container]}}) is not None
     ours = {key.removeprefix("ullage.io/") for key in read if key.startswith("ullage.io/")}
     assert "gpu-count" in ours
-    assert ours <= {*ASKED}
+    assert ours <= {*REQUEST_ANNOTATIONS}
 
 
-def test_a_resource_that_is_misspelt_is_told_with_the_one_that_may_have_been_meant() -> None:
+def test_a_misspelt_resource_is_named_with_the_one_that_was_probably_meant() -> None:
     limits = {
         "nvidia.com/gpu": "1",
         "nvidia.com/gpumemory": "1000",

@@ -19,7 +19,7 @@ import cloudpickle
 import msgspec
 import pytest
 
-from ullage.model.task import SHARED_KEPT
+from ullage.model.task import MAX_SHARED_DATA
 from ullage.wire import frames
 
 F = TypeVar("F", bound=frames.FromWorker)
@@ -198,10 +198,10 @@ def test_shared_functions_are_kept_up_to_a_number(functions: Bench) -> None:
         functions.send(frames.Run([frames.HandOut(1, 1, cloudpickle.dumps(((), {})), shared_id, shared)]))
         return functions.outcome()
 
-    for number in range(SHARED_KEPT + 1):
+    for number in range(MAX_SHARED_DATA + 1):
         shared = cloudpickle.dumps(lambda number=number: number)
         assert cloudpickle.loads(run(number, shared).output or b"") == number
-    assert cloudpickle.loads(run(SHARED_KEPT, None).output or b"") == SHARED_KEPT
+    assert cloudpickle.loads(run(MAX_SHARED_DATA, None).output or b"") == MAX_SHARED_DATA
     assert cloudpickle.loads(run(1, None).output or b"") == 1
     assert "(shared data 0) did not reach this executor" in run(0, None).message
 

@@ -48,7 +48,7 @@ def reassigned(
     staying = [row for row in ledger.of(app.key) if row.id not in {each.id for each in change.put} | {*change.drop}]
     if fresh and (code := beyond_quota(others, app.key, [*staying, *fresh])):
         raise Conflict(f"{app.key.owner} may not have so much: {code}", code=code)
-    if wanted and not app.singly and (code := mixed(others.cards[key] for key in {**kept, **wanted})):
+    if wanted and not app.one_card_per_pod and (code := mixed(others.cards[key] for key in {**kept, **wanted})):
         message = f"{app.key.name} would have cards of one node that are shared differently; its pods take all of them"
         raise Conflict(message, code=code)
     return change

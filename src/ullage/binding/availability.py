@@ -8,7 +8,7 @@ from ullage.binding.placement import fit, place, roomy
 from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement
-from ullage.model.compute_answer import Availability, ComputeCardRoom, NodeRoom, NodeStatus, NoRoom
+from ullage.model.compute_result import Availability, ComputeCardRoom, NodeRoom, NodeStatus, NoRoom
 
 _TOO_LITTLE = {
     AvailabilityScope.CARD: NoRoom.NO_CARD,

@@ -11,7 +11,7 @@ from ullage.binding.placement import Picks, place, roomy
 from ullage.binding.validation import validate
 from ullage.binding.view import BindingView
 from ullage.model.compute import ComputeRequirement, HostedApp, Pick
-from ullage.model.compute_answer import CheckType, FailedCheck, InstallStatus, ModeOption, NoRoom
+from ullage.model.compute_result import CheckType, FailedCheck, InstallStatus, ModeOption, NoRoom
 from ullage.model.error import invalid
 
 
@@ -55,7 +55,7 @@ def _cards(
     chosen = picks or place(view, asked, roomy(view, asked, install=True))
     if chosen is None:
         return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True))
-    found = validate(view, asked, chosen, app.key, install=True, singly=app.singly)
+    found = validate(view, asked, chosen, app.key, install=True, one_card_per_pod=app.one_card_per_pod)
     if found.ok:
         return app, tuple(chosen)
     return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True), found)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
-from ullage.model.compute import EVERYBODY, AppKey, BoundCard, CardKey, ComputeNode, HostRoom
-from ullage.model.compute_answer import Dimension, NodePressure
+from ullage.model.compute import EVERY_OWNER, AppKey, BoundCard, CardKey, ComputeNode, HostRoom
+from ullage.model.compute_result import Dimension, NodePressure
 
 NOTHING = HostRoom()
 _FULL_TENTHS = 9
@@ -75,7 +75,7 @@ def of_quota(
 
     Only limited amounts are returned. An addition of nothing never exceeds a quota.
     """
-    quota = view.quotas.get(app.owner) or view.quotas.get(EVERYBODY)
+    quota = view.quotas.get(app.owner) or view.quotas.get(EVERY_OWNER)
     if quota is None:
         return ()
     used = view.owner_use.get(app.owner, HostRoom())

@@ -12,7 +12,7 @@ from ullage.binding.rows import Ledger, LedgerChange, row_on
 from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
 from ullage.model.compute import AppKey, AppState, BoundCard, HostedApp
-from ullage.model.compute_answer import Problem
+from ullage.model.compute_result import Problem
 
 _KEPT = frozenset(
     {

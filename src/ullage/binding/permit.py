@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ullage.binding.room import FULL, MODE_ORDER, TENANTS, BindingRejection, CardTenants, Hindrance
 from ullage.binding.rows import as_binding
 from ullage.binding.view import BindingView
-from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant, matched
+from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant, match_bindings
 from ullage.model.compute import AppKey, BoundCard, ComputeCard
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
@@ -128,7 +128,7 @@ class BindingClaims:
         self._of_app: defaultdict[str, list[Binding]] = defaultdict(list)
         self._on_card: defaultdict[str, list[Binding]] = defaultdict(list)
         self._rejected: dict[str, dict[str, BindingRejection]] = {}
-        self._stands_in = {uuid: card.id for card in self._cards.values() for uuid in card.stands_for}
+        self._stands_in = {uuid: card.id for card in self._cards.values() for uuid in card.represents}
         self._closed = {row.card.device for row in own.rows if row.draining and self._has_old_mode(row)}
         """Cards with a draining row that has another share mode than the card now."""
         for each in (*map(as_binding, own.rows), *bindings):
@@ -242,12 +242,12 @@ class BindingClaims:
         keys = (key for key in (uuid, self._stands_in.get(uuid)) if key is not None)
         there = (self.seen(each) for key in keys for each in self._on_card.get(key, ()))
         in_force = (each for each in there if not self.invalid(each) and self.rejection(each) is None)
-        return tuple(each for each in in_force if each.against(tenant, strict=self._strict) is not None)
+        return tuple(each for each in in_force if each.mismatch(tenant, strict=self._strict) is not None)
 
     def conflict(self, tenant: Tenant) -> tuple[Binding, ...]:
         """Return the bindings of a pod, with the status to show, if several owners conflict; else none."""
-        found = matched(filter(_in_force, self._of_name(tenant.app)), tenant, strict=self._strict)
-        return found.shown if found.conflict else ()
+        found = match_bindings(filter(_in_force, self._of_name(tenant.app)), tenant, strict=self._strict)
+        return found.conflicting
 
     def _of_name(self, app: str) -> list[Binding]:
         return [self.seen(each) for each in self._of_app.get(app, ())]
@@ -257,13 +257,13 @@ class BindingClaims:
         if not tenant.app:
             return BindingRejection(Hindrance.NO_LABEL)
         there = self._of_name(tenant.app)
-        found = matched(filter(_in_force, there), tenant, strict=self._strict)
+        found = match_bindings(filter(_in_force, there), tenant, strict=self._strict)
         if found.conflict:
             return BindingRejection(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
         if found.bindings:
             by_card = {each.uuid: each for each in sorted(found.bindings, key=lambda each: not each.legacy)}
             return [PermittedCard(by_card[uuid], self._cards[uuid]) for uuid in sorted(by_card) if uuid in self._cards]
-        against = {each.against(tenant, strict=self._strict) for each in there}
+        against = {each.mismatch(tenant, strict=self._strict) for each in there}
         if None in against:
             return BindingRejection(Hindrance.DRAINING)
         nearest = [why for why in BindingMismatch if why in against]

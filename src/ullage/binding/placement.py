@@ -10,7 +10,7 @@ from ullage.binding.room import MODE_ORDER
 from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement, Pick
-from ullage.model.compute_answer import FitLevel
+from ullage.model.compute_result import FitLevel
 
 Picks = tuple[Pick, ...]
 

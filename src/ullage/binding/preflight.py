@@ -10,7 +10,7 @@ from ullage.binding.placement import Picks, place
 from ullage.binding.rows import rows_of
 from ullage.binding.view import BindingView
 from ullage.model.compute import ComputeNode, HostRoom
-from ullage.model.compute_answer import AppDemand, Dimension, Preflight, Shortage
+from ullage.model.compute_result import AppDemand, Dimension, Preflight, Shortage
 
 Found = tuple[set[str], Picks]
 """Nodes and cards of a demand."""

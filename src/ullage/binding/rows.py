@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ullage.binding.view import BindingInventory, BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
 from ullage.model.compute import AppKey, BoundCard, CardKey, ComputeCard, ComputeRequirement, HostedApp, Pick
-from ullage.model.compute_answer import SwitchReport
+from ullage.model.compute_result import SwitchReport
 
 REMEMBERED = 1000
 """Maximum number of answers that are kept for repeated requests."""

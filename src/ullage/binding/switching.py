@@ -8,7 +8,7 @@ from dataclasses import replace
 from ullage.binding.rows import Ledger, LedgerChange, released
 from ullage.model.binding import ShareMode, supported_modes
 from ullage.model.compute import AppKey, AppState, ComputeCard, HostedApp
-from ullage.model.compute_answer import StoppedApp, SwitchReport, SwitchStatus
+from ullage.model.compute_result import StoppedApp, SwitchReport, SwitchStatus
 from ullage.model.error import invalid
 
 NOT_ALLOWED = "stop-operation-not-allowed"

@@ -17,7 +17,7 @@ from ullage.binding.rows import rows_of
 from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
 from ullage.model.compute import NVIDIA, AppKey, AvailabilityScope, ComputeCard, ComputeRequirement, Pick
-from ullage.model.compute_answer import Validation
+from ullage.model.compute_result import Validation
 
 
 def validate(
@@ -27,18 +27,18 @@ def validate(
     app: AppKey,
     *,
     install: bool = False,
-    singly: bool = False,
+    one_card_per_pod: bool = False,
 ) -> Validation:
     """Validate a choice for an application. `view` has none of its rows.
 
-    With `singly`, each of its pods takes one card, so the cards may have different share modes.
+    With `one_card_per_pod`, each of its pods takes one card, so the cards may have different share modes.
     """
     code = _named(view, picks) or _together(asked, picks)
     if code:
         return Validation(code)
     cards = [view.cards[pick.key] for pick in picks]
     code = next(filter(None, (_alone(view, card, asked, pick) for card, pick in zip(cards, picks, strict=True))), "")
-    code = code or ("" if singly else mixed(cards)) or _enough(cards, asked, picks)
+    code = code or ("" if one_card_per_pod else mixed(cards)) or _enough(cards, asked, picks)
     code = code or beyond_quota(view, app, rows_of(view, app, asked, picks))
     if code:
         return Validation(code)

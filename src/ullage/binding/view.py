@@ -62,7 +62,7 @@ class BindingInventory:
 
 @dataclass(frozen=True)
 class BindingView:
-    """A snapshot of cards and rows. `quotas` are by owner; that of `EVERYBODY` applies to all other owners.
+    """A snapshot of cards and rows. `quotas` are by owner; that of `EVERY_OWNER` applies to all other owners.
 
     `tenants` is the maximum number of applications that time-slice a card. `owner_use` has the requests of the pods of
     each owner, `added` the usage that was planned on each node since the snapshot.

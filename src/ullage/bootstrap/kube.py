@@ -51,7 +51,7 @@ from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.queue import Queue
 from ullage.service.catalog import check_tree
 from ullage.service.gates import RESERVE_AFTER_S
-from ullage.wire import admission, compute_questions
+from ullage.wire import admission, compute_request
 from ullage.wire.dialect import PodReader
 
 RENEW_S = 5.0
@@ -171,7 +171,7 @@ class KubeProcess:
             app = compute_resources(front.bindings.use, caller_of, metrics.call)
             tls = _tls(section.cert_file, section.key_file, section.bindings.proxy_ca_file)
             known = Authentication(app, _callers(section.bindings, api))
-            complete = CompleteRequests(known, most_bytes=compute_questions.MAX_BODY, at_once=CALLS_AT_ONCE)
+            complete = CompleteRequests(known, most_bytes=compute_request.MAX_BODY, at_once=CALLS_AT_ONCE)
             found["bindings"] = KubeServer(complete, section.bindings.bind, tls, loop_thread)
         if section.metrics_bind is not None:
             complete = CompleteRequests(_metrics_app(metrics, front), most_bytes=0, at_once=CALLS_AT_ONCE)

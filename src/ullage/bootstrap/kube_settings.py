@@ -28,7 +28,7 @@ from ullage.model.compute import OwnerQuota
 from ullage.model.error import invalid
 from ullage.model.resources import MILLI
 from ullage.wire.dialect import PodSettings
-from ullage.wire.hami.lock import EXPIRES_S, RETRY_S
+from ullage.wire.hami.lock import LOCK_EXPIRES_S, LOCK_WAIT_S
 from ullage.wire.hami.policies import STRATEGIES
 from ullage.wire.hami.vendor import NVIDIA
 from ullage.wire.kubernetes_quantity import parse_quantity
@@ -215,8 +215,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     card_driver: tuple[CardDriverSection, ...] = ()
     card_model: tuple[CardModelSection, ...] = ()
     card_pool: tuple[CardPoolSection, ...] = ()
-    node_lock_timeout_s: float = EXPIRES_S
-    node_lock_retry_s: float = RETRY_S
+    node_lock_timeout_s: float = LOCK_EXPIRES_S
+    node_lock_retry_s: float = LOCK_WAIT_S
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other.
@@ -321,7 +321,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def figures(self) -> Figures:
         """The capacity of card models: from the settings, else as it comes with Ullage."""
-        return SHIPPED_FIGURES.with_(each.figure for each in self.card_model)
+        return SHIPPED_FIGURES.overridden_by(each.figure for each in self.card_model)
 
     @property
     def pools(self) -> tuple[PoolRule, ...]:

@@ -18,7 +18,7 @@ from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
 from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
-from ullage.model.alignment import parse_zone_policy
+from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.node import MAX_EXECUTORS
 from ullage.model.part import parse_tflops
@@ -34,7 +34,7 @@ from ullage.model.resources import MILLI, Resources
 from ullage.model.session import check_memory
 from ullage.model.topology import ZonePolicy
 from ullage.service.service import ServiceSettings
-from ullage.wire.not_a_number import refuse_not_a_number
+from ullage.wire.nan import refuse_nan
 from ullage.wire.topology.provider import read_provider
 from ullage.wire.unknown_field import with_known_fields
 
@@ -277,7 +277,7 @@ class Settings(_Section, frozen=True, kw_only=True):
                 raise invalid("profiles", name, f"it cannot be read: {error}") from None
             except InvalidRequest as error:
                 raise InvalidRequest(f"profiles: {name}: {error.message}", field="profiles") from None
-        return SHIPPED.with_(own)
+        return SHIPPED.overridden_by(own)
 
     def service(self, node: str = "") -> ServiceSettings:
         """Return the settings of the service; `node` is the name of this machine as a node."""
@@ -308,7 +308,7 @@ class Settings(_Section, frozen=True, kw_only=True):
 
     def zone_policy(self) -> ZonePolicy | None:
         """Return the operator's default policy of zones, if there is one."""
-        return None if self.numa is None else parse_zone_policy(self.numa)
+        return None if self.numa is None else parse_choice(ZonePolicy, self.numa, "numa")
 
     def zone_rules(self) -> ZoneRules:
         """Return the rules of zones."""
@@ -343,7 +343,7 @@ def read_settings(path: Path | None) -> Settings:
         raise InvalidRequest(f"settings: {path} cannot be read: {error.strerror}", field="config") from None
     except (ValueError, RecursionError) as error:  # not TOML, not text, a number too long, or nested too deeply
         raise InvalidRequest(f"settings: {path} is not valid TOML: {error}", field="config") from None
-    refuse_not_a_number(found)
+    refuse_nan(found)
     try:
         settings = msgspec.convert(found, Settings)
         profiles = [str(path.parent / name) for name in settings.profiles]

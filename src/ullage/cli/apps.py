@@ -12,7 +12,7 @@ from ullage.cli.output import Column, add_output, print_list, print_one
 from ullage.client.local import reach
 from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.api import PutApplicationBody
-from ullage.wire.not_a_number import refuse_not_a_number
+from ullage.wire.nan import refuse_nan
 from ullage.wire.unknown_field import with_known_fields
 
 _APPLICATIONS = (
@@ -82,7 +82,7 @@ def read_application(path: Path) -> tuple[str, PutApplicationBody]:
         raise invalid("file", str(path), f"it is not TOML or JSON: {error}") from None
     if not isinstance(fields, dict) or not isinstance(name := fields.pop("name", None), str):
         raise invalid("file", str(path), 'give the application a name, as in name = "echo"')
-    refuse_not_a_number(fields)
+    refuse_nan(fields)
     try:
         return name, msgspec.convert(fields, type=PutApplicationBody)
     except msgspec.ValidationError as error:

@@ -13,7 +13,7 @@ import msgspec
 from ullage.cli.output import Column, add_output, print_list
 from ullage.client.endpoint import configured
 from ullage.client.transport import Transport
-from ullage.model.compute_answer import CheckType
+from ullage.model.compute_result import CheckType
 from ullage.model.error import Conflict, InvalidRequest, invalid
 from ullage.model.quantity import format_bytes, parse_bytes
 from ullage.wire.compute_resources import ComputeAllocationBody, ComputeDeviceBody, ComputeNodeBody, Envelope

@@ -11,7 +11,8 @@ from ullage.cli.table import format_table, one_line
 from ullage.cli.times import show_time
 from ullage.model.counted import counted
 from ullage.model.quantity import format_bytes
-from ullage.wire.node_topology import DeviceBody, LinkBody, PlacedCardBody, TopologyBody, ZoneBody, ZoneRoomBody
+from ullage.model.topology import Device, Room
+from ullage.wire.node_topology import LinkBody, PlacedCardBody, TopologyBody, ZoneBody
 
 _WIDTH = 80
 _INDENT = "  "
@@ -100,7 +101,7 @@ def _zone(zone: ZoneBody) -> str:
     return "   ".join(cells)
 
 
-def _room(room: ZoneRoomBody) -> str:
+def _room(room: Room) -> str:
     total = show_size(room.total)
     return total if room.allocatable == room.total else f"{show_size(room.allocatable)} of {total}"
 
@@ -110,7 +111,7 @@ def _card(card: PlacedCardBody) -> Row:
     return tuple(card.zones), cells
 
 
-def _device(device: DeviceBody, name: str) -> Row:
+def _device(device: Device, name: str) -> Row:
     state = "" if device.healthy else "unhealthy"
     return tuple(device.zones), (name, device.model or "", state, device.bus_id or "", _several(device.zones))
 

@@ -8,7 +8,7 @@ from ullage.cli.output import Column, print_json, print_list
 from ullage.cli.parts import show_tflops
 from ullage.cli.size import show_size
 from ullage.model.counted import counted
-from ullage.wire.preemption import AttemptBody, GivesBody, NominationBody, PreemptionBody, VictimBody
+from ullage.wire.preemption import AttemptBody, FreedAmountsBody, NominationBody, PreemptionBody, VictimBody
 
 
 def _freed_amounts(victim: VictimBody) -> str:
@@ -17,7 +17,7 @@ def _freed_amounts(victim: VictimBody) -> str:
     return ", ".join(f"{amount} of {counted(count, 'card')}" for amount, count in amounts.items())
 
 
-def _amount(gives: GivesBody) -> str:
+def _amount(gives: FreedAmountsBody) -> str:
     if gives.compute_gflops is None or gives.vram_bytes is None:
         return "part"
     return f"{show_tflops(gives.compute_gflops)} TFLOPS and {show_size(gives.vram_bytes)}"

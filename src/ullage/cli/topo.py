@@ -47,7 +47,7 @@ def _discover() -> TopologyBody:
     """Return this machine as a server without settings discovers it."""
     from ullage.inventory.machine import MachineSettings, discover  # noqa: PLC0415 - needed only here
     from ullage.inventory.nvml import NvmlCards  # noqa: PLC0415 - as above
-    from ullage.wire.node_drawing import placed_card, topology_body  # noqa: PLC0415 - as above
+    from ullage.wire.node_topology import placed_card, topology_body  # noqa: PLC0415 - as above
 
     node = discover(MachineSettings(), os.environ, NvmlCards()).node
     return topology_body(node, map(placed_card, node.gpus))

@@ -120,7 +120,7 @@ class FleetAllocator(Holdings):
 
         """
         self._require_ready()
-        request.requirement.check_asks()
+        request.requirement.check_not_empty()
         self.check_names(request)
         found = find(self.fleet, self.rules, request, ahead=self._ahead(request))
         return found if found.by_node else found.refusal
@@ -166,7 +166,7 @@ class FleetAllocator(Holdings):
         if known is not None:
             there = Candidates({known.node: known.gpus}, ())
             return Decision(there, Scores({}, {}), Choice(known.node, known.gpus, known.charges))
-        request.requirement.check_asks()
+        request.requirement.check_not_empty()
         self.check_names(request)
         ahead = self._ahead(request)
         candidates = find(self.fleet, self.rules, request, ahead=ahead)
@@ -275,7 +275,7 @@ class FleetAllocator(Holdings):
         known = self.held(request.uid)
         if known is not None:
             return known
-        request.requirement.check_asks()
+        request.requirement.check_not_empty()
         if request.requirement.cards.pool is not None or request.strategy is not None:
             self.check_names(request)
         else:
@@ -293,7 +293,7 @@ class FleetAllocator(Holdings):
 
         """
         self._require_ready()
-        request.requirement.check_asks()
+        request.requirement.check_not_empty()
         self.check_names(request)
         cards = self._check_cards(request, gpus)
         known = self.held(request.uid)
@@ -450,7 +450,7 @@ class FleetAllocator(Holdings):
     ) -> Allocation:
         claim = request.claim
         if self.nominations.owed((request.uid,)):
-            claim = claim.shielded(now + self.rules.protected_s)
+            claim = claim.protected(now + self.rules.protected_s)
         return Allocation(
             request.uid,
             choice.node,

@@ -115,7 +115,7 @@ class Gangs:
     def domain(self, key: str) -> str | None:
         """Return the deepest level of the gang's domain, as the newest member names it."""
         gang = self._gangs.get(key)
-        return gang.claim.nearest if gang is not None and gang.members else None
+        return gang.claim.innermost if gang is not None and gang.members else None
 
     def key_of(self, uid: str) -> str | None:
         """Return the gang of a member; None if it is in none."""
@@ -424,7 +424,7 @@ class _Step:
         books, state = self.allocator, AllocationState.BOUND if self.commit else AllocationState.ASSUMED
         if books.nominations.owed(self.gang.members):
             until = self.now + books.rules.protected_s
-            plan = [(replace(each, claim=each.claim.shielded(until)), choice) for each, choice in plan]
+            plan = [(replace(each, claim=each.claim.protected(until)), choice) for each, choice in plan]
         taken = {request.uid: books.take(request, choice, self.now, state) for request, choice in plan}
         self.held |= taken
         self.gang.answers |= taken

@@ -16,9 +16,8 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.request import MAX_CARDS
-from ullage.wire.dialect import request_annotations
+from ullage.wire.dialect import changed_keys, request_annotations, select_keys
 from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE
-from ullage.wire.request_words import changed, words_of
 
 CardRecord = Mapping[str, str]
 """The annotations of a pod that say which cards it holds."""
@@ -52,7 +51,7 @@ class BoundRequests:
         With `correctable` the words of the pod are those that it has now.
         """
         uid, annotations = pod.metadata.uid, pod.metadata.annotations or {}
-        now = words_of(annotations, self._words)
+        now = select_keys(annotations, self._words)
         node, first = self._asked.get(uid, ("", {}))
         if node != pod.spec.node_name or correctable:
             self._asked[uid] = pod.spec.node_name, now
@@ -60,14 +59,14 @@ class BoundRequests:
         if now == first:
             return pod, []
         kept = {key: value for key, value in annotations.items() if key not in self._words}
-        return _with_annotations(pod, kept | first), changed(first, now, first.keys() | now.keys())
+        return _with_annotations(pod, kept | first), changed_keys(first, now, first.keys() | now.keys())
 
     def words(self, pod: Pod) -> list[str]:
         """Return the annotations of the request of a pod as it is now."""
-        return sorted(words_of(pod.metadata.annotations, self._words))
+        return sorted(select_keys(pod.metadata.annotations, self._words))
 
     def record(self, pod: Pod) -> CardRecord:
-        return words_of(pod.metadata.annotations, self._keys)
+        return select_keys(pod.metadata.annotations, self._keys)
 
     def names_cards(self, record: CardRecord) -> bool:
         """Return whether a record names cards, in whatever form."""
@@ -80,7 +79,7 @@ class BoundRequests:
     def differs(self, pod: Pod) -> list[str]:
         """Return the annotations of the record of a pod that differ from those of its first record."""
         first, *_ = (*self.records(pod.metadata.uid), {})
-        return changed(first, self.record(pod), self._keys)
+        return changed_keys(first, self.record(pod), self._keys)
 
     def believe(self, pod: Pod, *, only: bool = False) -> bool:
         """Believe the record of a pod as it is now, `only` this one or also those before; return whether it is one."""

@@ -28,10 +28,10 @@ from ullage.kube.events import PodEvent, Reason
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, NotFound, UllageError
 from ullage.model.gpu import Gpu
-from ullage.wire.hami.ask import DeviceAsk
-from ullage.wire.hami.lock import EXPIRES_S, LOCK, RETRY_S, NodeLock, read_lock
+from ullage.wire.hami.container_request import VendorRequest
+from ullage.wire.hami.lock import LOCK, LOCK_EXPIRES_S, LOCK_WAIT_S, NodeLock, read_lock
 from ullage.wire.hami.mig import encode_reservations, reservations_of
-from ullage.wire.hami.node import ANSWER_S, HANDSHAKE, REGISTER, Handshake, read_handshake
+from ullage.wire.hami.node import HANDSHAKE, REGISTER, RESPONSE_S, Handshake, read_handshake
 from ullage.wire.hami.results import BIND_PHASE, MIG, BindPhase, devices_of, to_allocate
 from ullage.wire.pod import PodRequest
 
@@ -47,8 +47,8 @@ _IN_FLIGHT_S = float(TERMS.lease_s)
 class PluginTerms:
     """In seconds: how long a lock is valid, how long a pod waits for a lock, and the interval between plugin checks."""
 
-    expires_s: float = EXPIRES_S
-    retry_s: float = RETRY_S
+    expires_s: float = LOCK_EXPIRES_S
+    retry_s: float = LOCK_WAIT_S
     check_s: float = 5.0
 
 
@@ -79,7 +79,7 @@ class DevicePlugins:
 
     # --- node locks ---
 
-    def asked(self, asked: PodRequest, node: str) -> DeviceAsk | None:
+    def asked(self, asked: PodRequest, node: str) -> VendorRequest | None:
         """Return what the device plugin of a node will be asked for; None if that plugin needs no annotations."""
         found = self._nodes.objects.get(("", node))
         if found is None or REGISTER not in (found.metadata.annotations or {}):
@@ -185,7 +185,7 @@ class DevicePlugins:
     # --- annotations for plugins, and their answers ---
 
     def annotations(
-        self, ask: DeviceAsk, allocation: Allocation, cards: Sequence[Gpu], *, bound: bool
+        self, ask: VendorRequest, allocation: Allocation, cards: Sequence[Gpu], *, bound: bool
     ) -> dict[str, str]:
         """Return the annotations that make the plugin hand out exactly these cards.
 
@@ -221,11 +221,11 @@ class DevicePlugins:
         if node is None or not self._is_silent(node):
             return None
         said = read_handshake((node.metadata.annotations or {}).get(HANDSHAKE, ""))
-        if said.asking:
-            if said.overdue(self._now(), ANSWER_S):
+        if said.pending:
+            if said.overdue(self._now(), RESPONSE_S):
                 self._look_again(name)
         elif epoch is not None:
-            asking = {"annotations": {HANDSHAKE: Handshake.ask(self._now()).encode()}}
+            asking = {"annotations": {HANDSHAKE: Handshake.request(self._now()).encode()}}
             await self._candidate.write(epoch, Patch(NODES, name, {"metadata": asking}))
         return self._terms.check_s
 

@@ -39,11 +39,11 @@ from ullage.model.rejection import Rejection
 from ullage.service.node_offers import NodeOffers
 from ullage.wire.document import Document
 from ullage.wire.extender import BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
-from ullage.wire.hami.ask import DeviceAsk
+from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import PodRequest, bind_annotations
 from ullage.wire.pod.affinity import prefers_nodes
-from ullage.wire.pod_advice import words_of
+from ullage.wire.pod_advice import request_text
 
 OFFERED_NODES = 64
 """The most nodes that `filter` returns: the fewer, the less kube-scheduler has to score and to ask again."""
@@ -101,7 +101,7 @@ class Extender:
         names = args.offered()
         asked = self._read_pod(args.pod)
         if asked is None:
-            return args.kept(names, {}, {})
+            return args.result(names, {}, {})
         self._refresh()
         comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
         admitted = self._admit(args.pod, asked, names, note=comes)
@@ -120,7 +120,7 @@ class Extender:
             self._note(asked, admitted, found, placed=bool(fits), why=why, never=never)
         if self._offered_nodes and not lacking and not prefers_nodes(args.pod):
             fits = found.best_names(self._offered_nodes)
-        return args.kept(fits, why, never)
+        return args.result(fits, why, never)
 
     def _lacking(self, asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> dict[str, tuple[Rejection, ...]]:
         """Return what is missing on which of these nodes, because an uneven binding needs more of some card."""
@@ -170,7 +170,7 @@ class Extender:
 
         def explain() -> str:
             whose = [f"on cards that its containers share it asks for {asked_text(e.requirement)}" for e in shared]
-            why = self._cluster.nowhere(requests(admitted), found, lambda fits: words_of(fits, asked))
+            why = self._cluster.nowhere(requests(admitted), found, lambda fits: request_text(fits, asked))
             return "; ".join([why, *whose])
 
         return self._explained.of(asked.uid, texts, explain)
@@ -286,7 +286,7 @@ class Extender:
                 await self._bind_with_cards(epoch, args, pod, asked, ask=ask)
 
     async def _bind_with_cards(
-        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: DeviceAsk | None
+        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: VendorRequest | None
     ) -> None:
         claimed = () if self._claims is None else await self._claims.claimed(pod)
         self._refresh()

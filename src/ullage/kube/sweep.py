@@ -14,7 +14,7 @@ from ullage.kube.ready_term import ReadyTerm
 from ullage.model.error import NotFound, UllageError
 from ullage.model.node import NodeState
 from ullage.service.vanished_cards import PodCards, VanishedCards
-from ullage.wire.pod.keys import listed
+from ullage.wire.pod.keys import comma_list
 
 ROUND_S = 30.0
 """Seconds between two checks."""
@@ -65,7 +65,7 @@ class Sweep:
         for pod in self._pods.objects.values():
             cards = (pod.metadata.annotations or {}).get(self._key, "")
             if cards and pod.spec.node_name and not pod.finished and not pod.terminating:
-                yield PodCards(pod.metadata.uid, pod.spec.node_name, listed(cards))
+                yield PodCards(pod.metadata.uid, pod.spec.node_name, comma_list(cards))
 
     def _record(self, pod: Pod, message: str) -> None:
         self._record_event(PodEvent.on(pod, Reason.CARD_MISSING, message))

@@ -79,11 +79,10 @@ class NodeAffinity:
     preferred: tuple[tuple[int, Term], ...] = ()
 
     def allows(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Return whether work may be placed on that node."""
         return not self.required or any(_matches(term, name, labels) for term in self.required)
 
-    def without(self, names: Iterable[str]) -> NodeAffinity:
-        """Return the same affinity, which also excludes these nodes."""
+    def excluding(self, names: Iterable[str]) -> NodeAffinity:
+        """Return the affinity that also excludes these nodes."""
         others = (Expression(NODE_NAME, Operator.NOT_IN, tuple(sorted(names))),)
         return replace(self, required=tuple(term and term + others for term in self.required) or (others,))
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ullage.model.choice import parse_choice
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT32, check_amount
 from ullage.model.topology import CARD, CPU, MAX_ZONE_BYTES, MAX_ZONES, MEMORY, ZonePolicy
@@ -23,12 +24,13 @@ SEPARATOR = "~"
 """The separator of the two resources of a pair."""
 
 _RESOURCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,250}[A-Za-z0-9])?", re.ASCII)
+_SIDES_OF_A_PAIR = 2
 _SIDES = {CARD: CARD, CPU: CPU, MEMORY: MEMORY, "mem": MEMORY}
 _PAIR_FORM = "a pair is of gpu and something else, such as gpu~nic=required or gpu~cpu=preferred"
 
 
 class Level(StrEnum):
-    """How strictly cards are kept near to a resource."""
+    """How strictly cards are placed near a resource."""
 
     PREFERRED = "preferred"
     REQUIRED = "required"
@@ -98,7 +100,7 @@ class ContainerNeeds:
 class Alignment:
     """How strictly a request is aligned, by the rules of the kubelet's topology manager.
 
-    Without a `policy` the node decides how strictly; with `pairs` it is best effort at least. Without `containers`
+    Without a `policy` that of the node applies; with `pairs` it is at least best effort. Without `containers`
     the request is aligned as a single container that has all of its cards, and its CPUs if it asks for a whole
     number of them. `pairs`, in the order of their resources, bind each container that has cards.
 
@@ -117,9 +119,9 @@ class Alignment:
         if names != sorted(set(names)):
             raise invalid("pairs", ",".join(map(str, self.pairs)), "name each resource once, in order")
         if len(names) > MAX_PAIRS:
-            raise invalid("pairs", len(names), f"at most {MAX_PAIRS} pairs can be asked")
+            raise invalid("pairs", len(names), f"at most {MAX_PAIRS} pairs can be requested")
         if self.pairs and self.policy is ZonePolicy.NONE:
-            raise invalid("numa", "none", f"{self.pairs[0]} aligns the cards; leave numa out, or ask for best-effort")
+            raise invalid("numa", "none", f"{self.pairs[0]} aligns the cards; leave numa out, or request best-effort")
         if len(self.containers) > MAX_CONTAINERS:
             raise invalid("containers", len(self.containers), f"align at most {MAX_CONTAINERS} of them")
         resources = {name for each in self.containers for name, _ in (*each.devices, *each.hugepages)}
@@ -128,49 +130,28 @@ class Alignment:
             raise invalid("containers.resources", len(resources), fix)
 
     @property
-    def asked(self) -> ZonePolicy | None:
-        """The policy that the request asks for, possibly for its pairs; None: that of the node."""
+    def effective_policy(self) -> ZonePolicy | None:
+        """The policy of the request; pairs alone imply best effort. None: that of the node."""
         return ZonePolicy.BEST_EFFORT if self.pairs and self.policy is None else self.policy
 
     @property
     def required(self) -> bool:
         """Whether the request is refused where it cannot be aligned."""
-        return bool(self.policy and self.policy.required) or self.binds
+        return bool(self.policy and self.policy.required) or self.has_required_pair
 
     @property
-    def binds(self) -> bool:
-        """Whether it has a required pair."""
+    def has_required_pair(self) -> bool:
         return any(pair.level is Level.REQUIRED for pair in self.pairs)
 
 
-AS_THE_NODE_SAYS = Alignment()
+DEFAULT_ALIGNMENT = Alignment()
 
 
 def read_pair(key: str, level: str) -> Pair:
-    """Return the pair of a key such as `gpu~nic`, in either order.
-
-    Raises:
-        InvalidRequest: it is not a pair with cards, or there is no such level.
-
-    """
+    """Return the pair of a key such as `gpu~nic`, in either order."""
     names = [_SIDES.get(side.strip().lower(), side.strip()) for side in key.split(SEPARATOR)]
-    if CARD not in names or len(names) != len(("cards", "and what they are near to")):
+    if CARD not in names or len(names) != _SIDES_OF_A_PAIR:
         raise invalid("pair", key, _PAIR_FORM)
-    if level not in [*Level]:
-        raise invalid(key, level, f"choose one of {', '.join(Level)}")
     names.remove(CARD)
     (resource,) = names
-    return Pair(resource, Level(level))
-
-
-def parse_zone_policy(text: str, field: str = "numa") -> ZonePolicy:
-    """Return the policy of that name.
-
-    Raises:
-        InvalidRequest: there is none.
-
-    """
-    try:
-        return ZonePolicy(text)
-    except ValueError:
-        raise invalid(field, text, f"choose one of {', '.join(ZonePolicy)}") from None
+    return Pair(resource, parse_choice(Level, level, key))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from ullage.model.claim import Claim
 from ullage.model.gpu import Gpu
@@ -86,19 +87,19 @@ class Charge:
         return self if (compute, vram) == (self.compute, self.vram) else replace(self, compute=compute, vram=vram)
 
     def with_vram(self, vram_bytes: int, gpu: Gpu) -> Charge:
-        """Return the charge with these bytes of a card of known vram."""
-        basis = self.basis or self.known_from(gpu, None).basis or Basis(Part())
+        """Return the charge with another amount of a card of known vram."""
+        basis = self.basis or self.with_basis(gpu, None).basis or Basis(Part())
         part = replace(basis.part, vram_bytes=vram_bytes, vram_ppm=0)
         return replace(self, vram=vram_bytes, basis=replace(basis, part=part, vram_bytes=gpu.vram_bytes))
 
     def with_compute(self, compute_ppm: int, gpu: Gpu) -> Charge:
-        """Return the charge with these millionths of the compute of a card."""
-        basis = self.basis or self.known_from(gpu, None).basis or Basis(Part())
+        """Return the charge with another share of the compute of a card."""
+        basis = self.basis or self.with_basis(gpu, None).basis or Basis(Part())
         part = replace(basis.part, compute_gflops=0, compute_ppm=compute_ppm)
         basis = replace(basis, part=part, compute_gflops=gpu.compute_gflops)
         return replace(self, compute=part.on(gpu.compute, 0)[0], basis=basis)
 
-    def known_from(self, gpu: Gpu | None, asked: Part | None) -> Charge:
+    def with_basis(self, gpu: Gpu | None, asked: Part | None) -> Charge:
         """Return the charge with a basis: its own, or the one that follows from the card it was granted on.
 
         `gpu` is that card, None if it is not known. `asked` is the requested part of each card.
@@ -166,23 +167,13 @@ class Allocation:
 
         Waits that began at such a time begin at `now`, so that no wait is extended by the jump of the clock.
         """
-        ahead = [at for at in (self.assumed_at, self.bound_at, self.released_at) if at is not None and at > now]
-        claim = self.claim
-        if claim is not None and claim.created_at > now:
-            claim = replace(claim, created_at=now)
-        if not ahead:
-            return self if claim is self.claim else replace(self, claim=claim)
-        release_by = self.release_by
-        if release_by is not None and self.released_at is not None:
-            release_by -= max(0.0, self.released_at - now)
-        return replace(
-            self,
-            claim=claim,
-            assumed_at=_earlier(self.assumed_at, now),
-            bound_at=_earlier(self.bound_at, now),
-            released_at=_earlier(self.released_at, now),
-            release_by=release_by,
-        )
+        times = {"assumed_at": self.assumed_at, "bound_at": self.bound_at, "released_at": self.released_at}
+        changed: dict[str, Any] = {name: now for name, at in times.items() if at is not None and at > now}
+        if self.release_by is not None and self.released_at is not None and "released_at" in changed:
+            changed["release_by"] = self.release_by - (self.released_at - now)
+        if self.claim is not None and self.claim.created_at > now:
+            changed["claim"] = replace(self.claim, created_at=now)
+        return replace(self, **changed) if changed else self
 
     @property
     def of_session(self) -> bool:
@@ -193,7 +184,3 @@ class Allocation:
     def observed(self) -> bool:
         """Whether its node has reported it."""
         return self.placement is not None and self.placement.rank is Rank.OBSERVED
-
-
-def _earlier(at: float | None, now: float) -> float | None:
-    return None if at is None else min(at, now)

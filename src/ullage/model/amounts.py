@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Amounts(NamedTuple):
-    """GFLOPS and bytes, or, where it is said, both in millionths of a card."""
+    """GFLOPS and bytes, or, where stated, both in millionths of a card."""
 
     compute: int = 0
     vram: int = 0
@@ -32,7 +32,6 @@ class Amounts(NamedTuple):
 
     @classmethod
     def sum_of(cls, found: Iterable[Amounts]) -> Amounts:
-        """Return the sum."""
         compute = vram = 0
         for each in found:
             compute += each.compute
@@ -41,7 +40,7 @@ class Amounts(NamedTuple):
 
 
 class KnownAmounts(NamedTuple):
-    """Whether cards say how much compute and how much vram they have."""
+    """Whether cards report how much compute and how much vram they have."""
 
     compute: bool = True
     vram: bool = True

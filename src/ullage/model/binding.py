@@ -91,11 +91,8 @@ class Binding:
     state: BindingState = BindingState.BOUND
     reason: str = ""
 
-    def against(self, tenant: Tenant, *, strict: bool = False) -> BindingMismatch | None:
-        """Return why it does not match a pod; None if it does.
-
-        With `strict` an empty field matches nothing.
-        """
+    def mismatch(self, tenant: Tenant, *, strict: bool = False) -> BindingMismatch | None:
+        """Return why it does not match a pod; None if it does. With `strict` an empty field matches nothing."""
         others = {
             BindingMismatch.INVALID: self.state is BindingState.INVALID or not self.uuid,
             BindingMismatch.APPLICATION: not self.app or self.app != tenant.app,
@@ -122,7 +119,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class MatchedBindings:
     """The bindings of a pod. If they have several owners, it is unknown whose cards the pod may use."""
 
     bindings: tuple[Binding, ...]
@@ -138,16 +135,16 @@ class Matched:
         return len(self.owners) > 1
 
     @property
-    def shown(self) -> tuple[Binding, ...]:
-        """The bindings to be displayed: all of them in conflict if there is one."""
+    def conflicting(self) -> tuple[Binding, ...]:
+        """The bindings with the state and the reason of the conflict; none without a conflict."""
         if not self.conflict:
-            return self.bindings
-        whose = " and ".join(owner or "nobody in particular" for owner in self.owners)
-        reason = f"one pod matches bindings of {whose}; say the owner on each, or delete one"
+            return ()
+        owners = " and ".join(owner or "no owner" for owner in self.owners)
+        reason = f"one pod matches bindings of {owners}; state the owner on each, or delete one"
         return tuple(replace(each, state=BindingState.CONFLICT, reason=reason) for each in self.bindings)
 
 
-def matched(bindings: Iterable[Binding], tenant: Tenant, *, strict: bool = False) -> Matched:
+def match_bindings(bindings: Iterable[Binding], tenant: Tenant, *, strict: bool = False) -> MatchedBindings:
     """Return the bindings that match a pod, by name."""
-    found = (binding for binding in bindings if binding.against(tenant, strict=strict) is None)
-    return Matched(tuple(sorted(found, key=lambda binding: binding.name)))
+    found = (binding for binding in bindings if binding.mismatch(tenant, strict=strict) is None)
+    return MatchedBindings(tuple(sorted(found, key=lambda binding: binding.name)))

@@ -60,7 +60,7 @@ class CardDriver:
 NVIDIA = CardDriver()
 
 
-def index_of(device: SliceDevice) -> tuple[int, str, str]:
+def device_sort_key(device: SliceDevice) -> tuple[int, str, str]:
     """Return the sort key of a card on its node: its own number, else its address, else its name."""
     number = device.attributes.get(device.qualified("index")) or device.attributes.get(device.qualified("minor"))
     known = number is not None and number.kind is ValueKind.INT and not number.listed

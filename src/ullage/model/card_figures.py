@@ -13,18 +13,13 @@ from ullage.model.gpu import Gpu
 from ullage.model.part import GFLOPS_PER_TFLOPS
 from ullage.model.profile import name_key
 
-_BEFORE = ("nvidia-", "tesla-", "amd-")
-"""Prefixes of a model's name that do not distinguish models; an agent may write the vendor twice."""
+_VENDOR_PREFIXES = ("nvidia-", "tesla-", "amd-")
+"""Prefixes of a model's name that do not distinguish models; some agents write the vendor twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The capacity of a model of card; None where it is not stated. `model` is the start of its name.
-
-    Raises:
-        InvalidRequest: no name, no figure, or one that is not above 0.
-
-    """
+    """The capacity of a model of card; None where it is not stated. `model` is the start of its name."""
 
     model: str
     compute_gflops: int | None = None
@@ -35,15 +30,15 @@ class Figure:
             raise invalid("name", self.model, "name a model of card, such as NVIDIA A100-SXM4-80GB")
         stated = [each for each in (self.compute_gflops, self.vram_bytes) if each is not None]
         if not stated or min(stated) <= 0:
-            raise invalid("tflops", self.compute_gflops, "say tflops or vram, above 0")
+            raise invalid("tflops", self.compute_gflops, "state tflops or vram, above 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures by the names of models: the longest matching start of the name counts, else those of `rest`."""
+    """Figures by the names of models: the longest matching start of the name counts, else those of `fallback`."""
 
     entries: tuple[Figure, ...] = ()
-    rest: Figures | None = None
+    fallback: Figures | None = None
     _by_key: Mapping[str, Figure] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +51,7 @@ class Figures:
             if key in self._by_key:
                 return self._by_key[key]
             key = key.rpartition("-")[0]
-        return None if self.rest is None else self.rest.of(model)
+        return None if self.fallback is None else self.fallback.of(model)
 
     def complete(self, gpu: Gpu) -> Gpu:
         """Return the card with the known capacity of its model, where the card does not report its own."""
@@ -68,7 +63,7 @@ class Figures:
         compute = found.compute_gflops if gpu.compute_gflops is None else gpu.compute_gflops
         return replace(gpu, compute_gflops=compute, vram_bytes=gpu.vram_bytes or found.vram_bytes)
 
-    def with_(self, others: Iterable[Figure]) -> Figures:
+    def overridden_by(self, others: Iterable[Figure]) -> Figures:
         """Return figures in which `others` override these."""
         return Figures(tuple(others), self)
 
@@ -76,8 +71,8 @@ class Figures:
 def model_key(model: str) -> str:
     """Return the form of a name for comparison: any case, `.`, `_` and blank as `-`, without prefixes of vendors."""
     key = name_key(model)
-    while before := next((each for each in _BEFORE if key.startswith(each)), ""):
-        key = key.removeprefix(before)
+    while prefix := next((each for each in _VENDOR_PREFIXES if key.startswith(each)), ""):
+        key = key.removeprefix(prefix)
     return key
 
 

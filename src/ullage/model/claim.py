@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from ullage.model.error import invalid
 from ullage.model.part import Part
-from ullage.model.quantity import MAX_INT32
+from ullage.model.quantity import MAX_INT32, check_range
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 
 
@@ -22,10 +22,6 @@ class Qos(StrEnum):
 
 PRIORITIES = {Qos.LOW: 0, Qos.MEDIUM: 0, Qos.HIGH: 10_000, Qos.CRITICAL: 100_000}
 """The priority of a quality of service when no priority is given."""
-
-
-Amounts = Part
-"""The amounts of a limit or a quota: the same type as those of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +59,8 @@ class GangClaim:
         return () if self.domain is None else tuple(label.strip() for label in self.domain.split(","))
 
     @property
-    def nearest(self) -> str | None:
-        """The deepest level, if there is any."""
+    def innermost(self) -> str | None:
+        """The last level, else `within`."""
         return self.levels[-1] if self.levels else self.within
 
 
@@ -75,10 +71,6 @@ class Claim:
     `priority` is a signed 32-bit number, as in Kubernetes; until `protected_until` (seconds since the epoch) it cannot
     be preempted. Quotas on limits count the limit, and never less than what is charged; with `counts_as_written` they
     count the limit as it is written, where a card is held whole for its compute alone.
-
-    Raises:
-        InvalidRequest: the priority is out of range.
-
     """
 
     namespace: str = "default"
@@ -95,24 +87,23 @@ class Claim:
     counts_as_written: bool = False
 
     @property
-    def promise(self) -> tuple[Part | None, bool]:
-        """Return what quotas on limits use apart from the request: the limit, and how it counts."""
+    def counted_limit(self) -> tuple[Part | None, bool]:
+        """The facts that quotas on limits use: the limit, and how it counts."""
         return self.limit, self.counts_as_written
 
-    def most(self, charged: tuple[int, int], limit: tuple[int, int]) -> tuple[int, int]:
-        """Return its compute and vram on a card for quotas on limits."""
+    def limit_usage(self, charged: tuple[int, int], limit: tuple[int, int]) -> tuple[int, int]:
+        """Return the compute and vram on a card that count in quotas on limits."""
         if self.counts_as_written and self.limit is not None:
             return limit
         (compute, vram), (compute_limit, vram_limit) = charged, limit
         return max(compute, compute_limit), max(vram, vram_limit)
 
-    def shielded(self, until: float) -> Claim:
+    def protected(self, until: float) -> Claim:
         """Return the claim protected from preemption until then at least (seconds since the epoch)."""
         return self if until <= self.protected_until else replace(self, protected_until=until)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.priority, int) or not -MAX_INT32 - 1 <= self.priority <= MAX_INT32:
-            raise invalid("priority", self.priority, f"an integer from {-MAX_INT32 - 1} to {MAX_INT32} is needed")
+        check_range("priority", self.priority, -MAX_INT32 - 1, MAX_INT32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,26 +122,16 @@ class Request:
         if not self.uid:
             raise invalid("uid", self.uid, "an identity is needed")
         if not self.requirement.gpu_count:
-            raise invalid("gpu", 0, "ask for at least one card")
+            raise invalid("gpu", 0, "request at least one card")
         if self.requirement.gpu_count > MAX_CARDS:
-            raise invalid("gpu", self.requirement.gpu_count, f"one request may ask for {MAX_CARDS} cards at most")
+            raise invalid("gpu", self.requirement.gpu_count, f"one request has at most {MAX_CARDS} cards")
 
     @classmethod
     def of(cls, uid: str, asked: str, claim: Claim | None = None, *, strategy: str | None = None) -> Request:
-        """Return the request of a text such as `tflops=40,vram=10g`.
-
-        Raises:
-            InvalidRequest: the text cannot be read, or asks for no cards.
-
-        """
+        """Return the request of a text such as `tflops=40,vram=10g`."""
         return cls(uid, ResourceRequirement.from_string(asked), claim or Claim(), strategy)
 
     def check(self) -> None:
-        """Refuse a limit below the request, in dimensions where both have the same unit.
-
-        Raises:
-            InvalidRequest: the limit is below the request.
-
-        """
+        """Refuse a limit below the request, in dimensions where both have the same unit."""
         if self.claim.limit is not None and self.requirement.part is not None:
             self.claim.limit.check_covers(self.requirement.part)

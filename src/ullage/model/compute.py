@@ -37,7 +37,6 @@ class HostRoom:
     disk_bytes: int = 0
 
     def __add__(self, other: HostRoom) -> HostRoom:
-        """Return the sum."""
         return HostRoom(
             self.cpu_milli + other.cpu_milli,
             self.memory_bytes + other.memory_bytes,
@@ -45,8 +44,8 @@ class HostRoom:
         )
 
 
-EVERYBODY = "*"
-"""In place of an owner: the quota of each owner without one of their own."""
+EVERY_OWNER = "*"
+"""In place of an owner: the quota of each owner without an own one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +64,10 @@ class OwnerQuota:
 
 @dataclass(frozen=True, slots=True)
 class ComputeCard:
-    """A card, or what a node with one memory for everything reports in place of one. `share` is its sharing mode.
+    """A card, or what a node with unified memory reports for its cards. `share` is its sharing mode.
 
-    `healthy` is reported by its driver, `cordoned` set by an operator; both keep new work away. `stands_for` are the
-    cards of the node in place of which it is shown.
+    `healthy` is reported by its driver, `cordoned` set by an operator; both keep new work away. `represents` are the
+    cards of the node for which it is shown.
     """
 
     node: str
@@ -81,16 +80,15 @@ class ComputeCard:
     zone: int = 0
     healthy: bool = True
     cordoned: bool = False
-    stands_for: tuple[str, ...] = ()
+    represents: tuple[str, ...] = ()
 
     @property
     def uuids(self) -> tuple[str, ...]:
         """The cards that are held for it."""
-        return self.stands_for or (self.id,)
+        return self.represents or (self.id,)
 
     @property
     def key(self) -> CardKey:
-        """The identity of the card."""
         return CardKey(self.node, self.id)
 
 
@@ -107,7 +105,6 @@ class ComputeNode:
 
     @property
     def accelerators(self) -> tuple[str, ...]:
-        """The types of its cards."""
         return tuple(sorted({card.accelerator for card in self.cards}))
 
 
@@ -130,7 +127,6 @@ class ComputeRequirement:
 
     @property
     def needs_card(self) -> bool:
-        """Whether it runs on a card."""
         return self.accelerator not in ("", CPU)
 
     @property
@@ -140,7 +136,6 @@ class ComputeRequirement:
 
     @property
     def scope(self) -> AvailabilityScope:
-        """Where its cards may be."""
         if self.accelerator == NVIDIA and self.several_nodes:
             return AvailabilityScope.NODES
         return AvailabilityScope.CARDS if self.accelerator == NVIDIA and self.several_cards else AvailabilityScope.CARD
@@ -168,7 +163,6 @@ class Pick:
 
     @property
     def key(self) -> CardKey:
-        """The identity of the card."""
         return CardKey(self.node, self.device)
 
 
@@ -195,7 +189,6 @@ class BoundCard:
 
     @property
     def draining(self) -> bool:
-        """Whether its application was asked to leave."""
         return self.state is BindingState.DRAINING
 
 
@@ -235,7 +228,7 @@ class HostedApp:
 
     A client of a shared server has no requirements of its own. `state` is text, as controllers have states that are
     not known here. `unreadable` says what about its requirements cannot be read, by field: no decision is made for
-    such an application. Where it takes cards `singly`, each of its pods takes one of the bound cards, not all of them.
+    such an application. With `one_card_per_pod` each of its pods takes one of the bound cards, not all of them.
     """
 
     key: AppKey
@@ -246,7 +239,7 @@ class HostedApp:
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     shared_server: bool = False
     unreadable: str = ""
-    singly: bool = False
+    one_card_per_pod: bool = False
 
     @property
     def requirement(self) -> ComputeRequirement | None:

@@ -27,7 +27,7 @@ class DeviceClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeviceAlternative:
     """Devices of one class: `count` of them, or all (None), for which all of the expressions hold.
 
     `name` is that of the request, with that of the alternative behind a slash. `capacity` is the least that each
@@ -53,7 +53,7 @@ class DeviceRequest:
     """One request: the first of its alternatives that can be satisfied."""
 
     name: str
-    alternatives: tuple[Wanted, ...]
+    alternatives: tuple[DeviceAlternative, ...]
 
     def __str__(self) -> str:
         return ", or ".join(map(str, self.alternatives))
@@ -61,7 +61,7 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What the devices of some requests (all, if none is named) must have in common in an attribute, or must not.
+    """An attribute in which the devices of some requests (all, if none is named) must be equal, or `distinct`.
 
     Requests are named as they are, or by one alternative behind a slash.
     """
@@ -70,8 +70,7 @@ class Constraint:
     requests: tuple[str, ...] = ()
     distinct: bool = False
 
-    def is_about(self, name: str) -> bool:
-        """Return whether it applies to the devices of that alternative."""
+    def applies_to(self, name: str) -> bool:
         return not self.requests or name in self.requests or name.partition("/")[0] in self.requests
 
 
@@ -104,7 +103,7 @@ class UnreadDevices:
     nodes: frozenset[str] = frozenset()
     pools: frozenset[tuple[str, str]] = frozenset()
 
-    def is_about(self, driver: str, pool: str) -> bool:
+    def applies_to(self, driver: str, pool: str) -> bool:
         """Return whether they can be of a pool; a pool without a readable name is any of its driver."""
         return not self.pools or not self.pools.isdisjoint({(driver, pool), (driver, "")})
 

@@ -8,32 +8,22 @@ from collections.abc import Mapping
 from ullage.model.error import invalid
 
 _NAME = re.compile(r"[^\s=\x00-\x1f\x7f]+")
-_MOST_BYTES = 128 * 1024
-"""Linux accepts no longer string for a process (MAX_ARG_STRLEN, see execve(2))."""
+_MAX_BYTES = 128 * 1024
+"""Linux accepts no longer string (MAX_ARG_STRLEN, see execve(2))."""
 
 
 def check_environment(field: str, environment: Mapping[str, str]) -> None:
-    """Refuse variables with which no process can be started.
-
-    Raises:
-        InvalidRequest: an empty name, one with `=`, a space or a control character; a value with NUL, or too long.
-
-    """
+    """Refuse variables with which no process can be started: a malformed name, or a value with NUL or too long."""
     for name, value in environment.items():
         if not _NAME.fullmatch(name):
             raise invalid(field, name, "a name of a variable has no '=', no space and no control character")
         if "\0" in value:
             raise invalid(f"{field}.{name}", value, "a value has no NUL character")
-        if len(name.encode(errors="replace")) + len(value.encode(errors="replace")) + 2 > _MOST_BYTES:
-            raise invalid(f"{field}.{name}", value, f"name and value have at most {_MOST_BYTES} bytes together")
+        if len(name.encode(errors="replace")) + len(value.encode(errors="replace")) + 2 > _MAX_BYTES:
+            raise invalid(f"{field}.{name}", value, f"name and value have at most {_MAX_BYTES} bytes together")
 
 
 def check_absolute_path(field: str, path: str | None) -> None:
-    """Refuse a path in which, or from which, no process can be started.
-
-    Raises:
-        InvalidRequest: a relative path, or one with a NUL character.
-
-    """
+    """Refuse a path with which no process can be started: a relative one, or one with NUL."""
     if path is not None and (not path.startswith("/") or "\0" in path):
         raise invalid(field, path, "give an absolute path without NUL characters")

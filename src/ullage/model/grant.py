@@ -46,7 +46,6 @@ class Grant:
 
     @property
     def fraction_ppm(self) -> int:
-        """The larger fraction."""
         return max(self.compute_ppm, self.vram_ppm)
 
     @property

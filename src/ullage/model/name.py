@@ -12,12 +12,7 @@ _NAME = re.compile(NAME_PATTERN, re.ASCII)
 
 
 def check_name(field: str, name: object) -> str:
-    """Return `name` if it is 1..253 of [A-Za-z0-9._-], not starting with `.` or `-`, without `..`.
-
-    Raises:
-        InvalidRequest: naming the field, the value and the rule.
-
-    """
+    """Return `name` if it is 1..253 of [A-Za-z0-9._-], not starting with `.` or `-`, without `..`."""
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or ".." in name or not _NAME.fullmatch(name):
         raise invalid(
             field, name, f"use 1 to {MAX_NAME} letters, digits, '.', '_' or '-', not starting with '.' or '-', no '..'"

@@ -33,6 +33,6 @@ class Nomination:
     owed: bool = False
 
     @property
-    def keeps_all_out(self) -> bool:
+    def excludes_all(self) -> bool:
         """Whether it excludes all other requests, of any priority."""
         return self.hold or self.owed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.model.error import invalid
+from ullage.model.quantity import is_whole
 
 _PERCENT = 100
 
@@ -21,10 +22,6 @@ class Oversubscription:
 
     Vram may spill into that part of the machine's memory and that part of its disk; compute may be promised up to
     `compute_oversell_ratio` hundredths of the capacity of the cards.
-
-    Raises:
-        InvalidRequest: a value is not a whole number, or out of its range (0 to 100; the ratio 100 to 100000).
-
     """
 
     vram_expand_to_host_mem: int = 50
@@ -34,7 +31,7 @@ class Oversubscription:
     def __post_init__(self) -> None:
         for field, (least, most) in _RANGES.items():
             value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            if not is_whole(value) or not least <= value <= most:
                 fix = f"a whole percentage from {least} to {most} is needed"
                 raise invalid(f"oversubscription.{field}", value, fix)
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from ullage.model.choice import parse_choice
 from ullage.model.error import invalid
 from ullage.model.name import MAX_NAME
 from ullage.model.quantity import (
     MAX_INT32,
     MAX_INT64,
     PPM,
+    check_range,
     format_bytes,
-    format_decimal,
+    format_percent,
     parse_bytes,
     parse_count,
     parse_decimal,
 )
+from ullage.model.resources import show_milli
 
 GFLOPS_PER_TFLOPS = 1000
 
@@ -25,12 +29,14 @@ MAX_NAMES = 1024
 """The most cards, or words, in one condition of a request."""
 
 _LISTS = {
+    "gpu_model": "models",
+    "gpu_vendor": "vendors",
     "gpu_uuid": "uuids",
     "not_gpu_uuid": "not_uuids",
     "gpu_model_like": "model_words",
     "not_gpu_model_like": "not_model_words",
 }
-"""Conditions on names of cards and of models, by their keys in a request text."""
+"""Conditions by lists of names, by their keys in a request text."""
 
 
 class Isolation(StrEnum):
@@ -53,7 +59,7 @@ class IsolationPolicy(StrEnum):
     DYNAMIC = "dynamic"
 
 
-LEAST_VRAM = 1 << 20
+MIN_VRAM_BYTES = 1 << 20
 """Bytes below which an amount of vram probably lacks its unit: a program takes hundreds of MiB of a card."""
 
 
@@ -80,10 +86,9 @@ class Part:
             ("percent", self.compute_ppm, PPM),
             ("gpu", self.vram_ppm, PPM),
         ):
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
-                raise invalid(field, value, f"an integer from 0 to {maximum} is needed")
+            check_range(field, value, 0, maximum)
         if self.compute_gflops and self.compute_ppm:
-            raise invalid("percent", _percent(self.compute_ppm), "tflops are given too; keep one of the two")
+            raise invalid("percent", format_percent(self.compute_ppm), "tflops are given too; keep one of the two")
         if self.vram_bytes and self.vram_ppm:
             fix = "a fraction of the vram is given too; keep one of the two"
             raise invalid("vram", format_bytes(self.vram_bytes), fix)
@@ -93,7 +98,7 @@ class Part:
         """Return the part in a request text; `fraction_ppm` is the decimal of `gpu=0.5`. None: whole cards."""
         tflops, percent, vram = entries.get("tflops"), entries.get("percent"), entries.get("vram")
         if fraction_ppm and (tflops or percent):
-            raise invalid("gpu", entries["gpu"], "a fraction says the compute already; leave out tflops and percent")
+            raise invalid("gpu", entries["gpu"], "a fraction states the compute already; leave out tflops and percent")
         if not (fraction_ppm or tflops or percent or vram):
             return cls() if _needs_no_amount(entries) else None
         return cls(
@@ -114,20 +119,15 @@ class Part:
         return compute, self.vram_bytes or self.vram_ppm * vram_total // PPM
 
     def check_covers(self, request: Part, field: str = "limit") -> None:
-        """Refuse these amounts as a limit below its request, where both have one unit; an amount of 0 is no limit.
-
-        Raises:
-            InvalidRequest: the limit is below the request.
-
-        """
+        """Refuse these amounts as a limit below its request, where both have one unit; an amount of 0 is no limit."""
         for name, show, asked, most in (
-            ("tflops", _tflops, request.compute_gflops, self.compute_gflops),
-            ("percent", _percent, request.compute_ppm, self.compute_ppm),
+            ("tflops", show_milli, request.compute_gflops, self.compute_gflops),
+            ("percent", format_percent, request.compute_ppm, self.compute_ppm),
             ("vram", format_bytes, request.vram_bytes, self.vram_bytes),
-            ("vram", _percent, request.vram_ppm, self.vram_ppm),
+            ("vram", format_percent, request.vram_ppm, self.vram_ppm),
         ):
             if 0 < most < asked:
-                raise invalid(f"{field}.{name}", show(most), f"{show(asked)} is asked; a limit is at least that")
+                raise invalid(f"{field}.{name}", show(most), f"{show(asked)} is requested; a limit is at least that")
 
     @property
     def fraction_ppm(self) -> int:
@@ -142,20 +142,9 @@ class Part:
         return -(-max(self.compute_ppm, self.vram_ppm) * 1000 // PPM)
 
     def __str__(self) -> str:
-        text = ""
-        if self.compute_gflops:
-            text += f",tflops={format_decimal(self.compute_gflops * GFLOPS_PER_TFLOPS)}"
-        if self.compute_ppm:
-            text += f",percent={format_decimal(self.compute_ppm * 100)}"
+        text = f",tflops={show_milli(self.compute_gflops)}" if self.compute_gflops else ""
+        text += f",percent={format_percent(self.compute_ppm)}" if self.compute_ppm else ""
         return text + (f",vram={format_bytes(self.vram_bytes)}" if self.vram_bytes else "")
-
-
-def _percent(ppm: int) -> str:
-    return format_decimal(ppm * 100)
-
-
-def _tflops(gflops: int) -> str:
-    return format_decimal(gflops * GFLOPS_PER_TFLOPS)
 
 
 WHOLE_CARD = Part(compute_ppm=PPM, vram_ppm=PPM)
@@ -200,8 +189,8 @@ class CardSelector:
             raise invalid("gpu_index", "|".join(map(str, self.indices)), "name different cards, 0 or above")
         if self.template is not None and self.isolation is not Isolation.PARTITIONED:
             raise invalid("partition", self.template, "only isolation=partitioned has partitions")
-        for key, name in {"gpu_model": "models", **_LISTS}.items():
-            texts = getattr(self, name)
+        for key, name in _LISTS.items():
+            texts = () if name == "vendors" else getattr(self, name)
             if len(texts) > MAX_NAMES or not all(map(_is_name, texts)):
                 fix = f"give at most {MAX_NAMES}, each of 1 to {MAX_NAME} characters, without commas, bars and ="
                 raise invalid(key, texts, fix)
@@ -216,34 +205,26 @@ class CardSelector:
         return not any(word.casefold() in name for word in self.not_model_words)
 
     def takes_uuid(self, uuid: str) -> bool:
-        """Return whether the card of that uuid matches."""
         return uuid not in self.not_uuids and (not self.uuids or uuid in self.uuids)
 
     @classmethod
     def from_entries(cls, entries: Mapping[str, str], *, whole: bool) -> CardSelector:
         """Return the conditions in a request text; parts are softly isolated by default."""
         partition = entries.get("partition")
+        lists: dict[str, Any] = {name: _alternatives(entries.get(key, "")) for key, name in _LISTS.items()}
         usual = Isolation.SHARED if whole else Isolation.PARTITIONED if partition else Isolation.SOFT
         return cls(
-            models=_alternatives(entries.get("gpu_model", "")),
-            vendors=_alternatives(entries.get("gpu_vendor", "")),
             indices=tuple(parse_count(i, "gpu_index", MAX_INT32) for i in _alternatives(entries.get("gpu_index", ""))),
             pool=entries.get("pool"),
-            isolation=parse_isolation(entries["isolation"]) if "isolation" in entries else usual,
+            isolation=parse_choice(Isolation, entries["isolation"], "isolation") if "isolation" in entries else usual,
             template=partition,
-            uuids=_alternatives(entries.get("gpu_uuid", "")),
-            not_uuids=_alternatives(entries.get("not_gpu_uuid", "")),
-            model_words=_alternatives(entries.get("gpu_model_like", "")),
-            not_model_words=_alternatives(entries.get("not_gpu_model_like", "")),
+            **lists,
         )
 
     def __str__(self) -> str:
-        text = f",gpu_model={'|'.join(self.models)}" if self.models else ""
-        text += f",gpu_vendor={'|'.join(self.vendors)}" if self.vendors else ""
-        text += f",gpu_index={'|'.join(map(str, self.indices))}" if self.indices else ""
-        for key, name in _LISTS.items():
-            texts: tuple[str, ...] = getattr(self, name)
-            text += f",{key}={'|'.join(texts)}" if texts else ""
+        lists = {"gpu_model": self.models, "gpu_vendor": self.vendors, "gpu_index": tuple(map(str, self.indices))}
+        lists |= {key: getattr(self, name) for key, name in _LISTS.items()}
+        text = "".join(f",{key}={'|'.join(names)}" for key, names in lists.items() if names)
         text += f",pool={self.pool}" if self.pool else ""
         if self.isolation in (Isolation.HARD, Isolation.PARTITIONED):
             text += f",isolation={self.isolation.value}"
@@ -254,41 +235,18 @@ ANY_CARD = CardSelector()
 
 
 def parse_tflops(text: str, field: str = "tflops") -> int:
-    """Return the GFLOPS of a quantity in TFLOPS: `60`, `0.5`, `500m`; values finer than 1 GFLOPS round up.
-
-    Raises:
-        InvalidRequest: not a number, or too large.
-
-    """
+    """Return the GFLOPS of a quantity in TFLOPS: `60`, `0.5`, `500m`; values finer than 1 GFLOPS round up."""
     milli = text.endswith("m")
     micro = parse_decimal(text[:-1] if milli else text, field, MAX_INT64)
     return -(-micro // PPM) if milli else -(-micro * GFLOPS_PER_TFLOPS // PPM)
 
 
 def parse_percent(text: str, field: str = "percent") -> int:
-    """Return the millionths of a percentage above 0 and up to 100, with or without the sign; finer values round up.
-
-    Raises:
-        InvalidRequest: anything else.
-
-    """
+    """Return the millionths of a percentage above 0 and up to 100, with or without the sign; finer values round up."""
     ppm = -(-parse_decimal(text.removesuffix("%"), field, MAX_INT64) // 100)
     if not 0 < ppm <= PPM:
         raise invalid(field, text, "write a percentage above 0 and up to 100")
     return ppm
-
-
-def parse_isolation(text: str, field: str = "isolation") -> Isolation:
-    """Return the isolation mode of that name.
-
-    Raises:
-        InvalidRequest: there is none.
-
-    """
-    try:
-        return Isolation(text)
-    except ValueError:
-        raise invalid(field, text, f"choose one of {', '.join(Isolation)}") from None
 
 
 def _alternatives(text: str) -> tuple[str, ...]:
@@ -300,12 +258,7 @@ def _needs_no_amount(entries: Mapping[str, str]) -> bool:
 
 
 def check_vram(part: Part | None) -> None:
-    """Refuse an amount of vram that is too small for any program.
-
-    Raises:
-        InvalidRequest: it is above 0 and below `LEAST_VRAM`.
-
-    """
-    if part is not None and 0 < part.vram_bytes < LEAST_VRAM:
-        fix = f"it counts bytes, and no program runs in less than {format_bytes(LEAST_VRAM)}; write vram=20g, say"
+    """Refuse an amount of vram that is too small for any program."""
+    if part is not None and 0 < part.vram_bytes < MIN_VRAM_BYTES:
+        fix = f"it counts bytes, and a program needs at least {format_bytes(MIN_VRAM_BYTES)}; write vram=20g or so"
         raise invalid("vram", part.vram_bytes, fix)

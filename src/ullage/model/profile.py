@@ -10,7 +10,7 @@ from functools import lru_cache
 from ullage.model.error import invalid
 from ullage.model.gpu import Gpu
 from ullage.model.part import GFLOPS_PER_TFLOPS, Part
-from ullage.model.quantity import MAX_INT64, PPM
+from ullage.model.quantity import MAX_INT64, PPM, check_range
 
 MAX_COUNT = 1024
 """The most partitions, slots or groups in a table."""
@@ -98,12 +98,11 @@ class Template:
         if len(set(self.starts)) != len(self.starts):
             raise invalid("placement_limit", self.starts, "name each start slot once")
         if self.compute_ppm * self.max_partitions > PPM:
-            fix = f"{self.max_partitions} of them (max_partition) are more than the card; write it rounded down"
+            fix = f"{self.max_partitions} such partitions (max_partition) exceed the card; round it down"
             raise invalid("compute_percent", self.compute_ppm / 10_000, fix)
 
     @property
     def keys(self) -> frozenset[str]:
-        """Its lookup keys: its name and its id."""
         return frozenset(name_key(name) for name in (self.name, self.id) if name)
 
 
@@ -168,11 +167,9 @@ class Profile:
 
     @property
     def keys(self) -> frozenset[str]:
-        """Its lookup keys: the names of its model."""
         return frozenset(name_key(name) for name in (self.name, *self.aliases))
 
     def template(self, name: str) -> Template | None:
-        """Return the template of that name or id."""
         return self._by_key.get(name_key(name))
 
     def usage(self, template: Template, compute_total: int, vram_total: int) -> tuple[int, int]:
@@ -242,20 +239,9 @@ class Profiles:
         template = profile.choose(part, pinned, gpu.compute, gpu.vram)
         return None if template is None else (profile, template)
 
-    def with_(self, others: Iterable[Profile]) -> Profiles:
+    def overridden_by(self, others: Iterable[Profile]) -> Profiles:
         """Return profiles in which `others` override these."""
         return Profiles((*others, *self.entries))
-
-
-def check_range(field_name: str, value: object, least: int, most: int) -> None:
-    """Refuse a value that is not an integer within limits.
-
-    Raises:
-        InvalidRequest: it is not such an integer.
-
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise invalid(field_name, value, f"a whole number from {least} to {most} is needed")
 
 
 def _waste(compute_over: int, compute: int, vram_over: int, vram: int) -> float:

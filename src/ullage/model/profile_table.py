@@ -31,7 +31,7 @@ from decimal import Decimal
 
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.profile import Profile, Profiles, Template, Vendor, vendor_named
-from ullage.model.quantity import MAX_INT64
+from ullage.model.quantity import MAX_INT64, is_whole
 
 _GIGABYTE = 1 << 30
 _PPM_PER_PERCENT = 10_000
@@ -126,36 +126,31 @@ class _Entry:
         self.title = repr(name) if isinstance(name, str) else ""
 
     def end(self) -> None:
-        """Refuse the fields that were not taken."""
         for key, value in self._left.items():
-            raise invalid(key, value, "there is no such field here; leave it out or mend its name")
+            raise invalid(key, value, "there is no such field here; leave it out or correct its name")
 
     def _take(self, key: str, default: object) -> object:
         value = self._left.pop(key, default)
         if value is None:
-            raise invalid(key, None, "it is missing; write it down")
+            raise invalid(key, None, "it is missing; add it")
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a text, unchanged."""
         value = self._take(key, default)
         if not isinstance(value, str):
             raise invalid(key, value, "write a text in quotes")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts, empty if left out."""
         return tuple(_Entry({key: value}).text(key) for value in self._list(key))
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Return a whole number."""
         value = self._take(key, default)
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not is_whole(value):
             raise invalid(key, value, "write a plain whole number such as 2")
         return value
 
     def integers(self, key: str) -> tuple[int, ...]:
-        """Return a list of whole numbers."""
         return tuple(_Entry({key: value}).integer(key) for value in self._list(key))
 
     def number(self, key: str) -> Decimal:
@@ -177,7 +172,6 @@ class _Entry:
         return tuple((name, entry.integer(name)) for name in sorted(value))
 
     def entries(self, key: str) -> tuple[_Entry, ...]:
-        """Return a list of tables."""
         values = self._list(key)
         tables = [value for value in values if isinstance(value, dict)]
         if len(tables) != len(values):

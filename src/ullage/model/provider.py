@@ -68,12 +68,7 @@ def label_of(kind: ProviderKind, name: str) -> str:
 
 
 def check_labels(labels: Mapping[str, str], field: str) -> None:
-    """Check that the labels of a node about alignment can be read.
-
-    Raises:
-        InvalidRequest: one is neither `true` nor `false`.
-
-    """
+    """Check that the labels of a node about alignment can be read."""
     for key, value in labels.items():
         if key.startswith(ALIGN_LABEL) and value not in ("true", "false"):
             raise invalid(f"{field}.{key}", value, "write true or false")

@@ -7,6 +7,7 @@ a whole number of bytes. A displayed amount parses back to the same value.
 from __future__ import annotations
 
 import re
+from typing import TypeGuard
 
 from ullage.model.error import InvalidRequest, invalid
 
@@ -37,13 +38,13 @@ def parse_bytes(text: str, field: str = "memory") -> int:
         raise invalid(field, text, _SIZE_FIX)
     whole, decimals = match.group(1), match.group(2) or ""
     if len(whole) > _DIGITS or len(decimals) > _DECIMALS:
-        raise invalid(field, text, f"at most {MAX_INT64} bytes can be asked")
+        raise invalid(field, text, f"at most {MAX_INT64} bytes can be requested")
     scale = int("1" + "0" * len(decimals))
     total, rest = divmod(int(whole + decimals) * factor, scale)
     if rest:
         raise invalid(field, text, "it is not a whole number of bytes; use a smaller unit")
     if total > MAX_INT64:
-        raise invalid(field, text, f"at most {MAX_INT64} bytes can be asked")
+        raise invalid(field, text, f"at most {MAX_INT64} bytes can be requested")
     return total
 
 
@@ -66,7 +67,7 @@ def parse_count(text: str, field: str, maximum: int) -> int:
     if _COUNT.fullmatch(text) is None:
         raise invalid(field, text, "write a plain whole number such as 2")
     if len(text) > _DIGITS or int(text) > maximum:
-        raise invalid(field, text, f"at most {maximum} can be asked")
+        raise invalid(field, text, f"at most {maximum} can be requested")
     return int(text)
 
 
@@ -85,8 +86,19 @@ def parse_cpu(text: str, field: str = "cpu") -> int:
         raise invalid(field, text, "a thousandth of a core (1m) is the finest grain")
     amount = int(whole) if thousandths else int(whole + decimals.ljust(_CPU_DECIMALS, "0"))
     if len(whole) > _DIGITS or amount > MAX_INT64 * 1000:
-        raise invalid(field, text, f"at most {MAX_INT64} can be asked")
+        raise invalid(field, text, f"at most {MAX_INT64} can be requested")
     return amount
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return whether a value is a whole number; a truth value is none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_range(field: str, value: object, minimum: int, maximum: int) -> None:
+    """Refuse a value that is not a whole number within limits."""
+    if not is_whole(value) or not minimum <= value <= maximum:
+        raise invalid(field, value, f"a whole number from {minimum} to {maximum} is needed")
 
 
 def check_amount(amount: object, field: str, maximum: int) -> None:
@@ -96,9 +108,10 @@ def check_amount(amount: object, field: str, maximum: int) -> None:
         InvalidRequest: with the code `amount-out-of-range`.
 
     """
-    if not isinstance(amount, int) or isinstance(amount, bool) or not 0 <= amount <= maximum:
-        message = invalid(field, amount, f"a whole number from 0 to {maximum} is needed").message
-        raise InvalidRequest(message, code="amount-out-of-range", field=field)
+    try:
+        check_range(field, amount, 0, maximum)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message, code="amount-out-of-range", field=field) from None
 
 
 PPM = 1_000_000
@@ -117,11 +130,11 @@ def parse_decimal(text: str, field: str, maximum: int) -> int:
         raise invalid(field, text, "write a plain number such as 2 or 0.5")
     whole, decimals = match.group(1), match.group(2) or ""
     if len(whole) > _DIGITS or len(decimals) > _DECIMALS:
-        raise invalid(field, text, f"at most {maximum // PPM} can be asked")
+        raise invalid(field, text, f"at most {maximum // PPM} can be requested")
     scale = int("1" + "0" * len(decimals))
     amount = int(whole) * PPM + -(-int(decimals or 0) * PPM // scale)
     if amount > maximum:
-        raise invalid(field, text, f"at most {maximum // PPM} can be asked")
+        raise invalid(field, text, f"at most {maximum // PPM} can be requested")
     return amount
 
 
@@ -129,6 +142,11 @@ def format_decimal(millionths: int) -> str:
     """Return millionths as the shortest plain decimal: 500000 is `0.5`."""
     whole, part = divmod(millionths, PPM)
     return f"{whole}.{part:06d}".rstrip("0") if part else str(whole)
+
+
+def format_percent(ppm: int) -> str:
+    """Return millionths as a percentage without the sign: 500000 is `50`."""
+    return format_decimal(ppm * 100)
 
 
 def _suffix_factor(suffix: str) -> int | None:

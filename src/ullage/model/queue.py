@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ullage.model.error import invalid
 from ullage.model.name import check_name
+from ullage.model.quantity import check_range
 from ullage.model.request import ResourceRequirement, parse_amounts
 from ullage.model.resources import DIMENSIONS, Resources
 
@@ -62,30 +63,19 @@ class Queue:
 
 def check_weight(field: str, weight: object) -> None:
     """Refuse a weight that is not a whole number in 1..1000."""
-    if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MAX_WEIGHT:
-        raise invalid(field, weight, f"a whole number from 1 to {MAX_WEIGHT} is needed")
+    check_range(field, weight, 1, MAX_WEIGHT)
 
 
 def parse_queue(name: str, parent: str, weight: int, guarantee: str | None, limit: str | None) -> Queue:
-    """Return a queue whose guarantee and limit are requirement texts; a limit binds only the dimensions it names.
-
-    Raises:
-        InvalidRequest: a text cannot be read, or the guarantee is above the limit.
-
-    """
-    promised = ResourceRequirement.from_string(guarantee).resources if guarantee else Resources()
-    most = parse_limit(limit) if limit else Limit()
-    if (above := most.exceeded(promised)) is not None:
+    """Return a queue whose guarantee and limit are requirement texts; a limit binds only the dimensions it names."""
+    guaranteed = ResourceRequirement.from_string(guarantee).resources if guarantee else Resources()
+    maximum = parse_limit(limit) if limit else Limit()
+    if (above := maximum.exceeded(guaranteed)) is not None:
         raise invalid("guarantee", guarantee, f"its {above} is above that of the limit ({limit})")
-    return Queue(name, parent, weight, promised, limit=most)
+    return Queue(name, parent, weight, guaranteed, limit=maximum)
 
 
 def parse_limit(text: str) -> Limit:
-    """Return the limit of a text such as `gpu=8,mem=1t`; an omitted dimension is unlimited, `gpu=0` allows none.
-
-    Raises:
-        InvalidRequest: with the offending entry named.
-
-    """
+    """Return the limit of a text such as `gpu=8,mem=1t`; an omitted dimension is unlimited, `gpu=0` allows none."""
     amounts = parse_amounts(text)
     return Limit(amounts.get("cpu"), amounts.get("memory"), amounts.get("gpu"))

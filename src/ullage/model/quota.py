@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ullage.model.error import invalid
 from ullage.model.part import Part
-from ullage.model.quantity import MAX_INT64
+from ullage.model.quantity import MAX_INT64, is_whole
 
 MAX_WORKERS = 32_768
 """The most workers of a namespace whose quota has no such cap."""
@@ -62,7 +62,7 @@ class Quota:
         _check("max_cores_ppm", self.max_cores_ppm)
         _check("max_gpu_count", self.max_gpu_count)
         threshold = self.alert_threshold_percent
-        if not _is_whole(threshold) or not 0 <= threshold <= WHOLE_PERCENT:
+        if not is_whole(threshold) or not 0 <= threshold <= WHOLE_PERCENT:
             raise invalid("alert_threshold_percent", threshold, "a whole percentage from 0 to 100 is needed")
         _check_order("total_limits", self.total_limits, "total_requests", self.total_requests)
         _check_order("max_limits", self.max_limits, "max_requests", self.max_requests)
@@ -73,8 +73,7 @@ class Quota:
     @property
     def single(self) -> TotalCaps:
         """The caps of one request: compute and vram of its requests, then of its limits, per card; its cards."""
-        requests, limits = self.max_requests, self.max_limits
-        return (*_both(requests), *_both(limits), self.max_gpu_count)
+        return (*_both(self.max_requests), *_both(self.max_limits), self.max_gpu_count)
 
     @property
     def total(self) -> TotalCaps:
@@ -126,12 +125,8 @@ class QuotaCondition:
         return "CapacitySufficient" if self.ready else "AlertThresholdReached"
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _check(field: str, value: int | None) -> None:
-    if value is not None and (not _is_whole(value) or not 0 <= value <= MAX_INT64):
+    if value is not None and (not is_whole(value) or not 0 <= value <= MAX_INT64):
         raise invalid(field, value, f"a whole number from 0 to {MAX_INT64} is needed, or nothing for no cap")
 
 

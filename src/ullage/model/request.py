@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ullage.model.affinity import ANY_NODE, NodeAffinity
-from ullage.model.alignment import AS_THE_NODE_SAYS, SEPARATOR, Alignment, parse_zone_policy, read_pair
+from ullage.model.alignment import DEFAULT_ALIGNMENT, SEPARATOR, Alignment, read_pair
+from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
 from ullage.model.part import ANY_CARD, CardSelector, Isolation, Part
@@ -20,6 +21,7 @@ from ullage.model.quantity import (
     PPM,
     format_bytes,
     format_decimal,
+    is_whole,
     parse_bytes,
     parse_cpu,
     parse_decimal,
@@ -42,30 +44,29 @@ _OTHER_WORDS = {
     **dict.fromkeys(("card", "cards", "device", "devices"), "gpu"),
     **dict.fromkeys(("gpu_mem", "gpu_memory", "gpumem", "hbm"), "vram"),
 }
-_ALIKE = 0.6
-"""The least similarity of a key to one that is known: they are short, and have letters in common by chance."""
+_SIMILARITY = 0.6
+"""The least similarity of a key to a known one; short keys have letters in common by chance."""
 _FORM = "write a comma list such as cpu=2,mem=4g,gpu=1"
 
 
 def parse_amounts(text: str) -> dict[str, int]:
-    """Return the amounts of a text: cpu (thousandths of a core), memory (bytes) and gpu (thousandths of a card).
-
-    Raises:
-        InvalidRequest: with the offending entry named; any other key is refused.
-
-    """
+    """Return the amounts of a text: cpu (thousandths of a core), memory (bytes) and gpu (thousandths of a card)."""
     amounts: dict[str, int] = {}
     for key, value in _entries(text).items():
         if key in (*_CONDITIONS, "numa") or SEPARATOR in key:
             raise invalid("resreq", f"{key}={value}", "only cpu, mem and gpu can be given here")
-        with _naming(key, value):
-            if key == "mem":
-                amounts["memory"] = parse_bytes(value)
-            elif key == "cpu":
-                amounts["cpu"] = parse_cpu(value)
-            else:
-                amounts["gpu"] = -(-parse_decimal(value, "gpu", MAX_INT32 * PPM) * MILLI // PPM)
+        amounts["memory" if key == "mem" else key] = _parse_amount(key, value)
+    if "gpu" in amounts:
+        amounts["gpu"] = -(-amounts["gpu"] * MILLI // PPM)
     return amounts
+
+
+def _parse_amount(key: str, value: str) -> int:
+    """Return thousandths of a core, bytes, or millionths of a card."""
+    with _naming(key, value):
+        if key == "gpu":
+            return parse_decimal(value, key, MAX_INT32 * PPM)
+        return parse_cpu(value) if key == "cpu" else parse_bytes(value)
 
 
 def _entries(text: str) -> dict[str, str]:
@@ -85,7 +86,7 @@ def _unique(pairs: list[tuple[str, str]]) -> dict[str, str]:
     for given, value in pairs:
         key = given if SEPARATOR in given else _ALIASES.get(given.lower(), given.lower())
         if key not in _KEYS and SEPARATOR not in key:
-            fix = f"{_meant(key)}The keys are {', '.join(_KEYS)} (memory for mem)"
+            fix = f"{_suggestion(key)}The keys are {', '.join(_KEYS)} (memory for mem)"
             raise invalid("resreq", f"{given}={value}", fix)
         if key in entries:
             raise invalid("resreq", f"{given}={value}", f"{key} is given twice; keep one")
@@ -93,10 +94,10 @@ def _unique(pairs: list[tuple[str, str]]) -> dict[str, str]:
     return entries
 
 
-def _meant(key: str) -> str:
-    """Return the question for the key that is meant, by what others call it, or by its letters."""
+def _suggestion(key: str) -> str:
+    """Return the question for the key that is meant: a synonym, or a similar key."""
     other = _OTHER_WORDS.get(key)
-    return did_you_mean(key, _KEYS, _ALIKE) if other is None else f"did you mean {other}? "
+    return did_you_mean(key, _KEYS, _SIMILARITY) if other is None else f"did you mean {other}? "
 
 
 @contextmanager
@@ -129,7 +130,7 @@ class ResourceRequirement:
     part: Part | None = None
     cards: CardSelector = ANY_CARD
     nodes: NodeAffinity = ANY_NODE
-    alignment: Alignment = AS_THE_NODE_SAYS
+    alignment: Alignment = DEFAULT_ALIGNMENT
 
     def __post_init__(self) -> None:
         for field, value, maximum in (
@@ -137,68 +138,53 @@ class ResourceRequirement:
             ("memory", self.memory_bytes, MAX_INT64),
             ("gpu", self.gpu_count, MAX_INT32),
         ):
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise invalid(field, value, "an integer is needed")
+            if not is_whole(value):
+                raise invalid(field, value, "a whole number is needed")
             if value < 0:
-                raise invalid(field, value, "an amount cannot be negative; omit the key to ask for none")
+                raise invalid(field, value, "an amount cannot be negative; omit the key to request none")
             if value > maximum:
-                raise invalid(field, value, f"at most {maximum} can be asked")
+                raise invalid(field, value, f"at most {maximum} can be requested")
         if not (self.cpu_milli or self.memory_bytes or self.gpu_count):
-            raise invalid("resreq", "cpu=0,mem=0,gpu=0", "ask for at least one of cpu, mem, gpu")
+            raise invalid("resreq", "cpu=0,mem=0,gpu=0", "request at least one of cpu, mem, gpu")
         if self.part is not None or self.cards != ANY_CARD:
             self._check_cards()
         if self.alignment.pairs and not self.gpu_count:
-            raise invalid("gpu", 0, f"{self.alignment.pairs[0]} is about cards; ask for some, or leave it out")
+            raise invalid("gpu", 0, f"{self.alignment.pairs[0]} is about cards; request some, or leave it out")
 
     def _check_cards(self) -> None:
         if not 1 <= self.gpu_count <= MAX_CARDS:
-            raise invalid("gpu", self.gpu_count, f"ask for 1 to {MAX_CARDS} cards, or leave out what is said of them")
+            raise invalid("gpu", self.gpu_count, f"request 1 to {MAX_CARDS} cards, or leave out the conditions on them")
         indices = self.cards.indices
         if indices and len(indices) != self.gpu_count:
-            raise invalid("gpu_index", indices, f"name as many as cards are asked ({self.gpu_count})")
+            raise invalid("gpu_index", indices, f"name as many as cards are requested ({self.gpu_count})")
         if self.part is None and self.cards.isolation is not Isolation.SHARED and self.cards.template is None:
-            raise invalid("isolation", self.cards.isolation.value, "whole cards have none; ask for a part of a card")
+            raise invalid("isolation", self.cards.isolation.value, "whole cards have none; request a part of a card")
 
-    def check_asks(self) -> None:
-        """Refuse parts of cards without amounts: their holders would block requests for whole cards.
-
-        Raises:
-            InvalidRequest: `tflops`, `percent` and `vram` are all zero.
-
-        """
+    def check_not_empty(self) -> None:
+        """Refuse parts of cards without amounts: their holders would block requests for whole cards."""
         nothing = self.part is not None and self.part.is_empty
         if nothing and self.cards.isolation in (Isolation.SOFT, Isolation.HARD):
             fix = "give tflops, percent or vram above 0, or leave them out for whole cards"
-            raise InvalidRequest(f"resreq: nothing of its cards is asked: {fix}", field="resreq")
+            raise InvalidRequest(f"resreq: no amount of its cards is requested: {fix}", field="resreq")
 
     @classmethod
     def of(cls, cpu: int = 0, memory: int | str = 0, gpu: int = 0) -> ResourceRequirement:
         """Return a requirement of whole cores, bytes (or a size text) and whole cards."""
         for field, value in (("cpu", cpu), ("gpu", gpu)):
-            if not isinstance(value, int) or isinstance(value, bool):
+            if not is_whole(value):
                 raise invalid(field, value, "a whole number is needed")
         if cpu > MAX_INT64:
-            raise invalid("cpu", cpu, f"at most {MAX_INT64} can be asked")
+            raise invalid("cpu", cpu, f"at most {MAX_INT64} can be requested")
         return cls(cpu * MILLI, parse_bytes(memory) if isinstance(memory, str) else memory, gpu)
 
     @classmethod
     def from_string(cls, text: str) -> ResourceRequirement:
-        """Parse `cpu=4,mem=16g,gpu=2` or `cpu=500m,gpu=0.5`: keys of any case and order, blanks around entries trimmed.
-
-        Raises:
-            InvalidRequest: with the offending entry named.
-
-        """
+        """Parse `cpu=4,mem=16g,gpu=2` or `cpu=500m,gpu=0.5`: keys of any case and order, blanks around them allowed."""
         return cls._from_entries(_entries(text))
 
     @classmethod
     def from_value(cls, value: object) -> ResourceRequirement:
-        """Accept a requirement, its text, or a mapping with the same keys.
-
-        Raises:
-            InvalidRequest: for any other value.
-
-        """
+        """Accept a requirement, its text, or a mapping with the same keys."""
         if isinstance(value, cls):
             return value
         if isinstance(value, str):
@@ -209,15 +195,7 @@ class ResourceRequirement:
 
     @classmethod
     def _from_entries(cls, entries: dict[str, str]) -> ResourceRequirement:
-        amounts: dict[str, int] = {}
-        for key, parse in (
-            ("cpu", parse_cpu),
-            ("mem", parse_bytes),
-            ("gpu", lambda text: parse_decimal(text, "gpu", MAX_INT32 * PPM)),
-        ):
-            if key in entries:
-                with _naming(key, entries[key]):
-                    amounts[key] = parse(entries[key])
+        amounts = {key: _parse_amount(key, entries[key]) for key in ("cpu", "mem", "gpu") if key in entries}
         asks_of_cards = any(key in _CONDITIONS for key in entries)
         gpus = amounts.get("gpu", PPM if asks_of_cards else 0)
         count, fraction = divmod(gpus, PPM)
@@ -292,11 +270,11 @@ def _alignment(entries: Mapping[str, str]) -> Alignment:
     for key, value in entries.items():
         with _naming(key, value):
             if key == "numa":
-                policy = parse_zone_policy(value)
+                policy = parse_choice(ZonePolicy, value, "numa")
             elif SEPARATOR in key:
                 pairs.append(read_pair(key, value))
     found = Alignment(policy, pairs=tuple(sorted(pairs, key=lambda pair: pair.resource)))
-    return AS_THE_NODE_SAYS if found == AS_THE_NODE_SAYS else found
+    return DEFAULT_ALIGNMENT if found == DEFAULT_ALIGNMENT else found
 
 
 DEFAULT_REQUIREMENT = ResourceRequirement.of(cpu=1, memory="1g")

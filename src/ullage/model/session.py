@@ -15,16 +15,16 @@ from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
 RETRY_LIMIT = 5
 """Bind failures after which a session gets no new executor until an operator clears the count."""
 
-LEAST_MEMORY = 1 << 20
-"""Bytes below which no process starts: its program, the loader and a stack need some hundred pages."""
+MIN_MEMORY_BYTES = 1 << 20
+"""Bytes below which no process starts: the program, the loader and a stack need some hundred pages."""
 
-WORKER_MEMORY = 32 << 20
-"""Bytes that a Python worker takes before it runs anything, and a little more."""
+PYTHON_WORKER_BYTES = 32 << 20
+"""Bytes that a Python worker may take before it runs anything."""
 
 MAX_BATCH = 4096
 
-_MOST_OF_ID = 200
-"""Characters of an id in the name of its logs."""
+_ID_CHARACTERS = 200
+"""The most characters of an id in the name of its logs."""
 
 
 class SessionState(StrEnum):
@@ -35,25 +35,20 @@ class SessionState(StrEnum):
 
 
 def check_memory(requirement: ResourceRequirement) -> None:
-    """Refuse an amount of memory in which no executor can start; 0 is no limit.
-
-    Raises:
-        InvalidRequest: it is above 0 and below `LEAST_MEMORY`.
-
-    """
+    """Refuse an amount of memory in which no executor can start; 0 is no limit."""
     asked = requirement.memory_bytes
-    if 0 < asked < LEAST_MEMORY:
-        fix = f"it counts bytes, and no process starts with less than {format_bytes(LEAST_MEMORY)}; write mem=1g, say"
+    if 0 < asked < MIN_MEMORY_BYTES:
+        fix = f"it counts bytes, and a process needs at least {format_bytes(MIN_MEMORY_BYTES)}; write mem=1g or so"
         raise invalid("resreq.mem", asked, fix)
 
 
-def little_memory(requirement: ResourceRequirement) -> str | None:
+def memory_warning(requirement: ResourceRequirement) -> str | None:
     """Return a warning if a Python worker may not start in the requested memory; None if it will."""
     asked = requirement.memory_bytes
-    if not 0 < asked < WORKER_MEMORY:
+    if not 0 < asked < PYTHON_WORKER_BYTES:
         return None
-    needed = format_bytes(WORKER_MEMORY)
-    return f"mem={format_bytes(asked)} is little: a worker of Python alone takes up to {needed}, and may not start"
+    needed = format_bytes(PYTHON_WORKER_BYTES)
+    return f"mem={format_bytes(asked)} may be too little: a Python worker alone takes up to {needed}, and may not start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +155,10 @@ class SessionInfo:
 
         It is a file name; a long id is cut, and the number makes the name unique.
         """
-        return f"{self.id[:_MOST_OF_ID]}@{self.number}"
+        return f"{self.id[:_ID_CHARACTERS]}@{self.number}"
 
     def require_open(self) -> None:
-        """Refuse work for a closed session.
-
-        Raises:
-            Conflict: the session is closed.
-
-        """
+        """Refuse work for a closed session (`Conflict`)."""
         if self.state is not SessionState.OPEN or self.cancelled:
             how = "being cancelled" if self.state is SessionState.OPEN else "closed"
             raise Conflict(f"session {self.id} is {how}; open a new one", code="session-closed")

@@ -33,8 +33,8 @@ class Attribute:
     listed: bool = False
 
     @property
-    def marks(self) -> frozenset[tuple[ValueKind, int | bool | str]]:
-        """The compared values: two attributes match if they have one of these in common."""
+    def match_values(self) -> frozenset[tuple[ValueKind, int | bool | str]]:
+        """The compared values: two attributes match if they have one of them in common."""
         versions = self.kind is ValueKind.VERSION
         return frozenset((self.kind, str(v).partition("+")[0] if versions else v) for v in self.values)
 
@@ -52,7 +52,7 @@ class RequestPolicy:
     most: int | None = None
     step: int | None = None
 
-    def rounded(self, asked: int) -> int | None:
+    def round_up(self, asked: int) -> int | None:
         """Return the smallest permitted amount that suffices; None if there is none."""
         if self.values:
             return min((value for value in self.values if value >= asked), default=None)
@@ -72,11 +72,11 @@ class Capacity:
     policy: RequestPolicy | None = None
 
     def taken(self, asked: int | None) -> int | None:
-        """Return what a share takes that requests this amount (None: the default); None if that is impossible."""
+        """Return what a share takes that requests this amount, or the default; None if that is impossible."""
         if asked is None:
             default = None if self.policy is None else self.policy.default
             return self.amount if default is None else default
-        taken = asked if self.policy is None else self.policy.rounded(asked)
+        taken = asked if self.policy is None else self.policy.round_up(asked)
         return taken if taken is not None and taken <= self.amount else None
 
 
@@ -122,11 +122,9 @@ class SliceDevice:
 
     @property
     def id(self) -> DeviceId:
-        """Its identity."""
         return DeviceId(self.driver, self.pool, self.name)
 
     def reaches(self, node: str, labels: Mapping[str, str]) -> bool:
-        """Return whether work on that node can use it."""
         return self.node == node if self.node else self.nodes.allows(node, labels)
 
     def qualified(self, name: str) -> str:
@@ -162,7 +160,6 @@ class TaintRule:
     pool: str = ""
     device: str = ""
 
-    def is_about(self, device: SliceDevice) -> bool:
-        """Return whether it taints a device."""
+    def applies_to(self, device: SliceDevice) -> bool:
         named = (self.driver, device.driver), (self.pool, device.pool), (self.device, device.name)
         return all(name in ("", own) for name, own in named)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
+EXCLUDING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """Effects that keep new work off; other effects do not."""
 
 
@@ -28,7 +28,6 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Return whether it tolerates that taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         if self.operator == "Exists":
@@ -39,4 +38,4 @@ class Toleration:
 def tolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
     """Return whether none of these taints keeps new work off."""
     known = tuple(tolerations)
-    return all(any(each.tolerates(taint) for each in known) for taint in taints if taint.effect in KEEPS_OFF)
+    return all(any(each.tolerates(taint) for each in known) for taint in taints if taint.effect in EXCLUDING_EFFECTS)

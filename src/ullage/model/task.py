@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-SHARED_KEPT = 8
-"""Pieces of shared data that a worker keeps: the last ones that arrived since its session began."""
+MAX_SHARED_DATA = 8
+"""The most pieces of shared data that a worker keeps: the last that arrived in its session."""
 
 LOST_LIMIT = 3
 """How often a task goes back to Pending after its executor was lost, before it fails."""
@@ -23,7 +23,6 @@ class TaskState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether the state is final."""
         return self in (TaskState.SUCCEED, TaskState.FAILED, TaskState.CANCELLED)
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from ullage.model.error import InvalidRequest, invalid
-from ullage.model.quantity import MAX_INT32, check_amount
+from ullage.model.quantity import MAX_INT32, check_amount, is_whole
 
 MAX_ZONES = 64
 """Zone ids are below this."""
@@ -262,7 +262,7 @@ def zones_of(value: object) -> tuple[int, ...]:
     Values that are negative, too large or not numbers are unknown zones, and left out.
     """
     given = value if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
-    numbers = {zone for zone in given if isinstance(zone, int) and not isinstance(zone, bool)}
+    numbers = {zone for zone in given if is_whole(zone)}
     return tuple(sorted(zone for zone in numbers if 0 <= zone < MAX_ZONES))
 
 

@@ -8,7 +8,7 @@ from ullage.model.rejection import Rejection
 
 
 @dataclass(frozen=True, slots=True)
-class Gives:
+class FreedAmounts:
     """The amounts that a victim frees on one card: GFLOPS and bytes, or millionths of a card of unknown capacity."""
 
     gpu: str
@@ -24,5 +24,5 @@ class Victim:
     namespace: str
     workload: str
     priority: int
-    gives: tuple[Gives, ...]
+    gives: tuple[FreedAmounts, ...]
     reason: Rejection

@@ -20,13 +20,14 @@ from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.core.verdict.stages import Stage
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.amounts import Amounts, KnownAmounts
+from ullage.model.choice import parse_choice
 from ullage.model.claim import PRIORITIES, Claim, Qos, Request
 from ullage.model.error import PlanChanged, invalid
 from ullage.model.grant import Grant
 from ullage.model.name import check_name
 from ullage.model.nomination import Nomination
 from ullage.model.part import Part, check_vram, parse_percent, parse_tflops
-from ullage.model.quantity import PPM, format_decimal, parse_bytes
+from ullage.model.quantity import PPM, format_percent, parse_bytes
 from ullage.model.resources import show_milli
 from ullage.server import bodies
 from ullage.server.durable import durable
@@ -345,16 +346,14 @@ def part_map(amounts: Part) -> wire.PartMap:
     """Return amounts of each card for a body: TFLOPS and percent as exact text, vram in bytes; nothing for 0."""
     return wire.PartMap(
         tflops=show_milli(amounts.compute_gflops) if amounts.compute_gflops else None,
-        percent=format_decimal(amounts.compute_ppm * 100) if amounts.compute_ppm else None,
+        percent=format_percent(amounts.compute_ppm) if amounts.compute_ppm else None,
         vram=amounts.vram_bytes or None,
     )
 
 
 def _claim(body: wire.CreateAllocation | wire.PlanRequest) -> Claim:
     namespace, limit = check_name("namespace", body.namespace), amounts_or_none("limit", body.limit)
-    if body.qos not in set(Qos):
-        raise invalid("qos", body.qos, f"choose one of {', '.join(Qos)}")
-    qos = Qos(body.qos)
+    qos = parse_choice(Qos, body.qos, "qos")
     return Claim(namespace, limit=limit, qos=qos, priority=PRIORITIES[qos] if body.priority is None else body.priority)
 
 

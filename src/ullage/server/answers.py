@@ -37,8 +37,7 @@ from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import TaskView
 from ullage.wire import api
 from ullage.wire.body import body_of
-from ullage.wire.node_drawing import placed_card, topology_body
-from ullage.wire.node_topology import PlacedCardBody, TopologyBody
+from ullage.wire.node_topology import PlacedCardBody, TopologyBody, placed_card, topology_body
 
 _BUILT_IN = frozenset(application.name for application in BUILT_IN)
 

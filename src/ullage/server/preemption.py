@@ -9,7 +9,7 @@ from ullage.core.evicting.preemption import NoPreemption, Preemption
 from ullage.core.evicting.victim_search import Attempt
 from ullage.core.evicting.victims import Cost
 from ullage.model.nomination import Nomination
-from ullage.model.victim import Gives, Victim
+from ullage.model.victim import FreedAmounts, Victim
 from ullage.server.rejections import rejection_body
 from ullage.wire import preemption as wire
 from ullage.wire.body import body_of
@@ -53,10 +53,10 @@ def _victims(fleet: Fleet, victims: Iterable[Victim]) -> list[wire.VictimBody]:
     ]
 
 
-def _gives_body(fleet: Fleet, gives: Gives) -> wire.GivesBody:
+def _gives_body(fleet: Fleet, gives: FreedAmounts) -> wire.FreedAmountsBody:
     card = fleet.card_of.get(gives.gpu)
     gpu = None if card is None else fleet.cards[card]
-    return wire.GivesBody(
+    return wire.FreedAmountsBody(
         uuid=gives.gpu,
         compute_gflops=None if gpu is None or gpu.compute_gflops is None else gives.compute,
         vram_bytes=None if gpu is None or gpu.vram_bytes is None else gives.vram,

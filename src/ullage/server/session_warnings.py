@@ -10,7 +10,7 @@ from ullage.core.explaining.zone_warning import width_trap
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.world import Demand, World
 from ullage.model.application import BUILT_IN
-from ullage.model.session import SessionSpec, little_memory
+from ullage.model.session import SessionSpec, memory_warning
 from ullage.service.service import UllageService
 from ullage.service.state import SessionRecord
 
@@ -27,5 +27,5 @@ def warning_session(service: UllageService, record: SessionRecord) -> Callable[[
 def _warnings(world: World, policy: Policy, demand: Demand, spec: SessionSpec) -> list[str]:
     trap = width_trap(world.fleet, policy, spec.resreq)
     never = unreachable(world, policy, demand)
-    little = little_memory(spec.resreq) if spec.application in _BUILT_IN else None
+    little = memory_warning(spec.resreq) if spec.application in _BUILT_IN else None
     return [each for each in (trap, never, little) if each is not None]

@@ -22,7 +22,7 @@ from ullage.binding.rows import Answered, LedgerChange, bound, drained, released
 from ullage.binding.switching import STOPPED, share_of, switched
 from ullage.binding.validation import validate
 from ullage.model.compute import AppKey, AppState, BoundCard, CardKey, HostedApp, Pick
-from ullage.model.compute_answer import (
+from ullage.model.compute_result import (
     AppDemand,
     Availability,
     CheckType,
@@ -393,7 +393,7 @@ def _judged(snapshot: BindingsSnapshot, app: HostedApp, picks: Sequence[Pick]) -
     there = availability(view, requirement)
     if not picks:
         return FailedCheck(CheckType.REQUIRED, there)
-    found = validate(view, requirement, picks, app.key, singly=app.singly)
+    found = validate(view, requirement, picks, app.key, one_card_per_pod=app.one_card_per_pod)
     if not found.ok:
         return FailedCheck(CheckType.UNAVAILABLE, there, found)
     return Validated(there, found, rows_of(view, app.key, requirement, picks, app_id=app.id))

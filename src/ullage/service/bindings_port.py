@@ -10,7 +10,7 @@ from ullage.binding.room import TENANTS
 from ullage.binding.rows import Ledger, LedgerChange
 from ullage.model.binding import Binding
 from ullage.model.compute import AppKey, CardUser, ComputeNode, HostedApp, HostRoom, OwnerQuota
-from ullage.model.compute_answer import Problem
+from ullage.model.compute_result import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from ullage.binding.force import in_force
 from ullage.binding.rows import Ledger
 from ullage.binding.view import BindingInventory, BindingView
 from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
-from ullage.model.compute_answer import Problem
+from ullage.model.compute_result import Problem
 from ullage.model.error import Conflict, Forbidden, NotFound
 from ullage.service.bindings_port import ClusterFacts
 

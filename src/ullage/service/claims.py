@@ -32,7 +32,7 @@ from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.counted import counted
-from ullage.model.device_claim import DeviceClaim, DeviceClass, DeviceResult, Wanted
+from ullage.model.device_claim import DeviceAlternative, DeviceClaim, DeviceClass, DeviceResult
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.part import ANY_CARD, CardSelector
 from ullage.model.request import MAX_CARDS, ResourceRequirement
@@ -85,7 +85,7 @@ class ClaimingPod:
         asked = [(claim.requests, claim.constraints) for claim in self.claims]
         cards = None if self.cards is None else sorted(self.cards)
         rest = self.cpu_milli, self.memory_bytes, self.nodes, self.tolerations, self.policy, cards
-        for_cards = self.request and (self.request.requirement, self.request.strategy, self.request.claim.promise)
+        for_cards = self.request and (self.request.requirement, self.request.strategy, self.request.claim.counted_limit)
         return repr((asked, self.claim.namespace, self.claim.priority, *rest, for_cards))
 
 
@@ -441,7 +441,7 @@ class Claims:
             devices = [device for device in devices if self.devices.card(device) in (None, *cards)]
         return Offer(devices, self.devices.use_of(pools), self._takes, self.devices.is_free, whole=complete)
 
-    def _takes(self, wanted: Wanted, device: SliceDevice) -> bool | None:
+    def _takes(self, wanted: DeviceAlternative, device: SliceDevice) -> bool | None:
         selectors = (*self._classes[wanted.device_class].selectors, *wanted.selectors)
         key = selectors, device.id
         known = self._verdicts.get(key)
@@ -483,5 +483,5 @@ def _count(claims: Iterable[DeviceClaim]) -> int:
     )
 
 
-def _alternatives(claims: Iterable[DeviceClaim]) -> Iterator[Wanted]:
+def _alternatives(claims: Iterable[DeviceClaim]) -> Iterator[DeviceAlternative]:
     return (wanted for claim in claims for request in claim.requests for wanted in request.alternatives)

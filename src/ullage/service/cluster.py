@@ -119,7 +119,7 @@ class Cluster:
         until = self._shielded.get(allocation.id)
         if until is None or allocation.claim is None:
             return allocation
-        return replace(allocation, claim=allocation.claim.shielded(until))
+        return replace(allocation, claim=allocation.claim.protected(until))
 
     def observe(self, node: str, use: Use) -> Observation:
         """Enter what a node reports to be held there. It takes precedence over decisions.
@@ -213,7 +213,7 @@ class Cluster:
         card = fleet.cards[fleet.card_of[gpu]]
         charge = charge_on(fleet, fleet.card_of[gpu], asked)
         at_most = Charge(min(charge.compute, card.compute), min(charge.vram, card.vram), charge.isolation)
-        return charge if at_most == charge else at_most.known_from(card, asked.part)
+        return charge if at_most == charge else at_most.with_basis(card, asked.part)
 
     def cards(self, allocation: Allocation) -> tuple[Gpu, ...]:
         """Return the cards that an allocation holds."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ullage.core.verdict.device_use import DeviceUse
 from ullage.model.allocation import Allocation, AllocationState
-from ullage.model.card_driver import NVIDIA, CardDriver, index_of
+from ullage.model.card_driver import NVIDIA, CardDriver, device_sort_key
 from ullage.model.claim import Claim
 from ullage.model.device_claim import DeviceClaim, DeviceResult, UnreadDevices
 from ullage.model.error import Conflict, UllageError
@@ -128,7 +128,7 @@ class Devices:
             self._rules[name] = rule
         about = [each for each in (before, rule) if each is not None]
         for key, pool in self._reported.items():
-            if before != rule and any(each.is_about(device) for each in about for device in pool.devices):
+            if before != rule and any(each.applies_to(device) for each in about for device in pool.devices):
                 self._pools[key] = self._tainted(pool)
                 self._changed_pool[key] = next(self._changes)
 
@@ -172,7 +172,7 @@ class Devices:
 
     def _nodes_of(self, unread: UnreadDevices) -> Collection[str]:
         """Return the nodes with cards among these devices; all their nodes if no such pool is offered now."""
-        pools = [pool for key, pool in self._pools.items() if unread.is_about(*key)]
+        pools = [pool for key, pool in self._pools.items() if unread.applies_to(*key)]
         if not unread.pools or not pools:
             return unread.nodes or self._pools_on.keys()
         there = {device.node for pool in pools for device in pool.devices if device.id in self._known}
@@ -181,7 +181,7 @@ class Devices:
     def _is_closed(self, key: PoolKey, node: str) -> bool:
         """Return whether a pool is closed to work on a node: an unreadable claim may have one of its devices."""
         return any(
-            unread.is_about(*key) and (not unread.nodes or node in unread.nodes or key in self._roaming)
+            unread.applies_to(*key) and (not unread.nodes or node in unread.nodes or key in self._roaming)
             for unread in self._unread.values()
         )
 
@@ -424,11 +424,11 @@ class Devices:
 
 def _position(offered: tuple[SliceDevice, CardDriver]) -> tuple[int, str, str]:
     device, _ = offered
-    return index_of(device)
+    return device_sort_key(device)
 
 
 def _with(device: SliceDevice, rules: Sequence[TaintRule]) -> SliceDevice:
-    more = tuple(rule.taint for rule in rules if rule.is_about(device))
+    more = tuple(rule.taint for rule in rules if rule.applies_to(device))
     return replace(device, taints=device.taints + more) if more else device
 
 

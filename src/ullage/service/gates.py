@@ -407,7 +407,7 @@ class Gates:
     def _elsewhere(self, request: Request) -> Request:
         """Return the request without the nodes that have refused such pods."""
         back, asked = self._cluster.rejected_by(request), request.requirement
-        return replace(request, requirement=replace(asked, nodes=asked.nodes.without(back))) if back else request
+        return replace(request, requirement=replace(asked, nodes=asked.nodes.excluding(back))) if back else request
 
     def _remember_waiting(self, refused: dict[str, Refusal]) -> None:
         """Remember the waiting pods, and why they wait."""

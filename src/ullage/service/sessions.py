@@ -53,7 +53,7 @@ class Sessions:
         if application.state is ApplicationState.DISABLED:
             raise Conflict(f"application {application.name} is disabled; enable it first", code="application-disabled")
         self._check_queue(spec.queue)
-        spec.resreq.check_asks()
+        spec.resreq.check_not_empty()
         check_memory(spec.resreq)
         if session_id is None:
             session_id = self._new_id(spec.application)

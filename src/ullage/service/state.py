@@ -27,7 +27,7 @@ from ullage.model.queue import Queue
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import RETRY_LIMIT, SessionInfo, SessionState
-from ullage.model.task import SHARED_KEPT, Ending, TaskResult, TaskState
+from ullage.model.task import MAX_SHARED_DATA, Ending, TaskResult, TaskState
 from ullage.model.zone_placement import ZonePlacement
 from ullage.service.store_port import PutNode
 
@@ -262,7 +262,7 @@ class ExecutorRecord:
     lost: bool = False
     placement: ZonePlacement | None = None
     note: str = ""
-    shared_sent: deque[int] = field(default_factory=lambda: deque(maxlen=SHARED_KEPT))
+    shared_sent: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_SHARED_DATA))
 
     @property
     def phase(self) -> ExecutorPhase:

@@ -17,8 +17,8 @@ API_VERSION = "admission.k8s.io/v1"
 MAX_BODY = 4 * 2**20
 """Bytes of the largest review that is read: an API server takes requests of 3 MiB, and stores objects of 1.5 MiB."""
 
-_LONGEST_WARNING = 256
-_MOST_WARNINGS = 4096
+_MAX_WARNING = 256
+_MAX_WARNINGS = 4096
 """Characters of one warning, and of all, that an API server shows."""
 
 
@@ -62,12 +62,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def pod(self) -> Document:
-        """The pod, with the namespace of the request: a pod that is being created may not state its namespace.
-
-        Raises:
-            InvalidRequest: there is no object, or its metadata is malformed.
-
-        """
+        """The pod, with the namespace of the request: a pod that is being created may not state its namespace."""
         if self.object is None:
             raise invalid("request.object", None, "an object is needed")
         metadata = self.object.get("metadata") or {}
@@ -79,21 +74,21 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
         """Return the response that admits the object, changed by a patch."""
         operations = list(patch)
         if not operations:
-            return self._answer(_Response(uid=self.uid, allowed=True, warnings=_shown(warnings)))
+            return self._encode(_Response(uid=self.uid, allowed=True, warnings=_shown(warnings)))
         encoded = base64.b64encode(msgspec.json.encode(operations)).decode()
         response = _Response(
             uid=self.uid, allowed=True, patch_type="JSONPatch", patch=encoded, warnings=_shown(warnings)
         )
-        return self._answer(response)
+        return self._encode(response)
 
     def deny(self, message: str, *, status: int = 403, warnings: Iterable[str] = ()) -> bytes:
         """Return the response that refuses the object; the client that created it sees the message."""
-        return self._answer(
+        return self._encode(
             _Response(uid=self.uid, allowed=False, status=_Status(message, status), warnings=_shown(warnings))
         )
 
-    def _answer(self, response: _Response) -> bytes:
-        return msgspec.json.encode(_Answered(response=response))
+    def _encode(self, response: _Response) -> bytes:
+        return msgspec.json.encode(_ResponseReview(response=response))
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -110,19 +105,19 @@ class _Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     warnings: list[str] = []
 
 
-class _Answered(msgspec.Struct, frozen=True, rename="camel"):
+class _ResponseReview(msgspec.Struct, frozen=True, rename="camel"):
     response: _Response
     api_version: str = API_VERSION
     kind: str = "AdmissionReview"
 
 
-class _Asked(msgspec.Struct, frozen=True, rename="camel"):
+class _RequestReview(msgspec.Struct, frozen=True, rename="camel"):
     request: Review
     api_version: str
     kind: str
 
 
-_DECODER = msgspec.json.Decoder(_Asked)
+_DECODER = msgspec.json.Decoder(_RequestReview)
 
 
 def read_review(body: bytes, *, most: int = MAX_BODY) -> Review:
@@ -133,21 +128,21 @@ def read_review(body: bytes, *, most: int = MAX_BODY) -> Review:
             uid to respond to (HTTP 400).
 
     """
-    asked = decode_document(body, _DECODER, most)
-    if asked.kind != "AdmissionReview":
-        raise invalid("kind", asked.kind, "send an AdmissionReview")
-    if asked.api_version != API_VERSION:
-        raise invalid("apiVersion", asked.api_version, f"send {API_VERSION}")
-    if not asked.request.uid:
+    review = decode_document(body, _DECODER, most)
+    if review.kind != "AdmissionReview":
+        raise invalid("kind", review.kind, "send an AdmissionReview")
+    if review.api_version != API_VERSION:
+        raise invalid("apiVersion", review.api_version, f"send {API_VERSION}")
+    if not review.request.uid:
         raise invalid("request.uid", "", "an identity is needed")
-    return asked.request
+    return review.request
 
 
 def _shown(warnings: Iterable[str]) -> list[str]:
     """Return each warning on one line, cut to the length that is shown."""
-    shown, left = [], _MOST_WARNINGS
+    shown, left = [], _MAX_WARNINGS
     for warning in warnings:
-        line = " ".join(warning.split())[:_LONGEST_WARNING]
+        line = " ".join(warning.split())[:_MAX_WARNING]
         left -= len(line)
         if line and left >= 0:
             shown.append(line)

@@ -14,7 +14,7 @@ from ullage.model.allocation import Allocation, Charge
 from ullage.model.amounts import Amounts
 from ullage.model.gpu import Gpu
 from ullage.model.part import Part
-from ullage.model.quantity import format_bytes, format_decimal
+from ullage.model.quantity import format_bytes, format_percent
 from ullage.model.resources import show_milli
 from ullage.wire.body import body_of
 
@@ -37,19 +37,18 @@ class Quantities(_Entry, frozen=True, kw_only=True, omit_defaults=True):
         return cls(
             tflops=show_milli(compute) if gpu.compute_gflops is not None else None,
             vram=format_bytes(vram) if gpu.vram_bytes is not None else None,
-            compute_percent=_percent(compute) if gpu.compute_gflops is None else None,
-            vram_percent=_percent(vram) if gpu.vram_bytes is None else None,
+            compute_percent=format_percent(compute) if gpu.compute_gflops is None else None,
+            vram_percent=format_percent(vram) if gpu.vram_bytes is None else None,
         )
 
     @classmethod
     def of(cls, amounts: Part) -> Quantities:
         """Return requested amounts; an amount that is not requested is left out."""
-        vram_ppm = amounts.vram_ppm if isinstance(amounts, Part) else 0
         return cls(
             tflops=show_milli(amounts.compute_gflops) if amounts.compute_gflops else None,
             vram=format_bytes(amounts.vram_bytes) if amounts.vram_bytes else None,
-            compute_percent=_percent(amounts.compute_ppm) if amounts.compute_ppm else None,
-            vram_percent=_percent(vram_ppm) if vram_ppm else None,
+            compute_percent=format_percent(amounts.compute_ppm) if amounts.compute_ppm else None,
+            vram_percent=format_percent(amounts.vram_ppm) if amounts.vram_ppm else None,
         )
 
 
@@ -101,7 +100,6 @@ class Worker(_Entry, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, allocation: Allocation) -> Worker:
-        """Return the holder of an allocation."""
         return body_of(cls, allocation, allocation.claim, uid=allocation.id)
 
 
@@ -165,10 +163,6 @@ class AllocationReport(_Entry, frozen=True, kw_only=True):
     node_worker_store: dict[str, tuple[Worker, ...]]
     allocation: dict[str, AllocationEntry]
     gpu_to_worker_map: dict[str, tuple[Worker, ...]]
-
-
-def _percent(millionths: int) -> str:
-    return format_decimal(millionths * 100)
 
 
 def _held(uuid: str, charge: Charge | None, gpu: Gpu | None) -> HeldCard:

@@ -10,7 +10,7 @@ from msgspec import field
 
 from ullage.model.binding import supported_modes
 from ullage.model.compute import CPU, BoundCard, ComputeCard, ComputeNode, ComputeRequirement
-from ullage.model.compute_answer import (
+from ullage.model.compute_result import (
     Availability,
     CheckType,
     ComputeCardRoom,
@@ -199,7 +199,7 @@ class PressureBody(_Body, frozen=True):
     dimensions: list[DimensionBody]
 
 
-class PreflightAnswer(_Sparse, frozen=True):
+class PreflightResultBody(_Sparse, frozen=True):
     """Whether all demands could be installed."""
 
     installable: bool
@@ -239,12 +239,7 @@ _AMOUNTS = {
 
 
 def requirement_of(body: RequirementBody) -> ComputeRequirement:
-    """Return the requirement in a body.
-
-    Raises:
-        InvalidRequest: an amount is negative, a limit is below what is required, or the mode contradicts the rest.
-
-    """
+    """Return the requirement in a body."""
     if not body.accelerator:
         raise invalid("mode", body.accelerator, f"write the type of accelerator, or {CPU} for none")
     if body.accelerator == CPU and (body.gpu_bytes or body.gpu_limit_bytes):
@@ -253,12 +248,11 @@ def requirement_of(body: RequirementBody) -> ComputeRequirement:
         check_amount(getattr(body, name), shown, MAX_INT64)
     for limit, least in ((body.gpu_limit_bytes, body.gpu_bytes), (body.memory_limit_bytes, body.memory_bytes)):
         if 0 < limit < least:
-            raise invalid("limit", limit, f"it is below what is required ({least}); raise it, or say 0")
+            raise invalid("limit", limit, f"it is below what is required ({least}); raise it, or write 0")
     return ComputeRequirement(**msgspec.structs.asdict(body))
 
 
 def allocation_bodies(rows: Iterable[BoundCard]) -> list[ComputeAllocationBody]:
-    """Return the bodies of applications on cards."""
     return [
         body_of(
             ComputeAllocationBody,
@@ -283,20 +277,17 @@ def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard]) ->
 
 
 def node_body(node: ComputeNode, devices: list[ComputeDeviceBody]) -> ComputeNodeBody:
-    """Return the body of a node with its cards; the one type that older clients read is that of its cards."""
     kinds = node.accelerators
     only = next((kind for kind in kinds if kind != CPU), next(iter(kinds), ""))
     return body_of(ComputeNodeBody, node, gpu_type=only, health=_yes(node.ready), devices=devices)
 
 
 def availability_body(found: Availability) -> AvailabilityBody:
-    """Return the body of where an application could run."""
     nodes = [body_of(NodeRoomBody, node, cards=[_room_body(room) for room in node.cards]) for node in found.nodes]
     return body_of(AvailabilityBody, found, nodes=nodes, reason=found.reason or "")
 
 
 def validation_body(found: Validation) -> ValidationBody:
-    """Return the body of a validation."""
     return body_of(ValidationBody, found, reason="valid" if found.ok else "invalid")
 
 
@@ -310,15 +301,13 @@ def validated_body(
 
 
 def switch_body(report: SwitchReport, device: ComputeDeviceBody) -> SwitchBody:
-    """Return the body of a change of the sharing mode."""
     return SwitchBody(report.status, device, _stopped(report.stopped), _stopped(report.blocked))
 
 
-def preflight_answer(found: Preflight) -> PreflightAnswer:
-    """Return the body of a preflight: whether all demands could be installed."""
+def preflight_result_body(found: Preflight) -> PreflightResultBody:
     reason = found.reason or ""
     pressure = [body_of(PressureBody, found, source=reason)] if found.dimensions else []
-    return PreflightAnswer(found.installable, found.failed or "", reason, pressure)
+    return PreflightResultBody(found.installable, found.failed or "", reason, pressure)
 
 
 def failed_check(found: FailedCheck, device: ComputeDeviceBody | None = None) -> Envelope:

@@ -15,12 +15,7 @@ _PATH = re.compile(r" - at `\$\.?(.*?)`")
 
 
 def decode_body(raw: bytes, kind: type[T], *, packed: bool = False) -> T:
-    """Return a body of type `kind`, from MessagePack if `packed`; an empty body is read as an empty object.
-
-    Raises:
-        InvalidRequest: it cannot be decoded, or does not match the type.
-
-    """
+    """Return a body of type `kind`, from MessagePack if `packed`; an empty body is read as an empty object."""
     try:
         return msgspec.msgpack.decode(raw, type=kind) if packed else msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:
@@ -34,12 +29,7 @@ def decode_body(raw: bytes, kind: type[T], *, packed: bool = False) -> T:
 
 
 def decode_document(body: bytes, decoder: msgspec.json.Decoder[T], most: int) -> T:
-    """Return a document of at most `most` bytes from the control plane of Kubernetes.
-
-    Raises:
-        InvalidRequest: it is longer, or it cannot be read.
-
-    """
+    """Return a document of at most `most` bytes from the control plane of Kubernetes."""
     if len(body) > most:
         raise InvalidRequest(f"body: it has {len(body)} bytes; at most {most} are read", field="body")
     try:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, islice
 
 from ullage.model.error import invalid, invalid_annotation
 from ullage.wire.document import Document, mapping, section
-from ullage.wire.hami.ask import DeviceAsk
-from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.container_request import VendorRequest
+from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.kubernetes_quantity import is_nothing
@@ -18,6 +18,7 @@ from ullage.wire.pod.alignment import VOLCANO, VOLCANO_POLICY
 from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.containers import containers_of
+from ullage.wire.pod.gate import QUEUE
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
@@ -31,7 +32,7 @@ CARD_KEYS = (
 )
 """Annotations under our domain with which a pod requests cards, without those that are written at bind."""
 
-ASKED = (
+REQUEST_ANNOTATIONS = (
     *CARD_KEYS,
     *("qos", "eviction-protection", "workload", "partition-id", "numa-policy", "numa-pairs"),
     *TOPOLOGY_KEYS,
@@ -39,6 +40,9 @@ ASKED = (
     *("gang-timeout", "gang-domain", "gang-within"),
 )
 """Annotations of a request, which the author of a pod may write."""
+
+LABELS = (QUEUE, "workload")
+"""Labels under our domain that are read."""
 
 _POOL = "gpupool"
 """The annotation of the pool: it requests no cards, and is compatible with every dialect."""
@@ -77,13 +81,7 @@ class PodReader:
     settings: PodSettings = PLAIN_SETTINGS
 
     def __call__(self, pod: Document, *, replicas: int | None = None, now: float = 0.0) -> PodRequest | None:
-        """Return the request of a pod; None if it requests no card. See `compose_request` for `replicas` and `now`.
-
-        Raises:
-            InvalidAnnotation: an annotation is wrong, or two contradict each other.
-            InvalidRequest: another field is wrong, or the pod mixes two dialects.
-
-        """
+        """Return the request of a pod; None if it requests no card. See `compose_request` for `replicas` and `now`."""
         settings, found = self.settings, _dialect(pod, self.settings)
         if found is None:
             return None
@@ -102,12 +100,12 @@ class PodReader:
         )
 
 
-def _counted(pod: Document, hami: tuple[HamiVendor, ...]) -> DeviceAsk | None:
+def _counted(pod: Document, hami: tuple[HamiVendor, ...]) -> VendorRequest | None:
     """Return the request of the containers to a device plugin that follows HAMi's annotations.
 
     It is used for pods of other dialects.
     """
-    asked = (DeviceAsk(vendor, container_asks(pod, vendor)) for vendor in hami)
+    asked = (VendorRequest(vendor, container_requests(pod, vendor)) for vendor in hami)
     return next((each for each in asked if each.counted), None)
 
 
@@ -135,34 +133,40 @@ def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
 @cache
 def request_annotations(settings: PodSettings) -> frozenset[str]:
     """Return the keys of all annotations that a request may have, in every dialect."""
-    own = (f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in ASKED)
+    own = (f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in REQUEST_ANNOTATIONS)
     theirs = (key for vendor in settings.hami for key in vendor.annotations())
     return frozenset((*own, *theirs, f"{VOLCANO}/{VOLCANO_POLICY}"))
 
 
+@cache
+def request_labels(settings: PodSettings) -> frozenset[str]:
+    """Return the keys of all labels that a request may have."""
+    return frozenset(f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in LABELS)
+
+
+def select_keys(texts: Mapping[str, str] | None, keys: frozenset[str]) -> dict[str, str]:
+    """Return the annotations or labels with these keys."""
+    return {key: value for key, value in (texts or {}).items() if key in keys}
+
+
+def changed_keys(before: Mapping[str, object], after: Mapping[str, object], keys: Iterable[str]) -> list[str]:
+    """Return those keys whose values differ, in order."""
+    return sorted(key for key in keys if before.get(key) != after.get(key))
+
+
 def _check_values(pod: Document, settings: PodSettings) -> None:
-    """Refuse a request with an empty value, in whatever dialect: it would ask for nothing, or for a whole card.
-
-    Raises:
-        InvalidAnnotation: there is one.
-
-    """
+    """Refuse a request with an empty value in any dialect: it would request nothing, or a whole card."""
     for key, value in _annotations(pod).items():
         if isinstance(value, str) and not value.strip() and key in request_annotations(settings):
             raise invalid_annotation(key, value, "it is empty; write a value, or leave it out")
 
 
 def _check_one_vendor(resources: list[_Found]) -> None:
-    """Refuse a pod whose containers request cards of two vendors.
-
-    Raises:
-        InvalidRequest: they do.
-
-    """
+    """Refuse a pod whose containers request cards of two vendors."""
     by_vendor = {_vendor_of(each): each for each in reversed(resources)}
     if len(by_vendor) > 1:
         (one, first), (other, second), *_ = reversed(by_vendor.items())
-        fix = f"{first.field} asks for cards of {one}, this for cards of {other}; a pod has cards of one vendor"
+        fix = f"{first.field} requests cards of {one}, this cards of {other}; a pod has cards of one vendor"
         raise invalid(second.field, second.value, fix)
 
 

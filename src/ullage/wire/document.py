@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ullage.model.error import invalid
+from ullage.model.quantity import check_range
 
 Document = Mapping[str, Any]
 
@@ -56,12 +57,7 @@ def present(document: object, key: str, path: str) -> Any:
 
 
 def named(value: object, path: str) -> str:
-    """Return the name at a path.
-
-    Raises:
-        InvalidRequest: there is none.
-
-    """
+    """Return the name at a path."""
     if not isinstance(value, str) or not value:
         raise invalid(path, value, "a name is needed")
     return value
@@ -72,10 +68,9 @@ def text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def whole(value: object, path: str, most: int) -> int:
+def whole(value: Any, path: str, most: int) -> int:
     """Return the whole number at a path, from 0 to `most`; 0 if there is none, because writers in Go omit zeros."""
     if value is None:
         return 0
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise invalid(path, value, f"a whole number from 0 to {most} is needed")
-    return value
+    check_range(path, value, 0, most)
+    return int(value)

@@ -7,7 +7,7 @@ ordinary response. The exception is a missing body (`EmptyBody`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ import msgspec
 
 from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.decoding import ANYTHING, decode_document
-from ullage.wire.document import mapping, text
+from ullage.wire.document import mapping, named, sequence, text
 
 MAX_BODY = 8 * 2**20
 """Bytes of the largest body unless the caller sets another limit; 5,000 names are 160 kB."""
@@ -35,11 +35,11 @@ class EmptyBody(InvalidRequest):
 # --- requests ---
 
 
-class _Question(msgspec.Struct, frozen=True, rename="pascal", forbid_unknown_fields=True):
+class _Request(msgspec.Struct, frozen=True, rename="pascal", forbid_unknown_fields=True):
     """The base of requests. Keys in another case are matched in a second pass; keys of later versions are ignored."""
 
 
-class ExtenderArgs(_Question, frozen=True):
+class ExtenderArgs(_Request, frozen=True):
     """A pod and the offered nodes: by name, or in full, which is a simulation that changes nothing."""
 
     pod: dict[str, Any]
@@ -52,19 +52,14 @@ class ExtenderArgs(_Question, frozen=True):
         return self.nodes is not None
 
     def offered(self) -> list[str]:
-        """Return the names of the nodes in their order.
-
-        Raises:
-            InvalidRequest: neither form is there, or a node has no name.
-
-        """
+        """Return the names of the nodes in their order."""
         if self.nodes is not None:
             return [_name_of(node, position) for position, node in enumerate(_items(self.nodes))]
         if self.node_names is None:
             raise invalid("NodeNames", None, "offer nodes: NodeNames, or Nodes in full")
         return self.node_names
 
-    def kept(self, names: list[str], why: dict[str, str], never: dict[str, str]) -> FilterResult:
+    def result(self, names: list[str], why: dict[str, str], never: dict[str, str]) -> FilterResult:
         """Return the response in the form of the request; `names` are the nodes that passed.
 
         `why` has the reasons of the other nodes, `never` of those where preemption would not help.
@@ -76,7 +71,7 @@ class ExtenderArgs(_Question, frozen=True):
         return FilterResult({**self.nodes, "items": left}, None, why, never)
 
 
-class BindArgs(_Question, frozen=True):
+class BindArgs(_Request, frozen=True):
     """A pod, by its identity, and the node to which it is to be bound."""
 
     pod_name: str
@@ -85,13 +80,13 @@ class BindArgs(_Question, frozen=True):
     node: str
 
 
-class MetaPod(_Question, frozen=True, rename={"uid": "UID"}):
+class MetaPod(_Request, frozen=True, rename={"uid": "UID"}):
     """A pod by its identity."""
 
     uid: str
 
 
-class Victims(_Question, frozen=True, rename={"pods": "Pods", "violations": "NumPDBViolations"}):
+class Victims(_Request, frozen=True, rename={"pods": "Pods", "violations": "NumPDBViolations"}):
     """The pods that would be evicted from a node, and how many disruption budgets that would violate."""
 
     pods: list[MetaPod] | None = None
@@ -99,7 +94,6 @@ class Victims(_Question, frozen=True, rename={"pods": "Pods", "violations": "Num
 
     @property
     def uids(self) -> tuple[str, ...]:
-        """The uids of the pods."""
         return tuple(pod.uid for pod in self.pods or ())
 
 
@@ -118,15 +112,14 @@ class PreemptionArgs(msgspec.Struct, frozen=True):
 # --- responses ---
 
 
-class _Answer(msgspec.Struct, frozen=True, rename="pascal"):
+class _Response(msgspec.Struct, frozen=True, rename="pascal"):
     """The base of responses."""
 
     def encode(self) -> bytes:
-        """Return the response as JSON."""
         return msgspec.json.encode(self)
 
 
-class FilterResult(_Answer, frozen=True):
+class FilterResult(_Response, frozen=True):
     """The nodes that pass, and the reason for each other one; with an `error` nothing else counts."""
 
     nodes: dict[str, Any] | None = None
@@ -136,13 +129,13 @@ class FilterResult(_Answer, frozen=True):
     error: str = ""
 
 
-class BindResult(_Answer, frozen=True):
+class BindResult(_Response, frozen=True):
     """The result of a bind; "" as `error` is success."""
 
     error: str = ""
 
 
-class PreemptionResult(_Answer, frozen=True):
+class PreemptionResult(_Response, frozen=True):
     """The nodes of the request on which eviction of these victims would help."""
 
     node_name_to_meta_victims: dict[str, Victims] = {}
@@ -256,12 +249,7 @@ def _convert(value: object, kind: type[T]) -> T:
 
 
 def _cased(value: object, names: Iterable[str]) -> dict[str, Any]:
-    """Return the values that a mapping has for these keys in any case; null is the same as absent.
-
-    Raises:
-        InvalidRequest: it is not a mapping, or has one of the keys in two spellings.
-
-    """
+    """Return the values that a mapping has for these keys in any case; null is the same as absent."""
     known = {name.lower(): name for name in names}
     found: dict[str, Any] = {}
     for key, item in mapping(value, "body").items():
@@ -273,16 +261,10 @@ def _cased(value: object, names: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def _items(nodes: Mapping[str, Any]) -> list[Any]:
-    items = nodes.get("items")
-    if items is not None and not isinstance(items, list):
-        raise invalid("Nodes.items", items, "a list is needed")
-    return items or []
+def _items(nodes: Mapping[str, Any]) -> Sequence[Any]:
+    return sequence(nodes.get("items"), "Nodes.items")
 
 
 def _name_of(node: object, position: int) -> str:
     path = f"Nodes.items[{position}]"
-    name = mapping(mapping(node, path).get("metadata"), f"{path}.metadata").get("name")
-    if not isinstance(name, str) or not name:
-        raise invalid(f"{path}.metadata.name", name, "a node has a name")
-    return name
+    return named(mapping(mapping(node, path).get("metadata"), f"{path}.metadata").get("name"), f"{path}.metadata.name")

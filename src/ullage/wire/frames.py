@@ -5,7 +5,7 @@ kind. A worker sends `Hello` first; the engine sends no response to it, and send
 scheduler decides. The end of the stream ends the worker.
 
 Data shared by many tasks travels once: a task that carries `shared` also leaves it at the worker under `shared_id`.
-The worker keeps the last `SHARED_KEPT` that arrived, even if the task that brought them was given back. `Enter` and
+The worker keeps the last `MAX_SHARED_DATA` that arrived, even if the task that brought them was given back. `Enter` and
 `Leave` drop them all.
 """
 

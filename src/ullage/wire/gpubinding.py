@@ -11,7 +11,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ullage.model.affinity import Term
 from ullage.model.binding import (
     Binding,
     BindingState,
@@ -20,17 +19,18 @@ from ullage.model.binding import (
     Tenant,
     supported_modes,
 )
+from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
-from ullage.model.quantity import MAX_INT64
-from ullage.wire.document import Document, mapping, section, text
+from ullage.model.quantity import MAX_INT64, is_whole
+from ullage.wire.document import Document, mapping, named, section, text
 from ullage.wire.kubernetes_quantity import exact_quantity
 from ullage.wire.pod.keys import DOMAIN
-from ullage.wire.selector import check_text, read_selector
+from ullage.wire.selector import check_string, read_selector, write_selector
 
 API_VERSION = "gpu.bytetrade.io/v1alpha1"
 KIND = "GPUBinding"
 MIB = 2**20
-MOST_BYTES = 2**50
+MAX_CARD_BYTES = 2**50
 """No card has as much; a larger amount was meant in another unit."""
 
 APP_LABEL = "applications.app.bytetrade.io/name"
@@ -50,12 +50,7 @@ _LEGACY, STATE, REASON, ROW = (f"{DOMAIN}/{name}" for name in ("legacy", "bindin
 
 
 def read_binding(document: Document) -> Binding:
-    """Return the binding of an object; one without owner or namespace is legacy unless it states otherwise.
-
-    Raises:
-        InvalidRequest: it is not a GPUBinding, or has no name.
-
-    """
+    """Return the binding of an object; one without owner or namespace is legacy unless it states otherwise."""
     if document.get("kind", KIND) != KIND or document.get("apiVersion", API_VERSION) != API_VERSION:
         raise invalid(
             "kind", (document.get("apiVersion"), document.get("kind")), f"a {KIND} of {API_VERSION} is needed"
@@ -64,9 +59,7 @@ def read_binding(document: Document) -> Binding:
     annotations = mapping(metadata.get("annotations"), "metadata.annotations")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     spec = section(document, "spec")
-    name = text(metadata.get("name"))
-    if not name:
-        raise invalid("metadata.name", name, "an object has a name")
+    name = named(metadata.get("name"), "metadata.name")
     owner, namespace = text(spec.get("owner")), text(spec.get("namespace"))
     binding = Binding(
         name,
@@ -94,12 +87,9 @@ def write_binding(binding: Binding) -> dict[str, Any]:
     An invalid binding is written without its invalid parts.
     """
     spec: dict[str, Any] = {"uuid": binding.uuid, "appName": binding.app}
-    if binding.owner:
-        spec["owner"] = binding.owner
-    if binding.namespace:
-        spec["namespace"] = binding.namespace
+    spec |= _without_blanks({"owner": binding.owner, "namespace": binding.namespace})
     if binding.selector is not None:
-        spec["podSelector"] = _written(binding.selector)
+        spec["podSelector"] = write_selector(binding.selector)
     if binding.memory_bytes is not None:
         spec["memory"] = write_memory(binding.memory_bytes)
     labels = {**_MANAGED, MODE_LABEL: binding.accelerator, APP_LABEL: binding.app, OWNER_LABEL: binding.owner}
@@ -121,10 +111,10 @@ def binding_name(app: str, owner: str, uuid: str) -> str:
     digest = hashlib.sha256(raw.encode()).hexdigest()[:_DIGITS]
     plain = re.sub(r"[^a-z0-9.-]", "-", raw.lower()).strip("-.")
     plain = re.sub(r"(?=-*\.)[.-]{2,}", "-", plain)
-    return f"{plain[: _LONGEST_NAME - 1 - _DIGITS].rstrip('.')}-{digest}"
+    return f"{plain[: _MAX_NAME - 1 - _DIGITS].rstrip('.')}-{digest}"
 
 
-_LONGEST_NAME = 63
+_MAX_NAME = 63
 _DIGITS = 8
 
 
@@ -155,19 +145,19 @@ def read_memory(value: object, field: str = "spec.memory") -> int | None:
     everywhere else.
 
     Raises:
-        InvalidRequest: it is 0, not a whole number of its unit, of a unit below one, or above `MOST_BYTES`.
+        InvalidRequest: it is 0, not a whole number of its unit, of a unit below one, or above `MAX_CARD_BYTES`.
 
     """
     if value is None:
         return None
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_INT64:
+    if is_whole(value) and 0 < value <= MAX_INT64:
         value = str(value)
     written = value if isinstance(value, str) else ""
     amount = None if _REFUSED.search(written) else exact_quantity(written)
     if amount is None:
         raise invalid(field, value, _FIX)
     factor = 1 if _OF_BYTES.search(written) else MIB
-    if amount.denominator != 1 or not 0 < amount * factor <= MOST_BYTES:
+    if amount.denominator != 1 or not 0 < amount * factor <= MAX_CARD_BYTES:
         what = "MiB" if factor == MIB else "bytes"
         raise invalid(field, value, f"a whole number of {what} above 0 is needed, and no more than a card can have")
     return int(amount) * factor
@@ -178,56 +168,27 @@ def write_memory(memory_bytes: int) -> str:
     return str(max(1, memory_bytes // MIB))
 
 
-# --- selectors ---
-
-
-def _written(selector: Term) -> dict[str, Any]:
-    conditions = [
-        {"key": each.key, "operator": each.operator.value, **({"values": list(each.values)} if each.values else {})}
-        for each in selector
-    ]
-    return {"matchExpressions": conditions} if conditions else {}
-
-
 # --- pods and nodes ---
 
 
 def tenant_of(pod: Document) -> Tenant:
-    """Return the tenant that a pod is for bindings.
-
-    Raises:
-        InvalidRequest: its labels are not strings.
-
-    """
+    """Return the tenant that a pod is for bindings."""
     metadata = section(pod, "metadata")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     for key, value in labels.items():
-        check_text(key, "metadata.labels")
-        check_text(value, f"metadata.labels.{key}", empty=True)
+        check_string(key, "metadata.labels")
+        check_string(value, f"metadata.labels.{key}", empty=True)
     namespace = text(metadata.get("namespace")) or "default"
     return Tenant(labels.get(APP_LABEL, ""), labels.get(OWNER_LABEL, ""), namespace, dict(labels))
 
 
 def consume_of(tenant: Tenant) -> Consume:
-    """Return whether a pod takes all cards that are bound for it.
-
-    Raises:
-        InvalidRequest: its label has another value.
-
-    """
-    choice = tenant.labels.get(CONSUME_LABEL) or Consume.ALL
-    if choice not in [*Consume]:
-        raise invalid(f"metadata.labels.{CONSUME_LABEL}", choice, f"choose one of {', '.join(Consume)}")
-    return Consume(choice)
+    """Return whether a pod takes all cards that are bound for it."""
+    return parse_choice(Consume, tenant.labels.get(CONSUME_LABEL) or Consume.ALL, f"metadata.labels.{CONSUME_LABEL}")
 
 
 def share_mode_of(number: object) -> ShareMode:
-    """Return the sharing mode of a card by its number.
-
-    Raises:
-        InvalidRequest: there is no such mode.
-
-    """
+    """Return the sharing mode of a card by its number."""
     mode = _MODES.get(str(number))
     if mode is None:
         raise invalid("mode", number, f"choose one of {', '.join(_MODES)}")
@@ -235,7 +196,6 @@ def share_mode_of(number: object) -> ShareMode:
 
 
 def share_number(mode: ShareMode) -> str:
-    """Return the number of a sharing mode."""
     return next(number for number, each in _MODES.items() if each is mode)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ullage.wire.dialect import ASKED, TENSOR_FUSION, PodSettings
+from ullage.wire.dialect import REQUEST_ANNOTATIONS, TENSOR_FUSION, PodSettings
 from ullage.wire.document import Document, mapping, section, text
 from ullage.wire.hami.vendor import HamiVendor
 from ullage.wire.kubernetes_quantity import is_nothing
@@ -18,7 +18,7 @@ from ullage.wire.pod.request import Dialect, PodRequest
 
 _OF_CARDS = (
     *("partition-id", "eviction-protection", *TOPOLOGY_KEYS),
-    *(name for name in ASKED if name.startswith("gang-")),
+    *(name for name in REQUEST_ANNOTATIONS if name.startswith("gang-")),
 )
 """Annotations that mean nothing on a pod without cards, and request none."""
 
@@ -39,9 +39,9 @@ def _of_hami(asked: PodRequest | None, settings: PodSettings) -> dict[str, str]:
     known = () if read is None else read.annotations()
     found: dict[str, str] = {}
     for vendor in settings.hami if asked is None or asked.dialect in (Dialect.PLAIN, Dialect.HAMI) else ():
-        why = "the pod asks for no cards"
+        why = "the pod requests no cards"
         if asked is not None:
-            why = f"it is for cards of {vendor.name}, the pod asks for those of {_vendors(asked)}"
+            why = f"it is for cards of {vendor.name}, the pod requests those of {_vendors(asked)}"
         found |= {key: why for key in vendor.annotations() if key not in known}
     return found
 
@@ -55,15 +55,15 @@ def _vendor_of(asked: PodRequest | None) -> HamiVendor | None:
 def _of_domains(asked: PodRequest | None, domain: str) -> dict[str, str]:
     domains = dict.fromkeys((domain, TENSOR_FUSION))
     if asked is None:
-        return {f"{each}/{name}": "the pod asks for no cards" for each in domains for name in _OF_CARDS}
+        return {f"{each}/{name}": "the pod requests no cards" for each in domains for name in _OF_CARDS}
     found = {
         f"{each}/{name}": f"the pod is read by the annotations of {asked.domain}; write {asked.key(name)}"
         for each in domains
         if each != asked.domain
-        for name in ASKED
+        for name in REQUEST_ANNOTATIONS
     }
     if asked.dialect is Dialect.HAMI:
-        why = "the pod asks by HAMi's resources, which name no partition"
+        why = "the pod requests HAMi's resources, which name no partition"
         found |= {asked.key(name): why for name in _NOT_WITH_HAMI}
     return found
 
@@ -96,6 +96,6 @@ def _amounts(vendor: HamiVendor, path: str, resources: Document) -> Iterator[str
     asked = [name for name in vendor.amounts if not is_nothing(amounts.get(name))]
     if vendor.count in amounts and is_nothing(amounts[vendor.count]):
         for name in asked:
-            yield f"{path}: {name} has no effect, the container asks for 0 {vendor.count}: ask for 1, or leave both out"
+            yield f"{path}: {name} has no effect, the container requests 0 {vendor.count}: request 1, or leave both out"
     elif vendor.memory in asked and share in asked:
-        yield f"{path}: {share} has no effect where {vendor.memory} says the memory; keep one of both"
+        yield f"{path}: {share} has no effect where {vendor.memory} states the memory; keep one of the two"

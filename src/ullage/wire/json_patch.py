@@ -28,12 +28,7 @@ class JsonPatch:
         self.operations: list[PatchOperation] = []
 
     def put(self, *path: str | int, value: Any) -> None:
-        """Set a value under a key, or at a position of a list; missing mappings on the way are created.
-
-        Raises:
-            InvalidRequest: something on the way is neither a mapping nor a list with such a position.
-
-        """
+        """Set a value under a key, or at an existing position of a list; missing mappings on the way are created."""
         inside, (*_, last) = self._inside(path), path
         if isinstance(inside, dict) and isinstance(last, str):
             op, known = ("replace" if last in inside else "add"), inside.get(last)
@@ -46,12 +41,7 @@ class JsonPatch:
             self._note(op, pointer(*path), value)
 
     def append(self, *path: str | int, value: Any) -> None:
-        """Add a value to a list unless it is already there; a missing list is created.
-
-        Raises:
-            InvalidRequest: as for `put`, or the value at the path is not a list.
-
-        """
+        """Add a value to a list unless it is already there; a missing list is created."""
         inside, (*_, last) = self._inside(path), path
         listed = inside.get(last) if isinstance(inside, dict) else self._there(path)
         if listed is None:
@@ -70,7 +60,6 @@ class JsonPatch:
             self.operations.append(PatchOperation("remove", pointer(*path)))
 
     def _there(self, path: tuple[str | int, ...]) -> Any:
-        """Return the value at a path; None if there is none."""
         inside: Any = self.document
         for step in path:
             if isinstance(inside, dict):

@@ -13,17 +13,18 @@ from fractions import Fraction
 
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT64
+from ullage.model.resources import MILLI
 
 _QUANTITY = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
-_LONGEST = 512
+_MAX_LENGTH = 512
 """Characters of the longest quantity that is read."""
-_FAR = 60
+_EXTRA_DIGITS = 60
 """Powers of ten beyond a number's own digits at which it exceeds every maximum, or is below every unit."""
 
-_MOST_EXPONENT = 99
+_MAX_EXPONENT = 99
 """The largest exponent of a quantity that is computed exactly."""
 
 _FIX = "write a Kubernetes quantity such as 500m, 1.5, 2k or 8Gi"
@@ -41,22 +42,22 @@ def parse_quantity(value: object, field: str, *, units: int = 1, maximum: int = 
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise invalid(field, value, _FIX)
     text = value if isinstance(value, str) else repr(value)
-    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise invalid(field, value, _FIX)
     sign, whole, decimals, only_decimals, suffix = (group or "" for group in match.groups())
     decimals = decimals or only_decimals
     amount = _scaled(int((whole or "0") + decimals) * units, suffix, len(decimals), len(text))
     if sign == "-" and amount:
-        raise invalid(field, value, "an amount cannot be negative; leave the key out to ask for none")
+        raise invalid(field, value, "an amount cannot be negative; leave the key out to request none")
     if amount > maximum:
-        raise invalid(field, value, f"at most {maximum // units} can be asked")
+        raise invalid(field, value, f"at most {maximum // units} can be requested")
     return amount
 
 
 def exact_quantity(text: str) -> Fraction | None:
     """Return the exact value of a quantity, also a negative one; None for other texts and for far exponents."""
-    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         return None
     sign, whole, decimals, only_decimals, suffix = (group or "" for group in match.groups())
@@ -64,10 +65,15 @@ def exact_quantity(text: str) -> Fraction | None:
     if suffix in _BINARY:
         return number * Fraction(1024 ** _BINARY[suffix])
     exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
-    if abs(exponent) > _MOST_EXPONENT:
+    if abs(exponent) > _MAX_EXPONENT:
         return None
     scale: Fraction = Fraction(10) ** exponent
     return number * scale
+
+
+def format_milli(milli: int) -> str:
+    """Return thousandths as a quantity: 1500 is `1500m`, 2000 is `2`."""
+    return f"{milli}m" if milli % MILLI else str(milli // MILLI)
 
 
 def is_nothing(value: object) -> bool:
@@ -88,5 +94,5 @@ def _scaled(mantissa: int, suffix: str, decimals: int, digits: int) -> int:
     else:
         exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
     power = exponent - decimals
-    shift: int = 10 ** min(abs(power), digits + _FAR)
+    shift: int = 10 ** min(abs(power), digits + _EXTRA_DIGITS)
     return mantissa * factor * shift if power >= 0 else -(-mantissa * factor // shift)

@@ -10,13 +10,13 @@ import msgspec
 
 from ullage.model.binding import ShareMode
 from ullage.model.compute import BoundCard, CardKey
-from ullage.model.compute_answer import SwitchReport
+from ullage.model.compute_result import SwitchReport
 from ullage.model.error import InvalidRequest
 
 MAX_BYTES = 1_000_000
 """The size limit of one object of the API, less some room for the rest of it."""
 
-_MOST = 64 * 2**20
+_MAX_COUNT = 64 * 2**20
 """Bytes of the largest ledger as JSON that is read; a larger one is not ours."""
 
 
@@ -38,12 +38,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode_ledger(ledger: LedgerRecord) -> str:
-    """Return the ledger as compressed JSON in base64; the limit counts bytes before base64.
-
-    Raises:
-        InvalidRequest: it is larger than one object may be.
-
-    """
+    """Return the ledger as compressed JSON in base64; the limit counts bytes before base64."""
     small = zlib.compress(msgspec.json.encode(ledger), 6)
     if len(small) > MAX_BYTES:
         raise InvalidRequest(f"bindings: {len(small)} bytes of them do not fit into one object", code="ledger-full")
@@ -51,15 +46,10 @@ def encode_ledger(ledger: LedgerRecord) -> str:
 
 
 def decode_ledger(written: str) -> LedgerRecord:
-    """Return the ledger that `encode_ledger` wrote.
-
-    Raises:
-        InvalidRequest: the text is not a ledger.
-
-    """
+    """Return the ledger that `encode_ledger` wrote."""
     try:
         small = zlib.decompressobj()
-        text = small.decompress(base64.b64decode(written, validate=True), _MOST)
+        text = small.decompress(base64.b64decode(written, validate=True), _MAX_COUNT)
         return msgspec.json.decode(text, type=LedgerRecord)
     except (binascii.Error, zlib.error, msgspec.MsgspecError, RecursionError) as error:
         raise InvalidRequest(f"ledger: it cannot be read: {error}", field="ledger", code="ledger-unreadable") from None

@@ -1,15 +1,15 @@
-"""The topology of a machine, as `GET /v1/nodes/{name}/topology` returns it."""
+"""The topology of a machine, as `GET /v1/nodes/{name}/topology` and `ullage topo --local` show it."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+
+from ullage.model.gpu import Gpu
+from ullage.model.idset import format_ids
+from ullage.model.node import Node
+from ullage.model.topology import Device, Room, Topology, Zone
 from ullage.wire.api import View
-
-
-class ZoneRoomBody(View, frozen=True, kw_only=True):
-    """An amount in a zone, in bytes or in devices: the total, and how much of it work may have."""
-
-    total: int
-    allocatable: int
+from ullage.wire.body import body_of
 
 
 class ZoneBody(View, frozen=True, kw_only=True):
@@ -24,9 +24,9 @@ class ZoneBody(View, frozen=True, kw_only=True):
     held_cpus: str
     cores: int
     sockets: list[int]
-    memory: ZoneRoomBody | None
-    hugepages: dict[str, ZoneRoomBody]
-    amounts: dict[str, ZoneRoomBody]
+    memory: Room | None
+    hugepages: dict[str, Room]
+    amounts: dict[str, Room]
 
 
 class PlacedCardBody(View, frozen=True, kw_only=True):
@@ -44,18 +44,6 @@ class PlacedCardBody(View, frozen=True, kw_only=True):
     healthy: bool
     free: float | None
     holders: list[str]
-
-
-class DeviceBody(View, frozen=True, kw_only=True):
-    """A device that is not a card of the node, such as a network adapter."""
-
-    resource: str
-    index: int
-    uuid: str
-    model: str | None
-    bus_id: str | None
-    zones: list[int]
-    healthy: bool
 
 
 class LinkBody(View, frozen=True, kw_only=True):
@@ -96,6 +84,43 @@ class TopologyBody(View, frozen=True, kw_only=True):
     reserved_cpus: str
     reserved_count: int
     cards: list[PlacedCardBody]
-    devices: list[DeviceBody]
+    devices: list[Device]
     links: list[LinkBody]
     kubelet: KubeletBody | None
+
+
+def topology_body(
+    node: Node, cards: Iterable[PlacedCardBody], held_cpus: Collection[int] = frozenset()
+) -> TopologyBody:
+    """Return the body of a machine with these cards; `held_cpus` are the CPUs held exclusively."""
+    known = node.topology or Topology()
+    return body_of(
+        TopologyBody,
+        known,
+        node=node.name,
+        source=None if node.topology is None else known.source,
+        note=node.topology_note,
+        zones=[_zone(zone, known, held_cpus) for zone in known.zones],
+        unplaced_cpus=format_ids(cpu.id for cpu in known.cpus if cpu.zone is None),
+        reserved_cpus=format_ids(known.reserved_cpus),
+        cards=list(cards),
+    )
+
+
+def placed_card(gpu: Gpu, free: float | None = None, holders: Sequence[str] = ()) -> PlacedCardBody:
+    """Return a card as a body."""
+    return body_of(PlacedCardBody, gpu, free=free, holders=holders)
+
+
+def _zone(zone: Zone, known: Topology, held_cpus: Collection[int]) -> ZoneBody:
+    cpus = [cpu for cpu in known.cpus if cpu.zone == zone.id]
+    return body_of(
+        ZoneBody,
+        zone,
+        cpus=format_ids(cpu.id for cpu in cpus),
+        held_cpus=format_ids(cpu.id for cpu in cpus if cpu.id in held_cpus),
+        cores=len({(cpu.socket, cpu.core) for cpu in cpus}),
+        sockets=sorted({cpu.socket for cpu in cpus}),
+        hugepages={str(size): room for size, room in sorted(zone.hugepages.items())},
+        amounts=dict(sorted(zone.amounts.items())),
+    )

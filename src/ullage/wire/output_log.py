@@ -29,7 +29,7 @@ SEGMENTS = 4
 
 _DISK_BLOCK = 512
 """Bytes of a unit of `st_blocks`: stat(2)."""
-_MOST_STEPS = 4 * SEGMENTS
+_MAX_STEPS = 4 * SEGMENTS
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _OPEN, _COMPLETE = 0o600, 0o400
@@ -77,7 +77,6 @@ class LogWriter:
             left = left[written:]
 
     def close(self) -> None:
-        """Close the files."""
         for descriptor in (self._file, self._directory):
             if descriptor is not None:
                 os.close(descriptor)
@@ -193,7 +192,7 @@ class LogReader:
             self._end = 0 if directory is None else _end(directory, self._name)
 
     def _read(self, directory: int, most: int) -> bytes:
-        for _ in range(_MOST_STEPS):  # each step finds another segment; a writer may remove it before it is read
+        for _ in range(_MAX_STEPS):  # each step finds another segment; a writer may remove it before it is read
             if self._start is None:
                 self._start = self._find(directory)
                 if self._start is None:

@@ -8,7 +8,7 @@ from ullage.model.part import Isolation, Part
 from ullage.model.quantity import PPM, format_bytes
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, show_milli
-from ullage.wire.hami.ask import MIB, WHOLE
+from ullage.wire.hami.container_request import MIB, WHOLE
 from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod.request import Dialect, PodRequest
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
@@ -16,7 +16,7 @@ from ullage.wire.pod.vendors import NATIVE_RESOURCES
 _PERCENT = PPM // WHOLE
 
 
-def words_of(asked: ResourceRequirement, pod: PodRequest) -> str:
+def request_text(asked: ResourceRequirement, pod: PodRequest) -> str:
     """Return what a pod would write to ask for this: `ullage.io/gpu-count: "1", ullage.io/vram-request: 40Gi`.
 
     A fraction of the vram has words in HAMi's resources only. "" if the cards of the vendor have no words for it.

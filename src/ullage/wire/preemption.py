@@ -8,7 +8,7 @@ NOMINATED = "nominated"
 """The `state` that distinguishes a `NominationBody` from an `AllocationBody`."""
 
 
-class GivesBody(View, frozen=True, kw_only=True):
+class FreedAmountsBody(View, frozen=True, kw_only=True):
     """The amounts that a victim frees on one card; None where the capacity of the card is not known."""
 
     uuid: str
@@ -23,7 +23,7 @@ class VictimBody(View, frozen=True, kw_only=True):
     namespace: str
     workload: str
     priority: int
-    gives: list[GivesBody]
+    gives: list[FreedAmountsBody]
     reason: RejectionBody
 
 

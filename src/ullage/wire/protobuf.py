@@ -35,7 +35,7 @@ Table = Mapping[int, Field]
 """Fields of a message by their numbers."""
 
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
-_LONGEST_VARINT = 10
+_MAX_VARINT = 10
 _SIGN, _ROUND = 1 << 63, 1 << 64
 _FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 
@@ -103,7 +103,7 @@ def _packed(data: bytes) -> Iterator[int]:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """Return a number, seven bits to a byte from the lowest on, and the position after it."""
     value = 0
-    for place, byte in enumerate(data[at : at + _LONGEST_VARINT]):
+    for place, byte in enumerate(data[at : at + _MAX_VARINT]):
         value |= (byte & 0x7F) << 7 * place
         if not byte & 0x80:
             return value % _ROUND, at + place + 1

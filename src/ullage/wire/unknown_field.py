@@ -27,7 +27,7 @@ def with_known_fields(error: msgspec.ValidationError, kind: Any) -> str:
 
 def _fields_at(kind: Any, path: str) -> list[str]:
     """Return the names of the fields at a path such as `.node.card[0]`."""
-    from msgspec import inspect  # noqa: PLC0415  # only errors need it
+    from msgspec import inspect  # noqa: PLC0415 - only errors need it
 
     here = _structs(inspect.type_info(kind))
     for step in _STEP.finditer(path):

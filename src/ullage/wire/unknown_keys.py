@@ -9,20 +9,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ullage.model.nearest import nearest
-from ullage.wire.dialect import ASKED, TENSOR_FUSION
+from ullage.wire.dialect import LABELS, REQUEST_ANNOTATIONS, TENSOR_FUSION
 from ullage.wire.document import Document, mapping
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.containers import containers_of
-from ullage.wire.pod.gate import NOTES, QUEUE
+from ullage.wire.pod.gate import GATE_ANNOTATIONS, QUEUE
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
 
-LABELS = (QUEUE, "workload")
-"""Labels under our domain that are read."""
-
-_WRITTEN = (*OUTPUT, *NOTES, "fence", "bindings-changed", "topology")
+_WRITTEN = (*OUTPUT, *GATE_ANNOTATIONS, "fence", "bindings-changed", "topology")
 """Annotations that a scheduler writes on its pods, and that are copied with them."""
 
 
@@ -38,7 +35,7 @@ class UnknownKey:
     def __str__(self) -> str:
         where = "" if self.kind == self.similar_kind else f" under {self.similar_kind}"
         meant = f"; did you mean {self.similar}{where}?" if self.similar else ""
-        return f"metadata.{self.kind}.{self.key}: nobody reads it{meant}"
+        return f"metadata.{self.kind}.{self.key}: it is not read{meant}"
 
 
 def unknown_annotations(annotations: Iterable[str], domain: str = DOMAIN) -> Iterator[UnknownKey]:
@@ -126,7 +123,7 @@ def _domain(key: str) -> str:
 
 
 def _asked(domain: str) -> set[str]:
-    return {f"{domain}/{name}" for name in ASKED}
+    return {f"{domain}/{name}" for name in REQUEST_ANNOTATIONS}
 
 
 _SLICES = "mig-"

@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
-from ullage.model.task import SHARED_KEPT
+from ullage.model.task import MAX_SHARED_DATA
 from ullage.worker import failure, raised
 from ullage.worker.context import Context
 from ullage.worker.loop import Stopped
@@ -72,7 +72,7 @@ class FunctionService:
                 raise LookupError(f"the function (shared data {shared_id}) did not reach this executor")
             loaded: Callable[..., Any] = pickle.loads(task.shared)  # noqa: S301  # as above
             function = self._functions[shared_id] = loaded
-            if len(self._functions) > SHARED_KEPT:
+            if len(self._functions) > MAX_SHARED_DATA:
                 del self._functions[next(iter(self._functions))]
         return function
 

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
-from ullage.model.task import SHARED_KEPT
+from ullage.model.task import MAX_SHARED_DATA
 from ullage.wire import frames
 from ullage.worker.service import Task
 
@@ -137,7 +137,7 @@ class WorkerStream:
             return Task(task.task, task.input)
         if task.shared is not None:
             self._shared[task.shared_id] = task.shared
-            while len(self._shared) > SHARED_KEPT:
+            while len(self._shared) > MAX_SHARED_DATA:
                 del self._shared[next(iter(self._shared))]
         return Task(task.task, task.input, task.shared_id, self._shared.get(task.shared_id))
 

@@ -1,4 +1,4 @@
-"""ResourceClaims, DeviceClasses and what pods say of their claims."""
+"""ResourceClaims, DeviceClasses and the references of pods to their claims."""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.wire.topology.hostile import anything, shaped
 
 from ullage.model.affinity import Expression, NodeAffinity, Operator
-from ullage.model.device_claim import Constraint, DeviceClass, DeviceRequest, DeviceResult, Wanted
+from ullage.model.device_claim import Constraint, DeviceAlternative, DeviceClass, DeviceRequest, DeviceResult
 from ullage.model.error import InvalidRequest
 from ullage.model.slice_device import DeviceId, SliceDevice
 from ullage.model.taint import Toleration
@@ -81,8 +81,8 @@ def test_a_claim_with_everything():
     found = read_claim(CLAIM)
     tolerations = (Toleration("k", "Exists", "", "NoSchedule"),)
     assert found.requests == (
-        DeviceRequest("r", (Wanted("r", "gpu", ("true",), 2, True, tolerations, {"memory": 1500}),)),
-        DeviceRequest("s", (Wanted("s/all", "big", count=None), Wanted("s/one", "small"))),
+        DeviceRequest("r", (DeviceAlternative("r", "gpu", ("true",), 2, True, tolerations, {"memory": 1500}),)),
+        DeviceRequest("s", (DeviceAlternative("s/all", "big", count=None), DeviceAlternative("s/one", "small"))),
     )
     assert found.constraints == (Constraint("d/a", ("r", "s/one")), Constraint("d/b", (), True))
     assert (found.uid, found.namespace, found.name, found.owner) == ("u", "ns", "c", "p-uid")
@@ -97,7 +97,7 @@ def test_a_claim_with_everything():
     )
 
 
-def test_a_claim_that_asks_nothing_and_has_nothing():
+def test_a_claim_without_requests_or_allocation():
     found = read_claim({"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}})
     assert (found.requests, found.allocation, found.owner, found.deleting) == ((), None, "", True)
 
@@ -113,7 +113,7 @@ def test_a_claim_that_asks_nothing_and_has_nothing():
         ({"name": "r", "exactly": {"count": -1}}, "count"),
     ],
 )
-def test_what_is_asked_in_an_unknown_way_is_refused(request_, field):
+def test_a_request_of_an_unknown_form_is_refused(request_, field):
     with pytest.raises(InvalidRequest) as error:
         read_claim({"spec": {"devices": {"requests": [request_]}}})
     assert field in str(error.value.field)
@@ -131,12 +131,12 @@ def test_any_document_is_a_claim_or_refused(document):
             read_claim(document)
 
 
-def test_a_class():
+def test_a_device_class_is_read():
     spec = {"selectors": [{"cel": {"expression": "a"}}, {"cel": {"expression": "b"}}], "extendedResourceName": "x/y"}
     assert read_device_class({"metadata": {"name": "gpu"}, "spec": spec}) == DeviceClass("gpu", ("a", "b"), "x/y")
 
 
-def test_claims_of_a_pod_are_named_made_still_to_be_made_or_not_needed():
+def test_claims_of_a_pod_are_named_created_pending_or_not_needed():
     spec = [
         {"name": "direct", "resourceClaimName": "one"},
         {"name": "made", "resourceClaimTemplateName": "t"},
@@ -171,7 +171,7 @@ def only(node):
     return {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}
 
 
-def test_what_is_written_is_read_again():
+def test_written_text_is_read_again():
     shared = SliceDevice("d", "p", "y", "n", shareable=True)
     body = written(("r", SliceDevice("d", "p", "x", "n"), True, {}), ("s/one", shared, False, {"d/memory": 2500}))
     assert body["devices"]["results"] == [
@@ -200,7 +200,7 @@ def test_what_is_written_is_read_again():
     )
 
 
-def test_devices_that_are_no_nodes_bind_to_none():
+def test_devices_of_no_single_node_do_not_bind_to_one():
     anywhere = SliceDevice("d", "p", "x")
     assert "nodeSelector" not in written(("r", anywhere, False, {}))
     rack = NodeAffinity(((Expression("rack", Operator.IN, ("1", "2")), Expression("fast", Operator.EXISTS)),))
@@ -212,7 +212,7 @@ def test_devices_that_are_no_nodes_bind_to_none():
     assert written(("r", anywhere, False, {}), ("s/one", bound, False, {}))["nodeSelector"] == only("n")
 
 
-def test_what_is_waited_for_is_written_and_the_time_always():
+def test_binding_conditions_are_written_and_the_time_always():
     waits = SliceDevice("d", "p", "x", "n", binding_conditions=("ready",), failure_conditions=("broken",))
     body = written(("r", waits, False, {}))
     assert body["allocationTimestamp"] == "NOW"
@@ -251,6 +251,6 @@ def state(*conditions, since=NOW, share=""):
         (state(("a", "True"), ("b", "True"), since=NOW - timedelta(hours=1)), Readiness.READY),
     ],
 )
-def test_how_devices_stand(claim, found):
+def test_the_readiness_of_devices(claim, found):
     assert readiness([claim], NOW) is found
     assert readiness([{}, claim], NOW) is found

@@ -1,4 +1,4 @@
-"""Expressions that select devices: what they see, what functions they have, and what has no answer."""
+"""Expressions that select devices: their facts, their functions, and their errors."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,7 +62,7 @@ DEVICE = SliceDevice(
         f"device.attributes['{OWN}'].absent == 1 || true",
     ],
 )
-def test_what_holds(expression):
+def test_expressions_that_hold(expression):
     assert selects(expression, DEVICE) is True
     assert selects(f"!({expression})", DEVICE) is False
 
@@ -80,7 +80,7 @@ def test_what_holds(expression):
         "true || " * MAX_LENGTH + "true",
     ],
 )
-def test_what_has_no_answer_says_so(expression):
+def test_an_expression_without_a_result_fails(expression):
     with pytest.raises(SelectorFailed) as error:
         selects(expression, DEVICE)
     assert len(error.value.message) < 1000
@@ -118,14 +118,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
     selector._compiled.cache_clear()
 
 
-def test_an_expression_with_too_many_steps_fails_and_is_asked_about_no_other_device(asked: Asked) -> None:
+def test_an_expression_with_too_many_steps_fails_and_is_not_evaluated_again(asked: Asked) -> None:
     for name in ("gpu-0", "gpu-1", "gpu-2"):
         with pytest.raises(SelectorFailed, match="budget exceeded"):
             selects(ENDLESS, replace(DEVICE, name=name))
     assert asked.times == 1
 
 
-def test_one_that_takes_too_long_is_asked_about_no_more_devices(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
+def test_an_expression_above_its_time_is_not_evaluated_again(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     now = 0.0
 
     def clock() -> float:
@@ -141,7 +141,7 @@ def test_one_that_takes_too_long_is_asked_about_no_more_devices(monkeypatch: pyt
     assert asked.times == 5
 
 
-def test_one_that_takes_its_time_for_each_device_is_asked_about_all(
+def test_a_slow_expression_within_its_budget_is_evaluated_for_all_devices(
     monkeypatch: pytest.MonkeyPatch, asked: Asked
 ) -> None:
     now = 0.0

@@ -1,4 +1,4 @@
-"""What is known of a claim whose devices cannot be read."""
+"""The readable parts of a claim whose devices cannot be read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ZONE = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
         (a_claim("of another version"), UnreadDevices()),
     ],
 )
-def test_it_can_have_devices_of_the_pools_and_nodes_that_can_be_read(claim: dict[str, Any], can_be: UnreadDevices):
+def test_an_unreadable_claim_may_have_devices_of_readable_pools(claim: dict[str, Any], can_be: UnreadDevices):
     with pytest.raises(InvalidRequest):
         read_held(claim)
     assert unread_devices(claim) == can_be
@@ -63,16 +63,16 @@ def test_it_can_have_devices_of_the_pools_and_nodes_that_can_be_read(claim: dict
         (UnreadDevices(pools=frozenset({("d", "")})), ("e", "q"), False),
     ],
 )
-def test_which_pools_it_is_about(unread: UnreadDevices, pool: tuple[str, str], *, is_about: bool):
-    assert unread.is_about(*pool) is is_about
+def test_the_pools_of_unread_devices(unread: UnreadDevices, pool: tuple[str, str], *, is_about: bool):
+    assert unread.applies_to(*pool) is is_about
 
 
-def test_its_users_are_told_where_they_can_be_read():
+def test_users_of_an_unreadable_claim_are_returned_where_they_can_be_read():
     pods = [{"resource": "pods", "name": "p", "uid": "u-p"}, {"resource": "others", "name": "o", "uid": "u-o"}]
     assert users_of({"status": {"reservedFor": pods}}) == [("p", "u-p")]
     assert users_of({"status": {"reservedFor": "all"}}) == []
 
 
-def test_it_is_described_in_words():
+def test_unread_devices_are_described_in_a_sentence():
     assert str(UnreadDevices()) == "any driver on any node"
     assert str(UnreadDevices(frozenset("ba"), frozenset({("d", ""), ("d", "p")}))) == "any pool of d or p of d on a, b"

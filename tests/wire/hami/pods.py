@@ -1,4 +1,4 @@
-"""Pods in HAMi's words."""
+"""Pods with HAMi's resources and annotations."""
 
 from ullage.wire.hami.request import read_hami
 

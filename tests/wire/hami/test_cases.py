@@ -1,4 +1,4 @@
-"""Pods of HAMi placed by the allocator: two nodes with two cards each, of which one is used on each node."""
+"""Pods of HAMi placed by the allocator: two nodes with two cards each, one of which is in use."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_two_containers_have_different_cards(cluster):
     assert len({*found[1:]}) == 2
 
 
-def test_what_is_left_of_a_card_is_enough(cluster):
+def test_the_rest_of_a_card_suffices(cluster):
     assert set(placed(cluster, limits(gpu=2, mem=2000, cores=25))) == {"node2", "d3", "d4"}
 
 
@@ -76,7 +76,7 @@ def test_mutex_takes_idle_cards_only(cluster):
     )
 
 
-def test_a_card_alone_is_all_of_it_and_nobody_else_gets_there(cluster):
+def test_a_card_without_amounts_is_held_whole(cluster):
     _, taken = placed(cluster, limits(gpu=1))
     assert taken in ("d2", "d3")
     document = pod(SMALL, annotations={"nvidia.com/use-gpuuuid": taken})

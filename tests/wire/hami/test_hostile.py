@@ -1,4 +1,4 @@
-"""Documents and texts that nobody should write: each is read, or refused as wrong input, and soon."""
+"""Malformed documents and texts: each is read, or refused as invalid input, in a short time."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +12,7 @@ from tests.wire.topology.hostile import SCALARS, shaped
 from ullage.model.error import InvalidRequest
 from ullage.wire.dialect import PodReader, PodSettings, read_pod
 from ullage.wire.hami.admission import check_pod
-from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.node import read_cordon, read_handshake, read_register, read_scores
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.results import decode_devices, encode_devices
@@ -47,7 +47,7 @@ def test_any_pod_is_read_or_refused(document):
         read_hami,
         check_pod,
         lambda each: read_hami(each, WORDS),
-        lambda each: container_asks(each, NVIDIA),
+        lambda each: container_requests(each, NVIDIA),
         PodReader(PodSettings("tensor-fusion.ai", hami=(NVIDIA, WORDS))),
     ):
         with suppress(InvalidRequest):
@@ -78,7 +78,7 @@ def test_any_text_is_read_or_refused(text):
     _tried(text)
 
 
-def test_long_texts_are_refused_soon():
+def test_long_texts_are_refused_quickly():
     for piece in ("a,1,1,1,T,0,true:", "a,b,1,2:", ";", ",", ":", "[", '{"a":', "_", "9", "a,"):
         _tried(piece * 200_000)
 

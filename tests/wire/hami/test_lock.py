@@ -1,4 +1,4 @@
-"""The lock of a node, and the question to a silent agent, as their annotations."""
+"""The lock of a node and the handshake with its agent, as annotations."""
 
 import pytest
 from hypothesis import given
@@ -23,20 +23,20 @@ _NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?", fullmatch=True)
         ("", NodeLock(None)),
     ],
 )
-def test_what_others_write_is_read(text: str, found: NodeLock) -> None:
+def test_objects_of_other_writers_are_read(text: str, found: NodeLock) -> None:
     assert read_lock(text) == found
 
 
-def test_what_is_written() -> None:
+def test_written_annotations() -> None:
     assert NodeLock(NOON + 0.7, "team", "train-1").encode() == "2026-01-31T12:00:00Z,team,train-1"
-    assert Handshake.ask(NOON + 0.7).encode() == "Requesting_2026-01-31 12:00:00"
+    assert Handshake.request(NOON + 0.7).encode() == "Requesting_2026-01-31 12:00:00"
 
 
 @given(st.integers(0, 2**32), _NAMES, _NAMES)
 def test_a_lock_is_read_as_it_was_written(at: int, namespace: str, pod: str) -> None:
     lock = NodeLock(float(at), namespace, pod)
     assert read_lock(lock.encode()) == lock
-    assert read_handshake(Handshake.ask(float(at)).encode()) == Handshake.ask(float(at))
+    assert read_handshake(Handshake.request(float(at)).encode()) == Handshake.request(float(at))
 
 
 @given(st.text())
@@ -45,7 +45,7 @@ def test_any_text_is_a_lock_or_none(text: str) -> None:
     assert lock.at is not None or lock.expired(NOON)
 
 
-def test_when_it_no_longer_counts() -> None:
+def test_when_a_lock_expires() -> None:
     lock = NodeLock(NOON, "team", "train-1")
     assert not lock.expired(NOON + 300)
     assert lock.expired(NOON + 301)

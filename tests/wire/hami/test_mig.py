@@ -1,4 +1,4 @@
-"""Slices that are held for containers."""
+"""Slices that are reserved for containers."""
 
 import json
 
@@ -6,7 +6,7 @@ from tests.wire.hami.pods import limits, pod
 from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
-from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.mig import (
     MigPlace,
     Reservation,
@@ -26,7 +26,7 @@ def allocation(*slots):
 
 
 def test_slices_are_reserved_by_container():
-    asks = container_asks(pod({}, limits(gpu=1), limits(gpu=2), init=[limits(gpu=1)]), NVIDIA)
+    asks = container_requests(pod({}, limits(gpu=1), limits(gpu=2), init=[limits(gpu=1)]), NVIDIA)
     found = reservations_of(asks, allocation(Slot("1g.10gb", 6, 7), Slot("3g.40gb", 4, 8), Slot("plain")))
     assert found == (
         Reservation(0, 0, "GPU-0", "1g.10gb", MigPlace(6, 1)),

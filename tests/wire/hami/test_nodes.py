@@ -1,4 +1,4 @@
-"""What HAMi's agents tell of a node."""
+"""The annotations that HAMi's agents write on a node."""
 
 import json
 from dataclasses import replace
@@ -116,12 +116,12 @@ def test_scores_are_links():
 
 
 @pytest.mark.parametrize("text", ["a,b", " a , b ,", '["a", "b"]', '["a", " b", ""]'])
-def test_cards_are_barred(text):
+def test_cards_can_be_excluded(text):
     assert read_cordon(text) == {"a", "b"}
     assert [card.cordoned for card in cordoned((A, Gpu("a", 0)), read_cordon(text))] == [False, True]
 
 
-def test_a_cordon_ends_when_it_is_not_told_any_more():
+def test_a_cordon_ends_when_its_annotation_is_gone():
     assert read_cordon("") == read_cordon("[]") == frozenset()
     barred = cordoned((A,), frozenset({"GPU-a"}))
     assert cordoned(barred, frozenset()) == (A,)
@@ -139,8 +139,8 @@ def test_a_cordon_ends_when_it_is_not_told_any_more():
         *(("Deleted_", Handshake("Deleted")), ("", Handshake("")), ("Requesting_soon", Handshake("Requesting"))),
     ],
 )
-def test_handshakes(text, expected):
+def test_handshakes_are_read(text, expected):
     found = read_handshake(text)
     assert found == expected
-    asked = found.word == "Requesting" and found.at is not None
+    asked = found.state == "Requesting" and found.at is not None
     assert [found.overdue(1769860800.0 + late) for late in (0, 60, 61)] == [False, False, asked]

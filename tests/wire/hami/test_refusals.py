@@ -1,4 +1,4 @@
-"""HAMi's refusals: their order, their numbers, and what of ours they stand for."""
+"""HAMi's refusals: their order, their numbers, and our codes for each."""
 
 import pytest
 
@@ -86,7 +86,7 @@ A_AND_B = [card("a"), card("b")]
         ([], SMALL, (), ("node unregistered", False)),
     ],
 )
-def test_texts_are_hamis(gpus, container, held, expected):
+def test_refusals_have_the_texts_of_hami(gpus, container, held, expected):
     assert refusal(gpus, container, held) == expected
 
 
@@ -118,7 +118,7 @@ def test_names_types_and_mutex():
         (Rejection(Code.NOT_READY, Cure.NODE_CHANGE, gpu="a"), "node-not-ready"),
     ],
 )
-def test_what_each_stands_for(rejection, text):
+def test_each_rejection_has_its_text(rejection, text):
     assert refusal_text([rejection], 2) == text
 
 
@@ -145,7 +145,7 @@ def test_equal_refusals_have_equal_texts():
     assert refusal_text([one, other], 2) == refusal_text(again, 2) == "1/2 CardNotHealth, 1/2 CardInsufficientMemory"
 
 
-def test_the_webhook_refuses_what_reaches_past_its_cards():
+def test_the_webhook_refuses_pods_that_could_access_other_cards():
     check_pod(pod(SMALL), scheduler="ullage")
     check_pod(pod(SMALL, spec={"nodeName": "n"}))
     for wrong, scheduler in (

@@ -1,4 +1,4 @@
-"""What HAMi's pods ask for."""
+"""Requests of pods with HAMi's resources."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import ZonePolicy
-from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.sharing import share_out
 from ullage.wire.hami.vendor import NVIDIA, HamiVendor
@@ -53,17 +53,17 @@ def test_parts_of_cards(container, count, part):
     "container",
     [limits(gpu=1), limits(gpu=1, percent=100), limits(gpu=1, cores=100), limits(gpu=1, percent=100, cores=150)],
 )
-def test_whole_cards_are_held_alone(container):
+def test_whole_cards_are_held_exclusively(container):
     asked = asked_by(container)
     assert (asked.whole, asked.part, asked.cards.isolation) == (True, None, Isolation.SHARED)
 
 
-def test_all_cores_are_held_alone_and_the_memory_is_still_asked():
+def test_all_cores_hold_the_card_whole_and_the_memory_stays_requested():
     asked = asked_by(limits(gpu=1, mem=1000, cores=100))
     assert (asked.whole, asked.part) == (True, Part(vram_bytes=1000 * MIB, compute_ppm=PPM))
 
 
-def test_limits_go_before_requests():
+def test_limits_take_precedence_over_requests():
     both = {"resources": {"limits": {GPU: 1, MEMORY: 2000}, "requests": {GPU: 3, MEMORY: 1000, CORES: 20}}}
     assert asked_by(both).part == Part(vram_bytes=2000 * MIB, compute_ppm=200_000)
     assert asked_by(both).gpu_count == 1
@@ -90,7 +90,7 @@ def test_without_cards_there_is_no_request(container):
         *((GPU, 129), (GPU, "1.5"), (GPU, "one"), (PRIORITY, 2), (PRIORITY, "-1")),
     ],
 )
-def test_what_upstream_takes_for_no_request_is_refused(resource, value):
+def test_amounts_that_hami_would_ignore_are_refused(resource, value):
     with pytest.raises(InvalidRequest) as caught:
         read_hami(pod({}, limits(gpu=1, **{resource: value}) if resource != GPU else limits(gpu=value)))
     assert caught.value.field == f"spec.containers[1].resources.limits.{resource}"
@@ -138,17 +138,17 @@ def test_counts_per_container_are_kept():
     assert read_hami(pod(limits(gpu=1), limits(gpu=1), init=[limits(gpu=4)])).container_gpu_counts == {}
 
 
-def test_every_card_is_asked_for_the_most_of_the_containers():
+def test_every_card_is_requested_with_the_largest_amounts_of_the_containers():
     request = read_hami(pod(limits(gpu=1, mem=100, cores=10), limits(gpu=1, mem=300, cores=5)))
     assert request.requirement.part == Part(vram_bytes=300 * MIB, compute_ppm=100_000)
-    assert "the most of them" in request.warnings[0]
+    assert "the largest is requested of every card" in request.warnings[0]
     assert asked_by(limits(gpu=1, mem=100), limits(gpu=1)).whole
     with pytest.raises(InvalidRequest, match="gpumem-percentage"):
         read_hami(pod(limits(gpu=1, mem=100), limits(gpu=1, percent=50)))
 
 
-def test_cards_of_an_init_container_are_given_on():
-    asks = container_asks(
+def test_cards_of_an_init_container_go_to_later_containers():
+    asks = container_requests(
         pod(limits(gpu=1), {}, limits(gpu=2), init=[limits(gpu=2), limits(gpu=1) | SIDECAR, limits(gpu=1)]), NVIDIA
     )
     assert [ask.stage for ask in asks] == [
@@ -161,7 +161,7 @@ def test_cards_of_an_init_container_are_given_on():
 
 
 def test_task_priorities_are_kept():
-    asks = container_asks(pod(limits(gpu=1, priority=1), limits(gpu=1, priority="0"), limits(gpu=1)), NVIDIA)
+    asks = container_requests(pod(limits(gpu=1, priority=1), limits(gpu=1, priority="0"), limits(gpu=1)), NVIDIA)
     assert [ask.task_priority for ask in asks] == [1, 0, None]
 
 
@@ -181,7 +181,7 @@ def test_cards_are_named_and_excluded_by_type_and_uuid():
     assert nothing == asked_by(limits(gpu=1, mem=1)).cards
 
 
-def test_modes():
+def test_modes_of_a_pod():
     assert asked_by(limits(gpu=1, mem=1), annotations=own(vgpu_mode="mig")).cards.isolation is Isolation.PARTITIONED
     sliced = asked_by(limits(gpu=1), annotations=own(vgpu_mode="mig"))
     assert (sliced.cards.isolation, sliced.part) == (Isolation.PARTITIONED, Part(compute_ppm=PPM, vram_ppm=PPM))
@@ -191,7 +191,7 @@ def test_modes():
         assert (cards.isolation, cards.pool) == (isolation, "p")
 
 
-def test_our_own_annotations_say_the_rest():
+def test_our_own_annotations_supply_the_rest():
     request = read_hami(pod(limits(gpu=1, mem=1), annotations={"ullage.io/gpupool": "q", "ullage.io/qos": "low"}))
     assert (request.requirement.cards.pool, request.claim.qos.value) == ("q", "low")
     assert (request.uid, request.claim.namespace, request.domain) == ("u-1", "team", "ullage.io")
@@ -221,12 +221,12 @@ def test_policies_are_strategies(node, card, strategy):
     assert request.strategy == request.request.strategy == strategy
 
 
-def test_mutex_is_on_cards_that_nobody_else_has():
+def test_mutex_requests_cards_without_other_users():
     asked = asked_by(limits(gpu=1, mem=100, cores=10), annotations=hami(gpu_scheduler_policy="mutex,spread"))
     assert (asked.whole, asked.part) == (True, Part(vram_bytes=100 * MIB, compute_ppm=100_000))
 
 
-def test_weights_are_told_about():
+def test_weights_give_a_warning():
     request = read_hami(pod(limits(gpu=1), annotations=hami(device_scoring_weights="slot=1,core=1, memory=3")))
     assert "hami.io/device-scoring-weights" in request.warnings[0]
 
@@ -266,6 +266,6 @@ def test_numa_bind_has_the_cards_of_each_container_in_one_zone():
     assert asked_by(limits(gpu=2, mem=1), annotations=own(numa_bind="false")).alignment == Alignment()
 
 
-def test_amounts_of_cards_are_no_devices_to_be_aligned_and_others_are():
+def test_amounts_of_cards_are_not_aligned_as_devices_and_others_are():
     asked = asked_by(limits(gpu=1, mem=3000, cores=30, **{"rdma/hca": 1}), limits(mem=10))
     assert [needs.devices for needs in asked.alignment.containers] == [(("gpu", 1), ("rdma/hca", 1)), (("gpu", 1),)]

@@ -1,4 +1,4 @@
-"""What is written on pods that have cards, and read back from those that were placed here."""
+"""The annotations of pods with cards, written and read again."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.wire.hami.pods import MIB, limits, pod
 from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.gpu import Gpu
-from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.results import (
     ALLOCATED,
     TO_ALLOCATE,
@@ -24,23 +24,23 @@ CARDS = {name: Gpu(name, 0, vram_bytes=8000 * MIB) for name in ("GPU-a", "GPU-b"
 
 
 def given_to(*containers, init=(), gpus=("GPU-a", "GPU-b")):
-    return devices_of(container_asks(pod(*containers, init=init), NVIDIA), gpus, CARDS)
+    return devices_of(container_requests(pod(*containers, init=init), NVIDIA), gpus, CARDS)
 
 
-def test_each_container_has_what_it_asked():
+def test_each_container_has_what_it_requested():
     found = given_to({}, limits(gpu=1, mem=3000, cores=30), limits(gpu=1, percent=50, cores=10), init=[limits(gpu=2)])
     written = "GPU-a,NVIDIA,8000,100:GPU-b,NVIDIA,8000,100:;;GPU-a,NVIDIA,3000,30:;GPU-b,NVIDIA,4000,10:;"
     assert encode_devices(found) == written
     assert decode_devices(written) == found
 
 
-def test_cards_that_are_missing_are_told():
+def test_missing_cards_are_named():
     for gpus in (("GPU-a",), ("GPU-a", "GPU-x")):
         with pytest.raises(InvalidRequest, match="gpus"):
             given_to(limits(gpu=2, mem=1), gpus=gpus)
 
 
-def test_what_is_written_at_bind():
+def test_annotations_written_at_bind():
     written = to_allocate("node-1", given_to(limits(gpu=1, mem=3000)), 1769860800.9)
     assert written == {
         "hami.io/vgpu-node": "node-1",
@@ -65,7 +65,7 @@ def test_older_and_other_writers_are_read():
     "written",
     ["x", "a,b,1,2", "a,b,1:;", "a,b,1,2,3,4:;", "a,b,x,2:;", "a,b,-1,2:;", ",b,1,2:;", "a,b,1,2;", ";" * 5000],
 )
-def test_what_cannot_be_read_is_refused(written):
+def test_malformed_input_is_refused(written):
     with pytest.raises(InvalidAnnotation) as caught:
         decode_devices(written)
     assert caught.value.field == ALLOCATED

@@ -1,4 +1,4 @@
-"""Containers of a pod that share cards: which has which card, and what is asked of each."""
+"""Containers of a pod that share cards: the cards of each, and the request for each card."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.part import Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import CARD, ZonePolicy
-from ullage.wire.hami.ask import MIB, ContainerAsk
+from ullage.wire.hami.container_request import MIB, ContainerRequest
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.sharing import (
     ContainerAmounts,
@@ -26,8 +26,8 @@ from ullage.wire.hami.sharing import (
 
 def ask(
     mib: int = 0, cores: int = 0, cards: int = 1, stage: AlignmentStage = AlignmentStage.APP, ppm: int = 0
-) -> ContainerAsk:
-    return ContainerAsk("c", stage, cards, mib * MIB, ppm, cores, counted=True)
+) -> ContainerRequest:
+    return ContainerRequest("c", stage, cards, mib * MIB, ppm, cores, counted=True)
 
 
 def part(mib: int, cores: int) -> Part:
@@ -45,13 +45,13 @@ def test_containers_with_unequal_numbers_of_cards_share():
     }
 
 
-def test_a_card_of_its_own_is_charged_with_its_container_alone():
+def test_an_unshared_card_is_charged_with_its_container_only():
     asks = [ask(2000, 10), ask(3000, 60)]
     found = parts_by_card(asks, ["a", "b"], dict.fromkeys("ab", 8000 * MIB))
     assert found == {"a": part(2000, 10), "b": part(3000, 60)}
 
 
-def test_the_largest_containers_are_kept_apart():
+def test_the_largest_containers_get_separate_cards():
     asks = [ask(1000), ask(5000), ask(4000), ask(500)]
     assert layout(asks, 2).containers == ((1,), (0,), (1,), (0,))
     assert shared_cards(asks) == {2: part(5500, 0), 1: part(10_500, 0)}
@@ -80,7 +80,7 @@ def test_init_containers_take_turns_and_sidecars_stay():
     ],
     ids=["memory", "cores", "a whole memory and bytes", "one container"],
 )
-def test_what_is_more_than_a_card_or_of_one_container_is_not_shared(asks: list[ContainerAsk]):
+def test_requests_above_a_card_or_of_one_container_are_not_shared(asks: list[ContainerRequest]):
     assert shared_cards(asks) == {}
 
 

@@ -1,4 +1,4 @@
-"""Documents of a real cluster, where a checkout has them beside it; tests of their own making cover the same."""
+"""Documents of a real cluster, where they are next to the checkout; other tests cover the same forms."""
 
 import os
 from pathlib import Path

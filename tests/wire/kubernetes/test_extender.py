@@ -1,4 +1,4 @@
-"""The extender's questions and answers, as kube-scheduler writes and reads them."""
+"""Requests to the extender and its responses, as kube-scheduler writes and reads them."""
 
 import json
 from contextlib import suppress
@@ -33,7 +33,7 @@ def body(**keys):
 # --- filter and prioritize ---
 
 
-def test_nodes_come_by_name():
+def test_nodes_can_be_offered_by_name():
     args = read_args(body(Pod=POD, Nodes=None, NodeNames=["b", "a"]))
     assert (args.pod, args.offered(), args.simulated) == (POD, ["b", "a"], False)
 
@@ -63,7 +63,7 @@ def test_inside_a_pod_case_counts():
 
 def test_an_answer_has_capital_keys():
     args = read_args(body(Pod=POD, NodeNames=["n3", "n1", "n2"]))
-    answer = args.kept(["n3", "n1"], {"n2": "1/1 CardInsufficientMemory"}, {})
+    answer = args.result(["n3", "n1"], {"n2": "1/1 CardInsufficientMemory"}, {})
     assert json.loads(answer.encode()) == {
         "Nodes": None,
         "NodeNames": ["n3", "n1"],
@@ -76,7 +76,7 @@ def test_an_answer_has_capital_keys():
 def test_nodes_in_full_are_a_simulation_and_answered_in_full():
     args = read_args(body(Pod=POD, Nodes=NODES))
     assert (args.simulated, args.offered()) == (True, ["b", "a", "c"])
-    answer = json.loads(args.kept(["c", "b"], {}, {"a": "node unregistered"}).encode())
+    answer = json.loads(args.result(["c", "b"], {}, {"a": "node unregistered"}).encode())
     assert answer["NodeNames"] is None
     assert answer["Nodes"] == {"metadata": {}, "items": [NODES["items"][0], NODES["items"][2]]}
     assert answer["FailedAndUnresolvableNodes"] == {"a": "node unregistered"}
@@ -94,7 +94,7 @@ def test_no_nodes_at_all_is_an_error_and_an_empty_list_is_none():
 
 @pytest.mark.parametrize("raw", [b"", b"  \n"])
 @pytest.mark.parametrize("read", [read_args, read_bind, read_preemption])
-def test_no_body_is_an_error_of_its_own(read, raw):
+def test_an_empty_body_has_its_own_error(read, raw):
     with pytest.raises(EmptyBody) as caught:
         read(raw)
     assert caught.value.code == "empty-body"
@@ -108,7 +108,7 @@ def test_no_body_is_an_error_of_its_own(read, raw):
         *(b'\xff{"Pod": {}}', b'{"Pod": {"a": "\xff"}, "NodeNames": ["\xff"]}', b'{"Pod": ' + b"[" * 200_000),
     ],
 )
-def test_what_cannot_be_read_becomes_an_ordinary_answer(raw):
+def test_an_unreadable_request_gives_an_ordinary_response(raw):
     with pytest.raises(InvalidRequest) as caught:
         read_args(raw)
     assert not isinstance(caught.value, EmptyBody)
@@ -155,7 +155,7 @@ def test_victims_come_in_two_forms():
         assert found.victims["m"].uids == ()
 
 
-def test_victims_are_answered_in_the_short_form():
+def test_victims_are_returned_in_the_short_form():
     assert json.loads(PreemptionResult.of({"n": (["v", "w"], 1)}).encode()) == {
         "NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "v"}, {"UID": "w"}], "NumPDBViolations": 1}}
     }
@@ -164,12 +164,12 @@ def test_victims_are_answered_in_the_short_form():
 # --- a real cluster's ---
 
 
-def test_real_questions_are_read():
+def test_recorded_requests_are_read():
     for name in ("filter", "prioritize"):
         args = read_args(sample(name))
         assert (args.offered(), args.simulated) == (["n0002", "n0020", "n0008"], False)
         assert args.pod["metadata"]["name"] == "p00015"
-    assert set(json.loads(read_args(sample("filter")).kept(["n0008"], {}, {}).encode())) == {
+    assert set(json.loads(read_args(sample("filter")).result(["n0008"], {}, {}).encode())) == {
         *("Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"),
     }
     assert read_bind(sample("bind")).node == "n0080"
@@ -190,7 +190,7 @@ def _tried(raw):
         with suppress(InvalidRequest):
             found = read(raw)
             if read is read_args:
-                found.kept(found.offered(), {}, {}).encode()
+                found.result(found.offered(), {}, {}).encode()
 
 
 @given(shaped(_ARGS, _KEYS))
@@ -199,5 +199,5 @@ def test_any_document_is_read_or_refused(document):
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(raw):
+def test_any_bytes_are_decoded_or_refused(raw):
     _tried(raw)

@@ -1,4 +1,4 @@
-"""GPUBinding objects, and the labels and annotations around them."""
+"""GPUBinding objects, and their labels and annotations."""
 
 import re
 from contextlib import suppress
@@ -45,25 +45,25 @@ def test_an_object_is_read():
     assert found == Binding(
         *("b", "GPU-1", "comfyui", "alice", "user-alice", ()), memory_bytes=8 * GIB, accelerator="nvidia"
     )
-    assert found.against(ALICE) is None
+    assert found.mismatch(ALICE) is None
 
 
-def test_one_without_owner_or_namespace_is_from_before_unless_it_says_otherwise():
+def test_a_binding_without_owner_or_namespace_is_legacy_unless_it_states_otherwise():
     for left_out in ({"owner": ..., "namespace": ...}, {"namespace": ""}, {"owner": None}):
         assert read_binding(thing(**left_out)).legacy
         assert not read_binding(thing(annotations={"ullage.io/legacy": "false"}, **left_out)).legacy
     old = read_binding(thing(owner=..., namespace=...))
-    assert old.against(Tenant("comfyui", "bob", "user-bob")) is None
-    assert old.against(Tenant("comfyui", "bob", "user-bob"), strict=True) is BindingMismatch.WILDCARD
+    assert old.mismatch(Tenant("comfyui", "bob", "user-bob")) is None
+    assert old.mismatch(Tenant("comfyui", "bob", "user-bob"), strict=True) is BindingMismatch.WILDCARD
     assert not read_binding(thing()).legacy
 
 
 @pytest.mark.parametrize(("uuid", "app"), [("", "a"), (None, "a"), (..., "a"), ("u", ""), ("u", ...)])
-def test_without_card_or_application_it_is_invalid(uuid, app):
+def test_a_binding_without_a_card_or_an_application_is_invalid(uuid, app):
     found = read_binding(thing(uuid=uuid, appName=app))
     assert found.state is BindingState.INVALID
     assert found.reason.startswith("spec.appName" if uuid == "u" else "spec.uuid")
-    assert found.against(Tenant(found.app, "alice", "user-alice")) is BindingMismatch.INVALID
+    assert found.mismatch(Tenant(found.app, "alice", "user-alice")) is BindingMismatch.INVALID
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_without_card_or_application_it_is_invalid(uuid, app):
     ],
 )
 def test_null_selects_nothing_and_empty_everything(selector, expected):
-    assert read_binding(thing(podSelector=selector)).against(ALICE) is expected
+    assert read_binding(thing(podSelector=selector)).mismatch(ALICE) is expected
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_null_selects_nothing_and_empty_everything(selector, expected):
         {"matchExpressions": [{"operator": "Exists"}]},
     ],
 )
-def test_an_invalid_selector_selects_nothing_and_says_so(selector):
+def test_an_invalid_selector_selects_nothing_and_states_the_reason(selector):
     found = read_binding(thing(podSelector=selector))
-    assert (found.state, found.against(ALICE)) == (BindingState.INVALID, BindingMismatch.INVALID)
+    assert (found.state, found.mismatch(ALICE)) == (BindingState.INVALID, BindingMismatch.INVALID)
     assert found.reason
 
 
-def test_what_is_another_object_is_refused():
+def test_an_object_of_another_kind_is_refused():
     for wrong in ({"kind": "Pod"}, {"apiVersion": "v1"}, {"metadata": {}}, {"metadata": {"name": ""}}, {"spec": []}):
         with pytest.raises(InvalidRequest):
             read_binding(thing() | wrong)
@@ -166,7 +166,7 @@ _CONDITIONS = st.builds(Expression, _TEXTS, st.sampled_from([Operator.IN, Operat
 )
 def test_a_binding_is_read_as_it_was_written(binding):
     if binding.owner and binding.namespace and binding.legacy:
-        assert read_binding(write_binding(binding)).against(Tenant(binding.app, "x", "y")) is not None
+        assert read_binding(write_binding(binding)).mismatch(Tenant(binding.app, "x", "y")) is not None
     else:
         assert read_binding(write_binding(binding)) == binding
 
@@ -186,7 +186,7 @@ def test_the_name_is_that_of_app_service():
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
-def test_names_are_short_and_differ_where_the_identities_do(app, owner, uuid):
+def test_names_are_short_and_unique_to_an_identity(app, owner, uuid):
     name = binding_name(app, owner, uuid)
     assert len(name) <= 63
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-")
@@ -244,7 +244,7 @@ def test_bare_numbers_are_mebibytes_and_units_bytes(value, expected):
         *(True, 1.5, [], {}, "8E", "1e99", "9" * 65, 10**50, "1e", "e3", ".", "0.0000001Mi", "\u0661", "nan", "inf"),
     ],
 )
-def test_what_cannot_be_meant_is_invalid(value):
+def test_implausible_values_are_invalid(value):
     with pytest.raises(InvalidRequest):
         read_memory(value)
     assert read_binding(thing(memory=value)).state is BindingState.INVALID
@@ -259,7 +259,7 @@ def test_memory_is_written_as_a_bare_number(count):
 # --- pods and nodes ---
 
 
-def test_who_a_pod_is():
+def test_the_identity_of_a_pod():
     labels = {"applications.app.bytetrade.io/name": "comfyui", "applications.app.bytetrade.io/owner": "alice"}
     found = tenant_of({"metadata": {"namespace": "ns", "labels": labels}})
     assert (found.app, found.owner, found.namespace, consume_of(found)) == ("comfyui", "alice", "ns", Consume.ALL)
@@ -289,7 +289,7 @@ def test_who_a_pod_is():
         ("1", "apple-m", ShareMode.EXCLUSIVE),
     ],
 )
-def test_how_a_card_is_shared_is_said_on_its_node(told, accelerator, mode):
+def test_the_sharing_mode_of_a_card_is_an_annotation_of_its_node(told, accelerator, mode):
     annotations = {} if told is None else {"sharemode.gpu.bytetrade.io/GPU-1": told}
     assert share_mode(annotations, "GPU-1", accelerator) is mode
 

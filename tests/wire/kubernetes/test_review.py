@@ -1,4 +1,4 @@
-"""Reviews of an API server, and the patches that answer them."""
+"""Reviews of an API server, and the responses with patches."""
 
 import base64
 import copy
@@ -54,7 +54,7 @@ def applied(document, operations):
 # --- the envelope ---
 
 
-def test_what_is_asked():
+def test_requests_of_pods():
     found = read_review(review())
     assert (found.uid, found.namespace, found.operation, found.dry_run) == ("r-1", "team", "CREATE", False)
     assert found.creates_pod
@@ -64,7 +64,7 @@ def test_what_is_asked():
         assert not read_review(review(**keys)).creates_pod
 
 
-def test_a_deleted_object_is_not_there():
+def test_a_claim_with_a_deletion_time_is_being_deleted():
     with pytest.raises(InvalidRequest, match=r"request\.object"):
         read_review(review(object=None)).pod  # noqa: B018 - it raises
     with pytest.raises(InvalidRequest, match=r"request\.object\.metadata"):
@@ -72,7 +72,7 @@ def test_a_deleted_object_is_not_there():
     assert read_review(review(object={"metadata": None})).pod == {"metadata": {"namespace": "team"}}
 
 
-def test_it_passes_as_it_is():
+def test_an_object_is_allowed_without_changes():
     assert json.loads(read_review(review()).allow()) == {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -80,7 +80,7 @@ def test_it_passes_as_it_is():
     }
 
 
-def test_it_passes_with_changes_and_warnings():
+def test_an_object_is_allowed_with_changes_and_warnings():
     found = read_review(review())
     patch = JsonPatch(found.object)
     patch.put("spec", "schedulerName", value="ullage")
@@ -92,12 +92,12 @@ def test_it_passes_with_changes_and_warnings():
     assert response == {"uid": "r-1", "allowed": True, "warnings": ["be warned"]}
 
 
-def test_it_is_refused_with_a_message():
+def test_an_object_is_denied_with_a_message():
     response = json.loads(read_review(review()).deny("nodeName is set", status=400))["response"]
     assert response == {"uid": "r-1", "allowed": False, "status": {"message": "nodeName is set", "code": 400}}
 
 
-def test_warnings_are_as_long_as_they_are_shown():
+def test_warnings_are_cut_to_the_length_that_is_shown():
     shown = json.loads(read_review(review()).allow((), ["x" * 1000] * 100 + [" "]))["response"]["warnings"]
     assert shown == ["x" * 256] * 16
 
@@ -111,7 +111,7 @@ def test_warnings_are_as_long_as_they_are_shown():
         (review().replace(b"io/v1", b"io/v1beta1"), "apiVersion"),
     ],
 )
-def test_what_is_no_review_is_refused(raw, field):
+def test_documents_that_are_not_reviews_are_refused(raw, field):
     with pytest.raises(InvalidRequest) as caught:
         read_review(raw)
     assert caught.value.field == field
@@ -138,7 +138,7 @@ def test_a_pointer_escapes():
 
 
 @pytest.mark.parametrize("metadata", [{}, {"annotations": None}, {"annotations": {}}, {"annotations": {"x": "1"}}])
-def test_the_map_is_there_before_its_keys(metadata):
+def test_a_missing_mapping_is_added_before_its_keys(metadata):
     document = {"metadata": metadata}
     patch = JsonPatch(document)
     patch.put("metadata", "annotations", "ullage.io/a", value="1")
@@ -157,7 +157,7 @@ def test_the_map_is_there_before_its_keys(metadata):
     assert again.operations == []
 
 
-def test_lists_are_entered_and_grow():
+def test_a_patch_changes_and_extends_lists():
     document = {"spec": {"containers": [{"name": "c"}, {"name": "d", "env": [{"name": "A"}]}]}}
     patch = JsonPatch(document)
     for position in (0, 1, 1):
@@ -173,7 +173,7 @@ def test_lists_are_entered_and_grow():
 @pytest.mark.parametrize(
     "path", [("spec", "containers", 5, "name"), ("spec", "text", "x"), ("spec", "containers", "x")]
 )
-def test_no_place_is_made_up(path):
+def test_a_device_of_unknown_location_has_no_zone(path):
     with pytest.raises(InvalidRequest, match="/spec"):
         JsonPatch({"spec": {"text": "t", "containers": [{}]}}).put(*path, value=1)
     with pytest.raises(InvalidRequest, match="/spec/text"):
@@ -194,7 +194,7 @@ _VALUES = st.recursive(
         st.tuples(st.lists(_STEPS | st.integers(0, 1), min_size=1, max_size=4), _VALUES, st.booleans()), max_size=6
     ),
 )
-def test_a_patch_makes_what_it_says_and_a_second_one_nothing(document, changes):
+def test_a_patch_makes_its_changes_and_a_second_one_makes_none(document, changes):
     before = copy.deepcopy(document)
     patch, done = JsonPatch(document), []
     for path, value, grows in changes:

@@ -1,4 +1,4 @@
-"""Placements of all kinds, for tests of what is written of them."""
+"""Placements of all kinds, for tests of their annotations."""
 
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""Pods for tests, and what is read of them."""
+"""Pods for tests, and their requests."""
 
 import pytest
 

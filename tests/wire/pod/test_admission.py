@@ -1,4 +1,4 @@
-"""What is refused at admission."""
+"""Pods that admission refuses."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def admit(replicas=None, **keys):
         {"spec": containers({"limits": {"amd.com/gpu": "1"}})},
     ],
 )
-def test_what_can_be_served_is_admitted(keys):
+def test_pods_that_can_be_served_are_admitted(keys):
     admit(**keys)
 
 
@@ -45,13 +45,13 @@ def test_what_can_be_served_is_admitted(keys):
         ({"compute_percent_request": "2", "compute_percent_limit": "1"}, ["compute-percent-limit"]),
     ],
 )
-def test_what_cannot_be_served_is_not_admitted(keys, names):
+def test_pods_that_cannot_be_served_are_not_admitted(keys, names):
     with pytest.raises(InvalidAnnotation) as caught:
         admit(**keys)
     assert all(name in caught.value.message for name in names)
 
 
-def test_a_gang_is_no_larger_than_its_workload():
+def test_a_gang_is_at_most_as_large_as_its_workload():
     admit(3, tflops_request="1", gang_min_members="3")
     with pytest.raises(InvalidAnnotation, match=r"gang-min-members: 3 .* 2 replicas"):
         admit(2, tflops_request="1", gang_min_members="3")

@@ -32,7 +32,7 @@ def nodes_of(selector=None, required=None, preferred=None):
     return compose_request(pod(spec={"nodeSelector": selector, "affinity": affinity})).requirement.nodes
 
 
-def test_a_pod_that_says_nothing_may_go_anywhere():
+def test_a_pod_without_conditions_may_run_on_any_node():
     assert compose_request(pod()).requirement.nodes is ANY_NODE
     assert (
         compose_request(pod(spec={"affinity": {"podAffinity": {}}, "nodeSelector": {}})).requirement.nodes is ANY_NODE
@@ -56,7 +56,7 @@ def test_terms_hold_one_or_the_other_and_the_selector_in_each():
     assert found.allows("n1", {"fast": "", "disk": "ssd"})
 
 
-def test_an_empty_term_matches_nothing_also_beside_a_selector():
+def test_an_empty_term_matches_nothing_even_with_a_selector():
     assert nodes_of(required=[{}, term(ZONE)]) == NodeAffinity(((), (ZONE,)))
     assert not nodes_of({"disk": "ssd"}, [{}]).allows("n1", {"disk": "ssd"})
 
@@ -161,7 +161,7 @@ def test_errors_in_a_selector_name_their_path(selector, path):
     assert caught.value.field == path
 
 
-def test_an_affinity_that_is_no_mapping_is_refused():
+def test_an_affinity_that_is_not_a_mapping_is_refused():
     with pytest.raises(InvalidRequest, match=PATH):
         compose_request(pod(spec={"affinity": {"nodeAffinity": []}}))
 

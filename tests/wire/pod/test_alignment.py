@@ -1,11 +1,11 @@
-"""What of a pod is aligned, container by container."""
+"""The alignment of a pod by container."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.pod.pods import GI, asked_by, containers, needs, pod, refusal
-from ullage.model.alignment import AS_THE_NODE_SAYS, Alignment, AlignmentStage, ContainerNeeds, Level, Pair
+from ullage.model.alignment import DEFAULT_ALIGNMENT, Alignment, AlignmentStage, ContainerNeeds, Level, Pair
 from ullage.model.error import InvalidRequest
 from ullage.model.topology import ZonePolicy
 from ullage.wire.pod import compose_request
@@ -30,17 +30,17 @@ def own(cpu, memory="1Gi", **more):
 # --- who aligns what ---
 
 
-def test_a_container_that_asks_for_cpu_alone_asks_for_no_cards():
+def test_a_container_with_cpu_only_requests_no_cards():
     first, second = aligned(own("4"), own("2", gpu="1")).containers
     assert (first.cpus, first.devices) == (4, ())
     assert (second.cpus, second.devices) == (2, (("gpu", 1),))
 
 
-def test_half_a_cpu_is_not_aligned_and_the_cards_are():
+def test_half_a_cpu_is_not_aligned_but_the_cards_are():
     assert aligned(own("500m", gpu="2")).containers == (ContainerNeeds(memory_bytes=GI, devices=(("gpu", 2),)),)
 
 
-def test_a_guaranteed_pod_is_aligned_by_all_it_asks():
+def test_a_guaranteed_pod_is_aligned_by_all_that_it_requests():
     found = aligned(own("8", "16Gi", gpu="2", **{"hugepages-2Mi": "1Gi", "example.com/nic": 3}))
     devices = (("example.com/nic", 3), ("gpu", 2))
     assert found == Alignment(
@@ -73,7 +73,7 @@ def test_the_class_that_the_api_server_wrote_counts(told, cpus):
     assert compose_request(document).requirement.alignment.containers[0].cpus == cpus
 
 
-def test_resources_of_the_pod_as_a_whole_leave_its_containers_without_cpus_of_their_own():
+def test_containers_of_a_pod_with_pod_level_resources_have_no_exclusive_cpus():
     spec = {**containers(own("4", gpu="1")), "resources": own("4")}
     assert asked_by(spec=spec).alignment.containers == (ContainerNeeds(devices=(("gpu", 1),)),)
 
@@ -83,12 +83,12 @@ def test_the_cards_of_every_vendor_are_cards(name):
     assert aligned(own("1", **{name: "2"})).containers[0].devices == (("gpu", 2),)
 
 
-def test_what_is_no_device_is_not_aligned():
+def test_resources_that_are_not_devices_are_not_aligned():
     found = aligned(own("1", gpu="1", **{"ephemeral-storage": "1Gi", "attachable.kubernetes.io/x": "3", "a.b/c": "0"}))
     assert found.containers[0].devices == (("gpu", 1),)
 
 
-def test_stages_are_told_apart_in_the_order_of_their_start():
+def test_stages_are_distinguished_in_the_order_of_their_start():
     spec = {
         "initContainers": [
             {"name": "log", "restartPolicy": "Always", "resources": own("1")},
@@ -117,15 +117,15 @@ def test_stages_are_told_apart_in_the_order_of_their_start():
         {"tflops_request": "1", "gpu_count": "4"},
     ],
 )
-def test_a_pod_that_says_no_more_than_its_amounts_names_no_containers(given):
-    assert asked_by(**given).alignment == AS_THE_NODE_SAYS
+def test_a_pod_with_amounts_only_names_no_containers(given):
+    assert asked_by(**given).alignment == DEFAULT_ALIGNMENT
 
 
 def test_a_policy_alone_names_no_containers():
     assert aligned(limits(gpu="2"), numa_policy="restricted") == Alignment(ZonePolicy.RESTRICTED)
 
 
-def test_pods_that_differ_in_the_name_of_their_only_container_are_alike():
+def test_the_name_of_an_only_container_does_not_count():
     one, other = ({"containers": [{"name": name, "resources": own("8", gpu="1")}]} for name in ("a", "b"))
     assert asked_by(spec=one).alignment == asked_by(spec=other).alignment
 
@@ -133,7 +133,7 @@ def test_pods_that_differ_in_the_name_of_their_only_container_are_alike():
 # --- cards by annotation ---
 
 
-def test_cards_that_no_container_limits_stand_with_the_first_one():
+def test_cards_that_no_container_limits_count_for_the_first_one():
     first, second = aligned(own("2"), own("4"), gpu_count="4", tflops_request="1").containers
     assert (first.devices, second.devices) == ((("gpu", 4),), ())
 
@@ -143,7 +143,7 @@ def test_cards_are_split_as_the_pod_says():
     assert [needs.devices for needs in found.containers] == [(("gpu", 1),), (("gpu", 3),)]
 
 
-def test_a_split_over_containers_that_are_not_there_loses_no_card():
+def test_a_split_over_unknown_containers_loses_no_card():
     found = aligned(own("2"), own("4"), gpu_count="4", tflops_request="1", container_gpu_count='{"x": 3, "c1": 1}')
     assert [needs.devices for needs in found.containers] == [(("gpu", 3),), (("gpu", 1),)]
 
@@ -167,7 +167,7 @@ def test_policies_that_differ_are_refused_with_both_keys():
     assert asked_by(metadata={"annotations": agreed}).alignment == Alignment(ZonePolicy.RESTRICTED)
 
 
-def test_a_policy_that_there_is_not_is_refused():
+def test_an_unknown_policy_is_refused():
     assert "best-effort, restricted, single-numa-node" in refusal(numa_policy="strict")
 
 
@@ -227,7 +227,7 @@ def test_pairs_are_by_the_names_that_pods_have_for_resources():
     "value",
     ["gpu~nic", "gpu~nic=hard", "nic=required", "gpu~amd.com/gpu=required", "gpu~nic=required,nic~gpu=preferred", ","],
 )
-def test_pairs_that_cannot_be_are_refused_with_their_key(value):
+def test_invalid_pairs_are_refused_with_their_key(value):
     assert "ullage.io/numa-pairs" in refusal(spec=containers(limits(gpu="2")), numa_pairs=value)
 
 
@@ -241,7 +241,7 @@ def test_a_pod_has_as_many_pairs_as_containers_and_no_more():
     assert len(aligned(limits(gpu="2"), numa_pairs=",".join(pairs[:64])).pairs) == 64
     said = refusal(spec=containers(limits(gpu="2")), numa_pairs=",".join(pairs))
     assert said.startswith("ullage.io/numa-pairs: ")
-    assert said.endswith("65 pairs; at most 64 can be asked")
+    assert said.endswith("65 pairs; at most 64 can be requested")
     with pytest.raises(InvalidRequest, match="at most 64"):
         Alignment(pairs=tuple(Pair(f"nic{number:02}", Level.REQUIRED) for number in range(65)))
 

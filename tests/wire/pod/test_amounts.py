@@ -89,7 +89,7 @@ def test_a_limit_that_is_not_stated_is_the_request(keys, limit):
     assert compose_request(pod(**keys)).claim.limit == limit
 
 
-def test_two_cards_of_half_a_tflops_in_all():
+def test_two_cards_with_amounts_per_card():
     requirement = asked_by(tflops_request="250m", vram_request="1Gi", gpu_count="2")
     assert (requirement.gpu_count, requirement.part) == (2, Part(250, GI))
 
@@ -119,7 +119,7 @@ def test_an_annotation_is_a_text():
     assert "quotes" in refusal(vram_request=8)
 
 
-def test_milli_bytes_are_read_and_warned_of():
+def test_milli_bytes_are_read_with_a_warning():
     request = compose_request(pod(vram_request="500m", tflops_request="500m"))
     assert request.requirement.part == Part(500, 1)
     assert len(request.warnings) == 1

@@ -1,4 +1,4 @@
-"""Allocations as annotations of their pods, and back."""
+"""Allocations written as annotations of their pods, and read again."""
 
 import json
 
@@ -36,7 +36,7 @@ def allocated(document, gpus, charges=(), **times):
     )
 
 
-def test_what_is_written_at_bind():
+def test_annotations_written_at_bind():
     document = pod(isolation="hard", tflops_request="10", gpu_count="3", container_gpu_count='{"c2": 1, "c1": 2}')
     charge = Charge(10_000, 0, Isolation.HARD)
     written = bind_annotations(
@@ -105,7 +105,7 @@ def test_pods_without_a_node_or_cards_hold_nothing():
 
 
 @DOMAINS
-def test_a_pod_of_another_scheduler_is_charged_anew(domain):
+def test_a_pod_of_another_scheduler_is_charged_by_its_request(domain):
     document = pod(domain, gpu_ids="g1,g2", gpu_count="2", compute_percent_request="10", vram_request="2Gi")
     found = back(document, domain, lambda asked, gpu: Charge(*asked.part.on({"g1": 1000, "g2": 500}[gpu], 0)))
     assert found.charges == (Charge(100, 2 * GI), Charge(50, 2 * GI))
@@ -123,7 +123,7 @@ def test_a_pod_of_another_scheduler_is_charged_anew(domain):
         ({"gpu_ids": "g1", "tflops_request": "1", "allocation": '{"cards": [{"compute": -1}]}'}, ["allocation"]),
     ],
 )
-def test_what_was_written_must_fit_the_pod(keys, names):
+def test_written_annotations_must_match_the_pod(keys, names):
     with pytest.raises(InvalidAnnotation) as caught:
         back(pod(**keys))
     assert all(f"ullage.io/{name}" in caught.value.message for name in names)
@@ -159,7 +159,7 @@ CARD = st.uuids().map(lambda uuid: f"GPU-{uuid}")
 
 
 @given(st.data(), KEYS, st.sampled_from(["ullage.io", "tensor-fusion.ai"]))
-def test_an_allocation_comes_back_as_it_was(data, keys, domain):
+def test_an_allocation_is_read_as_it_was_written(data, keys, domain):
     isolation = Isolation(keys["isolation"])
     if isolation is not Isolation.PARTITIONED:
         keys.pop("partition_id", None)
@@ -200,7 +200,7 @@ def test_an_allocation_comes_back_as_it_was(data, keys, domain):
         ({"gpu_count": "1", "vram_request": "1Gi"}, (Charge(0, 0), Charge(0, 0))),
     ],
 )
-def test_what_was_granted_counts_where_other_amounts_were_asked(asks, granted):
+def test_the_granted_amounts_count_where_others_were_requested(asks, granted):
     gpus = tuple(f"g{number}" for number in range(len(granted) or 2))
     document = pod(**asks)
     document["metadata"]["annotations"] |= bind_annotations(allocated(document, gpus, granted))

@@ -1,4 +1,4 @@
-"""Demands on the topology of cards, in the words of TensorFusion: kept, or refused by name."""
+"""Demands on the topology of cards in TensorFusion's annotations: satisfied, or refused by name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def place(books: FleetAllocator, document: dict[str, object]) -> Allocation | Re
 
 
 @pytest.mark.parametrize("more", [{}, {"gpu_topology_max_tier": "1"}, {"gpu_topology_source": "numa"}])
-def test_cards_that_must_share_a_numa_node_do(more):
+def test_cards_that_must_share_a_numa_node_are_aligned_to_one(more):
     document = demand(require_gpu_topology="true", **more)
     together = place(allocator((0,), (1,), (1,)), document)
     assert isinstance(together, Allocation)
@@ -45,11 +45,11 @@ def test_cards_that_must_share_a_numa_node_do(more):
 
 
 @pytest.mark.parametrize("keys", [{}, {"require_gpu_topology": "false", "gpu_topology_max_tier": "0"}])
-def test_what_is_not_required_refuses_nobody(keys):
+def test_preferences_refuse_no_pod(keys):
     assert isinstance(place(allocator((0,), (1,)), demand(**keys)), Allocation)
 
 
-def test_any_tier_is_no_demand():
+def test_the_tier_any_demands_nothing():
     document = demand(require_gpu_topology="true", gpu_topology_max_tier="3")
     assert isinstance(place(allocator((0,), (1,)), document), Allocation)
 
@@ -67,7 +67,7 @@ def test_any_tier_is_no_demand():
         ({"require_gpu_topology": "true", "numa_policy": "restricted"}, "numa-policy"),
     ],
 )
-def test_a_demand_that_cannot_be_kept_is_refused_by_name(keys, key):
+def test_a_demand_that_cannot_be_satisfied_is_refused_by_name(keys, key):
     with pytest.raises(InvalidAnnotation, match=f"tensor-fusion.ai/{key}"):
         compose_request(demand(**keys), "tensor-fusion.ai")
 

@@ -1,4 +1,4 @@
-"""How many cards, and which."""
+"""The number of requested cards, and their conditions."""
 
 import pytest
 
@@ -21,20 +21,20 @@ def test_the_count_is_from_1_to_128(value):
     assert f"gpu-count: {value!r}" in refusal(gpu_count=value)
 
 
-def test_128_cards_can_be_asked():
+def test_128_cards_can_be_requested():
     assert asked_by(gpu_count="128", tflops_request="1").gpu_count == 128
 
 
 @pytest.mark.parametrize("value", ["0,", "a", "-1", "0,0", "1 2", ",", "99999999999"])
-def test_bad_indices_are_refused(value):
+def test_invalid_indices_are_refused(value):
     assert "ullage.io/gpu-indices" in refusal(gpu_indices=value)
 
 
-def test_indices_say_the_count_unless_it_is_given():
+def test_indices_give_the_count_unless_it_is_stated():
     assert asked_by(gpu_indices="3,1,2").gpu_count == 3
     message = refusal(gpu_indices="0,1", gpu_count="1")
     assert "ullage.io/gpu-indices: '0,1'" in message
-    assert "ullage.io/gpu-count asks for 1" in message
+    assert "ullage.io/gpu-count requests 1" in message
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_vendors_are_known_by_any_case_and_models_are_separated_by_commas_or_bar
     assert (cards.vendors, cards.models) == (("NVIDIA", "AMD"), ("A100", "H100", "L40"))
 
 
-def test_a_vendor_can_be_made_known():
+def test_a_vendor_can_be_configured():
     defaults = PodDefaults(vendors=("Acme",))
     assert compose_request(pod(vendor="acme"), defaults=defaults).requirement.cards.vendors == ("Acme",)
 
@@ -74,7 +74,7 @@ def test_the_pool_gives_defaults():
     assert own.claim.qos is Qos.MEDIUM
 
 
-def test_shared_without_amounts_is_whole_cards():
+def test_shared_isolation_without_amounts_requests_whole_cards():
     requirement = asked_by(isolation="shared", gpu_count="2")
     assert requirement.whole
     assert requirement.part is None
@@ -117,14 +117,14 @@ def test_native_limits_give_count_vendor_and_whole_cards():
     assert amd.cards.vendors == ("AMD",)
 
 
-def test_a_given_count_is_that_of_native_limits():
+def test_a_count_equals_that_of_native_limits():
     spec = containers({"limits": {"nvidia.com/gpu": "2"}})
     requirement = compose_request(pod(spec=spec, gpu_count="2", tflops_request="5")).requirement
     assert (requirement.gpu_count, requirement.part, requirement.cards.vendors) == (2, Part(5000), ("NVIDIA",))
-    assert "ask their kubelet for 2 of nvidia.com/gpu" in refusal(spec=spec, gpu_count="1", tflops_request="5")
+    assert "request 2 of nvidia.com/gpu" in refusal(spec=spec, gpu_count="1", tflops_request="5")
 
 
-def test_cards_of_which_nothing_is_asked_are_whole():
+def test_cards_without_requested_amounts_are_whole():
     assert asked_by(gpu_count="2").part == WHOLE_CARD
     assert asked_by(gpu_model="A100").part == WHOLE_CARD
     assert asked_by(gpu_count="1", isolation="hard").part == WHOLE_CARD
@@ -136,7 +136,7 @@ def test_native_limits_that_contradict_are_refused():
     nvidia = containers({"limits": {"nvidia.com/gpu": "2"}})
     message = refusal(spec=nvidia, gpu_indices="0")
     assert "ullage.io/gpu-indices" in message
-    assert "nvidia.com/gpu asks for 2" in message
+    assert "nvidia.com/gpu requests 2" in message
     assert "NVIDIA" in refusal(spec=nvidia, vendor="AMD")
     for limits in ({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, {"nvidia.com/gpu": "129"}, {"nvidia.com/gpu": "x"}):
         with pytest.raises(InvalidRequest, match=r"nvidia\.com/gpu"):

@@ -1,4 +1,4 @@
-"""Pods as documents: bare ones, and what is none."""
+"""Pods as documents: minimal ones, and documents that are not pods."""
 
 import sys
 
@@ -29,13 +29,13 @@ def test_errors_in_the_pod_name_their_path(spec, path):
 
 
 @pytest.mark.parametrize("document", [{}, {"metadata": None, "spec": None}, {"metadata": {"labels": None}}])
-def test_a_bare_document_is_one_card_of_nobody(document):
+def test_a_bare_document_requests_one_card_without_an_owner(document):
     request = compose_request(document)
     assert (request.uid, request.claim, request.requirement.gpu_count) == ("", Claim(), 1)
 
 
 @pytest.mark.parametrize("document", [{"metadata": []}, {"spec": "x"}, {"metadata": {"annotations": ["a"]}}])
-def test_what_is_no_pod_is_refused(document):
+def test_documents_that_are_not_pods_are_refused(document):
     with pytest.raises(InvalidRequest, match="a mapping is needed"):
         compose_request(document)
 
@@ -86,7 +86,7 @@ def test_yaml_is_read_as_the_same_pod():
     ],
     ids=["broken", "a tag", "aliases", "itself", "brackets", "dashes", "long"],
 )
-def test_yaml_that_is_no_plain_document_is_refused(body, said):
+def test_yaml_that_is_not_a_plain_document_is_refused(body, said):
     with pytest.raises(InvalidRequest, match=said):
         parse_pod(body)
 

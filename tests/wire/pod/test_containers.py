@@ -1,4 +1,4 @@
-"""Cpu and memory, counted as Kubernetes does."""
+"""CPU and memory, counted as Kubernetes does."""
 
 from tests.wire.pod.pods import GI, containers, needs, pod
 from ullage.model.resources import MILLI
@@ -11,7 +11,7 @@ def cpu_and_memory(spec):
     return requirement.cpu_milli, requirement.memory_bytes
 
 
-def test_containers_add_up():
+def test_requests_of_containers_are_added():
     assert cpu_and_memory(containers(needs("500m", "1Gi"), needs(2, "500M"))) == (2500, GI + 500_000_000)
 
 
@@ -24,7 +24,7 @@ def test_init_containers_run_before_the_others():
     assert cpu_and_memory(spec) == (3000, GI)
 
 
-def test_sidecars_stay():
+def test_sidecars_keep_their_cards():
     spec = containers(needs("1"))
     spec["initContainers"] = [
         {"resources": needs("4")},
@@ -37,14 +37,14 @@ def test_sidecars_stay():
     assert cpu_and_memory(spec) == (7000, 0)
 
 
-def test_the_overhead_comes_on_top_and_a_pod_may_say_its_own_sum():
+def test_the_overhead_is_added_and_a_pod_may_state_its_own_sum():
     spec = {**containers(needs("1", "1k")), "overhead": {"cpu": "250m", "memory": "24"}}
     assert cpu_and_memory(spec) == (1250, 1024)
     assert cpu_and_memory({**spec, "resources": needs("5")}) == (5250, 1024)
     assert cpu_and_memory({"resources": needs("5", kind="limits")}) == (5000, 0)
 
 
-def test_what_is_resized_in_place_counts_as_the_larger_until_it_is_done():
+def test_a_pod_resized_in_place_counts_with_the_larger_amounts_until_it_is_done():
     def cpu(asked, given, allocated, *conditions):
         spec = {"containers": [{"name": "c", "resources": needs(asked)}, {"name": "d", "resources": needs("1")}]}
         status = {"name": "c", "resources": needs(given), "allocatedResources": {"cpu": allocated}}
@@ -60,7 +60,7 @@ def test_what_is_resized_in_place_counts_as_the_larger_until_it_is_done():
     assert cpu("9", "2", "2", {**infeasible, "reason": "Deferred"}) == 10_000
 
 
-def test_sidecars_are_resized_too_and_who_has_no_status_counts_as_it_asks():
+def test_sidecars_are_resized_too_and_containers_without_status_count_as_requested():
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": needs("1")}
     spec = {**containers(needs("2", "1Gi")), "initContainers": [sidecar]}
     status = {"initContainerStatuses": [{"name": "s", "allocatedResources": {"cpu": "500m", "memory": "1Gi"}}]}

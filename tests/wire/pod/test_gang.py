@@ -29,11 +29,11 @@ def gang(replicas=None, **keys):
         ({"gang_enabled": "true", "gang_desired_members": "5", "gang_required_members": "4"}, None, (4, 5, None)),
     ],
 )
-def test_gangs(keys, replicas, wanted):
+def test_gangs_of_pods(keys, replicas, wanted):
     assert gang(replicas, **keys) == (None if wanted is None else GangClaim("team/serve", *wanted))
 
 
-def test_a_stamped_key_of_the_group_is_kept():
+def test_a_stamped_group_key_is_used():
     found = gang(workload=None, gang_enabled="true", gang_min_members="2", gang_group_key="team/other")
     assert found == GangClaim("team/other", 2, 2)
 
@@ -57,7 +57,7 @@ def test_a_stamped_key_of_the_group_is_kept():
         ),
     ],
 )
-def test_gangs_that_cannot_be(keys, names):
+def test_an_invalid_gang_is_refused(keys, names):
     message = refusal(**keys)
     assert all(name in message for name in names)
 
@@ -67,7 +67,7 @@ def test_a_minimum_above_the_replicas_is_refused():
         gang(2, gang_min_members="3")
 
 
-def test_what_admission_stamps_is_read_alike():
+def test_stamped_annotations_give_the_same_gang():
     first = compose_request(pod(gang_enabled="true", gang_min_members="2"), replicas=3)
     stamped = pod(gang_enabled="true", gang_min_members="2")
     stamped["metadata"]["annotations"].update(gang_annotations(first))

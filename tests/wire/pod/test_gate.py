@@ -1,4 +1,4 @@
-"""What is written on a pod that waits for its turn, and when its gate opens."""
+"""Annotations of a pod that waits for admission, and the patch that opens its gate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def after(pod: dict[str, Any], operations: list[PatchOperation]) -> Any:
     return apply_operations(pod, msgspec.to_builtins(operations))
 
 
-def test_its_gate_goes_and_its_place_is_written_and_nothing_else_changes() -> None:
+def test_opening_a_gate_removes_it_and_writes_the_place_and_nothing_else() -> None:
     pod = a_pod("other", "ullage.io/queue", queue_waits="for ever", kept="1")
     done = after(pod, open_gate(pod, "a"))
     assert done["spec"]["schedulingGates"] == [{"name": "other"}]
@@ -33,12 +33,12 @@ def test_its_gate_goes_and_its_place_is_written_and_nothing_else_changes() -> No
     assert after(done, open_gate(done, "b"))["metadata"]["annotations"]["ullage.io/queue-place"] == "b"
 
 
-def test_one_that_asks_for_no_card_has_no_place() -> None:
+def test_a_container_without_cards_has_no_position() -> None:
     pod = a_pod("ullage.io/queue")
     assert after(pod, open_gate(pod)) == {**pod, "spec": {"schedulingGates": []}}
 
 
-def test_why_it_waits_is_written_once() -> None:
+def test_the_reason_of_a_wait_is_written_once() -> None:
     pod = a_pod("ullage.io/queue")
     done = after(pod, set_reason(pod, "no room"))
     assert reason_of(done["metadata"]["annotations"]) == "no room"
@@ -46,7 +46,7 @@ def test_why_it_waits_is_written_once() -> None:
 
 
 @pytest.mark.parametrize("change", [{"uid": "another"}, {"resourceVersion": "8"}])
-def test_it_holds_for_this_version_of_this_pod_alone(change: dict[str, str]) -> None:
+def test_a_patch_applies_only_to_this_version_of_the_pod(change: dict[str, str]) -> None:
     pod = a_pod("ullage.io/queue")
     other = {**pod, "metadata": pod["metadata"] | change}
     for operations in (open_gate(pod, "a"), set_reason(pod, "no room")):

@@ -1,4 +1,4 @@
-"""Whose a pod is, and how it stands."""
+"""The owner of a pod, its priority and its protection."""
 
 import time
 from datetime import UTC, datetime, timedelta, timezone
@@ -80,7 +80,7 @@ def test_protection_runs_from_creation(value, seconds):
 
 
 @pytest.mark.parametrize("value", ["soon", "5", "-5m", "5m ago", "m", "1d", "9999999h", "1" * 200 + "s"])
-def test_protection_that_cannot_be_read_protects_nothing_and_is_told(value):
+def test_unreadable_protection_protects_nothing_and_is_a_warning(value):
     until, warnings = protected(value)
     assert until == 0.0
     assert "ullage.io/eviction-protection" in warnings[0]
@@ -88,12 +88,12 @@ def test_protection_that_cannot_be_read_protects_nothing_and_is_told(value):
 
 
 @pytest.mark.parametrize("value", ["0", "0s", ""])
-def test_no_protection_is_nothing_to_tell(value):
+def test_without_protection_there_is_no_warning(value):
     assert protected(value) == (0.0, ())
 
 
 @pytest.mark.parametrize("zone", [None, UTC, timezone(timedelta(hours=2))])
-def test_a_time_of_creation_may_have_been_read_already(zone, monkeypatch):
+def test_a_creation_time_may_be_a_datetime(zone, monkeypatch):
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     created = datetime(1970, 1, 1, 2, 0, 0, tzinfo=zone)
@@ -102,7 +102,7 @@ def test_a_time_of_creation_may_have_been_read_already(zone, monkeypatch):
     time.tzset()
 
 
-def test_a_time_of_creation_must_be_one():
+def test_a_malformed_creation_time_is_refused():
     with pytest.raises(InvalidRequest, match="creationTimestamp"):
         protected("5m", created="yesterday")
 
@@ -110,4 +110,4 @@ def test_a_time_of_creation_must_be_one():
 def test_a_duration_of_many_digits_is_read_in_one_pass():
     found = compose_request(pod(eviction_protection="9" * 250_000))
     assert not found.claim.protected_until
-    assert "is no duration" in found.warnings[0]
+    assert "is not a duration" in found.warnings[0]

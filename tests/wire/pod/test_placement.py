@@ -1,4 +1,4 @@
-"""Where a pod was placed: ours with ids, Volcano's with amounts; both read again, and what is neither refused."""
+"""Placements of pods: ours with ids, Volcano's with amounts; both are read again, all else is refused."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_a_decision_is_read_in_quantities():
     assert found.amounts == ((1, "cpu", 4), (1, "gpu", 2), (1, "hugepages-2Mi", GI))
 
 
-def test_ours_counts_where_both_were_written():
+def test_our_annotation_takes_precedence_over_that_of_volcano():
     placement = ZonePlacement(zones=(0,), cpus=(0, 1))
     both = {"volcano.sh/topology-decision": '{"numa": {"1": {}}}', **placement_annotations(placement)}
     assert read_placement(written(both)) == placement
@@ -90,7 +90,7 @@ def test_ours_counts_where_both_were_written():
         ("volcano.sh/topology-decision", "[" * 100_000),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_key(key, text):
+def test_a_malformed_annotation_is_refused_with_its_key(key, text):
     with pytest.raises(InvalidAnnotation, match=key.replace(".", r"\.")):
         read_placement(written({key: text}))
 

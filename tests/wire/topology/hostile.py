@@ -1,4 +1,4 @@
-"""Documents that nobody should write: right keys, with anything behind them."""
+"""Malformed documents: known keys with any values."""
 
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""HyperNode objects: which domain of each tier a node is in."""
+"""HyperNode objects: the domain of a node in each tier."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def labels(*documents, nodes=NODES):
     return tiers_of([hypernode for hypernode, _ in read], nodes, matches)
 
 
-def test_a_pattern_that_nobody_can_read_is_told_and_holds_up_nothing():
+def test_a_malformed_pattern_is_named_and_blocks_nothing_else():
     def unread(name, pattern):
         raise Unavailable("patterns need something that is not installed")
 
@@ -108,7 +108,7 @@ def test_a_member_that_cannot_be_read_is_dropped_alone(wrong, word):
 
 
 @pytest.mark.parametrize("tier", [-1, 65, "1", True])
-def test_a_tier_that_is_none_is_refused(tier):
+def test_an_invalid_tier_is_refused(tier):
     with pytest.raises(InvalidRequest, match=r"spec\.tier"):
         read_hypernode(told("s0", tier))
 
@@ -139,7 +139,7 @@ def test_of_two_of_a_tier_the_first_by_name_has_a_node_and_loops_end():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 12))
-def test_a_node_is_where_a_walk_from_each_hypernode_down_finds_it(seed, count):
+def test_a_node_is_in_each_hypernode_from_which_a_walk_down_reaches_it(seed, count):
     draw = random.Random(seed)
     hypernodes = [
         HyperNode(
@@ -173,7 +173,7 @@ def test_a_node_is_where_a_walk_from_each_hypernode_down_finds_it(seed, count):
 
 
 @given(shaped(DOCUMENT, ["spec", "tier", "members", "type", "selector", "name"]))
-def test_whatever_is_sent_is_read_or_refused(document):
+def test_any_request_is_read_or_refused(document):
     with contextlib.suppress(InvalidRequest):
         read_hypernode(document)
 

@@ -1,4 +1,4 @@
-"""What a kubelet tells and keeps: PodResources, its two state files, its configuration."""
+"""Answers and files of a kubelet: PodResources, its two state files, its configuration."""
 
 import pytest
 from hypothesis import given
@@ -53,14 +53,14 @@ LIST = {
 }
 
 
-def test_an_answer_to_list_says_who_holds_what_by_id():
+def test_an_answer_to_list_has_the_ids_that_each_pod_holds():
     devices = (("dra.net", ("n1/eth0",)), ("example.com/nic", ("nic-0",)), ("nvidia.com/gpu", ("GPU-a", "GPU-b")))
     memory = (MemoryHolding("memory", (0, 1), 1024),)
     holding = Holding("c", (2, 3), devices, memory=memory)
     assert read_pod_resources(LIST) == (Use((PodHolding("team", "p", "", (holding,)),)), ())
 
 
-def test_what_could_be_had_has_the_zones_of_each_device():
+def test_allocatable_devices_have_their_zones():
     answer = {
         "cpu_ids": [0, 1],
         "devices": [
@@ -149,18 +149,18 @@ def test_the_checkpoint_of_devices_is_by_zone_and_stale():
 
 
 @pytest.mark.parametrize("document", [None, {}, {"Data": None}, {"Data": {}}, {"Data": []}, {"data": CHECKPOINT}, []])
-def test_a_document_of_another_form_is_no_checkpoint_in_which_nothing_is_held(document):
+def test_a_document_of_another_form_is_not_an_empty_checkpoint(document):
     with pytest.raises(InvalidRequest):
         read_device_state(document)
 
 
-def test_a_checkpoint_of_a_kubelet_that_gave_out_nothing_is_read():
+def test_a_checkpoint_without_allocated_devices_is_read():
     state, warnings = read_device_state({"Data": {"PodDeviceEntries": None, "RegisteredDevices": {}}, "Checksum": 1})
     assert (state.use, warnings) == (Use(stale=True), ())
 
 
 @pytest.mark.parametrize("document", [None, {}, {"policyName": ""}, {"policyName": 3}, {"entries": {}}, []])
-def test_a_document_that_names_no_policy_is_no_state_in_which_all_cpus_are_free(document):
+def test_a_state_without_a_policy_does_not_mean_that_all_cpus_are_free(document):
     with pytest.raises(InvalidRequest):
         read_cpu_state(document)
 
@@ -205,7 +205,7 @@ def test_a_whole_configuration():
     assert read_kubelet_config({"kubeletconfig": CONFIG})[0] == settings
 
 
-def test_a_kubelet_that_says_nothing_is_at_its_defaults():
+def test_an_empty_configuration_is_that_of_the_defaults():
     settings, warnings = read_kubelet_config({})
     assert (settings.kubelet, settings.reserved, warnings) == (Kubelet(), Resources(0, 100 * MI), ())
     assert read_kubelet_config({"evictionHard": {}})[0].reserved == Resources()
@@ -244,7 +244,7 @@ def test_settings_that_cannot_be_read_are_left_out_and_named():
 @pytest.mark.parametrize(
     "read", [read_pod_resources, read_allocatable, read_cpu_state, read_device_state, read_kubelet_config]
 )
-def test_what_is_no_mapping_is_refused(read):
+def test_documents_that_are_not_mappings_are_refused(read):
     for document in ([], "x", 7):
         with pytest.raises(InvalidRequest):
             read(document)
@@ -265,7 +265,7 @@ def test_any_answer_to_list_is_read_or_refused(document):
 
 
 @given(shaped({"devices": LIST["pod_resources"][0]["containers"][0]["devices"], "cpu_ids": [1]}, ["nodes", "ID"]))
-def test_any_answer_on_what_could_be_had_is_read_or_refused(document):
+def test_any_answer_on_allocatable_resources_is_read_or_refused(document):
     tried(read_allocatable, document)
 
 
@@ -284,7 +284,7 @@ def test_any_configuration_is_read_or_refused(document):
     tried(read_kubelet_config, document)
 
 
-def test_of_a_document_with_nothing_right_the_first_entries_are_told_and_the_others_counted():
+def test_of_many_malformed_entries_the_first_are_named_and_the_rest_counted():
     _, warnings = read_pod_resources({"pod_resources": ["x" * 10_000] * 5_000})
     assert warnings[0].startswith("pod_resources[0]: 'xxx")
     assert (len(warnings), warnings[-1]) == (101, "and 4900 more")

@@ -61,7 +61,7 @@ def test_amounts_stay_amounts_and_zones_are_in_numeric_order():
     assert (topology.cpus, record.cards, record.use) == ((), (), None)
 
 
-def test_what_no_zone_tells_of_is_not_aligned():
+def test_resources_without_zones_are_not_aligned():
     kubelet = read(told(zone(0, **{"nvidia.com/gpu": ("4", "4")}))).kubelet
     assert kubelet == Kubelet(static_cpus=False, static_memory=False)
 
@@ -76,7 +76,7 @@ def test_zones_of_other_types_are_not_numa_nodes():
 
 
 @pytest.mark.parametrize("ids", [(0, 0), (64,), (0, 10**8)])
-def test_a_zone_that_is_there_twice_or_is_above_63_refuses_the_record(ids):
+def test_a_repeated_zone_or_one_above_63_refuses_the_record(ids):
     with pytest.raises(InvalidRequest) as refused:
         read_noderesourcetopology(told(*map(zone, ids)))
     assert refused.value.code == "topology-invalid"
@@ -132,7 +132,7 @@ def test_options_of_the_topology_manager_are_those_of_the_attributes():
         ("None", ZonePolicy.NONE, Scope.CONTAINER),
     ],
 )
-def test_the_older_list_of_policies_counts_where_attributes_say_nothing(name, policy, scope):
+def test_the_older_list_of_policies_counts_where_attributes_are_missing(name, policy, scope):
     kubelet = read({**told(), "topologyPolicies": [name]}).kubelet
     assert (kubelet.policy, kubelet.scope) == (policy, scope)
     newer = read({**told(topologyManagerPolicy="none", topologyManagerScope="container"), "topologyPolicies": [name]})
@@ -145,7 +145,7 @@ def test_older_policies_that_cannot_be_read_are_named(listed):
     assert warning.startswith("topologyPolicies")
 
 
-def test_a_policy_that_is_not_known_is_none_and_is_told():
+def test_an_unknown_policy_is_read_as_none_and_named():
     record, warnings = read_noderesourcetopology(told(topologyManagerPolicy="strict", topologyManagerScope="node"))
     assert record.topology.kubelet == Kubelet()
     assert len(warnings) == 2

@@ -1,4 +1,4 @@
-"""Numatopology objects: what others wrote, what we write, and that it comes back as it was."""
+"""Numatopology objects of other writers and our own, which are read as they were written."""
 
 import json
 from dataclasses import replace
@@ -95,7 +95,7 @@ def test_everything_is_optional():
     assert read_numatopology({"metadata": {"name": "n1"}})[0] == record
 
 
-def test_a_key_that_is_no_index_is_skipped_and_told():
+def test_a_key_that_is_not_an_index_is_dropped_and_named():
     detail = {str(index): {"numa": index // 2} for index in range(4)}
     record, warnings = read_numatopology(told(gpuDetail={**detail, "badkey": {"numa": 0}}))
     assert cards(record) == [(0, (0,)), (1, (0,)), (2, (1,)), (3, (1,))]
@@ -112,12 +112,12 @@ def test_a_negative_zone_is_unknown_and_not_zone_0():
     assert record.topology.zones == ()
 
 
-def test_a_card_without_detail_is_there_and_its_zone_is_unknown():
+def test_a_card_without_detail_has_an_unknown_zone():
     record = read(numares={"nvidia.com/gpu": {"allocatable": "0", "capacity": 2}}, gpuDetail={"1": {"numa": 1}})
     assert cards(record) == [(0, ()), (1, (1,))]
 
 
-def test_the_short_name_of_cards_is_theirs_where_they_are_the_only_ones():
+def test_the_short_name_gpu_means_cards_where_it_is_the_only_one():
     record = read(numares={"gpu": {"allocatable": "1", "capacity": 2}, "cpu": {"capacity": 4}})
     assert (record.stock["gpu"], record.card_resource) == (Stock(2, (1,)), "")
     both = {"gpu": {"allocatable": "1", "capacity": 2}, "nvidia.com/gpu": {"capacity": 8}}
@@ -135,14 +135,14 @@ def test_cards_are_of_the_resource_that_counts_as_many_where_several_vendors_hav
     assert record.stock["amd.com/gpu"] == Stock(1)
 
 
-def test_the_vendor_of_cards_that_several_resources_count_is_unknown_and_said():
+def test_the_vendor_of_cards_under_several_resources_is_unknown_and_reported():
     tie = {"nvidia.com/gpu": {"capacity": 1}, "amd.com/gpu": {"capacity": 1}}
     record, warnings = read_numatopology(told(numares=tie, gpuDetail={"0": {}}))
     assert [card.vendor for card in record.cards] == [None]
     assert "it is unknown which of nvidia.com/gpu, amd.com/gpu its 1 cards are" in warnings[0]
 
 
-def test_our_own_object_says_which_resource_its_cards_are():
+def test_our_own_object_names_the_resource_of_its_cards():
     cards = tuple(Gpu(f"GPU-{n}", n, vendor="NVIDIA", zones=(0,)) for n in range(1))
     display = Device("amd.com/gpu", 0, "0000:06:00.0", zones=(0,))
     record = NodeRecord(
@@ -157,7 +157,7 @@ def test_our_own_object_says_which_resource_its_cards_are():
     assert (found.card_resource, [card.vendor for card in found.cards]) == ("nvidia.com/gpu", ["NVIDIA"])
 
 
-def test_holders_that_cannot_all_be_read_are_unknown_not_gone():
+def test_holders_are_unknown_if_one_cannot_be_read():
     unreadable = {"containerAllocations": [{"allocations": {"nvidia.com/gpu": "many"}}]}
     good = DOCUMENT["spec"]["podAllocations"][0]
     record, warnings = read_numatopology(told(podAllocations=[good, unreadable]))
@@ -208,7 +208,7 @@ def test_many_short_sets_cannot_name_more_ids_than_a_machine_has():
     assert warnings[-1] == f"and {40_000 - 4 - 100} more"
 
 
-def test_a_cpu_that_is_there_twice_refuses_the_record_at_once():
+def test_a_repeated_cpu_refuses_the_record_quickly():
     detail = {str(id_): {} for id_ in range(60_000)}
     with pytest.raises(InvalidRequest) as refused:
         read_numatopology(told(cpuDetail={**detail, "00": {}}))
@@ -224,12 +224,12 @@ def test_an_annotation_with_an_amount_out_of_range_is_left_out():
     assert "ullage.io/topology" in warnings[0]
 
 
-def test_a_hundred_million_cards_are_not_listed():
+def test_cards_beyond_the_maximum_are_not_listed():
     assert len(read(numares={"gpu": {"capacity": 2**31 - 1}}).cards) == 4096
 
 
 @pytest.mark.parametrize("document", [None, [], "x", {}, {"kind": "Node"}, {"metadata": {"name": 7}}, {"metadata": []}])
-def test_what_is_no_such_object_is_refused(document):
+def test_objects_of_another_kind_are_refused(document):
     with pytest.raises(InvalidRequest):
         read_numatopology(document)
 
@@ -261,7 +261,7 @@ def test_an_object_is_written_with_its_zeros_and_without_cards_of_unknown_zone()
     assert spec["podAllocations"][0]["containerAllocations"] == [{"name": "c", "allocations": allocations}]
 
 
-def test_what_was_written_by_nobody_else_is_all_that_a_stranger_needs():
+def test_annotations_of_another_scheduler_suffice():
     """Without our annotation, the fields alone give the same places."""
     written = numatopology_object(read_numatopology(DOCUMENT)[0])
     del written["metadata"]["annotations"]["ullage.io/topology"]

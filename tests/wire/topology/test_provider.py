@@ -1,4 +1,4 @@
-"""Entries about alignment: what their names stand for, and what is refused."""
+"""Alignment settings per resource: the meaning of their names, and invalid ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(resource: str, kind: str | None = None) -> Provider:
         ),
     ],
 )
-def test_the_names_that_an_entry_is_about(written, fits, fits_not):
+def test_the_resources_that_an_entry_matches(written, fits, fits_not):
     entry = read(written)
     assert all(entry.fits(*resource) for resource in fits)
     assert not any(entry.fits(*resource) for resource in fits_not)
@@ -49,7 +49,7 @@ def test_the_names_that_an_entry_is_about(written, fits, fits_not):
         ("gpu", {"NVIDIA", "AMD", None}),
     ],
 )
-def test_cards_go_by_the_name_that_their_vendor_gives_them(written, vendors):
+def test_cards_have_the_names_of_their_vendor(written, vendors):
     entry = read(written)
     assert {
         vendor for vendor in ("NVIDIA", "AMD", "Ascend", None) if entry.fits(ProviderKind.DEVICE, "gpu", vendor)
@@ -57,7 +57,7 @@ def test_cards_go_by_the_name_that_their_vendor_gives_them(written, vendors):
 
 
 @pytest.mark.parametrize("kind", [*ProviderKind])
-def test_a_star_alone_is_all_of_a_kind(kind):
+def test_a_star_matches_all_of_a_kind(kind):
     entry = read("*", kind)
     assert [entry.fits(each, "x") for each in ProviderKind] == [each is kind for each in ProviderKind]
 
@@ -74,6 +74,6 @@ def test_a_star_alone_is_all_of_a_kind(kind):
         ("intel.com/*", "memory", r"p\.kind: 'memory' .*of kind device"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_name(resource, kind, said):
+def test_an_invalid_provider_is_refused_with_its_name(resource, kind, said):
     with pytest.raises(InvalidRequest, match=said):
         read(resource, kind)

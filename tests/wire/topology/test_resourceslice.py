@@ -1,4 +1,4 @@
-"""ResourceSlices: where devices lie, and which pools count."""
+"""ResourceSlices: the location of devices, and the pools that count."""
 
 import pytest
 from hypothesis import given
@@ -61,7 +61,7 @@ DOCUMENT = told(
 )
 
 
-def test_a_device_with_all_that_is_told_of_its_place():
+def test_a_device_with_all_facts_about_its_location():
     (found,) = read(DOCUMENT)
     place = (found.node, found.zones, found.uuid, found.pcie_root, found.bus_id)
     assert (found.id, place) == (
@@ -80,7 +80,7 @@ def test_a_cpu_device_and_a_nic_with_a_list_match():
 
 
 @pytest.mark.parametrize("zone", [None, {}, {"int": -1}, {"string": "0"}, {"ints": []}, {"int": 64}, {"bool": True}, 0])
-def test_what_is_no_zone_is_unknown_and_not_zone_0(zone):
+def test_an_invalid_zone_is_unknown_and_not_zone_0(zone):
     assert read(told("s", zoned("gpu-0", zone)))[0].zones == ()
     assert read(told("s", device("gpu-0")))[0].zones == ()
 
@@ -106,7 +106,7 @@ def test_only_the_newest_generation_counts():
     assert names(read(old, new)) == names(read(new, old)) == ["b"]
 
 
-def test_a_pool_of_which_slices_are_missing_is_left_out_though_an_older_one_was_whole():
+def test_a_pool_with_missing_slices_has_no_devices_even_if_an_older_generation_was_complete():
     documents = [told("s1", device("a")), told("s2", device("b"), generation=2, count=2)]
     devices, warnings = devices_of(documents)
     assert devices == ()
@@ -114,7 +114,7 @@ def test_a_pool_of_which_slices_are_missing_is_left_out_though_an_older_one_was_
     assert names(read(*documents, told("s3", device("c"), generation=2, count=2))) == ["b", "c"]
 
 
-def test_pools_of_other_drivers_stand_for_themselves():
+def test_pools_of_different_drivers_are_separate():
     whole, part = told("s1", device("a")), told("s2", device("b"), driver="other", count=2)
     assert names(devices_of([part, whole])[0]) == ["a"]
 
@@ -126,11 +126,11 @@ def test_a_pool_that_names_a_device_twice_is_left_out():
     assert "twice" in warnings[0]
 
 
-def test_a_slice_that_is_seen_twice_is_one():
+def test_a_repeated_slice_counts_once():
     assert names(read(DOCUMENT, DOCUMENT)) == ["gpu-0"]
 
 
-def test_a_device_may_name_its_node_itself_or_be_reached_by_several():
+def test_a_device_has_its_own_node_or_several_that_reach_it():
     own = {**device("a"), "nodeName": "n2"}
     found = read(told("s", own, device("b"), nodeName=None, perDeviceNodeSelection=True))
     assert [one.node for one in found] == ["n2", ""]

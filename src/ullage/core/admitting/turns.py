@@ -389,7 +389,7 @@ def _shape_of(rules: Rules, unit: Unit, numbered: _Numbers) -> object:
         claim, gang = request.claim, request.claim.gang
         namespace = claim.namespace if rules.quotas.levels(claim.namespace) else ""
         near = gang and (gang.domain, gang.within)
-        return numbered.of(request.requirement), request.strategy, namespace, claim.promise, claim.priority, near
+        return numbered.of(request.requirement), request.strategy, namespace, claim.counted_limit, claim.priority, near
 
     if len(unit.requests) == 1:
         return decides(unit.requests[0])

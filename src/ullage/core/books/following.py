@@ -94,7 +94,7 @@ def as_they_are(allocation: Allocation, now: Sequence[Gpu | None], then: Iterabl
     by_uuid |= {gpu.uuid: gpu for gpu in then if gpu is not None}
     asked = None if allocation.requirement.cards.isolation is Isolation.PARTITIONED else allocation.requirement.part
     charges = tuple(
-        charge if gpu is None else charge.known_from(by_uuid.get(uuid), asked).on(gpu)
+        charge if gpu is None else charge.with_basis(by_uuid.get(uuid), asked).on(gpu)
         for uuid, charge, gpu in zip(allocation.gpus, allocation.charges, now, strict=True)
     )
     same = all(after is before for after, before in zip(charges, allocation.charges, strict=True))

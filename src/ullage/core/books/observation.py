@@ -337,7 +337,7 @@ def _charge(fleet: Fleet, uuid: str, asked: ResourceRequirement) -> Charge:
     gpu = fleet.cards[fleet.card_of[uuid]]
     compute, vram = fleet.amounts_on(gpu, asked) or (gpu.compute, gpu.vram)
     charge = Charge(min(compute, gpu.compute), min(vram, gpu.vram), asked.cards.isolation)
-    return charge.known_from(gpu, None if asked.cards.isolation is Isolation.PARTITIONED else asked.part)
+    return charge.with_basis(gpu, None if asked.cards.isolation is Isolation.PARTITIONED else asked.part)
 
 
 def _by_kind(

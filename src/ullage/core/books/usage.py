@@ -77,7 +77,7 @@ def usage_of(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
         compute, vram = compute + needs[0], vram + needs[1]
         if claim is not None and limit is not None:
             total = (0, 0) if gpu is None else (gpu.compute, gpu.vram)
-            most = claim.most(needs, counted(gpu, limit.on(*total)))
+            most = claim.limit_usage(needs, counted(gpu, limit.on(*total)))
             compute_limit, vram_limit = compute_limit + most[0], vram_limit + most[1]
     if limit is None:
         compute_limit, vram_limit = compute, vram

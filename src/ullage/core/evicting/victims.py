@@ -16,7 +16,7 @@ from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim, Request
 from ullage.model.rejection import Rejection
-from ullage.model.victim import Gives, Victim
+from ullage.model.victim import FreedAmounts, Victim
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,11 @@ def victim_of(fleet: Fleet, allocation: Allocation, reason: Rejection) -> Victim
     return Victim(allocation.id, claim.namespace, claim.workload, claim.priority, gives=gives, reason=reason)
 
 
-def _gives(fleet: Fleet, uuid: str, charge: Charge | None) -> Gives:
+def _gives(fleet: Fleet, uuid: str, charge: Charge | None) -> FreedAmounts:
     if charge is not None:
-        return Gives(uuid, charge.compute, charge.vram)
+        return FreedAmounts(uuid, charge.compute, charge.vram)
     card = fleet.card_of[uuid]
-    return Gives(uuid, int(fleet.compute_total[card]), int(fleet.vram_total[card]))
+    return FreedAmounts(uuid, int(fleet.compute_total[card]), int(fleet.vram_total[card]))
 
 
 def claim_of(allocation: Allocation) -> Claim:

@@ -109,7 +109,7 @@ def _nearest(
 ) -> Iterator[Mask | None]:
     """Yield the nodes to try: those near each other first if the gang has a domain, then all if it allows that."""
     gang = _gang_of(groups)
-    if gang is not None and gang.nearest is not None:
+    if gang is not None and gang.innermost is not None:
         yield from nearest(fleet, gang.levels, _wanted(fleet, rules, groups, neighbours), gang.within)
     if gang is None or gang.within is None:
         yield None

@@ -50,7 +50,7 @@ def runs(requests: Iterable[Request]) -> Iterator[list[Request]]:
 def what_decides(request: Request) -> tuple[object, ...]:
     """Return all of a request that decides its placement: equal for equivalent requests."""
     claim = request.claim
-    return request.requirement, request.strategy, claim.namespace, claim.promise, claim.priority
+    return request.requirement, request.strategy, claim.namespace, claim.counted_limit, claim.priority
 
 
 def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int, ahead: Sequence[Ahead] = ()) -> bool:

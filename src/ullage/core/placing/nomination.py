@@ -86,7 +86,7 @@ class Nominations:
             entry
             for entry in self.waiting(fleet)
             if entry.request.uid != request.uid
-            and (entry.keeps_all_out or _comes_before(entry, request.claim, earlier=entry.request.uid in earlier))
+            and (entry.excludes_all or _comes_before(entry, request.claim, earlier=entry.request.uid in earlier))
         )
         return [*self.sessions, *entries]
 

@@ -103,7 +103,7 @@ _MAX_CASES = 64
 
 def _case_of(fleet: Fleet, rules: Rules, request: Request) -> _Case:
     cases = shape_of(fleet, request.requirement).cases
-    key = id(rules), request.strategy, request.claim.promise
+    key = id(rules), request.strategy, request.claim.counted_limit
     case = cases.get(key)
     if not isinstance(case, _Case):
         if len(cases) >= _MAX_CASES:

@@ -195,19 +195,19 @@ class Board:
 
     def seats(self, asked: ResourceRequirement) -> bool:
         """Return whether supplies are held for a request: it asks for alignment, or a kubelet may align it."""
-        return self.aligns or asked.alignment.asked is not None
+        return self.aligns or asked.alignment.effective_policy is not None
 
     # --- what requests need ---
 
     def decides(self, asked: ResourceRequirement) -> bool:
         """Return whether zones may refuse a request, or give it more than its cards."""
-        return bool(asked.alignment.asked or (asked.alignment.containers and self.topologies) or self.aligns)
+        return bool(asked.alignment.effective_policy or (asked.alignment.containers and self.topologies) or self.aligns)
 
     def needs(self, asked: ResourceRequirement) -> list[Need]:
         """Return the needs of a request as rows; none if zones do not matter to it here."""
         if not self.topologies and not asked.alignment.required:
             return []
-        if not asked.alignment.containers and asked.alignment.asked is None and not self.aligns and not asked.gpu_count:
+        if not asked.alignment.containers and not self.seats(asked) and not asked.gpu_count:
             return []
         rows = needs_of(asked, self._resources)
         if rows:

@@ -24,7 +24,7 @@ def amounts_on(
     total = int(fleet.compute_total[card]), int(fleet.vram_total[card])
     claim, gpu = request.claim, fleet.cards[card]
     need = (held.compute, held.vram) if held is not None else _need(fleet, card, request.requirement, total)
-    most = claim.most(need, (0, 0) if claim.limit is None else claim.limit.on(*total))
+    most = claim.limit_usage(need, (0, 0) if claim.limit is None else claim.limit.on(*total))
     return counted(gpu, need), counted(gpu, most)
 
 

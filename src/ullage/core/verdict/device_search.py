@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ullage.core.verdict.device_use import Consumed, DeviceUse, consumption
-from ullage.model.device_claim import MAX_RESULTS, Constraint, DeviceClaim, Wanted
+from ullage.model.device_claim import MAX_RESULTS, Constraint, DeviceAlternative, DeviceClaim
 from ullage.model.slice_device import DeviceId, SliceDevice, ValueKind
 from ullage.model.taint import tolerated
 
@@ -68,7 +68,7 @@ class Offer:
 
     devices: Sequence[SliceDevice]
     use: DeviceUse
-    selects: Callable[[Wanted, SliceDevice], bool | None]
+    selects: Callable[[DeviceAlternative, SliceDevice], bool | None]
     free: Callable[[SliceDevice], bool] = lambda _device: True
     whole: bool = True
 
@@ -88,7 +88,7 @@ def search(
     return _Search(claims, offer, steps, allows).run()
 
 
-def suitable(wanted: Wanted, offer: Offer) -> list[tuple[SliceDevice, Consumed]] | None:
+def suitable(wanted: DeviceAlternative, offer: Offer) -> list[tuple[SliceDevice, Consumed]] | None:
     """Return the devices that a request can be given, others being left as they are, and what it would take of each.
 
     None if it asks for all, and one of them cannot be had, or is not known.
@@ -128,7 +128,7 @@ class _Held:
         attribute = device.attributes.get(self.constraint.attribute)
         if attribute is None:
             return None
-        own: frozenset[object] = frozenset(attribute.marks)
+        own: frozenset[object] = frozenset(attribute.match_values)
         if self.constraint.distinct:
             known = self.marks or frozenset()
             return None if known & own else replace(self, marks=known | own)
@@ -141,7 +141,7 @@ class _Turn(NamedTuple):
 
     at: int
     claim: int
-    wanted: Wanted
+    wanted: DeviceAlternative
     found: Sequence[tuple[SliceDevice, Consumed]]
 
     def pick(self, device: SliceDevice, consumed: Consumed, *, every: bool = False) -> DevicePick:
@@ -174,7 +174,7 @@ class _Search:
                 if not pick.admin:
                     self._offer.use.give(pick.device, pick.consumed)
 
-    def _narrowed(self, wanted: Wanted) -> list[tuple[SliceDevice, Consumed]] | None:
+    def _narrowed(self, wanted: DeviceAlternative) -> list[tuple[SliceDevice, Consumed]] | None:
         found = suitable(wanted, self._offer)
         if found is None or wanted.count is None or wanted.admin:
             return found
@@ -239,7 +239,7 @@ class _Search:
         before = self._held[claim]
         after = []
         for held in before:
-            now = held.with_(pick.device) if held.constraint.is_about(pick.request) else held
+            now = held.with_(pick.device) if held.constraint.applies_to(pick.request) else held
             if now is None:
                 return None
             after.append(now)
@@ -276,13 +276,13 @@ def groups(
         constraint.attribute
         for number, claim in enumerate(claims)
         for constraint in claim.constraints
-        if not constraint.distinct and any(p.claim == number and constraint.is_about(p.request) for p in picks)
+        if not constraint.distinct and any(p.claim == number and constraint.applies_to(p.request) for p in picks)
     )
     for attribute in attributes:
         sharing: dict[_Mark, set[DeviceId]] = {}
         for device in devices:
             value = device.attributes.get(attribute)
-            for mark in value.marks if value is not None else ():
+            for mark in value.match_values if value is not None else ():
                 sharing.setdefault(mark, set()).add(device.id)
         for mark in sorted(sharing, key=_by_value):
             yield frozenset(sharing[mark])

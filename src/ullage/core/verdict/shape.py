@@ -35,7 +35,7 @@ class Shape:
         self.asked = asked
         self.partitioned = asked.cards.isolation is Isolation.PARTITIONED
         named, kinds = _named(fleet, asked), len(fleet.kinds)
-        needs, policy = fleet.board.needs(asked), asked.alignment.asked
+        needs, policy = fleet.board.needs(asked), asked.alignment.effective_policy
         self.rows = np.zeros((1 + kinds + len(needs) + len(named), at.SHAPE_COLUMNS), dtype=np.int64)
         self.rows[0, : at.POLICY + 1] = (
             min(asked.cpu_milli, at.UNREACHABLE),

@@ -31,14 +31,14 @@ def nearest_changes(fleet: Fleet, asked: ResourceRequirement) -> Iterator[Resour
     if policy is not None and policy.required:
         milder = list(ZonePolicy)[1 : policy.rank]
         yield from (replace(asked, alignment=replace(asked.alignment, policy=each)) for each in reversed(milder))
-    if asked.alignment.binds:
+    if asked.alignment.has_required_pair:
         wished = tuple(replace(pair, level=Level.PREFERRED) for pair in asked.alignment.pairs)
         yield replace(asked, alignment=replace(asked.alignment, pairs=wished))
     if asked.alignment.containers or asked.cards.indices:
         return
     for cards in range(asked.gpu_count - 1, 0, -1):
         yield replace(asked, gpu_count=cards)
-    if asked.alignment.asked not in (None, ZonePolicy.NONE):
+    if asked.alignment.effective_policy not in (None, ZonePolicy.NONE):
         yield replace(asked, alignment=Alignment(ZonePolicy.NONE))
 
 

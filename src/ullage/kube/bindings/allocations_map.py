@@ -20,7 +20,7 @@ from ullage.kube.client.objects import Object
 from ullage.model.binding import Binding, BindingState
 from ullage.wire.compute_resources import ComputeAllocationBody, allocation_bodies
 from ullage.wire.document import mapping
-from ullage.wire.gpubinding import MOST_BYTES, binding_name
+from ullage.wire.gpubinding import MAX_CARD_BYTES, binding_name
 from ullage.wire.pod import DOMAIN
 
 KEY = "allocations.json"
@@ -90,7 +90,7 @@ def _bindings(found: Object, place: str) -> Iterable[Binding]:
             yield Binding(f"{place}[{at}]", "", "", state=BindingState.INVALID, reason=reason)
             continue
         name = f"{place}/{binding_name(row.app_name, row.owner, row.device_id)}"
-        if not (row.app_name and row.owner and row.device_id) or not 0 <= row.memory <= MOST_BYTES:
+        if not (row.app_name and row.owner and row.device_id) or not 0 <= row.memory <= MAX_CARD_BYTES:
             yield Binding(
                 name, "", row.app_name, row.owner, state=BindingState.INVALID, reason="a name or amount is wrong"
             )

@@ -24,17 +24,17 @@ from ullage.kube.bindings.http import (
     terms_of,
 )
 from ullage.model.compute import CardKey, ComputeCard
-from ullage.model.compute_answer import FailedCheck
+from ullage.model.compute_result import FailedCheck
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_snapshot import BindingsSnapshot, NamedApp
-from ullage.wire.compute_questions import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
+from ullage.wire.compute_request import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
 from ullage.wire.compute_resources import (
     ComputeDeviceBody,
     MigrationBody,
     allocation_bodies,
     device_body,
     node_body,
-    preflight_answer,
+    preflight_result_body,
     switch_body,
     validated_body,
 )
@@ -114,7 +114,7 @@ class _Api:
 
     async def preflight(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, PreflightBody)
-        return found(preflight_answer(await self.bindings.preflight(caller, body.values())))
+        return found(preflight_result_body(await self.bindings.preflight(caller, body.values())))
 
     async def bindings_of(self, request: Request) -> Response:
         return found(allocation_bodies(await self.bindings.rows(self.caller_of(request), _app(request))))

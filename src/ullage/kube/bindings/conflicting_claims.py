@@ -15,7 +15,7 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
 from ullage.model.binding import Binding, Tenant
-from ullage.model.compute_answer import Problem
+from ullage.model.compute_result import Problem
 from ullage.model.device_claim import DeviceClaim
 from ullage.model.error import InvalidRequest
 

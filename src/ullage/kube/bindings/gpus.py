@@ -13,19 +13,20 @@ from starlette.routing import Route
 from ullage.binding.view import BindingView
 from ullage.kube.app import Meter
 from ullage.kube.bindings.http import CallerOf, Handler, body_of, named, routes, terms_of
-from ullage.model.compute_answer import FailedCheck
+from ullage.model.compute_result import FailedCheck
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
 from ullage.service.pages import written
-from ullage.wire.compute_questions import (
-    AssignQuestion,
-    BulkQuestion,
-    CardQuestion,
-    ModeQuestion,
+from ullage.wire.compute_request import (
+    AssignBody,
+    BulkAssignBody,
+    CardBody,
+    ShareModeBody,
     card_bytes,
     check_count,
     check_text,
 )
+from ullage.wire.gpubinding import share_mode_of
 from ullage.wire.gpus import gpu_body
 
 
@@ -52,8 +53,8 @@ class _Api:
         return Response(await written(lambda: _cards(snapshot.view)), media_type="application/json")
 
     async def mode(self, request: Request) -> Response:
-        caller, body = self.caller_of(request), await body_of(request, ModeQuestion)
-        share = body.share()
+        caller, body = self.caller_of(request), await body_of(request, ShareModeBody)
+        share = share_mode_of(body.mode)
         card = (await self.bindings.snapshot_now()).card_of(request.path_params["id"])
         report = await self.bindings.switch(caller, card.key, share, terms_of(request))
         if isinstance(report, FailedCheck):
@@ -63,21 +64,21 @@ class _Api:
         return Response()
 
     async def assign(self, request: Request) -> Response:
-        body = await body_of(request, AssignQuestion)
-        return await self._reassign(request, body.app_name, [CardQuestion(request.path_params["id"], body.memory)], ())
+        body = await body_of(request, AssignBody)
+        return await self._reassign(request, body.app_name, [CardBody(request.path_params["id"], body.memory)], ())
 
     async def unassign(self, request: Request) -> Response:
-        body = await body_of(request, AssignQuestion)
-        return await self._reassign(request, body.app_name, (), [CardQuestion(request.path_params["id"])])
+        body = await body_of(request, AssignBody)
+        return await self._reassign(request, body.app_name, (), [CardBody(request.path_params["id"])])
 
     async def bulk(self, request: Request) -> Response:
-        body = await body_of(request, BulkQuestion)
+        body = await body_of(request, BulkAssignBody)
         check_count(body.assign, "assign")
         check_count(body.unassign, "unassign")
         return await self._reassign(request, body.app_name, body.assign or (), body.unassign or ())
 
     async def _reassign(
-        self, request: Request, app: str, assign: Iterable[CardQuestion], unassign: Iterable[CardQuestion]
+        self, request: Request, app: str, assign: Iterable[CardBody], unassign: Iterable[CardBody]
     ) -> Response:
         cards = [(check_text(each.id, "id", needed=True), card_bytes(each.memory)) for each in assign]
         gone = [check_text(each.id, "id") for each in unassign]

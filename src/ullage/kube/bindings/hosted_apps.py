@@ -14,7 +14,7 @@ from ullage.kube.client.kinds import DEPLOYMENTS, STATEFUL_SETS, Kind
 from ullage.kube.client.objects import Namespace, Object
 from ullage.model.binding import Consume, Tenant
 from ullage.model.compute import NVIDIA, AppKey, AppState, ComputeRequirement, HostedApp
-from ullage.model.compute_answer import Problem
+from ullage.model.compute_result import Problem
 from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.wire.compute_resources import WrittenRequirement, requirement_of
 from ullage.wire.document import Document, mapping, text
@@ -87,7 +87,7 @@ class HostedApps:
             labels=dict(first.labels or {}),
             shared_server=bool(install_user(namespaces.get(("", key.namespace)))),
             unreadable="; ".join(dict.fromkeys(found.error_text for found in read if found.error_text)),
-            singly=all(found.singly for found in read),
+            one_card_per_pod=all(found.one_card_per_pod for found in read),
         )
 
     def _workload(self, found: Object) -> _Workload:
@@ -106,7 +106,7 @@ _REMEMBERED = 16_384
 class _Workload:
     """The ways to run of one workload, or their parse error; its desired, existing and ready replicas.
 
-    `singly`: each pod takes one of the bound cards.
+    `one_card_per_pod`: each pod takes one of the bound cards.
     """
 
     requirements: tuple[ComputeRequirement, ...]
@@ -114,7 +114,7 @@ class _Workload:
     wanted: int
     there: int
     well: int
-    singly: bool
+    one_card_per_pod: bool
 
 
 def _workload(found: Object, read_pod: ReadPod) -> _Workload:
@@ -125,8 +125,8 @@ def _workload(found: Object, read_pod: ReadPod) -> _Workload:
     except UllageError as error:
         error_text = error.message
     there, well = _number(status.get("replicas")), _number(status.get("readyReplicas"))
-    singly = _takes_singly(found, read_pod)
-    return _Workload(requirements, error_text, replicas_of(found), there, well=well, singly=singly)
+    one_card_per_pod = _takes_singly(found, read_pod)
+    return _Workload(requirements, error_text, replicas_of(found), there, well=well, one_card_per_pod=one_card_per_pod)
 
 
 def _takes_singly(workload: Object, read_pod: ReadPod) -> bool:

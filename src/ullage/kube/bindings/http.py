@@ -15,7 +15,7 @@ from ullage.kube.app import Meter
 from ullage.kube.body import read_body
 from ullage.kube.client.lease import NotLeading
 from ullage.model.compute import BoundCard
-from ullage.model.compute_answer import FailedCheck
+from ullage.model.compute_result import FailedCheck
 from ullage.model.error import (
     Conflict,
     Forbidden,
@@ -28,8 +28,9 @@ from ullage.model.quantity import MAX_INT64, parse_count
 from ullage.service.bindings import Terms
 from ullage.service.bindings_snapshot import Caller, NamedApp
 from ullage.service.pages import written
-from ullage.wire.compute_questions import MAX_BODY, check_text, read
+from ullage.wire.compute_request import MAX_BODY, check_text
 from ullage.wire.compute_resources import ComputeDeviceBody, Envelope, allocation_bodies, failed_check
+from ullage.wire.decoding import decode_body
 
 CallerOf = Callable[[Request], Caller]
 """Return the caller that a trusted proxy or a token names. It raises `Forbidden` if there is none."""
@@ -100,7 +101,7 @@ async def body_of(request: Request, kind: type[T]) -> T:
     body = await read_body(request, MAX_BODY)
     if len(body) > MAX_BODY:
         raise InvalidRequest(f"body: it is larger than {MAX_BODY} bytes", code=_TOO_LARGE)
-    return read(body, kind)
+    return decode_body(body.strip(), kind)
 
 
 def named(request: Request, name: str) -> NamedApp:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.model.compute import NVIDIA, ComputeCard, ComputeNode, HostRoom
-from ullage.model.compute_answer import Problem
+from ullage.model.compute_result import Problem
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -69,5 +69,5 @@ def _shared_memory(node: Node, accelerator: str, annotations: Document) -> Compu
         node.memory_bytes * 3 // 4,
         share=share_mode(annotations, name, accelerator),
         model=(node.gpus[0].model or "") if node.gpus else "",
-        stands_for=tuple(gpu.uuid for gpu in node.gpus),
+        represents=tuple(gpu.uuid for gpu in node.gpus),
     )

@@ -20,7 +20,7 @@ from ullage.wire.document import Document
 from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.bind import BINDINGS
 from ullage.wire.pod.containers import bound_spec, pod_amount
-from ullage.wire.pod.keys import listed
+from ullage.wire.pod.keys import comma_list
 
 Identity = tuple[str, str, str]
 
@@ -164,7 +164,7 @@ class Occupants:
         except InvalidRequest:
             room = HostRoom()
         notes = pod.metadata.annotations or {}
-        bindings, cards = (listed(notes.get(key, "")) for key in (self._key, self._cards_key))
+        bindings, cards = (comma_list(notes.get(key, "")) for key in (self._key, self._cards_key))
         return Occupant(tenant, pod.spec.node_name, bindings, frozenset(cards), room=room, name=pod.metadata.name)
 
 

@@ -40,7 +40,7 @@ from ullage.kube.context import KubeContext
 from ullage.kube.ready_term import ReadyTerm
 from ullage.model.binding import Binding, BindingState, Tenant
 from ullage.model.compute import AppKey, ComputeNode
-from ullage.model.compute_answer import Problem
+from ullage.model.compute_result import Problem
 from ullage.model.error import InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.service.bindings_port import ClusterFacts
 from ullage.wire.document import Document

@@ -17,20 +17,19 @@ from ullage.model.error import InvalidRequest, UllageError, invalid, invalid_ann
 from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
-from ullage.wire.dialect import TENSOR_FUSION, PodReader, read_pod, request_annotations
+from ullage.wire.dialect import TENSOR_FUSION, PodReader, changed_keys, read_pod, request_annotations, request_labels
 from ullage.wire.document import Document, mapping, mappings, text
 from ullage.wire.hami.admission import check_pod, ignores
-from ullage.wire.hami.ask import DeviceAsk
+from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, adds_devices
 from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
 from ullage.wire.ineffective_keys import ineffective_annotations, ineffective_resources
 from ullage.wire.json_patch import JsonPatch
 from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotations
-from ullage.wire.pod.alignment import zone_words
+from ullage.wire.pod.alignment import zone_annotations
 from ullage.wire.pod.bind import OUTPUT
-from ullage.wire.pod.gate import NOTES, gate_of
+from ullage.wire.pod.gate import GATE_ANNOTATIONS, gate_of
 from ullage.wire.pod.placement import DECISION
-from ullage.wire.request_words import changed, request_labels
 from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels, unknown_resources
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -154,7 +153,7 @@ class Webhook:
 
     def _without_cards(self, pod: Document) -> Iterator[str]:
         """Yield annotations and labels that have no effect on a pod without cards."""
-        for key in zone_words(pod, self._domain):
+        for key in zone_annotations(pod, self._domain):
             fix = "pods without cards are not placed by zones; only the kubelet of their node aligns them"
             yield f"metadata.annotations.{key}: {fix}"
 
@@ -168,7 +167,7 @@ class Webhook:
         own = f"{self._domain}/"
         for each in unknown:
             if each.similar != each.key and each.key.startswith(own) and each.similar.startswith(own):
-                fix = f"nobody reads it; did you mean {each.similar}?"
+                fix = f"it is not read; did you mean {each.similar}?"
                 raise invalid_annotation(each.key, _annotations(pod)[each.key], fix)
 
     def _check_unchanged(self, review: Review) -> None:
@@ -187,7 +186,7 @@ class Webhook:
     def _check_results(self, review: Review) -> None:
         before, after = (_annotations(pod) for pod in (review.old_object, review.object))
         domain, hami = self._domain, self.settings.hami_users
-        keys = [f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *NOTES))]
+        keys = [f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *GATE_ANNOTATIONS))]
         keys += HAMI_OUTPUT if hami and review.user_info.username not in hami else ()
         keys += [DECISION] if self._is_fixed(review.old_object or {}, ours=True) else []
         for key in keys:
@@ -208,7 +207,7 @@ class Webhook:
             return
         before, after = (_annotations(pod) for pod in (review.old_object, review.object))
         named = next((key for key in (ALLOCATED, TO_ALLOCATE) if before.get(key)), None)
-        kept = changed(before, after, (NODE, ALLOCATED) if named else (NODE, ALLOCATED, TO_ALLOCATE))
+        kept = changed_keys(before, after, (NODE, ALLOCATED) if named else (NODE, ALLOCATED, TO_ALLOCATE))
         if named == ALLOCATED and ALLOCATED in kept and adds_devices(before[ALLOCATED], after.get(ALLOCATED)):
             kept.remove(ALLOCATED)
         for key in kept:
@@ -225,8 +224,8 @@ class Webhook:
         old, new, settings = review.old_object or {}, review.object or {}, self.reader.settings
         if not self._is_fixed(old):
             return
-        words = changed(_annotations(old), _annotations(new), request_annotations(settings))
-        labels = changed(_labels(old), _labels(new), request_labels(settings))
+        words = changed_keys(_annotations(old), _annotations(new), request_annotations(settings))
+        labels = changed_keys(_labels(old), _labels(new), request_labels(settings))
         field = next(chain((f"annotations.{key}" for key in words), (f"labels.{key}" for key in labels)), "")
         if field and (self._reads(old) or not self._reads(new)):
             node = _node_of(old)
@@ -262,7 +261,7 @@ class Webhook:
     def _forged(self, pod: Document, namespace: str) -> Iterator[str]:
         """Yield annotations that only a scheduler may write, and the gang of another namespace."""
         annotations = _annotations(pod)
-        own = (f"{self._domain}/{name}" for name in (*OUTPUT, *NOTES))
+        own = (f"{self._domain}/{name}" for name in (*OUTPUT, *GATE_ANNOTATIONS))
         yield from (key for key in (*own, *HAMI_OUTPUT, DECISION) if key in annotations)
         for domain in dict.fromkeys((self._domain, TENSOR_FUSION)):
             key = f"{domain}/gang-group-key"
@@ -321,7 +320,7 @@ class _RequestChanged(UllageError):
     code = "request-changed"
 
 
-def _complete_containers(patch: JsonPatch, pod: Document, devices: DeviceAsk) -> None:
+def _complete_containers(patch: JsonPatch, pod: Document, devices: VendorRequest) -> None:
     """Set the number of cards if a container requests only amounts, as device plugins count cards; and the priority."""
     spec, asks, words = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.vendor
     for kind in ("initContainers", "containers"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ullage.model.affinity import Expression, NodeAffinity, Operator
-from ullage.model.resources import MILLI
+from ullage.model.affinity import Expression
 from ullage.model.slice_device import SliceDevice
 from ullage.wire.document import Document, mapping, mappings, section, sequence, text
+from ullage.wire.kubernetes_quantity import format_milli
+from ullage.wire.selector import write_expression
 
 Body = dict[str, Any]
 
@@ -68,7 +69,7 @@ def _result(asked: Document, pick: Pick, share_id: Callable[[], str]) -> Body:
         found["tolerations"] = asked["tolerations"]
     if device.shareable and not admin:
         found["shareID"] = share_id()
-        found["consumedCapacity"] = {key: _quantity(amount) for key, amount in consumed.items()}
+        found["consumedCapacity"] = {key: format_milli(amount) for key, amount in consumed.items()}
     if device.binding_conditions:
         found["bindingConditions"] = list(device.binding_conditions)
     if device.failure_conditions:
@@ -102,26 +103,13 @@ def _nodes(devices: Sequence[SliceDevice], node: str) -> Body | None:
     reach = dict.fromkeys(device.nodes for device in devices if device.nodes.required)
     if not reach:
         return None
-    terms = [expression for each in reach for expression in _only_term(each)]
+    terms = [expression for nodes in reach for expression in nodes.required[0]]  # selectors of slices have one term
     return {"nodeSelectorTerms": [_term(dict.fromkeys(terms))]}
-
-
-def _only_term(nodes: NodeAffinity) -> tuple[Expression, ...]:
-    """Return the expressions of the only term: selectors of slices have exactly one."""
-    return nodes.required[0]
 
 
 def _term(expressions: Iterable[Expression]) -> Body:
     found: dict[str, list[Body]] = {}
     for each in expressions:
         kind = "matchFields" if each.key == "metadata.name" else "matchExpressions"
-        body: Body = {"key": each.key, "operator": each.operator.value}
-        if each.operator not in (Operator.EXISTS, Operator.DOES_NOT_EXIST):
-            body["values"] = list(each.values)
-        found.setdefault(kind, []).append(body)
+        found.setdefault(kind, []).append(write_expression(each))
     return dict(found)
-
-
-def _quantity(milli: int) -> str:
-    whole, rest = divmod(milli, MILLI)
-    return f"{milli}m" if rest else str(whole)

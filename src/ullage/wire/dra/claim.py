@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from ullage.model.device_claim import (
     ClaimAllocation,
     Constraint,
+    DeviceAlternative,
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
     DeviceResult,
-    Wanted,
 )
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT32, MAX_INT64
@@ -45,12 +45,7 @@ class PodClaim:
 
 
 def pod_claims(pod: Document) -> tuple[PodClaim, ...]:
-    """Return the claims of a pod, in its order.
-
-    Raises:
-        InvalidRequest: a list has another type.
-
-    """
+    """Return the claims of a pod, in its order."""
     status = section(pod, "status")
     created = {
         text(each.get("name")): each.get("resourceClaimName")
@@ -80,24 +75,14 @@ def tolerations_of(spec: Document) -> tuple[Toleration, ...]:
 
 
 def read_device_class(found: Document) -> DeviceClass:
-    """Read a DeviceClass.
-
-    Raises:
-        InvalidRequest: it cannot be read.
-
-    """
+    """Read a DeviceClass."""
     name = text(section(found, "metadata").get("name"))
     spec = section(found, "spec")
     return DeviceClass(name, _selectors(spec, "spec"), text(spec.get("extendedResourceName")))
 
 
 def read_claim(found: Document) -> DeviceClaim:
-    """Read a ResourceClaim.
-
-    Raises:
-        InvalidRequest: it cannot be read, or has a form of request that is not known.
-
-    """
+    """Read a ResourceClaim."""
     metadata = section(found, "metadata")
     devices = section(found, "spec", "devices")
     status = section(found, "status")
@@ -158,7 +143,7 @@ def _request(raw: Document, path: str) -> DeviceRequest:
     if exactly is not None:
         return DeviceRequest(name, (_wanted(name, mapping(exactly, f"{path}.exactly"), f"{path}.exactly"),))
     if several is None:
-        raise invalid(path, name, "a request says exactly, or firstAvailable; no other way is known here")
+        raise invalid(path, name, "a request has exactly, or firstAvailable; other forms are not supported")
     return DeviceRequest(
         name,
         tuple(
@@ -168,16 +153,14 @@ def _request(raw: Document, path: str) -> DeviceRequest:
     )
 
 
-def _wanted(name: str, raw: Document, path: str) -> Wanted:
+def _wanted(name: str, raw: Document, path: str) -> DeviceAlternative:
     mode = raw.get("allocationMode") or _EXACT
     if mode not in _MODES:
         raise invalid(f"{path}.allocationMode", mode, f"{' and '.join(_MODES)} are known")
     if raw.get("derivedAttributes"):
-        raise invalid(
-            f"{path}.derivedAttributes", "...", "attributes that are derived are not known here; leave it out"
-        )
+        raise invalid(f"{path}.derivedAttributes", "...", "derived attributes are not supported; leave it out")
     capacity = mapping(mapping(raw.get("capacity"), f"{path}.capacity").get("requests"), f"{path}.capacity.requests")
-    return Wanted(
+    return DeviceAlternative(
         name,
         text(raw.get("deviceClassName")),
         _selectors(raw, path),
@@ -193,7 +176,9 @@ def _selectors(raw: Document, path: str) -> tuple[str, ...]:
     for here, each in mappings(raw.get("selectors"), f"{path}.selectors"):
         expression = mapping(each.get("cel"), f"{here}.cel").get("expression")
         if not isinstance(expression, str):
-            raise invalid(f"{here}.cel.expression", expression, "an expression is needed; nothing else is known here")
+            raise invalid(
+                f"{here}.cel.expression", expression, "an expression is needed; no other selector is supported"
+            )
         found.append(expression)
     return tuple(found)
 
@@ -202,7 +187,7 @@ def _constraint(raw: Document, path: str) -> Constraint:
     requests = tuple(text(each) for each in sequence(raw.get("requests"), f"{path}.requests"))
     match, distinct = text(raw.get("matchAttribute")), text(raw.get("distinctAttribute"))
     if bool(match) == bool(distinct):
-        raise invalid(path, match, "one of matchAttribute and distinctAttribute is needed; no other way is known here")
+        raise invalid(path, match, "either matchAttribute or distinctAttribute is needed; no other is supported")
     return Constraint(match or distinct, requests, bool(distinct))
 
 

@@ -190,7 +190,7 @@ def _holds(read: Callable[..., object], *written: object) -> bool:
 def _quantity(written: str) -> Fraction:
     found = exact_quantity(written)
     if found is None:
-        raise ValueError(f"{written!r} is no quantity")
+        raise ValueError(f"{written!r} is not a quantity")
     return found
 
 
@@ -201,7 +201,7 @@ def _of(amount: Fraction) -> dict[str, str]:
 
 def _amount(value: object) -> Fraction:
     if not isinstance(value, Mapping) or _QUANTITY not in value:
-        raise TypeError("no quantity")
+        raise TypeError("not a quantity")
     return Fraction(value[_QUANTITY])
 
 
@@ -212,7 +212,7 @@ def _whole_or_amount(value: object) -> Fraction:
 def _as_integer(value: object) -> int:
     amount = _amount(value)
     if amount.denominator != 1:
-        raise ValueError("it is no whole number")
+        raise ValueError("it is not a whole number")
     return int(amount)
 
 
@@ -225,7 +225,7 @@ def _semver(written: str, lenient: bool = False) -> dict[str, str]:
         parts = [str(int(part)) if part.isdecimal() else part for part in core.split(".")]
         written = ".".join([*parts, "0", "0"][: max(3, len(parts))]) + dash + rest
     if not _SEMVER.fullmatch(written):
-        raise ValueError(f"{written!r} is no semantic version")
+        raise ValueError(f"{written!r} is not a semantic version")
     return {_VERSION: written.partition("+")[0]}
 
 
@@ -233,7 +233,7 @@ def _order(value: object) -> tuple[int, int, int, bool, tuple[tuple[bool, int, s
     """Return the sort key of a version: a version without a pre-release comes after those with one."""
     found = _SEMVER.fullmatch(value[_VERSION]) if isinstance(value, Mapping) and _VERSION in value else None
     if found is None:
-        raise TypeError("no version")
+        raise TypeError("not a version")
     major, minor, patch, release = found.group(1, 2, 3, 4)
     before = tuple(
         (not part.isdecimal(), int(part) if part.isdecimal() else 0, part)

@@ -14,10 +14,6 @@ def read_held(found: Document) -> DeviceClaim:
     """Return a claim with the names of its devices only; nothing else of them has to be readable.
 
     Its requests and node selector are left out: the devices are held whatever the rest of the claim says.
-
-    Raises:
-        InvalidRequest: its devices cannot be read.
-
     """
     status = section(found, "status")
     allocation = status.get("allocation")

@@ -17,12 +17,7 @@ def ignores(labels: Document) -> bool:
 
 
 def check_pod(pod: Document, *, scheduler: str = "") -> None:
-    """Refuse a pod with cards that could access other cards, or that has a node; `scheduler` would place it.
-
-    Raises:
-        InvalidRequest: it has no containers, one of them is privileged, or a node is named.
-
-    """
+    """Refuse a pod with cards that could access other cards, or that has a node; `scheduler` would place it."""
     spec = section(pod, "spec")
     if not spec.get("containers"):
         raise invalid("spec.containers", spec.get("containers"), "a pod has containers")

@@ -7,7 +7,7 @@ pod holds all of its record again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ullage.model.alignment import AlignmentStage
@@ -16,66 +16,60 @@ from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
 from ullage.wire.document import Document, section
-from ullage.wire.hami.ask import WHOLE, ContainerAsk
+from ullage.wire.hami.container_request import WHOLE, ContainerRequest
 from ullage.wire.hami.results import ALLOCATED
 from ullage.wire.hami.sharing import share_out
 from ullage.wire.hami.vendor import ANNOTATIONS
 from ullage.wire.pod.bind import BINDINGS
 from ullage.wire.pod.containers import containers_of, init_is_over
 from ullage.wire.pod.keys import Keys
-from ullage.wire.pod.reconcile import ReadPod
+from ullage.wire.pod.reconcile import ChargeOf, ReadPod
 from ullage.wire.pod.request import Dialect, PodRequest
 
 _ALLOCATED = ALLOCATED.removeprefix(f"{ANNOTATIONS}/")
 _SHARES = (Isolation.SOFT, Isolation.HARD)
 
 
-def still_held(
-    pod: Document, held: Allocation, read: ReadPod, charge_of: Callable[[ResourceRequirement, str], Charge]
-) -> Allocation:
+def still_held(pod: Document, held: Allocation, read: ReadPod, charge_of: ChargeOf) -> Allocation:
     """Return the part of a pod's allocation that it still holds; one without cards if nothing is left.
 
     Each card holds what sidecars and app containers request of it, and never more than was granted. Cards that only
     init containers had are free if a device plugin hands out the cards that the scheduler names; the kubelet keeps the
     cards of any other plugin until the pod ends. Cards by bindings of applications, and slices, stay as they are.
-
-    Raises:
-        InvalidRequest: the pod cannot be read, or a card is not known.
-
     """
     asked = read(pod)
     if asked is None or asked.devices is None or not _shrinks(pod, held, asked):
         return held
-    asks = asked.devices.containers
-    staying: dict[str, list[ContainerAsk]] = {}
-    for ask, given in zip(asks, share_out(asks, held.gpus), strict=True):
-        for card in given if ask.stage is not AlignmentStage.INIT else ():
-            staying.setdefault(card, []).append(ask)
+    requests = asked.devices.containers
+    staying: dict[str, list[ContainerRequest]] = {}
+    for request, given in zip(requests, share_out(requests, held.gpus), strict=True):
+        for card in given if request.stage is not AlignmentStage.INIT else ():
+            staying.setdefault(card, []).append(request)
     by_plugin = Keys(pod, ANNOTATIONS).text(_ALLOCATED) is not None
-    kept = tuple(card for card in held.gpus if card in staying or not by_plugin)
-    if not kept:
+    remaining = tuple(card for card in held.gpus if card in staying or not by_plugin)
+    if not remaining:
         return replace(held, gpus=(), charges=(), placement=None)
     rest = read(_without_init(pod)) if asked.dialect is Dialect.HAMI else None
     parts = {card: _sum(each) for card, each in staying.items()} if rest is not None and _in_parts(rest) else {}
     was = dict(zip(held.gpus, held.charges, strict=False))
     if rest is None or not parts:
-        return _on(held, kept, held.requirement, tuple(was[card] for card in kept if card in was))
+        return _on(held, remaining, held.requirement, tuple(was[card] for card in remaining if card in was))
     part = max(parts.values(), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
     cards = replace(held.requirement.cards, isolation=rest.requirement.cards.isolation)
     if was:
-        charges = tuple(_reduced(was[card], parts[card]) if card in parts else was[card] for card in kept)
-        return _on(held, kept, replace(held.requirement, part=part), charges)
-    if not parts.keys() >= set(kept):
+        charges = tuple(_reduced(was[card], parts[card]) if card in parts else was[card] for card in remaining)
+        return _on(held, remaining, replace(held.requirement, part=part), charges)
+    if not parts.keys() >= set(remaining):
         return held
-    requirement = replace(held.requirement, gpu_count=len(kept), part=part, cards=replace(cards, indices=()))
+    requirement = replace(held.requirement, gpu_count=len(remaining), part=part, cards=replace(cards, indices=()))
     one = replace(requirement, gpu_count=1, cards=CardSelector(isolation=cards.isolation))
-    charges = tuple(charge_of(replace(one, part=parts[card]), card) for card in kept)
-    return _on(held, kept, requirement, charges)
+    charges = tuple(charge_of(replace(one, part=parts[card]), card) for card in remaining)
+    return _on(held, remaining, requirement, charges)
 
 
 def _shrinks(pod: Document, held: Allocation, asked: PodRequest) -> bool:
-    asks = () if asked.devices is None else asked.devices.containers
-    by_init = any(ask.stage is AlignmentStage.INIT and ask.count for ask in asks)
+    requests = () if asked.devices is None else asked.devices.containers
+    by_init = any(request.stage is AlignmentStage.INIT and request.count for request in requests)
     sliced = any(charge.slot is not None for charge in held.charges)
     bound = Keys(pod, asked.domain).text(BINDINGS) is not None
     return by_init and not sliced and not bound and init_is_over(pod)
@@ -92,11 +86,11 @@ def _without_init(pod: Document) -> Document:
     return {**pod, "spec": {**spec, "initContainers": sidecars}}
 
 
-def _sum(asks: Sequence[ContainerAsk]) -> Part:
-    cores = min(sum(ask.cores for ask in asks), WHOLE) * PPM // WHOLE
-    if share := sum(ask.vram_ppm for ask in asks):
+def _sum(requests: Sequence[ContainerRequest]) -> Part:
+    cores = min(sum(request.cores for request in requests), WHOLE) * PPM // WHOLE
+    if share := sum(request.vram_ppm for request in requests):
         return Part(compute_ppm=cores, vram_ppm=min(share, PPM))
-    return Part(compute_ppm=cores, vram_bytes=sum(ask.vram_bytes for ask in asks))
+    return Part(compute_ppm=cores, vram_bytes=sum(request.vram_bytes for request in requests))
 
 
 def _reduced(charge: Charge, part: Part) -> Charge:

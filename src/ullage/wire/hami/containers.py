@@ -9,12 +9,12 @@ from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import MAX_INT32, PPM
 from ullage.model.request import MAX_CARDS
 from ullage.wire.document import Document, mapping, section, text
-from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
+from ullage.wire.hami.container_request import MIB, WHOLE, ContainerRequest
 from ullage.wire.hami.vendor import HamiVendor
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.containers import containers_of
 
-_MOST_MIB = 2**24
+_MAX_MIB = 2**24
 """16 TiB: more than a card has, and less than any plausible amount in bytes."""
 
 _OF_BYTES = re.compile(r"[KMGTPE]i?$")
@@ -23,7 +23,7 @@ _OF_BYTES = re.compile(r"[KMGTPE]i?$")
 _NANO = 10**9
 
 
-def container_asks(pod: Document, vendor: HamiVendor) -> tuple[ContainerAsk, ...]:
+def container_requests(pod: Document, vendor: HamiVendor) -> tuple[ContainerRequest, ...]:
     """Return the requests of all containers, including empty ones; init containers come first, as in their pod.
 
     Raises:
@@ -31,10 +31,10 @@ def container_asks(pod: Document, vendor: HamiVendor) -> tuple[ContainerAsk, ...
 
     """
     spec = section(pod, "spec")
-    return tuple(_ask(stage, path, container, vendor) for stage, path, container in containers_of(spec))
+    return tuple(_request(stage, path, container, vendor) for stage, path, container in containers_of(spec))
 
 
-def _ask(stage: AlignmentStage, path: str, container: Document, vendor: HamiVendor) -> ContainerAsk:
+def _request(stage: AlignmentStage, path: str, container: Document, vendor: HamiVendor) -> ContainerRequest:
     name, amounts = text(container.get("name")), _Amounts(container, f"{path}.resources")
     count = amounts.whole(vendor.count, MAX_CARDS)
     memory = amounts.mib(vendor.memory)
@@ -45,12 +45,12 @@ def _ask(stage: AlignmentStage, path: str, container: Document, vendor: HamiVend
     if count is None:
         count = 0 if memory is None and percentage is None and cores is None else vendor.default_count
     if not count:
-        return ContainerAsk(name, stage, task_priority=priority)
+        return ContainerRequest(name, stage, task_priority=priority)
     mib = (memory or 0) * vendor.memory_factor or (0 if percentage else vendor.default_memory_mib)
     ppm = 0 if mib else (percentage or WHOLE) * PPM // WHOLE
     if cores is None:
         cores = vendor.default_cores or (WHOLE if ppm == PPM else 0)
-    return ContainerAsk(
+    return ContainerRequest(
         name, stage, count, mib * MIB, vram_ppm=ppm, cores=min(cores, WHOLE), task_priority=priority, counted=counted
     )
 
@@ -72,7 +72,7 @@ class _Amounts:
                 in_mib = -(-parse_quantity(value, field) // MIB)
                 raise invalid(field, value, f"it counts MiB, as a plain number: write {in_mib} for {value} of memory")
         try:
-            return self.whole(resource, _MOST_MIB)
+            return self.whole(resource, _MAX_MIB)
         except InvalidRequest as error:
             raise InvalidRequest(f"{error.message} (it counts MiB)", field=error.field) from None
 

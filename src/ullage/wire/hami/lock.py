@@ -14,10 +14,10 @@ from ullage.wire.hami.vendor import ANNOTATIONS
 
 LOCK = f"{ANNOTATIONS}/mutex.lock"
 
-EXPIRES_S = 300.0
+LOCK_EXPIRES_S = 300.0
 """Seconds after which a lock that was not removed expires; all writers of locks must use the same time."""
 
-RETRY_S = 28.0
+LOCK_WAIT_S = 28.0
 """Seconds that a pod waits for the lock; then kube-scheduler, which waits a little longer, tries again later."""
 
 
@@ -31,10 +31,9 @@ class NodeLock:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The namespace and name of the pod."""
         return self.namespace, self.pod
 
-    def expired(self, now: float, expires_s: float = EXPIRES_S) -> bool:
+    def expired(self, now: float, expires_s: float = LOCK_EXPIRES_S) -> bool:
         """Return whether the lock has expired. An unreadable lock always has: no plugin finds a pod by it."""
         return self.at is None or now - self.at > expires_s
 

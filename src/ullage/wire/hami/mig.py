@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ullage.model.allocation import Allocation
-from ullage.wire.hami.ask import ContainerAsk
+from ullage.wire.hami.container_request import ContainerRequest
 from ullage.wire.hami.sharing import share_out
 
 
@@ -28,11 +28,11 @@ class Reservation(msgspec.Struct, frozen=True, rename="camel"):
     placement: MigPlace
 
 
-def reservations_of(asks: Sequence[ContainerAsk], allocation: Allocation) -> tuple[Reservation, ...]:
+def reservations_of(requests: Sequence[ContainerRequest], allocation: Allocation) -> tuple[Reservation, ...]:
     """Return the slices of the containers of a pod; none on cards of which it has no slice with a place."""
     slots = dict(zip(allocation.gpus, (charge.slot for charge in allocation.charges), strict=False))
     found = []
-    for container, gpus in enumerate(share_out(asks, allocation.gpus)):
+    for container, gpus in enumerate(share_out(requests, allocation.gpus)):
         for device, gpu in enumerate(gpus):
             slot = slots.get(gpu)
             if slot is not None and slot.start is not None and slot.end is not None:
@@ -42,5 +42,4 @@ def reservations_of(asks: Sequence[ContainerAsk], allocation: Allocation) -> tup
 
 
 def encode_reservations(reservations: Sequence[Reservation]) -> str:
-    """Return the reservations as JSON."""
     return msgspec.json.encode(reservations).decode()

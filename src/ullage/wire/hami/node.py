@@ -15,7 +15,7 @@ from ullage.model.name import MAX_NAME
 from ullage.model.part import Isolation
 from ullage.model.quantity import MAX_INT32
 from ullage.model.topology import Link, Path
-from ullage.wire.hami.ask import MIB
+from ullage.wire.hami.container_request import MIB
 from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
 
 REGISTER = f"{ANNOTATIONS}/node-nvidia-register"
@@ -25,7 +25,7 @@ CORDON = f"{ANNOTATIONS}/device-cordon"
 """Keys of annotations of a node; for other vendors they have the vendor's name in place of `nvidia`."""
 
 MAX_DEVICES = 1024
-_MOST_MIB = 2**30
+_MAX_MIB = 2**30
 _MIG = "mig"
 _SOFTLY = frozenset({Isolation.SHARED, Isolation.SOFT})
 _ISOLATIONS = {_MIG: frozenset({Isolation.PARTITIONED}), "mps": _SOFTLY | {Isolation.HARD}}
@@ -40,7 +40,7 @@ class _Registered(msgspec.Struct, frozen=True):
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
     index: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)] = 0
     count: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)] = 0
-    devmem: Annotated[int, msgspec.Meta(ge=0, le=_MOST_MIB)] = 0
+    devmem: Annotated[int, msgspec.Meta(ge=0, le=_MAX_MIB)] = 0
     devcore: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)] = 0
     type: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] = ""
     numa: Annotated[int, msgspec.Meta(ge=-MAX_INT32, le=MAX_INT32)] = 0
@@ -57,12 +57,7 @@ class RegisteredCard:
 
 
 def read_register(text: str, vendor: HamiVendor = NVIDIA, *, key: str = REGISTER) -> tuple[RegisteredCard, ...]:
-    """Return the cards of a node: JSON, or the older `uuid,count,MiB,cores,type,numa,health[,index,mode]:` of each.
-
-    Raises:
-        InvalidAnnotation: it cannot be read, has a card twice, or has too many cards.
-
-    """
+    """Return the cards of a node: JSON, or the older `uuid,count,MiB,cores,type,numa,health[,index,mode]:` of each."""
     written = text.strip()
     found: list[_Registered]
     found = _decoded(written, list[_Registered], key) if written[:1] in ("[", "{") else _from_fields(written, key)
@@ -121,12 +116,7 @@ _PATHS = {10: Path.SYS, 20: Path.NODE, 30: Path.PHB, 40: Path.PXB, 50: Path.PIX,
 
 
 def read_scores(text: str, *, key: str = SCORE) -> tuple[Link, ...]:
-    """Return the links between the cards of a node. Where the two ends differ, the lower score counts.
-
-    Raises:
-        InvalidAnnotation: it cannot be read, or there are too many cards.
-
-    """
+    """Return the links between the cards of a node. Where the two ends differ, the lower score counts."""
     listed = _decoded(text, list[_Scored], key)
     if len(listed) > MAX_DEVICES or any(len(card.score) > MAX_DEVICES for card in listed):
         raise invalid_annotation(key, f"{len(listed)} cards", f"at most {MAX_DEVICES} cards of one node are read")
@@ -148,12 +138,7 @@ def _link(a: str, b: str, score: int) -> Link:
 
 
 def read_cordon(text: str, *, key: str = CORDON) -> frozenset[str]:
-    """Return the cards that take no new work: a JSON list of uuids, or uuids with commas between them.
-
-    Raises:
-        InvalidAnnotation: it cannot be read, or there are too many.
-
-    """
+    """Return the cards that take no new work: a JSON list of uuids, or uuids with commas between them."""
     written = text.strip()
     uuids = _decoded(written, list[str], key) if written[:1] == "[" else written.split(",")
     found = frozenset(uuid.strip() for uuid in uuids if uuid.strip())
@@ -163,53 +148,51 @@ def read_cordon(text: str, *, key: str = CORDON) -> frozenset[str]:
 
 
 def cordoned(cards: Iterable[Gpu], uuids: frozenset[str]) -> tuple[Gpu, ...]:
-    """Return the cards, with the named ones cordoned."""
     return tuple(replace(card, cordoned=card.uuid in uuids) for card in cards)
 
 
-ANSWER_S = 60.0
+RESPONSE_S = 60.0
 """Seconds in which an agent has to respond."""
 
-_ASKING = "Requesting"
+_REQUESTING = "Requesting"
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
     """The last state between scheduler and agent, `Requesting` or another, and its time (None: unreadable)."""
 
-    word: str
+    state: str
     at: float | None = None
 
     @classmethod
-    def ask(cls, now: float) -> Handshake:
+    def request(cls, now: float) -> Handshake:
         """Return the request; a live agent replaces it by its own state."""
-        return cls(_ASKING, now)
+        return cls(_REQUESTING, now)
 
     @property
-    def asking(self) -> bool:
-        """Whether the agent has not responded yet."""
-        return self.word == _ASKING
+    def pending(self) -> bool:
+        return self.state == _REQUESTING
 
-    def overdue(self, now: float, within_s: float = ANSWER_S) -> bool:
+    def overdue(self, now: float, within_s: float = RESPONSE_S) -> bool:
         """Return whether the agent has not responded in time.
 
         Only then, and if the kubelet offers no cards, its cards are gone.
         """
-        return self.asking and self.at is not None and now - self.at > within_s
+        return self.pending and self.at is not None and now - self.at > within_s
 
     def encode(self) -> str:
         """Return the state and the time, as `read_handshake` reads them."""
-        return f"{self.word}_{datetime.fromtimestamp(self.at or 0.0, UTC).strftime('%Y-%m-%d %H:%M:%S')}"
+        return f"{self.state}_{datetime.fromtimestamp(self.at or 0.0, UTC).strftime('%Y-%m-%d %H:%M:%S')}"
 
 
 def read_handshake(text: str) -> Handshake:
     """Return the handshake of a node, such as `Requesting_2026.01.31 12:00:00`; any text is a handshake."""
-    word, _, moment = text.strip().partition("_")
+    state, _, moment = text.strip().partition("_")
     try:
         at = datetime.fromisoformat(moment.replace(".", "-", 2))
-        return Handshake(word, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+        return Handshake(state, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError):
-        return Handshake(word)
+        return Handshake(state)
 
 
 def _decoded(text: str, kind: Any, key: str) -> Any:

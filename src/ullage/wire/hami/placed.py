@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ullage.model.alignment import AlignmentStage
-from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, section, text
-from ullage.wire.hami.ask import MIB, WHOLE
+from ullage.wire.hami.container_request import MIB, WHOLE
 from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, HamiDevice, decode_devices
 from ullage.wire.hami.vendor import ANNOTATIONS
 from ullage.wire.pod.containers import containers_of, init_is_over
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.owner import bare_claim
+from ullage.wire.pod.reconcile import ChargeOf
 from ullage.wire.pod.request import PodRequest
 
 _NAMES = tuple(key.removeprefix(f"{ANNOTATIONS}/") for key in (ALLOCATED, TO_ALLOCATE))
 _NODE = NODE.removeprefix(f"{ANNOTATIONS}/")
-
-ChargeOf = Callable[[ResourceRequirement, str], Charge]
 
 
 def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf) -> Allocation | None:
@@ -33,10 +32,6 @@ def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf
     `asked` is the request of the pod, None where that cannot be read. `charge_of` returns what a requirement takes of
     a card, by the uuid of the card. A device without stated memory, and a slice, hold their card whole. Init
     containers that have ended hold nothing; an allocation without cards says that no other container had any.
-
-    Raises:
-        InvalidRequest: the annotations cannot be read, are for another node, or name an unknown card.
-
     """
     keys, spec = Keys(pod, ANNOTATIONS), section(pod, "spec")
     node = text(spec.get("nodeName"))
@@ -44,13 +39,13 @@ def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf
     if not node or name is None:
         return None
     if keys.text(_NODE) not in (None, node):
-        raise keys.wrong(_NODE, f"the pod is on {node}; the cards of another node are not those that it has")
+        raise keys.invalid(_NODE, f"the pod is on {node}; the cards of another node are not those that it has")
     written = decode_devices(keys.text(name) or "", key=keys.key(name))
     held = _peaks(spec, written, over=init_is_over(pod))
     if not held and _peaks(spec, written, over=False):
         return _without_cards(bare_claim(keys), node, asked)
     if not 0 < len(held) <= MAX_CARDS:
-        raise keys.wrong(name, f"1 to {MAX_CARDS} cards are needed, it names {len(held)}")
+        raise keys.invalid(name, f"1 to {MAX_CARDS} cards are needed, it names {len(held)}")
     part = max(held.values(), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
     requirement = _requirement(asked, len(held), part)
     charges = tuple(charge_of(replace(requirement, gpu_count=1, part=each), uuid) for uuid, each in held.items())

@@ -34,16 +34,11 @@ class Policies:
 
 
 def policies_of(pod: Document, vendor: HamiVendor) -> Policies:
-    """Return the policies of a pod.
-
-    Raises:
-        InvalidAnnotation: a policy is not known, or cannot be read.
-
-    """
+    """Return the policies of a pod."""
     keys = Keys(pod, ANNOTATIONS)
     node = keys.text("node-scheduler-policy")
     if node is not None and node not in _SORTING:
-        raise keys.wrong("node-scheduler-policy", f"choose one of {', '.join(_SORTING)}")
+        raise keys.invalid("node-scheduler-policy", f"choose one of {', '.join(_SORTING)}")
     chain = _chain(keys)
     sorting = [name for name in chain if name in _SORTING]
     strategy = None
@@ -56,7 +51,7 @@ def _chain(keys: Keys) -> tuple[str, ...]:
     written = keys.text("gpu-scheduler-policy") or ""
     chain = tuple(name.strip() for name in written.split(",") if name.strip())
     if not {*_SORTING, *_OTHERS}.issuperset(chain):
-        raise keys.wrong("gpu-scheduler-policy", f"choose among {', '.join((*_SORTING, *_OTHERS))}")
+        raise keys.invalid("gpu-scheduler-policy", f"choose among {', '.join((*_SORTING, *_OTHERS))}")
     return chain
 
 
@@ -79,5 +74,5 @@ def _weights(keys: Keys) -> tuple[str, ...]:
     except InvalidRequest:
         weights = []
     if set(found) != set(_WEIGHTS) or len(pairs) != len(_WEIGHTS) or not any(weights):
-        raise keys.wrong("device-scoring-weights", "write all three, such as slot=1,core=1,memory=3, not all of them 0")
-    return (f"{keys.key('device-scoring-weights')}: weights are those of the pool here; ask its operator to set them",)
+        raise keys.invalid("device-scoring-weights", "write all three, such as slot=1,core=1,memory=3, not all 0")
+    return (f"{keys.key('device-scoring-weights')}: the weights of the pool apply; its operator can change them",)

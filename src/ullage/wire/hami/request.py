@@ -15,16 +15,16 @@ from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, ZonePolicy
 from ullage.wire.document import Document, mappings, section
-from ullage.wire.hami.ask import WHOLE, ContainerAsk, DeviceAsk
-from ullage.wire.hami.containers import container_asks
+from ullage.wire.hami.container_request import WHOLE, ContainerRequest, VendorRequest
+from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.policies import Policies, policies_of
 from ullage.wire.hami.sharing import as_one_container, most_cards, shared_cards
 from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of, policy_key
-from ullage.wire.pod.cards import AskedCards
+from ullage.wire.pod.cards import CardRequest
 from ullage.wire.pod.containers import pod_amount
-from ullage.wire.pod.keys import DOMAIN, Keys, listed
+from ullage.wire.pod.keys import DOMAIN, Keys, comma_list
 from ullage.wire.pod.owner import claim_of
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 
@@ -52,27 +52,22 @@ def read_hami(
 
     Annotations that are not about cards are read under `domain`. All cards of a request have the same amounts: where
     containers differ, each card has the largest of them.
-
-    Raises:
-        InvalidAnnotation: an annotation is wrong, or two contradict each other.
-        InvalidRequest: an amount or another field of the pod is wrong.
-
     """
-    asks = container_asks(pod, vendor)
-    asking = [ask for ask in asks if ask.count]
-    if not asking:
+    requests = container_requests(pod, vendor)
+    with_cards = [request for request in requests if request.count]
+    if not with_cards:
         return None
-    count = most_cards(asks)
+    count = most_cards(requests)
     if count > MAX_CARDS:
-        raise invalid(vendor.count, count, f"at most {MAX_CARDS} cards can be asked")
+        raise invalid(vendor.count, count, f"at most {MAX_CARDS} cards can be requested")
     policies, own = policies_of(pod, vendor), Keys(pod, vendor.domain)
     mode = own.choice("vgpu-mode", Mode)
-    part, whole = _part(asking, vendor)
+    part, whole = _part(with_cards, vendor)
     isolation = _isolation(mode, defaults, alone=whole or policies.alone)
     keys = Keys(pod, domain)
     cards = replace(_named(own, vendor), pool=keys.text("gpupool") or defaults.pool, isolation=isolation)
     spec = section(pod, "spec")
-    asked = AskedCards(count, part, cards, None, guaranteed=True)
+    asked = CardRequest(count, part, cards, None, guaranteed=True)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
     if isolation is Isolation.SHARED and part != WHOLE_CARD:  # all cores or a policy: the cards are taken whole
         claim = replace(claim, limit=part, counts_as_written=True)
@@ -84,20 +79,20 @@ def read_hami(
         part=None if isolation is Isolation.SHARED and part == WHOLE_CARD else part,
         cards=cards,
         nodes=node_affinity(spec),
-        alignment=_alignment(pod, keys, own, _Cards(asks, vendor, count, cpu_milli, policies=policies)),
+        alignment=_alignment(pod, keys, own, _Cards(requests, vendor, count, cpu_milli, policies=policies)),
     )
     return PodRequest(
         uid=claim.pod_uid,
         requirement=requirement,
-        together=_together(asks, requirement),
+        together=_together(requests, requirement),
         claim=claim,
         domain=domain,
-        container_gpu_counts=_split(asks, count),
-        warnings=(*_differing_amounts(asking), *policies.warnings, *warnings),
+        container_gpu_counts=_split(requests, count),
+        warnings=(*_differing_amounts(with_cards), *policies.warnings, *warnings),
         strategy=policies.strategy,
         idle_only=policies.alone,
         dialect=Dialect.HAMI,
-        devices=DeviceAsk(vendor, asks),
+        devices=VendorRequest(vendor, requests),
     )
 
 
@@ -112,26 +107,26 @@ def _named(own: Keys, vendor: HamiVendor) -> CardSelector:
     )
 
 
-def _part(asking: Sequence[ContainerAsk], vendor: HamiVendor) -> tuple[Part, bool]:
+def _part(with_cards: Sequence[ContainerRequest], vendor: HamiVendor) -> tuple[Part, bool]:
     """Return the largest request of a container per card, and whether one of them requests all cores."""
-    vram = max(ask.vram_bytes for ask in asking)
-    ppm = max(ask.vram_ppm for ask in asking)
+    vram = max(request.vram_bytes for request in with_cards)
+    ppm = max(request.vram_ppm for request in with_cards)
     if vram and ppm == PPM:
         vram = 0
     elif vram and ppm:
         both = f"{vendor.memory}, {vendor.memory_percentage}"
-        raise invalid("spec.containers", both, "containers of one pod say memory in one unit; keep one of the two")
-    cores = max(ask.cores for ask in asking)
+        raise invalid("spec.containers", both, "containers of one pod request memory in one unit; keep one of the two")
+    cores = max(request.cores for request in with_cards)
     return Part(compute_ppm=cores * PPM // WHOLE, vram_bytes=vram, vram_ppm=ppm), cores == WHOLE
 
 
-def _together(asks: Sequence[ContainerAsk], apart: ResourceRequirement) -> tuple[ResourceRequirement, ...]:
+def _together(requests: Sequence[ContainerRequest], apart: ResourceRequirement) -> tuple[ResourceRequirement, ...]:
     """Return the requests for containers that share cards, most cards first; none where cards are held whole."""
     if apart.part is None or apart.cards.isolation not in (Isolation.SOFT, Isolation.HARD):
         return ()
     return tuple(
         replace(apart, gpu_count=count, part=part, alignment=as_one_container(apart.alignment, count))
-        for count, part in shared_cards(asks).items()
+        for count, part in shared_cards(requests).items()
     )
 
 
@@ -147,28 +142,30 @@ def _isolation(mode: Mode | None, defaults: PodDefaults, *, alone: bool) -> Isol
     return Isolation.SOFT if mode is Mode.SOFT else defaults.isolation
 
 
-def _differing_amounts(asking: Sequence[ContainerAsk]) -> tuple[str, ...]:
-    if len({(ask.vram_bytes, ask.vram_ppm, ask.cores) for ask in asking}) == 1:
+def _differing_amounts(with_cards: Sequence[ContainerRequest]) -> tuple[str, ...]:
+    if len({(request.vram_bytes, request.vram_ppm, request.cores) for request in with_cards}) == 1:
         return ()
-    meaning = (
-        "a place is looked for with the most of them on every card, and each card then holds what its container asks"
-    )
-    return (f"containers ask for different parts of cards: {meaning}",)
+    meaning = "the largest is requested of every card, and each card then holds what its container requests"
+    return (f"containers request different parts of cards: {meaning}",)
 
 
 def _listed(keys: Keys, name: str) -> tuple[str, ...]:
     """Return the entries of a comma list, without blanks around them; none for an empty list."""
-    found = listed(keys.text(name) or "")
+    found = comma_list(keys.text(name) or "")
     try:
         return CardSelector(uuids=found).uuids
     except InvalidRequest:
         fix = f"write at most {MAX_NAMES} names with commas between them, without bars and ="
-        raise keys.wrong(name, fix) from None
+        raise keys.invalid(name, fix) from None
 
 
-def _split(asks: Sequence[ContainerAsk], count: int) -> dict[str, int]:
+def _split(requests: Sequence[ContainerRequest], count: int) -> dict[str, int]:
     """Return the cards per app container and sidecar, if these have all cards and more than one of them has some."""
-    staying = {ask.name: ask.count for ask in asks if ask.count and ask.stage is not AlignmentStage.INIT}
+    staying = {
+        request.name: request.count
+        for request in requests
+        if request.count and request.stage is not AlignmentStage.INIT
+    }
     return staying if len(staying) > 1 and sum(staying.values()) == count else {}
 
 
@@ -177,7 +174,7 @@ def _split(asks: Sequence[ContainerAsk], count: int) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Cards:
-    asks: tuple[ContainerAsk, ...]
+    requests: tuple[ContainerRequest, ...]
     vendor: HamiVendor
     count: int
     cpu_milli: int
@@ -191,21 +188,25 @@ def _alignment(pod: Document, keys: Keys, own: Keys, cards: _Cards) -> Alignment
     """
     bind = (own.text("numa-bind") or "false").casefold()
     if bind not in ("true", "false"):
-        raise own.wrong("numa-bind", "write true or false")
+        raise own.invalid("numa-bind", "write true or false")
     plain = _as_plain(pod, cards)
     found = alignment_of(keys, plain, cpu_milli=cards.cpu_milli, cards=cards.count, split={})
     if found.policy is not None and bind == "true":
-        raise own.wrong("numa-bind", f"{policy_key(keys, pod)} is {found.policy.value!r}; keep one of the two")
+        raise own.invalid("numa-bind", f"{policy_key(keys, pod)} is {found.policy.value!r}; keep one of the two")
     if found.policy is not None or not (bind == "true" or cards.policies.near):
         return found
     policy = ZonePolicy.SINGLE_ZONE if bind == "true" else ZonePolicy.BEST_EFFORT
-    needs = (ContainerNeeds(ask.name, ask.stage, devices=((CARD, ask.count),)) for ask in cards.asks if ask.count)
+    needs = (
+        ContainerNeeds(request.name, request.stage, devices=((CARD, request.count),))
+        for request in cards.requests
+        if request.count
+    )
     return Alignment(policy, tuple(needs))
 
 
 def _as_plain(pod: Document, cards: _Cards) -> Document:
     """Return the pod with whole cards of a device plugin in place of HAMi's resources."""
-    spec, left = dict(section(pod, "spec")), iter(cards.asks)
+    spec, left = dict(section(pod, "spec")), iter(cards.requests)
     hidden = {cards.vendor.count, *cards.vendor.amounts}
     for kind in ("initContainers", "containers"):
         if spec.get(kind) is not None:
@@ -214,11 +215,11 @@ def _as_plain(pod: Document, cards: _Cards) -> Document:
     return {**pod, "spec": spec}
 
 
-def _with_cards(container: Document, ask: ContainerAsk, hidden: set[str]) -> dict[str, Any]:
+def _with_cards(container: Document, request: ContainerRequest, hidden: set[str]) -> dict[str, Any]:
     resources = dict(container.get("resources") or {})
     for kind in ("limits", "requests"):
         amounts = resources.get(kind) or {}
         resources[kind] = {name: value for name, value in amounts.items() if name not in hidden}
-    if ask.count:
-        resources["limits"][_NATIVE] = ask.count
+    if request.count:
+        resources["limits"][_NATIVE] = request.count
     return {**container, "resources": resources}

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from ullage.model.error import InvalidRequest
 from ullage.model.quantity import MAX_INT32, PPM
 from ullage.model.quota import Caps, Quota
-from ullage.wire.hami.ask import MIB, WHOLE
+from ullage.wire.hami.container_request import MIB, WHOLE
 from ullage.wire.hami.vendor import HamiVendor
 from ullage.wire.kubernetes_quantity import parse_quantity
 
-_MOST_MIB = 2**30
+_MAX_MIB = 2**30
 
 
 def quota_of(hard: Iterable[Mapping[str, str]], vendor: Iterable[HamiVendor]) -> Quota | None:
@@ -21,13 +21,9 @@ def quota_of(hard: Iterable[Mapping[str, str]], vendor: Iterable[HamiVendor]) ->
     `hard` are the amounts of the quotas of one namespace. `limits.nvidia.com/gpumem` (and those of other vendors) is
     in MiB, `limits.nvidia.com/gpucores` in percent of a card; 0 allows nothing. Whole cards
     (`requests.nvidia.com/gpu`) are counted by the API server when a pod is created.
-
-    Raises:
-        InvalidRequest: an amount cannot be read.
-
     """
     limits, vendor = list(hard), list(vendor)
-    memory = _smallest(limits, {f"limits.{one.memory}": one.memory_factor * MIB for one in vendor}, _MOST_MIB)
+    memory = _smallest(limits, {f"limits.{one.memory}": one.memory_factor * MIB for one in vendor}, _MAX_MIB)
     cores = _smallest(limits, dict.fromkeys((f"limits.{one.cores}" for one in vendor), PPM // WHOLE), MAX_INT32)
     if memory is None and cores is None:
         return None

@@ -12,7 +12,7 @@ from ullage.model.error import InvalidRequest, invalid, invalid_annotation
 from ullage.model.gpu import Gpu
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
 from ullage.wire.document import text
-from ullage.wire.hami.ask import MIB, WHOLE, ContainerAsk
+from ullage.wire.hami.container_request import MIB, WHOLE, ContainerRequest
 from ullage.wire.hami.sharing import share_out
 from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
 from ullage.wire.pod.keys import as_annotation
@@ -30,7 +30,7 @@ OUTPUT = (TO_ALLOCATE, ALLOCATED, NODE, TIME, BIND_PHASE, BIND_TIME, MIG)
 
 _SLICE = re.compile(r"\[[^\[\]]*\]$")
 _FIELDS = (4, 5)
-_MOST = 4096
+_MAX_COUNT = 4096
 """The most containers, or devices of one container, that are read."""
 
 
@@ -59,7 +59,7 @@ class HamiDevice:
 
 
 def devices_of(
-    asks: Sequence[ContainerAsk],
+    requests: Sequence[ContainerRequest],
     gpus: Sequence[str],
     cards: Mapping[str, Gpu],
     vendor: HamiVendor = NVIDIA,
@@ -69,24 +69,20 @@ def devices_of(
 
     `gpus` are the pod's cards, `charges` what it was given of each (empty: all of them). No container has more than
     that.
-
-    Raises:
-        InvalidRequest: there are fewer cards than the containers request, or one is not known.
-
     """
-    shared, found = list(share_out(asks, gpus)), []
+    shared, found = list(share_out(requests, gpus)), []
     given = dict(zip(gpus, charges, strict=False))
-    for ask, here in zip(asks, shared, strict=True):
+    for request, here in zip(requests, shared, strict=True):
         missing = [uuid for uuid in here if uuid not in cards]
-        if len(here) < ask.count or missing:
-            raise invalid("gpus", missing or list(gpus), f"{ask.count} known cards are needed for {ask.name}")
-        devices = (_device(ask, cards[uuid], given.get(uuid), vendor) for uuid in here if ask.counted)
+        if len(here) < request.count or missing:
+            raise invalid("gpus", missing or list(gpus), f"{request.count} known cards are needed for {request.name}")
+        devices = (_device(request, cards[uuid], given.get(uuid), vendor) for uuid in here if request.counted)
         found.append(tuple(devices))
     return tuple(found)
 
 
-def _device(ask: ContainerAsk, card: Gpu, charge: Charge | None, vendor: HamiVendor) -> HamiDevice:
-    memory, cores = ask.vram_on(card.vram_bytes or 0), ask.cores
+def _device(request: ContainerRequest, card: Gpu, charge: Charge | None, vendor: HamiVendor) -> HamiDevice:
+    memory, cores = request.vram_on(card.vram_bytes or 0), request.cores
     if charge is not None:
         memory = min(memory, charge.vram) if card.vram_bytes else 0
         cores = min(cores, -(-charge.compute * WHOLE // (card.compute_gflops or PPM)))
@@ -99,17 +95,12 @@ def encode_devices(containers: Iterable[Iterable[HamiDevice]]) -> str:
 
 
 def decode_devices(written: str, *, key: str = ALLOCATED) -> tuple[tuple[HamiDevice, ...], ...]:
-    """Return the devices of each container.
-
-    Raises:
-        InvalidAnnotation: the text cannot be read, or is too long.
-
-    """
-    containers = written.split(";", _MOST + 1)
+    """Return the devices of each container."""
+    containers = written.split(";", _MAX_COUNT + 1)
     if containers[-1].strip():
         raise invalid_annotation(key, written, "each container ends with a semicolon")
-    if len(containers) > _MOST:
-        raise invalid_annotation(key, written, f"at most {_MOST} containers are read")
+    if len(containers) > _MAX_COUNT:
+        raise invalid_annotation(key, written, f"at most {_MAX_COUNT} containers are read")
     return tuple(tuple(_devices(container, key)) for container in containers[:-1])
 
 
@@ -154,8 +145,8 @@ def _encoded(device: HamiDevice) -> str:
 
 
 def _devices(container: str, key: str) -> Iterable[HamiDevice]:
-    *entries, rest = container.split(":", _MOST + 1)
-    if rest.strip() or len(entries) > _MOST:
+    *entries, rest = container.split(":", _MAX_COUNT + 1)
+    if rest.strip() or len(entries) > _MAX_COUNT:
         raise invalid_annotation(key, container, "each device ends with a colon")
     for entry in entries:
         fields = [field.strip() for field in entry.split(",")]

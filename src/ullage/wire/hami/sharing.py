@@ -17,9 +17,9 @@ from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.part import Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import CARD
-from ullage.wire.hami.ask import WHOLE, ContainerAsk
+from ullage.wire.hami.container_request import WHOLE, ContainerRequest
 
-_MOST_LAYOUTS = 8
+_MAX_LAYOUTS = 8
 """The most numbers of cards that are tried for one pod."""
 
 
@@ -31,13 +31,11 @@ class ContainerAmounts(NamedTuple):
     cores: int = 0
 
     def plus(self, other: ContainerAmounts) -> ContainerAmounts:
-        """Return the sum."""
         return ContainerAmounts(
             self.vram_ppm + other.vram_ppm, self.vram_bytes + other.vram_bytes, self.cores + other.cores
         )
 
     def most(self, other: ContainerAmounts) -> ContainerAmounts:
-        """Return the larger of the two for each amount."""
         return ContainerAmounts(*map(max, self, other))
 
     @property
@@ -64,62 +62,62 @@ class SharingLayout:
         return Part(compute_ppm=cores * PPM // WHOLE, vram_ppm=ppm, vram_bytes=0 if ppm else vram)
 
 
-def most_cards(asks: Sequence[ContainerAsk]) -> int:
+def most_cards(requests: Sequence[ContainerRequest]) -> int:
     """Return the peak number of cards of the pod: sidecars and app containers together, init containers in turn."""
     staying = peak = 0
-    for ask in asks:
-        if ask.stage is AlignmentStage.INIT:
-            peak = max(peak, staying + ask.count)
+    for request in requests:
+        if request.stage is AlignmentStage.INIT:
+            peak = max(peak, staying + request.count)
         else:
-            staying += ask.count
+            staying += request.count
     return max(peak, staying)
 
 
-def layout(asks: Sequence[ContainerAsk], count: int) -> SharingLayout:
+def layout(requests: Sequence[ContainerRequest], count: int) -> SharingLayout:
     """Return which of `count` cards each container has; with fewer than `most_cards` containers share them.
 
     The largest container comes first, and each gets the cards with the smallest request so far. The result depends
     only on the arguments, so that a pod that is read again has the same cards in the same containers.
     """
-    containers = tuple(_apart(asks) if count >= most_cards(asks) else _spread(asks, count))
+    containers = tuple(_apart(requests) if count >= most_cards(requests) else _spread(requests, count))
     staying = peaks = [ContainerAmounts()] * count
-    for ask, given in zip(asks, containers, strict=True):
-        now = [each.plus(_of(ask)) if at in given else each for at, each in enumerate(staying)]
+    for request, given in zip(requests, containers, strict=True):
+        now = [each.plus(_of(request)) if at in given else each for at, each in enumerate(staying)]
         peaks = [peak.most(each) for peak, each in zip(peaks, now, strict=True)]
-        staying = staying if ask.stage is AlignmentStage.INIT else now
+        staying = staying if request.stage is AlignmentStage.INIT else now
     return SharingLayout(containers, tuple(peaks))
 
 
-def shared_cards(asks: Sequence[ContainerAsk]) -> dict[int, Part]:
+def shared_cards(requests: Sequence[ContainerRequest]) -> dict[int, Part]:
     """Return the numbers of cards on which containers can share, the largest first, with the request for each card.
 
     Of two numbers with the same part only the smaller is returned, as it fits wherever the other does.
     """
-    total, widest = most_cards(asks), max((ask.count for ask in asks), default=0)
+    total, widest = most_cards(requests), max((request.count for request in requests), default=0)
     counts = sorted({max(widest, -(-total // users)) for users in range(2, total + 1)} - {total}, reverse=True)
     found: dict[Part, int] = {}
-    for count in (*islice(counts, _MOST_LAYOUTS - 1), *counts[_MOST_LAYOUTS - 1 :][-1:]):
-        part = layout(asks, count).part
+    for count in (*islice(counts, _MAX_LAYOUTS - 1), *counts[_MAX_LAYOUTS - 1 :][-1:]):
+        part = layout(requests, count).part
         if part is not None:
             found[part] = count
     return {count: part for part, count in found.items()}
 
 
-def share_out(asks: Sequence[ContainerAsk], gpus: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def share_out(requests: Sequence[ContainerRequest], gpus: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield the cards of each container, by uuid."""
-    for positions in layout(asks, len(gpus)).containers:
+    for positions in layout(requests, len(gpus)).containers:
         yield tuple(gpus[at] for at in positions)
 
 
 def parts_by_card(
-    asks: Sequence[ContainerAsk], gpus: Sequence[str], totals: Mapping[str, int | None]
+    requests: Sequence[ContainerRequest], gpus: Sequence[str], totals: Mapping[str, int | None]
 ) -> dict[str, Part]:
     """Return the most that the containers of each card request of it at a time; without cards of unknown size.
 
     `totals` are the bytes of the cards by uuid. Memory is in bytes, cores in millionths.
     """
     found: dict[str, Part] = {}
-    for gpu, peak in zip(gpus, layout(asks, len(gpus)).peaks, strict=True):
+    for gpu, peak in zip(gpus, layout(requests, len(gpus)).peaks, strict=True):
         if (total := totals.get(gpu)) is not None:
             vram = peak.vram_bytes + peak.vram_ppm * total // PPM
             found[gpu] = Part(compute_ppm=min(peak.cores, WHOLE) * PPM // WHOLE, vram_bytes=vram)
@@ -159,33 +157,33 @@ def _counted(needs: ContainerNeeds) -> Counter[tuple[str, str | int]]:
     return found
 
 
-def _of(ask: ContainerAsk) -> ContainerAmounts:
-    return ContainerAmounts(ask.vram_ppm, ask.vram_bytes, ask.cores)
+def _of(request: ContainerRequest) -> ContainerAmounts:
+    return ContainerAmounts(request.vram_ppm, request.vram_bytes, request.cores)
 
 
-def _apart(asks: Sequence[ContainerAsk]) -> Iterator[tuple[int, ...]]:
+def _apart(requests: Sequence[ContainerRequest]) -> Iterator[tuple[int, ...]]:
     staying = 0
-    for ask in asks:
-        yield tuple(range(staying, staying + ask.count))
-        if ask.stage is not AlignmentStage.INIT:
-            staying += ask.count
+    for request in requests:
+        yield tuple(range(staying, staying + request.count))
+        if request.stage is not AlignmentStage.INIT:
+            staying += request.count
 
 
-def _spread(asks: Sequence[ContainerAsk], count: int) -> list[tuple[int, ...]]:
-    given: list[tuple[int, ...]] = [()] * len(asks)
+def _spread(requests: Sequence[ContainerRequest], count: int) -> list[tuple[int, ...]]:
+    given: list[tuple[int, ...]] = [()] * len(requests)
     asked, staying = (
         [ContainerAmounts()] * count,
-        [at for at, ask in enumerate(asks) if ask.stage is not AlignmentStage.INIT],
+        [at for at, request in enumerate(requests) if request.stage is not AlignmentStage.INIT],
     )
-    for at in sorted(staying, key=lambda at: _of(asks[at]), reverse=True):
-        given[at] = _least_asked(asked, asks[at].count)
-        _add(asked, given[at], asks[at])
+    for at in sorted(staying, key=lambda at: _of(requests[at]), reverse=True):
+        given[at] = _least_asked(asked, requests[at].count)
+        _add(asked, given[at], requests[at])
     before = [ContainerAmounts()] * count
-    for at, ask in enumerate(asks):
-        if ask.stage is AlignmentStage.INIT:
-            given[at] = _least_asked(before, ask.count)
-        elif ask.stage is AlignmentStage.SIDECAR:
-            _add(before, given[at], ask)
+    for at, request in enumerate(requests):
+        if request.stage is AlignmentStage.INIT:
+            given[at] = _least_asked(before, request.count)
+        elif request.stage is AlignmentStage.SIDECAR:
+            _add(before, given[at], request)
     return given
 
 
@@ -193,6 +191,6 @@ def _least_asked(asked: Sequence[ContainerAmounts], count: int) -> tuple[int, ..
     return tuple(sorted(sorted(range(len(asked)), key=lambda at: asked[at])[:count]))
 
 
-def _add(asked: list[ContainerAmounts], given: Sequence[int], ask: ContainerAsk) -> None:
+def _add(asked: list[ContainerAmounts], given: Sequence[int], request: ContainerRequest) -> None:
     for at in given:
-        asked[at] = asked[at].plus(_of(ask))
+        asked[at] = asked[at].plus(_of(request))

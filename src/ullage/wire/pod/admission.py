@@ -32,28 +32,23 @@ def check_admission(request: PodRequest, *, replicas: int | None = None, pools: 
     if part is not None and claim.limit is not None:
         _check_limit(part, claim.limit, request)
     if claim.gang is not None and replicas is not None and claim.gang.required > replicas:
-        fix = f"the workload has {replicas} replicas; ask for at most as many"
+        fix = f"the workload has {replicas} replicas; request at most as many"
         raise _refused(request, "gang-min-members", claim.gang.required, fix)
 
 
 def _asks_nothing(request: PodRequest, isolation: Isolation) -> InvalidAnnotation:
     amounts = ", ".join(map(request.key, AMOUNTS))
     if isolation is Isolation.PARTITIONED:
-        fix = f"a partition is chosen by what is asked: give one of {amounts}, or name one by partition-id"
+        fix = f"a partition is chosen by the requested amounts: give one of {amounts}, or name one by partition-id"
         return _refused(request, "isolation", isolation.value, fix)
-    fix = f"no compute and no vram is asked: give one of {amounts} above 0, or leave all of them out for whole cards"
+    fix = f"no compute and no vram is requested: give one of {amounts} above 0, or leave all out for whole cards"
     for key, value in request.nothing:
         return invalid_annotation(key, value, fix)
     return _refused(request, "gpu-count", request.requirement.gpu_count, fix)
 
 
 def check_scheduler(pod: Document, names: Iterable[str]) -> None:
-    """Refuse a pod that names a scheduler other than these; one that names none is accepted.
-
-    Raises:
-        InvalidRequest: it names another scheduler.
-
-    """
+    """Refuse a pod that names a scheduler other than these; one that names none is accepted."""
     name = section(pod, "spec").get("schedulerName")
     if name and name not in (known := tuple(names)):
         fix = f"another scheduler places this pod; write {' or '.join(known)}, or leave it out"
@@ -67,7 +62,7 @@ def _check_limit(part: Part, limit: Part, request: PodRequest) -> None:
         ("vram", "bytes", part.vram_bytes, limit.vram_bytes),
     ):
         if most and asked > most:
-            fix = f"{request.key(f'{name}-request')} is {asked} {unit}; ask for at most the limit"
+            fix = f"{request.key(f'{name}-request')} is {asked} {unit}; request at most the limit"
             raise _refused(request, f"{name}-limit", f"{most} {unit}", fix)
 
 

@@ -6,9 +6,12 @@ podAffinity and podAntiAffinity are left to kube-scheduler, which knows all pods
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ullage.model.affinity import ANY_NODE, NODE_NAME, Expression, NodeAffinity, Operator, Term
+from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
+from ullage.model.quantity import check_range
 from ullage.wire.document import Document, mapping, mappings, sequence
 
 _AFFINITY = "spec.affinity.nodeAffinity"
@@ -16,18 +19,13 @@ _AFFINITIES = "nodeAffinity", "podAffinity", "podAntiAffinity"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _MAX_WEIGHT = 100
-_MOST_CONDITIONS = 1024
+_MAX_CONDITIONS = 1024
 """The most conditions of one pod in all terms; each condition of its nodeSelector counts in every required term."""
 _QUOTES = "texts are needed; put it in quotes"
 
 
 def node_affinity(spec: Document) -> NodeAffinity:
-    """Return the terms of a pod; its nodeSelector is part of each required one.
-
-    Raises:
-        InvalidRequest: a part of them cannot be read, or there are too many conditions; the path is named.
-
-    """
+    """Return the terms of a pod; its nodeSelector is part of each required one."""
     selector = _selector(spec.get("nodeSelector"))
     affinity = mapping(mapping(spec.get("affinity"), "spec.affinity").get("nodeAffinity"), _AFFINITY)
     _check_size(spec, affinity)
@@ -45,23 +43,13 @@ def prefers_nodes(pod: Document) -> bool:
 
 
 def node_selector(selector: object, path: str) -> NodeAffinity:
-    """Return the terms of a node selector, such as those of volumes and devices; any node if there is none.
-
-    Raises:
-        InvalidRequest: a part of it cannot be read; the path is named.
-
-    """
+    """Return the terms of a node selector, such as those of volumes and devices; any node if there is none."""
     required = _required(selector, path, ())
     return NodeAffinity(required) if required else ANY_NODE
 
 
 def _check_size(spec: Document, affinity: Document) -> None:
-    """Refuse a pod whose terms have more conditions than each decision about it can afford.
-
-    Raises:
-        InvalidRequest: they do.
-
-    """
+    """Refuse a pod whose terms have more conditions than each decision about it can afford."""
     path, selector = f"{_AFFINITY}.{_REQUIRED}", len(mapping(spec.get("nodeSelector"), "spec.nodeSelector"))
     required = _sizes(mapping(affinity.get(_REQUIRED), path).get("nodeSelectorTerms"), f"{path}.nodeSelectorTerms")
     preferred = _sizes(affinity.get(_PREFERRED), f"{_AFFINITY}.{_PREFERRED}", "preference")
@@ -70,8 +58,8 @@ def _check_size(spec: Document, affinity: Document) -> None:
         (path, sum(size + selector for size in required)),
         (f"{_AFFINITY}.{_PREFERRED}", sum(preferred)),
     ):
-        if count > _MOST_CONDITIONS:
-            fix = f"at most {_MOST_CONDITIONS} are read, those of nodeSelector once for each required term; use fewer"
+        if count > _MAX_CONDITIONS:
+            fix = f"at most {_MAX_CONDITIONS} are read, those of nodeSelector once for each required term; use fewer"
             raise invalid(field, f"{count} conditions", fix)
 
 
@@ -109,9 +97,8 @@ def _required(selector: object, path: str, also: Term) -> tuple[Term, ...]:
 
 def _preferred(listed: object, path: str) -> Iterator[tuple[int, Term]]:
     for here, entry in mappings(listed, path):
-        weight = entry.get("weight")
-        if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= _MAX_WEIGHT:
-            raise invalid(f"{here}.weight", weight, f"a whole number from 1 to {_MAX_WEIGHT} is needed")
+        weight: Any = entry.get("weight")
+        check_range(f"{here}.weight", weight, 1, _MAX_WEIGHT)
         term = _term(mapping(entry.get("preference"), f"{here}.preference"), f"{here}.preference")
         if term:
             yield weight, term
@@ -131,7 +118,7 @@ def _label(condition: Document, path: str) -> Expression:
 def _check_label(key: object, path: str) -> None:
     """Refuse a label whose name would be taken for the field."""
     if key == NODE_NAME:
-        raise invalid(path, key, "the name of a node is no label; put it under matchFields")
+        raise invalid(path, key, "the name of a node is not a label; put it under matchFields")
 
 
 def _field(condition: Document, path: str) -> Expression:
@@ -147,13 +134,12 @@ def _expression(condition: Document, path: str) -> Expression:
     key, operator = condition.get("key"), condition.get("operator")
     if not isinstance(key, str) or not key:
         raise invalid(f"{path}.key", key, "the name of a label is needed")
-    if operator not in [*Operator]:
-        raise invalid(f"{path}.operator", operator, f"choose one of {', '.join(Operator)}")
+    known = parse_choice(Operator, operator, f"{path}.operator")
     values = sequence(condition.get("values"), f"{path}.values")
     for position, value in enumerate(values):
         if not isinstance(value, str):
             raise invalid(f"{path}.values[{position}]", value, _QUOTES)
     try:
-        return Expression(key, Operator(str(operator)), tuple(values))
+        return Expression(key, known, tuple(values))
     except InvalidRequest as error:
         raise InvalidRequest(f"{path}: {error.message}", field=path) from None

@@ -17,8 +17,7 @@ from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
 from ullage.wire.document import Document, section, text
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.card_topology import needs_one_zone
-from ullage.wire.pod.containers import container_amount, containers_of, limited_resources
-from ullage.wire.pod.guaranteed import has_own_cpus
+from ullage.wire.pod.containers import container_amount, containers_of, has_own_cpus, limited_resources
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.vendors import as_resource
 
@@ -34,11 +33,6 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
 
     Pods with the same alignment get equal values. A single container has no name. It is left out if it is aligned by
     exactly the cards and CPUs of the pod, as any request of these amounts is.
-
-    Raises:
-        InvalidAnnotation: a policy is not one of the four, or the two annotations differ.
-        InvalidRequest: an amount cannot be read or is out of range, or there are too many containers.
-
     """
     containers = tuple(_with_cards(keys, list(_containers(pod)), cards, split))
     containers = tuple(needs for needs in containers if needs != ContainerNeeds(needs.name, needs.stage))
@@ -49,7 +43,7 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
         containers = ()
     policy, pairs = _policy(keys, pod), keys.parse("numa-pairs", _pairs) or ()
     if pairs and policy is ZonePolicy.NONE:
-        raise keys.wrong("numa-pairs", f"{policy_key(keys, pod)} is 'none'; take that out, or ask for best-effort")
+        raise keys.invalid("numa-pairs", f"{policy_key(keys, pod)} is 'none'; leave it out, or request best-effort")
     if cards and needs_one_zone(keys):
         if policy is not None:
             fix = f"{keys.key('require-gpu-topology')} has all cards in one NUMA node already; keep one of the two"
@@ -64,7 +58,7 @@ def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:
     theirs = others.choice(VOLCANO_POLICY, ZonePolicy)
     if ours is not None and theirs is not None and ours is not theirs:
         other = others.key(VOLCANO_POLICY)
-        raise keys.wrong("numa-policy", f"{other} is {theirs.value!r}; keep one of the two")
+        raise keys.invalid("numa-policy", f"{other} is {theirs.value!r}; keep one of the two")
     return ours or theirs
 
 
@@ -74,7 +68,7 @@ def policy_key(keys: Keys, pod: Document) -> str:
     return keys.key("numa-policy") if ours else Keys(pod, VOLCANO).key(VOLCANO_POLICY)
 
 
-def zone_words(pod: Document, domain: str) -> tuple[str, ...]:
+def zone_annotations(pod: Document, domain: str) -> tuple[str, ...]:
     """Return the keys of the annotations with which a pod requests zones."""
     known = (
         (Keys(pod, domain), "numa-policy"),
@@ -89,7 +83,7 @@ def _pairs(value: str, key: str) -> tuple[Pair, ...]:
     pairs: dict[str, Pair] = {}
     entries = value.split(",")
     if len(entries) > MAX_PAIRS:
-        raise invalid(key, value, f"{len(entries)} pairs; at most {MAX_PAIRS} can be asked")
+        raise invalid(key, value, f"{len(entries)} pairs; at most {MAX_PAIRS} can be requested")
     for entry in entries:
         sides, _, level = entry.partition("=")
         try:

@@ -38,10 +38,6 @@ def bind_annotations(
     `capacities` are GFLOPS by card, needed for a hard limit in GFLOPS; `index` is the device index. The keys
     `allocation` and `numa-placement` keep the charges, slots and times and the place in the machine, so that
     `read_allocation` returns the same allocation.
-
-    Raises:
-        InvalidRequest: a needed capacity is missing, or the split does not add up to the cards.
-
     """
     if not allocation.gpus:
         return {}

@@ -14,7 +14,7 @@ _REQUIRED, _MAX_TIER, _SOURCE = "require-gpu-topology", "gpu-topology-max-tier",
 TOPOLOGY_KEYS = (_REQUIRED, _MAX_TIER, _SOURCE)
 """The annotations that are read here."""
 
-_LINKED, _SAME_NUMA, _KNOWN, _ANY = range(4)
+_LINKED, _KNOWN, _ANY = 0, 2, 3
 
 
 class Source(StrEnum):
@@ -36,13 +36,13 @@ def needs_one_zone(keys: Keys) -> bool:
     required = keys.flag(_REQUIRED)
     tier, source = keys.count(_MAX_TIER), keys.choice(_SOURCE, Source)
     if tier is not None and tier > _ANY:
-        raise keys.wrong(_MAX_TIER, "write 1 (one NUMA node) or 3 (anywhere on the node)")
+        raise keys.invalid(_MAX_TIER, "write 1 (one NUMA node) or 3 (anywhere on the node)")
     if not required:
         return False
     if tier == _LINKED:
-        raise keys.wrong(_MAX_TIER, "cards of one interconnect cannot be demanded; write 1 for cards of one NUMA node")
+        raise keys.invalid(_MAX_TIER, "cards of one interconnect cannot be demanded; write 1 for one NUMA node")
     if tier == _KNOWN:
-        raise keys.wrong(_MAX_TIER, "known zones cannot be demanded; write 1 for one NUMA node, or 3 for any cards")
+        raise keys.invalid(_MAX_TIER, "known zones cannot be demanded; write 1 for one NUMA node, or 3 for any cards")
     if source is Source.VENDOR:
-        raise keys.wrong(_SOURCE, "tiers of the vendor cannot be demanded; write numa, or leave it out")
+        raise keys.invalid(_SOURCE, "tiers of the vendor cannot be demanded; write numa, or leave it out")
     return tier != _ANY

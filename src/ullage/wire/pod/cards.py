@@ -24,7 +24,7 @@ AMOUNTS = ("tflops-request", "compute-percent-request", "vram-request")
 
 
 @dataclass(frozen=True, slots=True)
-class AskedCards:
+class CardRequest:
     """The requested cards; `guaranteed` is whether every amount has a limit that equals it."""
 
     count: int
@@ -37,7 +37,7 @@ class AskedCards:
     """The keys that state an amount of 0, with their values."""
 
 
-def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> AskedCards:
+def read_card_request(keys: Keys, spec: Document, defaults: PodDefaults) -> CardRequest:
     """Return the request in the annotations, else in the limits of device plugins, else of the pool.
 
     Cards without a requested amount are whole.
@@ -49,11 +49,11 @@ def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> AskedCa
     dedicated = _dedicated(keys, models, isolation)
     count, offered = _count(keys, spec, indices)
     if offered and vendors and offered not in vendors:
-        raise keys.wrong("vendor", f"the containers ask for cards of {offered}; name that vendor, or none")
+        raise keys.invalid("vendor", f"the containers request cards of {offered}; name that vendor, or none")
     native_vendor = "" if keys.count("gpu-count") is not None else offered
     request, limit = _stated(keys, "request"), _stated(keys, "limit")
     part, most, guaranteed = _part(request, limit)
-    silent = not (request.says or limit.says) and template is None and isolation is not Isolation.PARTITIONED
+    silent = not (request.stated or limit.stated) and template is None and isolation is not Isolation.PARTITIONED
     if full := dedicated or silent:
         part, most, guaranteed = WHOLE_CARD, None, bool(dedicated or native_vendor)
     elif native_vendor and template is None and not (part.compute_gflops or part.compute_ppm):
@@ -67,7 +67,7 @@ def asked_of_cards(keys: Keys, spec: Document, defaults: PodDefaults) -> AskedCa
         template=template,
     )
     whole = isolation is Isolation.SHARED and (full or part == Part())
-    return AskedCards(
+    return CardRequest(
         count,
         None if whole else part,
         cards,
@@ -90,7 +90,7 @@ class _Stated:
     vram: int | None
 
     @property
-    def says(self) -> bool:
+    def stated(self) -> bool:
         return self.compute is not None or self.vram is not None
 
 
@@ -126,7 +126,7 @@ def _part(request: _Stated, limit: _Stated) -> tuple[Part, Part | None, bool]:
 def _fractions_of_bytes(keys: Keys) -> tuple[str, ...]:
     """Return a warning per amount of vram in fractions of a byte: `500m` is half a byte, `500M` was probably meant."""
     return tuple(
-        f"{keys.key(name)}: {text!r} is less than a byte in each of its units; M and Mi are megabytes"
+        f"{keys.key(name)}: {text!r} counts parts of a byte; M and Mi are megabytes"
         for name in ("vram-request", "vram-limit")
         if (text := keys.text(name)) and text[-1] in "num"
     )
@@ -140,7 +140,7 @@ def _dedicated(keys: Keys, models: tuple[str, ...], isolation: Isolation) -> boo
     if dedicated and not models:
         raise keys.conflict("dedicated-gpu", "gpu-model", "a whole card is of a model; name it")
     if dedicated and isolation is Isolation.PARTITIONED:
-        raise keys.conflict("dedicated-gpu", "isolation", "a whole card is no partition; keep one of the two")
+        raise keys.conflict("dedicated-gpu", "isolation", "a whole card is not a partition; keep one of the two")
     return dedicated
 
 
@@ -151,7 +151,7 @@ def _template(keys: Keys, isolation: Isolation) -> str | None:
         return None
     if isolation is not Isolation.PARTITIONED:
         fix = f"only {keys.key('isolation')}=partitioned has partitions, it is {isolation.value}; change one of the two"
-        raise keys.wrong("partition-id", fix)
+        raise keys.invalid("partition-id", fix)
     record = record_of(keys)
     return template if record is None or record.pinned else None
 
@@ -160,7 +160,7 @@ def _vendors(keys: Keys, known: Iterable[str]) -> tuple[str, ...]:
     vendors = {vendor.casefold(): vendor for vendor in known}
     named = [name.casefold() for name in keys.names("vendor")]
     if not vendors.keys() >= set(named):
-        raise keys.wrong("vendor", f"choose among {', '.join(vendors.values())}")
+        raise keys.invalid("vendor", f"choose among {', '.join(vendors.values())}")
     return tuple(dict.fromkeys(vendors[name] for name in named))
 
 
@@ -178,17 +178,17 @@ def _count(keys: Keys, spec: Document, indices: tuple[int, ...]) -> tuple[int, s
     """Return the number of requested cards, and their vendor if the containers' own limits state it."""
     count, source = keys.count("gpu-count"), keys.key("gpu-count")
     if count is not None and not 1 <= count <= MAX_CARDS:
-        raise keys.wrong("gpu-count", f"ask for 1 to {MAX_CARDS} cards")
+        raise keys.invalid("gpu-count", f"request 1 to {MAX_CARDS} cards")
     resource, offered = _native_cards(spec)
     vendor = NATIVE_RESOURCES.get(resource, "")
     if count is None:
         count, source = offered, resource
     elif offered not in (0, count):
-        fix = f"the containers ask their kubelet for {offered} of {resource}; make them equal"
-        raise keys.wrong("gpu-count", fix)
+        fix = f"the containers request {offered} of {resource}; make them equal"
+        raise keys.invalid("gpu-count", fix)
     if count and indices and len(indices) != count:
-        fix = f"it names {counted(len(indices), 'card')}, and {source} asks for {count}; make them equal"
-        raise keys.wrong("gpu-indices", fix)
+        fix = f"it names {counted(len(indices), 'card')}, and {source} requests {count}; make them equal"
+        raise keys.invalid("gpu-indices", fix)
     return count or len(indices) or 1, vendor
 
 
@@ -198,9 +198,9 @@ def _native_cards(spec: Document) -> tuple[str, int]:
     kinds = [name for name in NATIVE_RESOURCES if name in named]
     found = {name: count for name in kinds if (count := containers_amount(spec, name, 1, kinds=("limits",)))}
     if len(found) > 1:
-        raise invalid("spec.containers", ", ".join(found), "ask for cards of one kind")
+        raise invalid("spec.containers", ", ".join(found), "request cards of one kind")
     for name, count in found.items():
         if count > MAX_CARDS:
-            raise invalid(name, count, f"at most {MAX_CARDS} cards can be asked")
+            raise invalid(name, count, f"at most {MAX_CARDS} cards can be requested")
         return name, count
     return "", 0

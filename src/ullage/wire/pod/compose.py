@@ -5,10 +5,10 @@ from __future__ import annotations
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.wire.document import Document, section
-from ullage.wire.hami.ask import DeviceAsk
+from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of
-from ullage.wire.pod.cards import asked_of_cards
+from ullage.wire.pod.cards import read_card_request
 from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys
 from ullage.wire.pod.owner import claim_of
@@ -24,21 +24,16 @@ def compose_request(
     replicas: int | None = None,
     now: float = 0.0,
     dialect: Dialect = Dialect.OURS,
-    devices: DeviceAsk | None = None,
+    devices: VendorRequest | None = None,
 ) -> PodRequest:
     """Return the request of a pod; `dialect` and `devices` are fields of it.
 
     `replicas` is the size of its workload, for a gang that admission has not stamped yet; `now` (seconds since the
     epoch) is the time of creation of a pod that has none yet.
-
-    Raises:
-        InvalidAnnotation: a key is wrong, or two contradict each other.
-        InvalidRequest: another field of the pod is wrong.
-
     """
     keys = Keys(pod, domain)
     spec = section(pod, "spec")
-    asked = asked_of_cards(keys, spec, defaults)
+    asked = read_card_request(keys, spec, defaults)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
     cpu_milli = pod_amount(spec, "cpu", MILLI)
     split = container_gpu_counts(keys, asked.count)

@@ -9,18 +9,13 @@ import msgspec.yaml
 from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.document import Document
 
-_MOST_VALUES = 100_000
-_MOST_EVENTS = 10_000
+_MAX_VALUES = 100_000
+_MAX_EVENTS = 10_000
 _DEEPEST = 100
 
 
 def parse_pod(raw: bytes | str) -> Document:
-    """Return the pod in a body, JSON or YAML.
-
-    Raises:
-        InvalidRequest: the body is neither, or not a pod.
-
-    """
+    """Return the pod in a body, JSON or YAML."""
     try:
         document = _decode(raw.encode() if isinstance(raw, str) else raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -54,7 +49,7 @@ def _check_events(raw: bytes) -> None:
     try:
         import yaml  # noqa: PLC0415 - only servers have PyYAML, and clients import this package
     except ImportError:
-        fix = "it is no JSON, and reading YAML needs PyYAML, which ullage[server] brings; send JSON"
+        fix = "it is not JSON, and YAML needs PyYAML, which ullage[server] brings; send JSON"
         raise InvalidRequest(f"body: {fix}", field="body") from None
     depth = 0
     try:
@@ -62,8 +57,8 @@ def _check_events(raw: bytes) -> None:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > _DEEPEST:
                 raise _too_deep()
-            if number > _MOST_EVENTS:
-                raise InvalidRequest(f"body: it has more than {_MOST_EVENTS} values; send JSON", field="body")
+            if number > _MAX_EVENTS:
+                raise InvalidRequest(f"body: it has more than {_MAX_EVENTS} values; send JSON", field="body")
     except yaml.YAMLError as error:
         raise InvalidRequest(f"body: it cannot be read: {error}", field="body") from None
 
@@ -78,8 +73,8 @@ def _check_size(document: object) -> None:
     while left:
         item = left.pop()
         seen += 1
-        if seen > _MOST_VALUES:
-            raise InvalidRequest(f"body: it has more than {_MOST_VALUES} values, aliases included", field="body")
+        if seen > _MAX_VALUES:
+            raise InvalidRequest(f"body: it has more than {_MAX_VALUES} values, aliases included", field="body")
         if isinstance(item, Mapping):
             left.extend(item.values())
         elif isinstance(item, list):

@@ -19,7 +19,7 @@ _NANOSECONDS = {
     "m": 60 * _SECOND,
     "h": 3600 * _SECOND,
 }
-_LONGEST = 128
+_MAX_LENGTH = 128
 """Characters of the longest duration that is read."""
 
 
@@ -28,7 +28,7 @@ def parse_duration(text: str) -> float | None:
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
     if rest == "0":
         return 0.0
-    if len(rest) > _LONGEST:
+    if len(rest) > _MAX_LENGTH:
         return None
     pieces = list(_PIECE.finditer(rest))
     if not pieces or "".join(piece[0] for piece in pieces) != rest:

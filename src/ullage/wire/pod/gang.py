@@ -24,11 +24,11 @@ def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> 
     desired = desired if desired is not None else replicas if replicas is not None else least
     required = keys.count("gang-required-members") or least or desired
     if not desired and replicas is None:
-        raise keys.conflict("gang-enabled", "gang-min-members", "the size of the gang is not known; say its minimum")
+        raise keys.conflict("gang-enabled", "gang-min-members", "the size of the gang is not known; state its minimum")
     if required > desired:
         name = "gang-required-members" if keys.text("gang-required-members") else "gang-min-members"
         has = f"the workload has {counted(desired, 'member')} ({keys.key('gang-desired-members')})"
-        raise keys.wrong(name, f"{has}; ask for at most as many")
+        raise keys.invalid(name, f"{has}; request at most as many")
     if desired < _LEAST:
         return None
     group = keys.text("gang-group-key") or (f"{namespace}/{workload}" if workload else None)
@@ -50,7 +50,7 @@ def gang_annotations(request: PodRequest) -> dict[str, str]:
 def _least(keys: Keys) -> int:
     least = keys.count("gang-min-members") or 0
     if least == 1:
-        raise keys.wrong("gang-min-members", f"write {_LEAST} or more, or 0 for all members")
+        raise keys.invalid("gang-min-members", f"write {_LEAST} or more, or 0 for all members")
     return least
 
 
@@ -59,5 +59,5 @@ def _timeout(keys: Keys) -> float | None:
     text = keys.text("gang-timeout")
     seconds = 0.0 if text is None else parse_duration(text)
     if seconds is None:
-        raise keys.wrong("gang-timeout", "write a duration such as 90s, 5m or 1h30m, or 0 for none")
+        raise keys.invalid("gang-timeout", "write a duration such as 90s, 5m or 1h30m, or 0 for none")
     return seconds or None

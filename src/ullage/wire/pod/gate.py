@@ -17,12 +17,11 @@ PLACE, WAITS = "queue-place", "queue-waits"
 ROOM = "room-on"
 """Annotation: the node where other pods were evicted for the pod; its room is reserved until the pod is placed."""
 
-NOTES = (PLACE, WAITS, ROOM)
+GATE_ANNOTATIONS = (PLACE, WAITS, ROOM)
 """Annotations of a pod that waits or was admitted; a new pod has none of them."""
 
 
 def gate_of(domain: str = DOMAIN) -> str:
-    """Return the name of the gate."""
     return f"{domain}/{QUEUE}"
 
 

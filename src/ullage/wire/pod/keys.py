@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
 
+from ullage.model.choice import Choice, parse_choice
 from ullage.model.error import InvalidAnnotation, InvalidRequest, invalid, invalid_annotation
 from ullage.model.quantity import MAX_INT32, MAX_INT64, parse_count
 from ullage.wire.document import Document, mapping, section, text
@@ -19,7 +19,6 @@ DOMAIN = "ullage.io"
 """The domain of annotations and labels unless configured otherwise."""
 
 T = TypeVar("T")
-Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Keys:
@@ -32,7 +31,6 @@ class Keys:
         self._annotations = mapping(self.metadata.get("annotations"), "metadata.annotations")
 
     def key(self, name: str) -> str:
-        """Return the full key."""
         return f"{self._domain}/{name}"
 
     def text(self, name: str, *, blank: bool = False) -> str | None:
@@ -63,16 +61,9 @@ class Keys:
             return parse_quantity(value, self.key(name), units=units, maximum=maximum)
 
     def choice(self, name: str, among: type[Choice]) -> Choice | None:
-        """Return one of the values of `among`."""
-        value = self.text(name)
-        if value is None:
-            return None
-        if value not in [*among]:
-            raise self.wrong(name, f"choose one of {', '.join(among)}")
-        return among(value)
+        return self.parse(name, lambda value, key: parse_choice(among, value, key))
 
     def count(self, name: str) -> int | None:
-        """Return a whole number."""
         return self.parse(name, lambda value, key: parse_count(value, key, MAX_INT32))
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -83,7 +74,7 @@ class Keys:
         """Return whether the value is `true`; false if there is none."""
         value = self.text(name)
         if value not in (None, "true", "false"):
-            raise self.wrong(name, "write true or false")
+            raise self.invalid(name, "write true or false")
         return value == "true"
 
     def json(self, name: str, kind: type[T], fix: str) -> T | None:
@@ -94,11 +85,11 @@ class Keys:
         try:
             return msgspec.json.decode(value, type=kind)
         except msgspec.MsgspecError as error:
-            raise self.wrong(name, f"{fix} ({error})") from None
+            raise self.invalid(name, f"{fix} ({error})") from None
         except RecursionError:
-            raise self.wrong(name, f"{fix} (it is nested too deeply)") from None
+            raise self.invalid(name, f"{fix} (it is nested too deeply)") from None
 
-    def wrong(self, name: str, fix: str) -> InvalidAnnotation:
+    def invalid(self, name: str, fix: str) -> InvalidAnnotation:
         """Return the error about a key."""
         return invalid_annotation(self.key(name), self.text(name), fix)
 
@@ -106,7 +97,7 @@ class Keys:
         """Return the error about a key that contradicts another."""
         against = self.text(other) or self.label(other)
         state = f"{self.key(other)} is {against!r}" if against else f"there is no {self.key(other)}"
-        return self.wrong(name, f"{state}; {fix}")
+        return self.invalid(name, f"{state}; {fix}")
 
 
 @contextmanager
@@ -118,7 +109,7 @@ def as_annotation() -> Iterator[None]:
         raise InvalidAnnotation(error.message, field=error.field) from None
 
 
-def listed(text: str) -> tuple[str, ...]:
+def comma_list(text: str) -> tuple[str, ...]:
     """Return the entries of a stored comma list: each once, without blanks and empty entries."""
     return tuple(dict.fromkeys(entry.strip() for entry in text.split(",") if entry.strip()))
 

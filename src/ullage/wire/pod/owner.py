@@ -9,7 +9,7 @@ from ullage.model.claim import PRIORITIES, Claim, Qos
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT32
 from ullage.wire.document import Document, text
-from ullage.wire.pod.cards import AskedCards
+from ullage.wire.pod.cards import CardRequest
 from ullage.wire.pod.duration import parse_duration
 from ullage.wire.pod.gang import gang_of
 from ullage.wire.pod.keys import Keys
@@ -17,7 +17,7 @@ from ullage.wire.pod.request import PodDefaults
 
 
 def claim_of(
-    keys: Keys, spec: Document, asked: AskedCards, defaults: PodDefaults, replicas: int | None, now: float
+    keys: Keys, spec: Document, asked: CardRequest, defaults: PodDefaults, replicas: int | None, now: float
 ) -> tuple[Claim, tuple[str, ...]]:
     """Return the claim of a pod, and warnings."""
     metadata = keys.metadata
@@ -84,7 +84,9 @@ def _protection(keys: Keys) -> tuple[float, tuple[str, ...]]:
     seconds = 0.0 if value is None else parse_duration(value)
     if seconds is not None:
         return seconds, ()
-    return 0.0, (f"{keys.key('eviction-protection')}: {value!r} is no duration such as 30m; the pod is not protected",)
+    return 0.0, (
+        f"{keys.key('eviction-protection')}: {value!r} is not a duration such as 30m; it does not protect the pod",
+    )
 
 
 def _moment(value: object, now: float) -> float:

@@ -71,25 +71,14 @@ def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:
     """Return where a pod was placed, by our annotation or else by Volcano's; None without either.
 
     Volcano's has amounts only.
-
-    Raises:
-        InvalidAnnotation: what was written cannot be read.
-
     """
     keys = Keys(pod, domain)
     placed = keys.json(_OURS, _Placed, "it is written at bind; remove it, or restore what was written")
     if placed is None:
         return Keys(pod, VOLCANO).parse(_DECISION, _decided)
     cpus = keys.parse(_OURS, lambda _, key: parse_ids(placed.cpus, key))
-    return ZonePlacement(
-        zones=tuple(sorted(set(placed.zones))),
-        cpus=cpus or (),
-        devices=tuple(sorted(placed.devices.items())),
-        memory=placed.memory,
-        rank=placed.rank,
-        rule=placed.rule,
-        amounts=placed.amounts,
-    )
+    fields = {"cpus": cpus or (), "zones": tuple(sorted(set(placed.zones))), "devices": sorted(placed.devices.items())}
+    return msgspec.convert(msgspec.structs.asdict(placed) | fields, ZonePlacement)
 
 
 def _counted(placement: ZonePlacement, machine: Topology, cards: Iterable[Gpu]) -> Iterator[tuple[int, str, int]]:

@@ -13,7 +13,7 @@ from ullage.model.part import Isolation, Part
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, section, text
 from ullage.wire.pod.compose import compose_request
-from ullage.wire.pod.keys import DOMAIN, Keys, listed
+from ullage.wire.pod.keys import DOMAIN, Keys, comma_list
 from ullage.wire.pod.owner import bare_claim, plain_claim
 from ullage.wire.pod.placement import read_placement
 from ullage.wire.pod.record import Record, record_of
@@ -38,11 +38,6 @@ def read_allocation(
     `read` returns its request, for pods of other dialects than that of `domain`. `charge_of` returns what a request
     takes of a card, by its uuid. It is called only for pods without recorded charges, as those of other schedulers.
     The caller checks whether the pod still runs.
-
-    Raises:
-        InvalidAnnotation: what was written cannot be read, or does not match what the pod asks.
-        InvalidRequest: another field of the pod is wrong, or it has no uid.
-
     """
     keys = Keys(pod, domain)
     node, gpus = _node_of(pod), given_cards(keys)
@@ -50,11 +45,11 @@ def read_allocation(
         return None
     found = compose_request(pod, domain) if read is None else read(pod)
     if found is None:
-        raise keys.wrong("gpu-ids", "the pod asks for no cards; remove it")
+        raise keys.invalid("gpu-ids", "the pod requests no cards; remove it")
     request, asked, record = found.request, found.requirement, record_of(keys)
     if record is None and len(gpus) != asked.gpu_count:
         named, by = counted(len(gpus), "card"), f"{keys.key('gpu-count')} or its containers"
-        raise keys.wrong("gpu-ids", f"it names {named}, {by} ask for {asked.gpu_count}; make them equal")
+        raise keys.invalid("gpu-ids", f"it names {named}, {by} request {asked.gpu_count}; make them equal")
     if record is None:
         charges = () if asked.whole else tuple(charge_of(asked, gpu) for gpu in gpus)
         record = Record()
@@ -62,7 +57,7 @@ def read_allocation(
         charges = tuple(card.charge for card in record.cards)
         if len(charges) not in (0, len(gpus)):
             fix = f"one charge per card of {keys.key('gpu-ids')} is needed, and none where cards are held whole"
-            raise keys.wrong("allocation", fix)
+            raise keys.invalid("allocation", fix)
         sharing = (each for each in found.together if each.gpu_count == len(gpus) != asked.gpu_count)
         asked = _as_granted(next(sharing, asked), len(gpus), charges)
     return Allocation(
@@ -102,8 +97,8 @@ def given_cards(keys: Keys) -> tuple[str, ...]:
     """
     text = keys.text("gpu-ids") or ""
     entries = [entry for entry in text.split(",") if entry.strip()]
-    if len(found := listed(text)) != len(entries):
-        raise keys.wrong("gpu-ids", "a card is named twice; it is written at bind, leave it")
+    if len(found := comma_list(text)) != len(entries):
+        raise keys.invalid("gpu-ids", "a card is named twice; it is written at bind, leave it")
     return found
 
 

@@ -32,19 +32,12 @@ class BasisRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
 
     @classmethod
     def of(cls, basis: Basis) -> BasisRecord:
-        """Return the record of the basis of a charge."""
         part = basis.part
         asked = part.compute_gflops, part.vram_bytes, part.compute_ppm, part.vram_ppm
         return cls(*asked, basis.compute_gflops, basis.vram_bytes)
 
     @property
     def basis(self) -> Basis:
-        """Return the recorded basis of a charge.
-
-        Raises:
-            InvalidRequest: it has one amount in two units.
-
-        """
         part = Part(self.gflops, self.bytes, self.compute_ppm, self.vram_ppm)
         return Basis(part, self.had_gflops, self.had_bytes)
 
@@ -63,7 +56,6 @@ class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
     @classmethod
     def of(cls, charge: Charge) -> CardRecord:
-        """Return the record of a charge."""
         basis = None if charge.basis is None else BasisRecord.of(charge.basis)
         record = cls(charge.compute, charge.vram, charge.isolation, basis=basis)
         slot = charge.slot
@@ -73,12 +65,6 @@ class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
     @property
     def charge(self) -> Charge:
-        """Return the recorded charge.
-
-        Raises:
-            InvalidRequest: its basis has one amount in two units.
-
-        """
         slot = None if self.template is None else Slot(self.template, self.start, self.end, self.group)
         basis = None if self.basis is None else self.basis.basis
         return Charge(self.compute, self.vram, self.isolation, slot, basis=basis)
@@ -94,7 +80,6 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     @classmethod
     def of(cls, allocation: Allocation) -> Record:
-        """Return the record of an allocation."""
         return cls(
             tuple(CardRecord.of(charge) for charge in allocation.charges),
             pinned=allocation.requirement.cards.template is not None,

@@ -9,7 +9,7 @@ from ullage.model.claim import Claim, Qos, Request
 from ullage.model.error import invalid
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
-from ullage.wire.hami.ask import DeviceAsk
+from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.vendors import VENDORS
 
@@ -55,7 +55,7 @@ class PodRequest:
     strategy: str | None = None
     idle_only: bool = False
     dialect: Dialect = Dialect.OURS
-    devices: DeviceAsk | None = None
+    devices: VendorRequest | None = None
     nothing: tuple[tuple[str, str], ...] = ()
     """The annotations that state an amount of 0, by full key, with their values."""
     together: tuple[ResourceRequirement, ...] = ()
@@ -68,12 +68,7 @@ class PodRequest:
 
     @property
     def request(self) -> Request:
-        """Return the request for the allocator.
-
-        Raises:
-            InvalidRequest: the pod has no uid yet.
-
-        """
+        """Return the request for the allocator."""
         if not self.uid:
             raise invalid("metadata.uid", self.uid, "only a pod that was created can be placed")
         return Request(self.uid, self.requirement, self.claim, self.strategy)

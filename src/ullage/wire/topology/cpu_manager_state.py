@@ -23,12 +23,7 @@ class CpuState:
 
 
 def read_cpu_state(document: object) -> tuple[CpuState, tuple[str, ...]]:
-    """Return the state, and a sentence for each entry that was dropped.
-
-    Raises:
-        InvalidRequest: it does not have the form of such a state.
-
-    """
+    """Return the state, and a sentence for each entry that was dropped."""
     found, dropped = mapping(document, "cpu_manager_state"), Dropped()
     policy = named(present(found, "policyName", "cpu_manager_state"), "policyName")
     shared = dropped.read(lambda: dropped.ids(text(found.get("defaultCpuSet")), "defaultCpuSet"), ())

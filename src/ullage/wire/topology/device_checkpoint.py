@@ -14,7 +14,7 @@ from ullage.model.error import invalid
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.wire.document import mapping, named, present, sequence, text
 from ullage.wire.topology.dropped import Dropped
-from ullage.wire.topology.zone_id import read_zones
+from ullage.wire.topology.podresources import read_zones
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,7 @@ class DeviceState:
 
 
 def read_device_state(document: object) -> tuple[DeviceState, tuple[str, ...]]:
-    """Return the state, and a sentence for each entry that was dropped.
-
-    Raises:
-        InvalidRequest: it does not have the form of a checkpoint.
-
-    """
+    """Return the state, and a sentence for each entry that was dropped."""
     dropped = Dropped()
     data = present(document, "Data", "checkpoint")
     entries = present(data, "PodDeviceEntries", "Data")

@@ -8,14 +8,14 @@ from typing import TypeVar
 
 from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.model.idset import parse_ids
-from ullage.wire.document import Document, section
+from ullage.wire.document import Document, named, section
 
-_MOST_IDS = 2**18
+_MAX_IDS = 2**18
 """Ids that the sets of one document may have: several times those of the largest machine."""
 
-_MOST_SENTENCES = 100
+_MAX_SENTENCES = 100
 """Sentences about one document: enough to see what is wrong with it, too few to fill a log."""
-_LONGEST = 400
+_MAX_LENGTH = 400
 """Characters of a sentence; a document may have strings of any length."""
 
 Read = TypeVar("Read")
@@ -28,7 +28,7 @@ class Dropped:
     def __init__(self) -> None:
         self._warnings: list[str] = []
         self._more = 0
-        self._ids_left = _MOST_IDS
+        self._ids_left = _MAX_IDS
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -38,10 +38,10 @@ class Dropped:
 
     def warn(self, warning: str) -> None:
         """Add a sentence."""
-        if len(self._warnings) == _MOST_SENTENCES:
+        if len(self._warnings) == _MAX_SENTENCES:
             self._more += 1
         else:
-            self._warnings.append(warning if len(warning) <= _LONGEST else f"{warning[:_LONGEST]}...")
+            self._warnings.append(warning if len(warning) <= _MAX_LENGTH else f"{warning[:_MAX_LENGTH]}...")
 
     @contextmanager
     def entry(self) -> Iterator[None]:
@@ -72,10 +72,6 @@ class Dropped:
         """Return the ids of a set.
 
         Ranges are short to write, so there is a common limit on the ids of all sets of a document.
-
-        Raises:
-            InvalidRequest: it is not a set, or it is too long.
-
         """
         ids = parse_ids(text, path, count=self._ids_left)
         self._ids_left -= len(ids)
@@ -102,17 +98,9 @@ class Dropped:
 
 
 def as_object(document: object, kind: str) -> tuple[Document, str]:
-    """Return a document as an object of this kind, and its name.
-
-    Raises:
-        InvalidRequest: it is not such an object, or it has no name.
-
-    """
+    """Return a document as an object of this kind, and its name."""
     if not isinstance(document, Mapping):
         raise invalid("document", document, f"a mapping is needed, of kind {kind}")
     if document.get("kind", kind) != kind:
         raise invalid("kind", document["kind"], f"{kind} is needed")
-    name = section(document, "metadata").get("name")
-    if not isinstance(name, str) or not name:
-        raise invalid("metadata.name", name, "a name is needed")
-    return document, name
+    return document, named(section(document, "metadata").get("name"), "metadata.name")

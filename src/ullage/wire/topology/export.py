@@ -52,19 +52,18 @@ def record_of(
 
 
 def _zone(zone: Zone, settings: KubeletSettings) -> Zone:
-    """Return a zone less what the memory manager reserves of it."""
     if not settings.kubelet.static_memory:
         return zone
-    kept = settings.reserved_memory.get(zone.id, {})
+    reserved = settings.reserved_memory.get(zone.id, {})
     pages = {
-        size: _less(room, kept.get(f"{HUGEPAGES}{format_bytes(size)}", 0)) for size, room in zone.hugepages.items()
+        size: _less(room, reserved.get(f"{HUGEPAGES}{format_bytes(size)}", 0)) for size, room in zone.hugepages.items()
     }
-    memory = None if zone.memory is None else _less(zone.memory, kept.get(MEMORY, 0))
+    memory = None if zone.memory is None else _less(zone.memory, reserved.get(MEMORY, 0))
     return replace(zone, memory=memory, hugepages=pages)
 
 
-def _less(room: Room, kept: int) -> Room:
-    return replace(room, allocatable=max(0, room.allocatable - kept))
+def _less(room: Room, reserved: int) -> Room:
+    return replace(room, allocatable=max(0, room.allocatable - reserved))
 
 
 def _stock_of(devices: tuple[Device, ...], use: Use) -> dict[str, Stock]:

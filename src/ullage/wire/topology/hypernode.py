@@ -53,12 +53,7 @@ class HyperNode:
 
 
 def read_hypernode(document: object) -> tuple[HyperNode, tuple[str, ...]]:
-    """Return a HyperNode, and a sentence for each member that was dropped.
-
-    Raises:
-        InvalidRequest: it is not a HyperNode, or its tier is invalid.
-
-    """
+    """Return a HyperNode, and a sentence for each member that was dropped."""
     found, name = as_object(document, KIND)
     dropped, members = Dropped(), list[Member]()
     spec = section(found, "spec")

@@ -39,17 +39,13 @@ def read_kubelet_config(document: object, memory_bytes: int = 0) -> tuple[Kubele
 
     `memory_bytes` is the memory of the node, for percentages. CPUs by id (`reservedSystemCPUs`) replace the CPU
     amounts of `kubeReserved` and `systemReserved`.
-
-    Raises:
-        InvalidRequest: it is not a mapping.
-
     """
     found, dropped = mapping(document, "kubelet"), Dropped()
     config = dropped.section(found.get("kubeletconfig", found), "kubeletconfig")
     cpus = dropped.read(lambda: dropped.ids(text(config.get("reservedSystemCPUs")), "reservedSystemCPUs"), ())
-    kept = [dropped.section(config.get(name), name) for name in ("kubeReserved", "systemReserved")]
-    cpu_milli = sum(_amount(raw, "cpu", MILLI, MAX_INT32, dropped=dropped) for raw in kept)
-    memory = sum(_amount(raw, "memory", 1, MAX_INT64, dropped=dropped) for raw in kept)
+    sections = [dropped.section(config.get(name), name) for name in ("kubeReserved", "systemReserved")]
+    cpu_milli = sum(_amount(raw, "cpu", MILLI, MAX_INT32, dropped=dropped) for raw in sections)
+    memory = sum(_amount(raw, "memory", 1, MAX_INT64, dropped=dropped) for raw in sections)
     return KubeletSettings(
         kubelet=_kubelet(config, dropped),
         reserved=Resources(len(cpus) * MILLI or cpu_milli, memory + _eviction(config, memory_bytes, dropped)),

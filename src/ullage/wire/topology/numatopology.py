@@ -29,7 +29,7 @@ SOURCE = "numatopology"
 SHORT_CARD = "gpu"
 """The name that one exporter uses for cards; all other resources have their full names."""
 
-_MOST_CARDS = 4096
+_MAX_CARDS = 4096
 
 
 def read_numatopology(document: object, domain: str = DOMAIN) -> tuple[NodeRecord, tuple[str, ...]]:
@@ -160,7 +160,7 @@ def _cards(spec: Document, supplement: Supplement | None, stock: Stock, dropped:
             bus_id, model = (text(entry.get(name)) or None for name in ("busID", "deviceModel"))
             cards[index] = Gpu("", index, zones=() if zone is None else (zone,), bus_id=bus_id, model=model)
     if supplement is None:
-        for index in (*range(min(stock.total, _MOST_CARDS)), *stock.free):
+        for index in (*range(min(stock.total, _MAX_CARDS)), *stock.free):
             cards.setdefault(index, Gpu("", index))
     for facts in supplement.cards if supplement else ():
         known = cards.get(facts.index) or Gpu("", facts.index, bus_id=facts.bus_id, model=facts.model)

@@ -8,8 +8,8 @@ from typing import Any
 
 from ullage.model.idset import format_ids
 from ullage.model.node_record import NodeRecord
-from ullage.model.resources import MILLI
 from ullage.model.topology import CARD
+from ullage.wire.kubernetes_quantity import format_milli
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.topology.numatopology import KIND, SHORT_CARD
 from ullage.wire.topology.pod_allocations import write_use
@@ -53,7 +53,7 @@ def _spec(record: NodeRecord) -> dict[str, Any]:
     machine, kubelet = record.topology, record.topology.kubelet
     card_name = record.card_resource or SHORT_CARD
     spec: dict[str, Any] = {
-        "resReserved": {"cpu": _cores(record.reserved.cpu_milli), "memory": str(record.reserved.memory_bytes)},
+        "resReserved": {"cpu": format_milli(record.reserved.cpu_milli), "memory": str(record.reserved.memory_bytes)},
         "numares": {
             card_name if resource == CARD else resource: {
                 "allocatable": format_ids(stock.free),
@@ -78,7 +78,3 @@ def _spec(record: NodeRecord) -> dict[str, Any]:
     if record.use is not None:
         spec["podAllocations"] = write_use(record.use, card_name)
     return spec
-
-
-def _cores(cpu_milli: int) -> str:
-    return f"{cpu_milli}m" if cpu_milli % MILLI else str(cpu_milli // MILLI)

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
 from ullage.model.idset import MAX_ID
 from ullage.model.quantity import MAX_INT64, parse_count
+from ullage.model.topology import zones_of
 from ullage.wire.document import Document, mapping, sequence, text
 from ullage.wire.topology.dropped import Dropped
-from ullage.wire.topology.zone_id import read_zones
+
+_ZONE_DIGITS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,6 @@ def read_pod_resources(answer: object) -> tuple[Use, tuple[str, ...]]:
 
     Resources and ids are those of the kubelet. A device of a claim has its driver as the resource, and `pool/device`
     as its id.
-
-    Raises:
-        InvalidRequest: it is not a mapping.
-
     """
     dropped = Dropped()
     pods = tuple(
@@ -55,10 +53,6 @@ def read_allocatable(answer: object) -> tuple[Allocatable, tuple[str, ...]]:
     """Return what pods may have, and a sentence for each entry that was dropped.
 
     `answer` is that to `GetAllocatableResources`.
-
-    Raises:
-        InvalidRequest: it is not a mapping.
-
     """
     dropped = Dropped()
     found = mapping(answer, "answer")
@@ -70,6 +64,16 @@ def read_allocatable(answer: object) -> tuple[Allocatable, tuple[str, ...]]:
                 known = devices.setdefault(text(raw.get("resource_name")), {})
                 known[id_] = tuple(sorted({*known.get(id_, ()), *zones}))
     return Allocatable(_cpus(found, "cpu_ids", dropped), devices, _memory(found, "memory", dropped)), dropped.warnings
+
+
+def read_zones(ids: list[object]) -> tuple[int, ...]:
+    """Return the zones, ascending, of numbers or strings of digits; invalid ids are unknown, and left out."""
+    return zones_of([_zone(id_) for id_ in ids])
+
+
+def _zone(value: object) -> object:
+    short = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _ZONE_DIGITS
+    return int(str(value)) if short else value
 
 
 def _holding(container: Document, path: str, dropped: Dropped) -> Holding:

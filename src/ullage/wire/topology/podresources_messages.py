@@ -49,10 +49,5 @@ _ANSWER: Table = {1: Field("pod_resources", _POD, repeated=True)}
 
 
 def decode_list(message: bytes) -> dict[str, Any]:
-    """Decode the answer to `List`, for `read_pod_resources`.
-
-    Raises:
-        InvalidRequest: it cannot be read (`protobuf-malformed`).
-
-    """
+    """Decode the answer to `List`, for `read_pod_resources`."""
     return decode(message, _ANSWER)

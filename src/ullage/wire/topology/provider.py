@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.provider import REST, Provider, ProviderKind, pages_of
 from ullage.model.topology import CPU, HUGEPAGES, MEMORY
@@ -14,25 +17,20 @@ def read_provider(resource: str, kind: str | None, align: bool, path: str) -> Pr
 
     The kind follows from the name; `*` alone is all devices, or all of the given kind. Cards are `gpu`, or have the
     name that the device plugin of their vendor uses.
-
-    Raises:
-        InvalidRequest: the name or the kind is invalid.
-
     """
     name = resource.removesuffix(REST)
     if REST in name or resource != resource.strip() or not resource or " " in resource:
-        fix = "write a name such as nvidia.com/gpu, or the begin of several and a *, such as intel.com/*"
+        fix = "write a name such as nvidia.com/gpu, or the beginning of several and a *, such as intel.com/*"
         raise invalid(f"{path}.resource", resource, fix)
-    if kind is not None and kind not in [*ProviderKind]:
-        raise invalid(f"{path}.kind", kind, f"choose one of {', '.join(ProviderKind)}")
     usual = _kind_of(resource)
-    if kind is not None and usual is not ProviderKind(kind) and resource != REST:
+    given = usual if kind is None else parse_choice(ProviderKind, kind, f"{path}.kind")
+    if given is not usual and resource != REST:
         raise invalid(f"{path}.kind", kind, f"{resource} is of kind {usual}; leave the kind out")
     if usual is ProviderKind.HUGEPAGES:
         return Provider(_pages(resource, f"{path}.resource"), usual, align)
-    entry = Provider(resource, ProviderKind(kind) if kind else usual, align)
+    entry = Provider(resource, given, align)
     vendors = {vendor for native, vendor in NATIVE_RESOURCES.items() if entry.fits(ProviderKind.DEVICE, native)}
-    return Provider(resource, entry.kind, align, frozenset(vendors))
+    return replace(entry, vendors=frozenset(vendors))
 
 
 def _kind_of(resource: str) -> ProviderKind:

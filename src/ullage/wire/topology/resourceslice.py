@@ -7,7 +7,7 @@ devices that no longer exist.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ullage.model.affinity import ANY_NODE, NodeAffinity
 from ullage.model.error import InvalidRequest, invalid
@@ -32,7 +32,7 @@ OLDER_NUMA_NODES = ("numa", "numaNode", "dra.net/numaNode", "dra.cpu/numaNodeID"
 
 _UUID = "uuid"
 _NOWHERE = NodeAffinity(((),))
-_MOST_MILLI = MAX_INT64 * MILLI
+_MAX_MILLI = MAX_INT64 * MILLI
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,7 @@ def read_resource_slices(
 
 
 def pool_of(document: object) -> tuple[str, str]:
-    """Return the driver and the name of the pool of a slice.
-
-    Raises:
-        InvalidRequest: it is not a slice.
-
-    """
+    """Return the driver and the name of the pool of a slice."""
     return _slice(document)[0]
 
 
@@ -108,12 +103,7 @@ def _slice(document: object) -> tuple[tuple[str, str], _Slice]:
 def _devices(
     driver: str, pool: str, slices: Mapping[str, _Slice], older_names: Sequence[str], dropped: Dropped
 ) -> list[SliceDevice]:
-    """Return the devices of a pool in the order of their names.
-
-    Raises:
-        InvalidRequest: the pool has two devices of one name.
-
-    """
+    """Return the devices of a pool in the order of their names."""
     devices: dict[str, SliceDevice] = {}
     for slice_name in sorted(slices):
         spec = slices[slice_name].spec
@@ -136,22 +126,19 @@ def _device(device: SliceDevice, raw: Document, path: str, reach: Document, olde
         for name, value in mapping(raw.get("attributes"), f"{path}.attributes").items()
         if isinstance(name, str)
     }
-    known = {name: value for name, value in attributes.items() if value is not None}
     names = (NUMA_NODE, *(device.qualified(name) for name in older_names))
     zone = next((attributes[name] for name in names if name in attributes), None)
     capacity = mapping(raw.get("capacity"), f"{path}.capacity")
     consumes = mappings(raw.get("consumesCounters"), f"{path}.consumesCounters")
-    return SliceDevice(
-        driver=device.driver,
-        pool=device.pool,
-        name=device.name,
+    device = replace(device, attributes={name: value for name, value in attributes.items() if value is not None})
+    return replace(
+        device,
         node=text(reach.get("nodeName")),
         nodes=_reach(reach, path),
         zones=zones_of(_plain(zone)),
-        uuid=_text(known.get(device.qualified(_UUID))),
-        pcie_root=_text(known.get(PCIE_ROOT)) or None,
-        bus_id=_text(known.get(BUS_ID)) or None,
-        attributes=known,
+        uuid=device.text(_UUID),
+        pcie_root=device.text(PCIE_ROOT) or None,
+        bus_id=device.text(BUS_ID) or None,
         capacity={device.qualified(str(n)): _capacity(v, f"{path}.capacity.{n}") for n, v in capacity.items()},
         counters={text(each.get("counterSet")): _counters(each.get("counters"), here) for here, each in consumes},
         taints=tuple(
@@ -200,7 +187,7 @@ def _counters(value: object, path: str) -> dict[str, int]:
 
 
 def _milli(value: object, path: str) -> int:
-    return parse_quantity(value, path, units=MILLI, maximum=_MOST_MILLI)
+    return parse_quantity(value, path, units=MILLI, maximum=_MAX_MILLI)
 
 
 def _optional(value: object, path: str) -> int | None:
@@ -227,14 +214,6 @@ def _plain(attribute: Attribute | None) -> object:
     if attribute is None or attribute.kind is not ValueKind.INT:
         return None
     return list(attribute.values) if attribute.listed else attribute.values[0]
-
-
-def _text(attribute: Attribute | None) -> str:
-    return text(_first(attribute)) if attribute is not None and attribute.kind is ValueKind.STRING else ""
-
-
-def _first(attribute: Attribute) -> object:
-    return None if attribute.listed else attribute.values[0]
 
 
 def _texts(raw: Document, name: str, path: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from ullage.model.idset import MAX_ID, format_ids
 from ullage.model.node_record import NodeRecord
 from ullage.model.quantity import MAX_INT64
 from ullage.model.topology import MAX_ZONES, Cpu, Device, Kubelet, Link, Zone
+from ullage.wire.body import body_of
 from ullage.wire.topology.dropped import Dropped
 
 _Zones = tuple[Annotated[int, msgspec.Meta(ge=0, lt=MAX_ZONES)], ...]
@@ -75,15 +76,12 @@ class Supplement(msgspec.Struct, frozen=True, omit_defaults=True):
 def supplement_of(record: NodeRecord) -> str:
     """Return the text of the annotation for a record."""
     machine, use = record.topology, record.use or Use()
-    supplement = Supplement(
+    supplement = body_of(
+        Supplement,
+        machine,
         card_resource=record.card_resource,
-        kubelet=machine.kubelet,
-        zones=machine.zones,
-        distances=machine.distances,
         cpus=tuple(cpu for cpu in machine.cpus if cpu.zone is None),
         reserved_cpus=format_ids(machine.reserved_cpus),
-        devices=machine.devices,
-        links=machine.links,
         cards=tuple(_facts(card) for card in record.cards),
         pods=tuple(pod for pod in map(_pod_ids, use.pods) if pod.containers),
         stale=use.stale,
@@ -105,17 +103,7 @@ def read_supplement(text: object, field: str, dropped: Dropped) -> Supplement | 
 
 def _facts(card: Gpu) -> SupplementCard:
     """Return the facts of a card that `gpuDetail` lacks. Bus id and model are omitted unless the zone is unknown."""
-    unplaced = not card.zones
-    return SupplementCard(
-        index=card.index,
-        uuid=card.uuid,
-        zones=card.zones,
-        healthy=card.healthy,
-        bus_id=card.bus_id if unplaced else None,
-        model=card.model if unplaced else None,
-        vram_bytes=card.vram_bytes,
-        compute_gflops=card.compute_gflops,
-    )
+    return body_of(SupplementCard, card, **({"bus_id": None, "model": None} if card.zones else {}))
 
 
 def _pod_ids(pod: PodHolding) -> PodIds:

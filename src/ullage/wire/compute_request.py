@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
-from typing import TypeVar
 
 import msgspec
 from msgspec import field, structs
 
 from ullage.model.compute import AppKey, ComputeRequirement, Pick
-from ullage.model.compute_answer import AppDemand
+from ullage.model.compute_result import AppDemand
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT64, check_amount
 from ullage.model.resources import MILLI
-from ullage.wire.decoding import decode_body
-from ullage.wire.gpubinding import read_memory, share_mode_of
+from ullage.wire.gpubinding import read_memory
 from ullage.wire.kubernetes_quantity import parse_quantity
 
 MAX_BODY = 2**20
@@ -24,14 +22,12 @@ MAX_CARDS = 1024
 MAX_TEXT = 256
 """Bytes of the longest name."""
 
-T = TypeVar("T", bound=msgspec.Struct)
 
-
-class _Question(msgspec.Struct, frozen=True, rename="camel"):
+class _RequestBody(msgspec.Struct, frozen=True, rename="camel"):
     """The base of all bodies; unknown keys are ignored."""
 
 
-class SelectionBody(_Question, frozen=True):
+class SelectionBody(_RequestBody, frozen=True):
     """A chosen card; `memory` is bytes."""
 
     node_name: str = ""
@@ -39,19 +35,13 @@ class SelectionBody(_Question, frozen=True):
     memory: int | None = None
 
 
-class BindingBody(_Question, frozen=True):
+class BindingBody(_RequestBody, frozen=True):
     """Chosen cards, and for an installation the chosen mode."""
 
     compute_binding: list[SelectionBody] | None = None
     mode: str = ""
 
     def picks(self) -> tuple[Pick, ...]:
-        """Return the chosen cards.
-
-        Raises:
-            InvalidRequest: a name is too long, or an amount out of range.
-
-        """
         chosen = []
         check_count(self.compute_binding, "computeBinding")
         for position, each in enumerate(self.compute_binding or ()):
@@ -63,13 +53,13 @@ class BindingBody(_Question, frozen=True):
         return tuple(chosen)
 
 
-class SupportTypeBody(_Question, frozen=True):
+class SupportTypeBody(_RequestBody, frozen=True):
     """How a card is to be shared."""
 
     support_type: str
 
 
-class UpkeepBody(_Question, frozen=True):
+class UpkeepBody(_RequestBody, frozen=True):
     """Whether the changes are only reported, and not made."""
 
     dry_run: bool = True
@@ -93,12 +83,7 @@ class DemandBody(msgspec.Struct, frozen=True):
     several_nodes: bool = field(name="supportMultiNodes", default=False)
 
     def demand(self, path: str) -> AppDemand:
-        """Return the demand as a value; `path` is where it stands in the body.
-
-        Raises:
-            InvalidRequest: a text is empty or too long, an amount no quantity, or a limit below what is required.
-
-        """
+        """Return the demand as a value; `path` is where it stands in the body."""
         for name in ("id", "application", "owner", "mode"):
             check_text(getattr(self, name), f"{path}.{name}", needed=True)
         check_text(self.app_id, f"{path}.appId")
@@ -108,7 +93,7 @@ class DemandBody(msgspec.Struct, frozen=True):
             amounts[name] = parse_quantity(check_text(texts[name], here), here, units=units)
         for limit, required in (("gpu_limit_bytes", "gpu_bytes"), ("memory_limit_bytes", "memory_bytes")):
             if 0 < amounts[limit] < amounts[required]:
-                fix = f"it is below {_AMOUNTS[required]}; raise it, or say 0"
+                fix = f"it is below {_AMOUNTS[required]}; raise it, or write 0"
                 raise invalid(f"{path}.{_AMOUNTS[limit]}", texts[limit], fix)
         requirement = ComputeRequirement(
             self.mode, **amounts, several_cards=self.several_cards, several_nodes=self.several_nodes
@@ -122,114 +107,68 @@ _AMOUNTS = {
 """The amounts of a demand, with their names in the body."""
 
 
-class PreflightBody(_Question, frozen=True):
+class PreflightBody(_RequestBody, frozen=True):
     """Demands that are to be placed one after the other."""
 
     demands: list[DemandBody]
 
     def values(self) -> tuple[AppDemand, ...]:
-        """Return the demands.
-
-        Raises:
-            InvalidRequest: there are none or too many, two have one id, or one is invalid.
-
-        """
         if not 0 < len(self.demands) <= MAX_DEMANDS:
-            raise invalid("demands", len(self.demands), f"1 to {MAX_DEMANDS} demands can be asked at once")
+            raise invalid("demands", len(self.demands), f"1 to {MAX_DEMANDS} demands can be made at once")
         found = tuple(each.demand(f"demands[{position}]") for position, each in enumerate(self.demands))
         check_unique((each.id for each in found), "demands", "id")
         return found
 
 
-class ModeQuestion(_Question, frozen=True):
+class ShareModeBody(_RequestBody, frozen=True):
     """How a card is to be shared, as a number."""
 
     mode: int | str
 
-    def share(self) -> str:
-        """Return the name of the mode.
 
-        Raises:
-            InvalidRequest: the number is not 0, 1 or 2.
-
-        """
-        return share_mode_of(self.mode)
-
-
-class CardQuestion(_Question, frozen=True):
+class CardBody(_RequestBody, frozen=True):
     """A card by its id; `memory` counts MiB."""
 
     id: str
     memory: int | str | None = None
 
 
-class AssignQuestion(_Question, frozen=True):
+class AssignBody(_RequestBody, frozen=True):
     """An application that is to get a card, or to lose it; `memory` counts MiB."""
 
     app_name: str
     memory: int | str | None = None
 
 
-class BulkQuestion(_Question, frozen=True):
+class BulkAssignBody(_RequestBody, frozen=True):
     """Cards that an application is to get, and cards that it is to lose."""
 
     app_name: str
-    assign: list[CardQuestion] | None = None
-    unassign: list[CardQuestion] | None = None
+    assign: list[CardBody] | None = None
+    unassign: list[CardBody] | None = None
 
 
 def card_bytes(memory: int | str | None) -> int:
-    """Return the bytes of an amount of memory in MiB; None and 0 give 0.
-
-    Raises:
-        InvalidRequest: it is not such an amount.
-
-    """
+    """Return the bytes of an amount of memory in MiB; None and 0 give 0."""
     return 0 if memory in (None, 0, "", "0") else read_memory(memory, "memory") or 0
 
 
-def read(body: bytes, kind: type[T]) -> T:
-    """Return a body of type `kind`; an empty body is read as an empty object.
-
-    Raises:
-        InvalidRequest: it is not JSON, or does not match the type.
-
-    """
-    return decode_body(body.strip(), kind)
-
-
 def check_text(text: str, field: str, *, needed: bool = False) -> str:
-    """Return the text if it is not too long.
-
-    Raises:
-        InvalidRequest: it is too long, or it is empty and `needed`.
-
-    """
+    """Return the text if it is not too long."""
     if len(text.encode("utf-8", "replace")) > MAX_TEXT or (needed and not text):
         raise invalid(field, text, f"1 to {MAX_TEXT} bytes of text are needed")
     return text
 
 
 def check_count(items: Sized | None, field: str) -> None:
-    """Refuse more cards than an application may have.
-
-    Raises:
-        InvalidRequest: there are more.
-
-    """
+    """Refuse more cards than an application may have."""
     if items is not None and len(items) > MAX_CARDS:
         raise invalid(field, len(items), f"at most {MAX_CARDS} cards can be named at once")
 
 
 def check_unique(texts: Iterable[str], field: str, key: str) -> None:
-    """Refuse duplicates.
-
-    Raises:
-        InvalidRequest: something is.
-
-    """
     seen = set()
     for text in texts:
         if text in seen:
-            raise invalid(f"{field}.{key}", text, "it is there twice; give each its own")
+            raise invalid(f"{field}.{key}", text, "it is there twice; each needs its own")
         seen.add(text)

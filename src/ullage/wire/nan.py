@@ -7,19 +7,14 @@ import math
 from ullage.model.error import invalid
 
 
-def refuse_not_a_number(document: object, path: str = "") -> None:
-    """Refuse a NaN anywhere in a value from TOML or JSON.
-
-    Raises:
-        InvalidRequest: there is one; the error names its place.
-
-    """
+def refuse_nan(document: object, path: str = "") -> None:
+    """Refuse a NaN anywhere in a value from TOML or JSON."""
     match document:
         case float() if math.isnan(document):
             raise invalid(path, document, "write a number")
         case dict():
             for name, value in document.items():
-                refuse_not_a_number(value, f"{path}.{name}" if path else str(name))
+                refuse_nan(value, f"{path}.{name}" if path else str(name))
         case list():
             for index, value in enumerate(document):
-                refuse_not_a_number(value, f"{path}[{index}]")
+                refuse_nan(value, f"{path}[{index}]")

@@ -14,7 +14,7 @@ WHOLE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerAsk:
+class ContainerRequest:
     """The request of one container: cards, their memory in bytes or millionths, and percent of their cores.
 
     `task_priority` is 0 or 1 (lower), None if it is not stated. `counted`: the cards are a resource of the container,
@@ -30,7 +30,7 @@ class ContainerAsk:
     task_priority: int | None = None
     counted: bool = False
 
-    def all_of_it(self) -> ContainerAsk:
+    def all_of_it(self) -> ContainerRequest:
         """Return a request for the same number of cards, and all of each."""
         return replace(self, vram_bytes=0, vram_ppm=PPM, cores=WHOLE)
 
@@ -40,13 +40,13 @@ class ContainerAsk:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceAsk:
+class VendorRequest:
     """The requests of all containers of a pod for the resources of one vendor, including empty requests."""
 
     vendor: HamiVendor
-    containers: tuple[ContainerAsk, ...]
+    containers: tuple[ContainerRequest, ...]
 
     @property
     def counted(self) -> bool:
         """Whether the kubelet requests cards from a device plugin for any container."""
-        return any(ask.counted for ask in self.containers)
+        return any(request.counted for request in self.containers)

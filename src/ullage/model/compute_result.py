@@ -45,7 +45,6 @@ class Dimension:
 
     @property
     def available(self) -> int:
-        """The amount that is left."""
         return max(0, self.capacity - self.used)
 
 
@@ -58,7 +57,6 @@ class NodePressure:
 
     @property
     def pressured(self) -> bool:
-        """Whether any amount is too large."""
         return any(each.pressured for each in self.dimensions)
 
 
@@ -93,12 +91,10 @@ class Availability:
 
     @property
     def scope(self) -> AvailabilityScope:
-        """Where its cards may be."""
         return self.requirement.scope
 
     @property
     def schedulable(self) -> bool:
-        """Whether there is room."""
         return self.reason is None
 
 
@@ -111,7 +107,6 @@ class Validation:
 
     @property
     def ok(self) -> bool:
-        """Whether it is valid."""
         return not self.code
 
 
@@ -146,7 +141,6 @@ class Preflight:
 
     @property
     def installable(self) -> bool:
-        """Whether all demands could be installed."""
         return self.failed is None
 
 

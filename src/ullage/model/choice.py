@@ -1,0 +1,17 @@
+"""One of a fixed set of words, read from text."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeVar
+
+from ullage.model.error import invalid
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def parse_choice(kind: type[Choice], value: object, field: str) -> Choice:
+    """Return the member of `kind` with that value."""
+    if value not in [*kind]:
+        raise invalid(field, value, f"choose one of {', '.join(kind)}")
+    return kind(str(value))
