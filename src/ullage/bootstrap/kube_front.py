@@ -127,12 +127,10 @@ def make_front(
     plugins = DevicePlugins(context, settings.plugins, mirror.machines.describe_again)
     preemptor = Preemptor(context, term) if settings.preemption else None
     label = LeaderLabel(context, term)
-    delay_s = settings.cleanup_delay_s
-    sweep = None if delay_s is None else Sweep(context, term, VanishedCards(delay_s))
     takeover = Takeover(context, term, unconfirmed, device_mirror)
     parts: list[Running] = [*followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
     parts += [*admission.controllers, *(each.controller for each in (unconfirmed, plugins, events, label, hypernodes))]
-    parts += _parts(claims, bindings, preemptor, sweep)
+    parts += _parts(claims, bindings, preemptor, _sweep(context, settings, term))
     return Front(
         context=context,
         parts=parts,
@@ -157,6 +155,11 @@ def make_front(
         bindings=bindings,
         preemptor=preemptor,
     )
+
+
+def _sweep(context: KubeContext, settings: FrontSettings, term: ReadyTerm) -> Sweep | None:
+    delay_s = settings.cleanup_delay_s
+    return None if delay_s is None else Sweep(context, term, VanishedCards(delay_s))
 
 
 def _context(

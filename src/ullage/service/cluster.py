@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
@@ -260,7 +259,7 @@ class Cluster:
     def offers(self, request: Request, nodes: Sequence[str], *, expected: bool = True) -> NodeOffers:
         """Return the offers of these nodes for a request. With `expected`, the best place is reserved for a short time.
 
-        A request that is placed is offered its own node and no other.
+        A request that is placed, or for which a place is reserved on one of these, is offered that node and no other.
 
         Raises:
             Unavailable: not ready. NotFound: the pool is not known.
@@ -284,7 +283,9 @@ class Cluster:
             refused.append((_NOT_KNOWN, asked.array[~is_known].tolist()))
         if there := [name for name in nodes if name in back] if back else []:
             refused.append((_REFUSED_THERE, there))
-        left, at = self._reserved_or_all(request, names[fits], rows[fits])
+        left, at = names[fits], rows[fits]
+        if (reserved := left == self._reserved_node(request)).any():
+            left, at = left[reserved], at[reserved]
         offered = NodeOffers(left.tolist(), found.scores[at], refused)
         self._rows.fitted(AskedNodes(asked.fleet, offered.names, left, at))
         if expected:
@@ -328,15 +329,9 @@ class Cluster:
                     self._expect(request, best)
         return offered
 
-    def _reserved_or_all(
-        self, request: Request, names: npt.NDArray[np.object_], rows: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.int64]]:
-        """Return the node with the place that is reserved for the request alone; all nodes if it is not among them."""
+    def _reserved_node(self, request: Request) -> str | None:
         reserved = self.allocator.nominations.of(request.uid)
-        if reserved is None or not reserved.hold or request.uid in self._expected:
-            return names, rows
-        there = names == reserved.node
-        return (names[there], rows[there]) if there.any() else (names, rows)
+        return reserved.node if reserved is not None and reserved.hold and request.uid not in self._expected else None
 
     def reserve(self, request: Request, node: str) -> Allocation | Refusal:
         """Reserve the best cards of a node for a request, until `confirm` or `undo`. A repeat returns the same.
