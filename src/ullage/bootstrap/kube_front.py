@@ -108,9 +108,8 @@ def make_front(
     """
     events = EventRecorder(candidate)
     context = _context(api, candidate, rules, settings, events=events, clock=clock, now=now, on_error=on_error)
-    followed = context.followed
     quotas = _quotas(context)
-    report_unreadable(followed.budgets, on_error)
+    report_unreadable(context.followed.budgets, on_error)
     devices = Devices(context.cluster, settings.card_drivers, clock=clock, on_error=on_error)
     hypernodes = HyperNodes(context)
     mirror = Mirror(context, _cards(context, settings, devices), devices=devices, domains=hypernodes.labels_of)
@@ -126,10 +125,10 @@ def make_front(
     unconfirmed = UnconfirmedBinds(context, term, allowed)
     plugins = DevicePlugins(context, settings.plugins, mirror.machines.describe_again)
     preemptor = Preemptor(context, term) if settings.preemption else None
-    label = LeaderLabel(context, term)
     takeover = Takeover(context, term, unconfirmed, device_mirror)
-    parts: list[Running] = [*followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
-    parts += [*admission.controllers, *(each.controller for each in (unconfirmed, plugins, events, label, hypernodes))]
+    parts: list[Running] = [*context.followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
+    some = (unconfirmed, plugins, events, LeaderLabel(context, term), hypernodes)
+    parts += [*admission.controllers, *(each.controller for each in some)]
     parts += _parts(claims, bindings, preemptor, _sweep(context, settings, term))
     return Front(
         context=context,

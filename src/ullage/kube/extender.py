@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from ullage.binding.room import BindingRejection
@@ -38,6 +38,7 @@ from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
 from ullage.model.rejection import Rejection
 from ullage.service.node_offers import NodeOffers
 from ullage.wire.document import Document
+from ullage.wire.dra.claim import extended_claim
 from ullage.wire.extender import BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
 from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.hami.refusals import refusal_text
@@ -273,17 +274,24 @@ class Extender:
         epoch = self._ready()
         async with self._unconfirmed.exclusive(args.pod_uid):
             await self._unconfirmed.resolve(epoch, args.pod_uid)
-            pod = self._cached(args) or await self._unbound(args)
-            if pod is None:
-                return
-            asked = self._read_pod(pod.document)
-            if asked is None:
-                bare = {f"{self._domain}/gpu-ids": ""}  # else later annotations would look like those of now
-                await self._write(epoch, args, pod, bare)
-                return
-            ask = self._plugins.asked(asked, args.node)
-            async with self._plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():
-                await self._bind_with_cards(epoch, args, pod, asked, ask=ask)
+            cached = self._cached(args)
+            if cached is not None:
+                with suppress(VersionConflict):  # the watch is behind: decide again on the current pod
+                    await self._bind_pod(epoch, args, cached)
+                    return
+            pod = await self._unbound(args)
+            if pod is not None:
+                await self._bind_pod(epoch, args, pod)
+
+    async def _bind_pod(self, epoch: int, args: BindArgs, pod: Pod) -> None:
+        asked = self._read_pod(pod.document)
+        if asked is None:
+            bare = {f"{self._domain}/gpu-ids": ""}  # else later annotations would look like those of now
+            await self._write(epoch, args, pod, bare)
+            return
+        ask = self._plugins.asked(asked, args.node)
+        async with self._plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():
+            await self._bind_with_cards(epoch, args, pod, asked, ask=ask)
 
     async def _bind_with_cards(
         self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: VendorRequest | None
@@ -320,7 +328,7 @@ class Extender:
         self._unconfirmed.confirmed(pod)
 
     async def _write(self, epoch: int, args: BindArgs, pod: Pod, annotations: Mapping[str, str]) -> None:
-        """Bind. If the pod changed since it was read, bind again if its labels and its request are unchanged."""
+        """Bind. If the pod changed since it was read, bind again if its labels, request and claim are unchanged."""
         bind = Bind(
             args.pod_namespace,
             args.pod_name,
@@ -340,6 +348,8 @@ class Extender:
             await self._candidate.write(epoch, replace(bind, version=now.metadata.resource_version))
 
     def _asks_same(self, one: Pod, other: Pod) -> bool:
+        if extended_claim(one.document) != extended_claim(other.document):
+            return False
         asked, before = self._read_pod(one.document), self._read_pod(other.document)
         if asked is None or before is None:
             return asked is before
@@ -348,7 +358,7 @@ class Extender:
     def _cached(self, args: BindArgs) -> Pod | None:
         """Return the pod without a node as the watch has it; None if the API has to be asked.
 
-        If it has changed since, the write conflicts, and is made again from the current pod.
+        If it has changed since, the write conflicts, and the bind is decided on the current pod.
         """
         pod = self._pods.get((args.pod_namespace, args.pod_name))
         return pod if pod is not None and pod.metadata.uid == args.pod_uid and not pod.spec.node_name else None

@@ -189,12 +189,13 @@ class UnconfirmedBinds:
         """Patch a pod that has no node. If it has changed since it was read, read it again first."""
         uid = pod.metadata.uid
         try:
-            await self._candidate.write(epoch, self._change(pod))
+            written = await self._candidate.write(epoch, self._change(pod))
         except NotFound:
             self._gone(uid)
         except (VersionConflict, InvalidRequest):
             await self._fence_again(epoch, pod)
         else:
+            self._pods.apply_write(pod, PODS.read(written))
             self.release(uid)
 
     async def _fence_again(self, epoch: int, pod: Pod) -> None:
