@@ -301,7 +301,7 @@ def _waits(fleet: Fleet, rules: Rules, request: Request, nominations: Nomination
 
 
 def _free(fleet: Fleet, card: int) -> tuple[int, int]:
-    return max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
+    return fleet.compute_free.item(card), fleet.vram_free.item(card)
 
 
 def _row(fleet: Fleet, node: str) -> int:
