@@ -295,6 +295,14 @@ def test_a_free_card_on_which_the_cores_exceed_the_quota_hides_no_other_card_of_
     assert uids(books.preempt(ask("gpu=1,tflops=50"), rules)) == ("victim",)
 
 
+def test_a_worker_stays_whose_cores_leave_enough_of_the_quota_for_one_of_several_cards():
+    """With it the request exceeds the quota on the slow card, which is free, but not on the fast one."""
+    books = Books(a_node("n", a_card("n-0", 50), a_card("n-1", 100), a_card("n-2", 100)))
+    books.run("fast", "n-1", of="tflops=80").run("other", "n-2", of="tflops=30", priority=1)
+    rules = Rules(quotas=Quotas({"team": Quota(max_cores_ppm=PPM)}))
+    assert uids(books.preempt(ask("gpu=1,tflops=50"), rules)) == ("fast",)
+
+
 def test_the_cards_that_no_lock_keeps_are_examined_be_it_one_or_none():
     """Of two dynamic cards the first has a user of another isolation."""
     for free, reached in ((("n-1",), True), ((), False)):
@@ -544,6 +552,7 @@ def worlds(draw: st.DrawFn) -> tuple[Books, Rules, Request, Budgets]:
     quota = Quota(
         total_requests=Caps(draw(st.sampled_from([None, 60_000, 120_000, 200_000]))),
         max_workers=draw(st.sampled_from([100, 1, 3])),
+        max_cores_ppm=draw(st.sampled_from([None, None, PPM // 2, PPM])),
     )
     rules = Rules(
         workers_per_node=draw(st.sampled_from([0, 1, 2])),
