@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 import numpy as np
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.books.slices import Slices, at_once
+from ullage.core.books.slices import Slices, at_once, slice_begins
 from ullage.core.books.trial import trial
 from ullage.core.evicting.protection import Shield
 from ullage.core.evicting.victim_search import (
@@ -276,7 +276,7 @@ def _rows(search: VictimSearch) -> Slices[list[tuple[int, list[Allocation], dict
             on_row.setdefault(row, []).append(allocation)
     found = []
     for row, node in enumerate(fleet.nodes):
-        if row % _NODES_AT_ONCE == 0:
+        if slice_begins(row, _NODES_AT_ONCE):
             yield
         able = (exclusion_of(fleet, card, asked) is None for card in fleet.cards_on(row))
         if node.schedulable and sum(able) >= asked.gpu_count:
