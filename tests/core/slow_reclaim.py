@@ -131,13 +131,7 @@ class SlowReclaim:
             everywhere = [victim for victims in there.values() for victim in victims]
             yield self.card_by_card(claim, everywhere, set(there))
         for row, victims in there.items() if batch == 1 else ():
-            yield list(self.in_order(claim, lambda each, row=row: row in self.rows(fleet, each)))
-            yield list(self.in_order(claim, lambda each, row=row: self.rows(fleet, each) == {row}))
-            if cards > 1:
-                yield self.card_by_card(claim, victims, {row})
-            for card in fleet.cards_on(row) if cards == 1 else ():
-                holders = set(fleet.holders[card])
-                yield list(self.in_order(claim, lambda each, holders=holders: bool(each.ids & holders)))
+            yield from self.on_node(claim, row, victims)
         if batch > 1:
             yield self.member_by_member(claim) or []
             there = {0: [each for each in willing if self.rows(fleet, each) & set(there)]}
@@ -145,6 +139,17 @@ class SlowReclaim:
             for one in victims:
                 losses = Losses(self, claim)
                 yield [each for each in self.around(fleet, one, victims) if losses.pay([each])]
+
+    def on_node(self, claim: RoomClaim, row: int, victims: list[ExecutorVictim]) -> Iterator[Iterable[ExecutorVictim]]:
+        """All on a node, gangs that lie on it in whole, and who holds its cards."""
+        fleet, cards = claim.outlook.fleet, claim.claimant.requirement.gpu_count
+        yield list(self.in_order(claim, lambda each: row in self.rows(fleet, each)))
+        yield list(self.in_order(claim, lambda each: self.rows(fleet, each) == {row}))
+        if cards > 1:
+            yield self.card_by_card(claim, victims, {row})
+        for card in fleet.cards_on(row) if cards == 1 else ():
+            holders = set(fleet.holders[card])
+            yield list(self.in_order(claim, lambda each, holders=holders: bool(each.ids & holders)))
 
     def card_by_card(self, claim: RoomClaim, victims: list[ExecutorVictim], rows: set[int]) -> list[ExecutorVictim]:
         """Those who hold a card together, then those of the next; cards with few holders first."""

@@ -25,7 +25,7 @@ from ullage.core.evicting.preemption import (
 )
 from ullage.core.evicting.protection import Shield
 from ullage.core.evicting.victim_search import Attempt
-from ullage.core.evicting.victims import Budgets, Cost, EvictionContext
+from ullage.core.evicting.victims import NO_BUDGETS, Budgets, Cost, EvictionContext, budgets_of
 from ullage.core.placing.candidates import check_quota
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.feasibility import quota_allows, summable
@@ -520,6 +520,18 @@ def test_a_broken_budget_is_counted_and_stops_nobody():
     assert isinstance(found, Preemption)
     assert found.cost is not None
     assert (len(found.victims), found.cost.violations) == (2, 1)
+
+
+def test_of_a_workload_with_a_minimum_as_many_may_go_as_are_bound_above_it():
+    books = Books(a_node("n", *(a_card(f"n-{n}") for n in range(6))))
+    for number, (workload, state) in enumerate(
+        [("web", AllocationState.BOUND)] * 3 + [("web", AllocationState.ASSUMED), ("job", AllocationState.BOUND)]
+    ):
+        books.run(f"w{number}", f"n-{number}", of="", workload=workload, state=state)
+    books.run("executor", "n-5", of="", executor=True)
+    least = {("team", "web"): 1, ("team", "job"): 1, ("team", "more"): 2, ("team", "any"): 0}
+    assert budgets_of(books.fleet, least).left == dict(zip(least, (2, 0, 0, 0), strict=True))
+    assert budgets_of(books.fleet, {}) is NO_BUDGETS
 
 
 # --- every subset ---
