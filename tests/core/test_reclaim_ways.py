@@ -53,7 +53,7 @@ def any_worlds(draw: st.DrawFn) -> tuple[World, dict[str, int]]:
     for row, node in enumerate(fleet.nodes):
         cpu, memory = fleet.cpu_free.item(row), fleet.memory_free.item(row)
         left, left_bytes = draw(st.sampled_from([0, 0, 1000])), draw(st.sampled_from([4, 4, 16])) * GIB
-        others = ResourceRequirement(max(0, cpu - left), max(0, memory - left_bytes))
+        others = ResourceRequirement(max(0, cpu - left), max(1, memory - left_bytes))
         fleet.charge(Allocation(f"others on {node.name}", node.name, others))
     asked, batch = ResourceRequirement.from_string(draw(st.sampled_from(CLAIMED))), draw(st.integers(1, 3))
     demands.append(Demand("claim", 9, asked, 9, priority=draw(st.integers(0, 1)), batch_size=batch))
