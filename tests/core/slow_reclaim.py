@@ -10,6 +10,7 @@ from ullage.core.books.trial import trial
 from ullage.core.evicting.reclaim_search import RoomClaim
 from ullage.core.evicting.reclaim_victims import ExecutorVictim
 from ullage.core.sharing.entitlement import place_unit
+from ullage.core.sharing.promise import charge_back
 from ullage.core.sharing.shares import Leaf, ShareTree, Vector
 from ullage.core.sharing.world import ExecutorPhase, ExecutorView, World
 
@@ -37,12 +38,32 @@ class SlowReclaim:
                 return needed
         return None
 
+    def claim_vacant(
+        self, claim: RoomClaim, names: list[str], staying: list[ExecutorView]
+    ) -> list[ExecutorVictim] | None:
+        """Return the vacant victims that make a unit fit, with units of these names and those who stay in the books."""
+        fleet, session = claim.outlook.fleet, staying[0].session or ""
+        units, size = -(-len(staying) // self.demands[session].batch_size), claim.claimant.batch_size
+        if not charge_back(fleet, self.world.fleet, [each.id for each in staying]):
+            return None
+        if any(place_unit(claim.outlook, claim.claimant, name, size) is None for name in names):
+            return None
+        for sign in (1, -1):
+            self.held[session] = self.held.get(session, 0) + sign * len(staying)
+            self.tree.take(self.leaves[session], -sign * units)
+            if sign > 0:
+                at_work = {e.id for e in self.world.executors if e.phase is not ExecutorPhase.VACANT}
+                needed = self.needed(claim, [each for each in self.in_order(claim) if not each.ids & at_work])
+                if needed is not None:
+                    return needed
+        return None
+
     # --- who may go ---
 
     def victims_of(self, session: str) -> list[ExecutorVictim]:
         """Gangs whole, vacant before busy, newest first."""
         gangs: dict[str, list[ExecutorView]] = {}
-        for each in self.world.held()[session]:
+        for each in self.world.held().get(session, ()):
             gangs.setdefault(each.gang or each.id, []).append(each)
         found = []
         for gang in gangs.values():
@@ -137,8 +158,11 @@ class SlowReclaim:
             there = {0: [each for each in willing if self.rows(fleet, each) & set(there)]}
         for victims in there.values():
             for one in victims:
-                losses = Losses(self, claim)
-                yield [each for each in self.around(fleet, one, victims) if losses.pay([each])]
+                yield self.affordable(claim, self.around(fleet, one, victims))
+
+    def affordable(self, claim: RoomClaim, victims: Iterable[ExecutorVictim]) -> list[ExecutorVictim]:
+        losses = Losses(self, claim)
+        return [each for each in victims if losses.pay([each])]
 
     def on_node(self, claim: RoomClaim, row: int, victims: list[ExecutorVictim]) -> Iterator[Iterable[ExecutorVictim]]:
         """All on a node, gangs that lie on it in whole, and who holds its cards."""
