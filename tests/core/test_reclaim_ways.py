@@ -14,7 +14,7 @@ from tests.core.slow_reclaim import SlowReclaim, everybody
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.reclaim import Reclaim
-from ullage.core.evicting.reclaim_search import Loser, RoomClaim, Ways, cards_to_free, may_do
+from ullage.core.evicting.reclaim_search import Loser, RoomClaim, Ways, cards_to_free, may_do, shared
 from ullage.core.evicting.reclaim_victims import ExecutorVictim
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
@@ -250,4 +250,6 @@ def test_a_node_is_passed_over_exactly_if_all_that_may_leave_it_is_too_little(an
             whole = fleet.gpu_free[row] + sum(each.requirement.gpu_count for each in gone)
             enough = enough and whole >= asked.gpu_count and len(cards) >= asked.gpu_count
         assert list(cards_to_free(claim, row, victims, losers)) == cards
+        held = [charge for card in fleet.cards_on(row) for charge in fleet.holders[card].values()]
+        assert shared(fleet, row) == (len(held) > held.count(None))
         assert may_do(claim, row, victims, losers) == (enough or claim.claimant.batch_size > 1)
