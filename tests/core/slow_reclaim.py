@@ -1,4 +1,4 @@
-"""Whom a claim of a session evicts, by slow and obvious code: every way, every node and every card is tried."""
+"""Whom a claim of a session evicts, by slow and obvious code: every way, and every node and card that could do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
-from ullage.core.evicting.reclaim_search import RoomClaim
+from ullage.core.evicting.reclaim_search import Loser, RoomClaim, may_do
 from ullage.core.evicting.reclaim_victims import ExecutorVictim
 from ullage.core.sharing.entitlement import place_unit
 from ullage.core.sharing.promise import charge_back
@@ -148,6 +148,8 @@ class SlowReclaim:
             for row in self.rows(fleet, victim):
                 if row >= 0 and room[row]:
                     there.setdefault(row, []).append(victim)
+        losers = {session: Loser(self.held[session], left) for session, left in self.may_lose(claim).items()}
+        there = {row: victims for row, victims in there.items() if may_do(claim, row, victims, losers)}
         if cards:
             everywhere = [victim for victims in there.values() for victim in victims]
             yield self.card_by_card(claim, everywhere, set(there))
