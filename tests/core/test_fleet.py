@@ -285,9 +285,20 @@ def test_what_a_placer_puts_on_a_node_is_known_there_by_its_size():
 
 def test_both_machines_change_when_who_holds_a_card_is_recorded_on_the_one_that_it_left():
     fleet = Fleet([books.a_node("n"), books.a_node("o"), books.a_node("p")])
-    fleet.dirty.clear()
-    fleet.charge(Allocation("x", "n", ResourceRequirement.of(gpu=1), ("o-0",)), force=True)
-    assert fleet.dirty == {0, 1}
+    placer, asked = Placer(fleet, Policy()), ResourceRequirement.of(gpu=1)
+    for change in (
+        lambda: fleet.charge(Allocation("x", "n", asked, ("o-0",)), force=True),
+        lambda: fleet.release("x"),
+    ):
+        assert placer.table(asked).ranked.shape == (3,)
+        clock = fleet.clock
+        fleet.dirty.clear()
+        change()
+        assert fleet.dirty == {0, 1}
+        assert fleet.touched_since(clock) == [0, 1]
+        again = Placer(fleet.copy(), Policy())
+        assert placer.table(asked).ranked.tolist() == again.table(asked).ranked.tolist()
+        assert placer.room(asked).tolist() == again.room(asked).tolist()
 
 
 def test_a_machine_on_which_a_placer_puts_something_has_changed():

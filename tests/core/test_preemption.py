@@ -522,6 +522,14 @@ def test_a_broken_budget_is_counted_and_stops_nobody():
     assert (len(found.victims), found.cost.violations) == (2, 1)
 
 
+def test_a_node_at_the_cap_of_workers_says_how_many_it_has_and_may_have():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("v", "n-0", of="tflops=10", priority=20)
+    refused = books.preempt(ask("tflops=10"), Rules(workers_per_node=1))
+    assert isinstance(refused, NoPreemption)
+    (said,) = {(each.code, each.needed, each.had) for each in refused.rejections}
+    assert said == (Code.WORKER_CAP, 2, 1)
+
+
 def test_of_a_workload_with_a_minimum_as_many_may_go_as_are_bound_above_it():
     books = Books(a_node("n", *(a_card(f"n-{n}") for n in range(6))))
     for number, (workload, state) in enumerate(
