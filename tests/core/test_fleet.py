@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 
 import pytest
@@ -318,3 +319,23 @@ def test_the_machines_touched_since_any_time_are_known_in_whatever_order_they_ch
         fleet.charge(Allocation(f"x{number}", "abc"[row], ResourceRequirement.of(cpu=1)))
         for first, clock in enumerate(clocks):
             assert fleet.touched_since(clock) == sorted(set(order[first : number + 1]))
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        pytest.param("gpu=2", 1, id="whole cards"),
+        pytest.param("gpu=2,tflops=10,isolation=shared", 1, id="cards that are held whole for a part"),
+        pytest.param("gpu=2,percent=25", Fraction(1, 4), id="a fraction"),
+        pytest.param("gpu=2,tflops=10", Fraction(1, 10), id="compute, on the card of which that is least"),
+        pytest.param("gpu=2,tflops=10,vram=8g", Fraction(1, 2), id="or vram, if it is more of each card"),
+        pytest.param("gpu=2,tflops=500", 1, id="more than any card has"),
+        pytest.param("cpu=1", 0, id="no cards"),
+    ],
+)
+def test_a_request_counts_for_a_share_of_each_of_its_cards(text, share):
+    fleet = Fleet([books.a_node("n", books.a_card("n-0", 100, 16), books.a_card("n-1", 50, 16))])
+    asked = ResourceRequirement.from_string(text)
+    assert fleet.resources(asked).gpu_milli == asked.gpu_count * share * 1000
+    assert fleet.holding(asked, 3).gpu_milli == asked.gpu_count * share * 3000
+    assert not asked.gpu_count or fleet.share_of_card(asked) == share

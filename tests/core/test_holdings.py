@@ -68,6 +68,7 @@ def test_the_version_grows_if_a_waiting_request_may_find_room_when(before, chang
         pytest.param("n", ("n-0",), "n", id="where it was found"),
         pytest.param("n", ("m-0",), "n", id="on a known node that does not report the card"),
         pytest.param("gone", ("n-0",), "n", id="on the node of its card if its own is not known"),
+        pytest.param("gone", ("m-0",), "m", id="which may be the first node"),
         pytest.param("gone", ("lost", "n-1"), "n", id="or of the first card that is known"),
         pytest.param("gone", ("lost",), "gone", id="on a node that is not known if its card is not either"),
         pytest.param("gone", (), "gone", id="or if it has no cards"),
@@ -79,3 +80,18 @@ def test_what_is_found_is_entered(node, cards, entered):
     allocator.adopt(Allocation("found", node, asked, cards, AllocationState.BOUND, claim=Claim("team")))
     held = allocator.fleet.ledger["found"]
     assert (held.node, held.gpus) == (entered, cards)
+
+
+def test_a_ledger_that_is_reconciled_has_what_was_found_and_what_is_assumed():
+    allocator = an_allocator()
+    for uid, card in (("found", "n-0"), ("lost", "n-1")):
+        assert isinstance(allocator.bind(ask("gpu=1", uid), [card], NOW), Allocation)
+    found = allocator.fleet.ledger["found"]
+    assert allocator.reconcile([found], NOW) == ("lost",)
+    assert allocator.fleet.ledger.keys() == {"executor", "found"}
+    assert isinstance(allocator.assume(ask("gpu=1", "assumed"), ["n-1"], NOW), Allocation)
+    assert allocator.reconcile([found], NOW) == ()
+    assert allocator.fleet.ledger.keys() == {"executor", "found", "assumed"}
+    moved = replace(found, gpus=("m-0",), node="m")
+    assert allocator.reconcile([moved], NOW) == ("found",)
+    assert allocator.fleet.ledger["found"].gpus == ("m-0",)
