@@ -8,7 +8,8 @@ of them, to see which lines each of them reaches. Then there is a child for each
 in memory and runs the tests that reach it, quick ones first. The fault survives if all of them pass. The program prints
 each survivor as it was and as it became, and ends with 1 if fewer than `--least` percent are noticed.
 
-Faults that change no behaviour are in `same.toml`, each with its reason; they are not tried.
+Faults that change no behaviour are in `same.toml`, each with its reason; they are not tried. Of several equal changes
+in equal lines of one function, `nth` names one (the first if it is not given).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ import sys
 import time
 import tomllib
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf
 from pathlib import Path
@@ -75,7 +76,10 @@ EXTREMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One change: its file, function, lines of the statement, line, what becomes what, and the whole new text."""
+    """One change: its file, function, lines of the statement, line, what becomes what, and the whole new text.
+
+    `nth` counts equal changes of equal lines in one function, from 1.
+    """
 
     file: str
     function: str
@@ -84,11 +88,12 @@ class Fault:
     before: str
     after: str
     text: str
+    nth: int = 1
 
     @property
-    def name(self) -> tuple[str, ...]:
-        """The file, function, line and change: what stays as long as the line stays."""
-        return self.file, self.function, self.whole, f"{self.before} -> {self.after}"
+    def name(self) -> tuple[str, str, str, str, int]:
+        """The file, function, line, change and number: what stays as long as the line stays."""
+        return self.file, self.function, self.whole, f"{self.before} -> {self.after}", self.nth
 
 
 def replaced(node: ast.AST) -> ast.AST | None:  # noqa: PLR0911 - one per kind of change
@@ -131,7 +136,8 @@ def faults_of(path: Path) -> Iterator[Fault]:
     inner = {id(node): (function, node) for function in functions for body in function.body for node in ast.walk(body)}
     strict = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.keyword) and each.arg == "strict"}
     spans = statements(functions)
-    for function, node in inner.values():
+    seen: Counter[tuple[object, ...]] = Counter()
+    for function, node in sorted(inner.values(), key=_place):
         new = replaced(node)
         if new is None or id(node) in strict or not isinstance(node, ast.expr | ast.stmt) or node.end_lineno is None:
             continue
@@ -146,7 +152,15 @@ def faults_of(path: Path) -> Iterator[Fault]:
         whole = source.splitlines()[node.lineno - 1].decode().strip()
         name = path.relative_to(CORE).as_posix()
         before, after = " ".join(before.split()), " ".join(after.split())
-        yield Fault(name, function.name, spans[id(node)], whole, before, after, text)
+        fault = Fault(name, function.name, spans[id(node)], whole, before, after, text)
+        seen[fault.name] += 1
+        yield replace(fault, nth=seen[fault.name])
+
+
+def _place(found: tuple[ast.FunctionDef, ast.AST]) -> tuple[int, int]:
+    """Sort key of nodes by their place in the file."""
+    _, node = found
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def statements(functions: Iterable[ast.FunctionDef]) -> dict[int, range]:
@@ -168,7 +182,7 @@ def chosen(rooms: Iterable[str], count: int, seed: int, at: Iterable[str]) -> di
     """Return so many faults at random, as many of each room as there are; or all of the statements that `at` names."""
     found = {}
     listed = tomllib.loads(SAME.read_text())["fault"]
-    same = {(each["file"], each["function"], each["line"], each["change"]) for each in listed}
+    same = {(each["file"], each["function"], each["line"], each["change"], each.get("nth", 1)) for each in listed}
     for room in rooms:
         dice = random.Random(seed)  # noqa: S311 - a sample, the same each time
         everything = [fault for path in files_of(room) for fault in faults_of(path)]

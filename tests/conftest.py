@@ -27,6 +27,33 @@ providers._get_local_constants = lambda: (
     of_loaded_modules() if settings.get_current_profile_name() == "search" else no_constants
 )
 
+
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With the profile `quick`, properties that are long because of their many examples run with few, and are not long.
+
+    Histories, whose examples have many steps, run with fewer.
+    """
+    if settings.get_current_profile_name() != "quick":
+        return
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("long") and _has_few_examples(item):
+            for node in (item, item.parent):
+                if node is not None:
+                    node.own_markers = [mark for mark in node.own_markers if mark.name != "long"]
+
+
+def _has_few_examples(item: pytest.Function) -> bool:
+    """Have a property run with few examples; return whether it is one."""
+    test = getattr(item.obj, "__func__", item.obj)
+    for owner, name, most in ((test, "_hypothesis_internal_use_settings", 20), (item.cls, "settings", 5)):
+        known = getattr(owner, name, None)
+        if isinstance(known, settings):
+            setattr(owner, name, settings(known, max_examples=min(most, known.max_examples)))
+            return True
+    return False
+
+
 # A shell without job control starts what it runs in the background deaf to Ctrl-C, `nohup` deaf to the end of the
 # terminal, and so are all its children.
 for number, usual in (

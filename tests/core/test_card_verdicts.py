@@ -18,7 +18,8 @@ from ullage.core.verdict.cards import CardVerdicts, any_takes, exclusion_of, fre
 from ullage.core.verdict.nodes import closed, lacking, shortfalls, slots_short, workers_at_cap
 from ullage.core.verdict.quota import Asked, Quotas
 from ullage.core.verdict.shape import shape_of
-from ullage.model.affinity import Expression, NodeAffinity, Operator
+from ullage.model.affinity import ANY_NODE, NODE_NAME, Expression, NodeAffinity, Operator
+from ullage.model.error import Conflict
 from ullage.model.gpu import Gpu, GpuPhase
 from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.quota import Caps, Quota
@@ -84,6 +85,20 @@ HALF = "tflops=50,vram=8g"
         ),
         pytest.param(
             PLAIN, (HALF,), asked("tflops=51"), (Code.GPU_COMPUTE, ROOM, 51_000, 50_000, None), id="more than is left"
+        ),
+        pytest.param(
+            PLAIN,
+            ("tflops=1,vram=1g",),
+            asked("tflops=100,vram=1g"),
+            (Code.GPU_COMPUTE, ROOM, 100_000, 99_000, None),
+            id="all of its compute",
+        ),
+        pytest.param(
+            PLAIN,
+            ("tflops=1,vram=1g",),
+            asked("tflops=1,vram=16g"),
+            (Code.GPU_VRAM, ROOM, 16 * GIB, 15 * GIB, None),
+            id="all of its vram",
         ),
         pytest.param(
             PLAIN,
@@ -158,6 +173,43 @@ def test_terms_of_the_node_come_after_the_kind_of_the_card_and_before_its_room(t
     too_large = exclusion_of(fleet, 0, replace(asked("tflops=101"), nodes=elsewhere))
     assert too_large is not None
     assert (too_large.code, too_large.needed, too_large.had) == (Code.NODE_AFFINITY, 0, 0)
+
+
+ON_N, ON_O = (NodeAffinity(((Expression(NODE_NAME, Operator.IN, (name,)),),)) for name in "no")
+EXCLUDED = ({"pool": "p"}, {"used_by": "x"}, {"healthy": False}, {"cordoned": True}, {"phase": GpuPhase.PENDING})
+FACTS = ({}, {}, *EXCLUDED, {"max_users": 1}, {"model": "A100", "vendor": "nvidia"}, {"vram_bytes": 1 << 43})
+REQUESTS = (
+    *("gpu=1", "tflops=10,vram=1g", "tflops=100", "tflops=101", "gpu=0.5", "vram=16g", "tflops=1,isolation=hard"),
+    *("tflops=1,pool=p", "tflops=1,gpu_model=A100", "tflops=1,gpu_vendor=amd", "tflops=1,gpu_index=1"),
+)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(FACTS), st.lists(st.sampled_from([HALF, "tflops=1", "", "gpu=1"]), max_size=2))),
+    st.sampled_from(REQUESTS),
+    st.sampled_from([ANY_NODE, ON_N, ON_O]),
+)
+def test_a_card_alone_has_the_verdict_that_it_has_among_others(cards, text, nodes):
+    """Also what excludes it, and whether it takes a share."""
+    gpus = [replace(a_card("n-0"), uuid=f"n-{k}", index=k, **facts) for k, (facts, _) in enumerate(cards[:4])]
+    books = Books(a_node("n", *gpus) if gpus else a_node("n"))
+    for k, (_, held) in enumerate(cards[:4]):
+        for number, part in enumerate(held):
+            try:
+                books.run(f"v{k}{number}", f"n-{k}", of=part.removeprefix("gpu=1"))
+            except Conflict:
+                continue
+    fleet, requirement = books.fleet, replace(asked(text), nodes=nodes)
+    verdicts = CardVerdicts(fleet, requirement, np.arange(len(fleet.cards)))
+    for card, reason in enumerate(verdicts.reason.tolist()):
+        refusal = None if reason == reasons.FITS else verdicts.rejection(card)
+        assert refusal_of(fleet, card, requirement) == refusal
+        assert exclusion_of(fleet, card, requirement) == (refusal if reason <= reasons.EXCLUSIONS else None)
+        assert any_takes(fleet, requirement, [card]) is (refusal is None)
+        assert nodes != ON_O or refusal is not None
+    fits = [card for card in range(len(fleet.cards)) if refusal_of(fleet, card, requirement) is None]
+    assert open_cards(fleet, 0, requirement) == fits
+    assert nodes == ON_O or free_cards(fleet, requirement).tolist() == [len(fits)]
 
 
 def test_more_than_the_whole_card_has_is_no_exclusion():

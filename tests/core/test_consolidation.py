@@ -5,6 +5,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.books import Books, a_card, a_node, content
 
 from ullage.core.books.fleet import Fleet
@@ -375,6 +377,46 @@ def test_the_brute_force_meets_every_kind_of_answer():
         kinds.add(min(3, len(found.moves)) if isinstance(found, Consolidation) else "none")
         kinds.add("one by one" if isinstance(found, Consolidation) and not found.least else "exact")
     assert kinds >= {0, 1, 2, "none", "exact"}
+
+
+LOW, HIGH = "tflops=30,vram=4g", "tflops=10,vram=9g"
+"""Two sizes of parts; neither fits where just the other one fits."""
+BESIDE = {LOW: "tflops=65,vram=11g", HIGH: "tflops=85,vram=6g"}
+"""What leaves room on a card for one part of a size."""
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from([LOW, HIGH]), st.sampled_from([0, 0, 1])), min_size=2, max_size=5),
+    st.lists(st.sampled_from([LOW, HIGH]), min_size=1, max_size=4),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.sampled_from([1, 2, 1000]),
+)
+def test_cards_are_freed_by_as_many_as_find_a_place_and_each_place_is_taken_once(movers, holes, size, units, tries):
+    """Whether all is planned at once, or one unit after the other."""
+    books, numbers = Books(), range(0, len(movers), size)
+    freed = [a_node(f"n{n}", *(a_card(f"n{n}-{k}", 40, 10) for k in range(len(movers[n : n + size])))) for n in numbers]
+    books = Books(*freed, *(a_node(f"o{n}", a_card(f"o{n}-0")) for n in range(len(holes))))
+    for (text, priority), card in zip(movers, (gpu for node in freed for gpu in node.gpus), strict=True):
+        books.run(f"on {card.uuid}", card.uuid, of=text, priority=priority)
+    for n, text in enumerate(holes):
+        books.run(f"stays {n}", f"o{n}-0", of=BESIDE[text], executor=True)
+    milli = {text: books.fleet.resources(ResourceRequirement.from_string(f"gpu=1,{text}")).gpu_milli for text in BESIDE}
+    found = plan(books, "gpu=1", units, tries=tries)
+    for highest in sorted({priority for _, priority in movers}):
+        low, high = (
+            min(holes.count(text), sum(each == text and priority <= highest for each, priority in movers))
+            for text in (LOW, HIGH)
+        )
+        if low + high >= units:
+            few = min(low, units)
+            assert found.cost == MoveCost(highest, units, few * milli[LOW] + (units - few) * milli[HIGH])
+            assert found.least or tries < 1000
+            assert len({move.allocation.id for move in found.moves}) == units
+            return
+    assert isinstance(found, NoConsolidation)
+    assert (found.rejections[0].needed, found.rejections[0].had) == (units, low + high)
 
 
 @pytest.mark.parametrize("seed", range(10))

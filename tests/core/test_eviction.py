@@ -91,6 +91,31 @@ def test_members_of_several_sizes_are_served_in_order():
     assert gone(preempt_together(EvictionContext(books.fleet, Rules(), NOW), both)) == ["a0", "a1", "a2", "a3", "b3"]
 
 
+def test_what_one_member_takes_of_a_budget_is_not_left_for_the_next():
+    books = Books(*wide("abc", cards=1)).run("web1", "a-0", of="", workload="web", since=900.0)
+    books.run("web2", "b-0", of="", workload="web").run("job", "c-0", of="", workload="job", priority=1)
+    members = [ask("gpu=1", "m0"), ask("gpu=1,tflops=100", "m1")]
+    for left, victims in ((1, ["job", "web1"]), (2, ["web1", "web2"])):
+        context = EvictionContext(books.fleet, Rules(), NOW, Budgets({("team", "web"): left}))
+        assert gone(preempt_together(context, members)) == victims
+
+
+@pytest.mark.parametrize(
+    ("victim", "text", "rules", "reason"),
+    [
+        pytest.param("tflops=90", "gpu=1,tflops=20", {}, (Code.GPU_COMPUTE, 20_000, 10_000), id="of its card"),
+        pytest.param("tflops=20,cpu=60", "gpu=1,tflops=20,cpu=10", {}, (Code.CPU, 10_000, 4_000), id="of CPUs"),
+        pytest.param("tflops=20", "gpu=1,tflops=20", {"workers_per_node": 1}, (Code.WORKER_CAP, 2, 1), id="of places"),
+    ],
+)
+def test_a_victim_has_the_reason_why_nothing_fits_while_it_stays(victim, text, rules, reason):
+    books = Books(a_node("n")).run("v", "n-0", of=victim)
+    found = preempt_together(EvictionContext(books.fleet, Rules(**rules), NOW), [ask(text, "m0")])
+    assert isinstance(found, dict)
+    (gives_way,) = found["m0"].victims
+    assert (gives_way.reason.code, gives_way.reason.needed, gives_way.reason.had) == reason
+
+
 def test_the_own_gang_is_no_victim():
     books = Books(*wide("a", cards=1))
     books.run("late", "a-0", of="", priority=1, gang=GangClaim("g", 1, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 
 import pytest
@@ -285,9 +286,20 @@ def test_what_a_placer_puts_on_a_node_is_known_there_by_its_size():
 
 def test_both_machines_change_when_who_holds_a_card_is_recorded_on_the_one_that_it_left():
     fleet = Fleet([books.a_node("n"), books.a_node("o"), books.a_node("p")])
-    fleet.dirty.clear()
-    fleet.charge(Allocation("x", "n", ResourceRequirement.of(gpu=1), ("o-0",)), force=True)
-    assert fleet.dirty == {0, 1}
+    placer, asked = Placer(fleet, Policy()), ResourceRequirement.of(gpu=1)
+    for change in (
+        lambda: fleet.charge(Allocation("x", "n", asked, ("o-0",)), force=True),
+        lambda: fleet.release("x"),
+    ):
+        assert placer.table(asked).ranked.shape == (3,)
+        clock = fleet.clock
+        fleet.dirty.clear()
+        change()
+        assert fleet.dirty == {0, 1}
+        assert fleet.touched_since(clock) == [0, 1]
+        again = Placer(fleet.copy(), Policy())
+        assert placer.table(asked).ranked.tolist() == again.table(asked).ranked.tolist()
+        assert placer.room(asked).tolist() == again.room(asked).tolist()
 
 
 def test_a_machine_on_which_a_placer_puts_something_has_changed():
@@ -307,3 +319,23 @@ def test_the_machines_touched_since_any_time_are_known_in_whatever_order_they_ch
         fleet.charge(Allocation(f"x{number}", "abc"[row], ResourceRequirement.of(cpu=1)))
         for first, clock in enumerate(clocks):
             assert fleet.touched_since(clock) == sorted(set(order[first : number + 1]))
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        pytest.param("gpu=2", 1, id="whole cards"),
+        pytest.param("gpu=2,tflops=10,isolation=shared", 1, id="cards that are held whole for a part"),
+        pytest.param("gpu=2,percent=25", Fraction(1, 4), id="a fraction"),
+        pytest.param("gpu=2,tflops=10", Fraction(1, 10), id="compute, on the card of which that is least"),
+        pytest.param("gpu=2,tflops=10,vram=8g", Fraction(1, 2), id="or vram, if it is more of each card"),
+        pytest.param("gpu=2,tflops=500", 1, id="more than any card has"),
+        pytest.param("cpu=1", 0, id="no cards"),
+    ],
+)
+def test_a_request_counts_for_a_share_of_each_of_its_cards(text, share):
+    fleet = Fleet([books.a_node("n", books.a_card("n-0", 100, 16), books.a_card("n-1", 50, 16))])
+    asked = ResourceRequirement.from_string(text)
+    assert fleet.resources(asked).gpu_milli == asked.gpu_count * share * 1000
+    assert fleet.holding(asked, 3).gpu_milli == asked.gpu_count * share * 3000
+    assert not asked.gpu_count or fleet.share_of_card(asked) == share

@@ -435,6 +435,37 @@ def test_old_records_are_placed_by_age_and_id_around_the_recorded_ones():
     assert starts(fleet_of(M, held=same_age), "1g.20gb") == [2]
 
 
+ages = st.tuples(*[st.sampled_from([None, 1.0, 2.0, 3.0])] * 2)
+
+
+@given(st.lists(ages, min_size=3, max_size=3), st.lists(st.tuples(st.integers(0, 2), ages), max_size=6))
+def test_where_old_records_are_placed_follows_each_change_of_an_age(first, changes):
+    """An allocation that was assumed is as old as that, whenever it was bound."""
+
+    def aged(name: str, when: tuple[float | None, float | None]) -> Allocation:
+        record = old(name, {"a": "3g.40gb", "b": "2g.20gb", "c": "1g.10gb"}[name], None)
+        return replace(record, assumed_at=when[0], bound_at=when[1])
+
+    texts = [request(f"gpu=1,partition={template}") for template in ("1g.10gb", "1g.20gb", "3g.40gb")]
+    times = dict(zip("abc", first, strict=True))
+    fleet = fleet_of(M, held=tuple(aged(name, when) for name, when in times.items()))
+    placer = Placer(fleet, Policy())
+    for name, when in [("a", times["a"]), *(("abc"[at], when) for at, when in changes)]:
+        times[name] = when
+        fleet.replace(aged(name, when))
+        by_age = sorted(times, key=lambda each: (_first_time(times[each]), each))
+        timeless = [aged(name, (float(rank), None)) for rank, name in enumerate(by_age)]
+        again = Placer(fleet_of(M, held=tuple(timeless)), Policy())
+        for asked in texts:
+            assert placer.room(asked).tolist() == again.room(asked).tolist()
+            assert placer.table(asked).ranked.tolist() == again.table(asked).ranked.tolist()
+
+
+def _first_time(when: tuple[float | None, float | None]) -> float:
+    assumed, bound = when
+    return next((at for at in (assumed, bound) if at is not None), -1.0)
+
+
 @pytest.mark.parametrize(
     "records",
     [

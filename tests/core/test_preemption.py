@@ -25,9 +25,10 @@ from ullage.core.evicting.preemption import (
 )
 from ullage.core.evicting.protection import Shield
 from ullage.core.evicting.victim_search import Attempt
-from ullage.core.evicting.victims import Budgets, Cost, EvictionContext
+from ullage.core.evicting.victims import NO_BUDGETS, Budgets, Cost, EvictionContext, budgets_of
 from ullage.core.placing.candidates import check_quota
 from ullage.core.placing.decision import Refusal
+from ullage.core.placing.feasibility import quota_allows, summable
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas, relaxed
 from ullage.model.affinity import NODE_NAME, Expression, NodeAffinity, Operator
@@ -295,6 +296,14 @@ def test_a_free_card_on_which_the_cores_exceed_the_quota_hides_no_other_card_of_
     assert uids(books.preempt(ask("gpu=1,tflops=50"), rules)) == ("victim",)
 
 
+def test_a_worker_stays_whose_cores_leave_enough_of_the_quota_for_one_of_several_cards():
+    """With it the request exceeds the quota on the slow card, which is free, but not on the fast one."""
+    books = Books(a_node("n", a_card("n-0", 50), a_card("n-1", 100), a_card("n-2", 100)))
+    books.run("fast", "n-1", of="tflops=80").run("other", "n-2", of="tflops=30", priority=1)
+    rules = Rules(quotas=Quotas({"team": Quota(max_cores_ppm=PPM)}))
+    assert uids(books.preempt(ask("gpu=1,tflops=50"), rules)) == ("fast",)
+
+
 def test_the_cards_that_no_lock_keeps_are_examined_be_it_one_or_none():
     """Of two dynamic cards the first has a user of another isolation."""
     for free, reached in ((("n-1",), True), ((), False)):
@@ -513,6 +522,26 @@ def test_a_broken_budget_is_counted_and_stops_nobody():
     assert (len(found.victims), found.cost.violations) == (2, 1)
 
 
+def test_a_node_at_the_cap_of_workers_says_how_many_it_has_and_may_have():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("v", "n-0", of="tflops=10", priority=20)
+    refused = books.preempt(ask("tflops=10"), Rules(workers_per_node=1))
+    assert isinstance(refused, NoPreemption)
+    (said,) = {(each.code, each.needed, each.had) for each in refused.rejections}
+    assert said == (Code.WORKER_CAP, 2, 1)
+
+
+def test_of_a_workload_with_a_minimum_as_many_may_go_as_are_bound_above_it():
+    books = Books(a_node("n", *(a_card(f"n-{n}") for n in range(6))))
+    for number, (workload, state) in enumerate(
+        [("web", AllocationState.BOUND)] * 3 + [("web", AllocationState.ASSUMED), ("job", AllocationState.BOUND)]
+    ):
+        books.run(f"w{number}", f"n-{number}", of="", workload=workload, state=state)
+    books.run("executor", "n-5", of="", executor=True)
+    least = {("team", "web"): 1, ("team", "job"): 1, ("team", "more"): 2, ("team", "any"): 0}
+    assert budgets_of(books.fleet, least).left == dict(zip(least, (2, 0, 0, 0), strict=True))
+    assert budgets_of(books.fleet, {}) is NO_BUDGETS
+
+
 # --- every subset ---
 
 TEXTS = (
@@ -544,6 +573,7 @@ def worlds(draw: st.DrawFn) -> tuple[Books, Rules, Request, Budgets]:
     quota = Quota(
         total_requests=Caps(draw(st.sampled_from([None, 60_000, 120_000, 200_000]))),
         max_workers=draw(st.sampled_from([100, 1, 3])),
+        max_cores_ppm=draw(st.sampled_from([None, None, PPM // 2, PPM])),
     )
     rules = Rules(
         workers_per_node=draw(st.sampled_from([0, 1, 2])),
@@ -554,6 +584,37 @@ def worlds(draw: st.DrawFn) -> tuple[Books, Rules, Request, Budgets]:
     request = ask(f"gpu={count},{text}".rstrip(","), priority=draw(st.integers(1, 4)))
     budgets = Budgets(draw(st.sampled_from([{}, {("team", "web"): 0}, {("team", "web"): 1, ("other", "job"): 0}])))
     return books, rules, request, budgets
+
+
+@st.composite
+def used_up(draw: st.DrawFn) -> tuple[Books, Rules, Request, Budgets]:
+    """A node with workers on parts of its cards, and a request for which its quota has hardly anything left."""
+    speeds = draw(st.lists(st.sampled_from([50, 100]), min_size=2, max_size=4))
+    books = Books(a_node("n", *(a_card(f"n-{n}", tflops) for n, tflops in enumerate(speeds))))
+    for number in range(draw(st.integers(3, 7))):
+        cards = draw(st.lists(st.sampled_from(range(len(speeds))), min_size=1, max_size=2, unique=True))
+        facts = {
+            "priority": draw(st.integers(0, 3)),
+            "namespace": draw(st.sampled_from(["team", "team", "team", "other"])),
+            "workload": draw(st.sampled_from(["web", "job"])),
+            "since": float(draw(st.integers(0, 3))),
+        }
+        try:
+            books.run(f"w{number}", *(f"n-{card}" for card in cards), of=draw(st.sampled_from(SMALL)), **facts)
+        except Conflict:
+            continue
+    used = books.fleet.usage.get("team", Usage())
+    quota = Quota(
+        total_requests=Caps(draw(st.sampled_from([None, used.compute_request + 10_000]))),
+        max_workers=draw(st.sampled_from([100, max(1, used.workers)])),
+        max_cores_ppm=draw(st.sampled_from([None, used.cores_ppm + PPM // 5, used.cores_ppm + PPM // 2])),
+    )
+    text = draw(st.sampled_from(["gpu=1,tflops=50", "gpu=1,tflops=30,vram=6g", "gpu=2,tflops=25", "gpu=1"]))
+    budgets = Budgets(draw(st.sampled_from([{}, {("team", "web"): 0}, {("team", "web"): 1, ("team", "job"): 0}])))
+    return books, Rules(quotas=Quotas({"team": quota})), ask(text, priority=4), budgets
+
+
+SMALL = ("tflops=20,vram=2g", "tflops=25,vram=6g", "tflops=10,vram=1g")
 
 
 def may_go(rules: Rules, request: Request, allocation: Allocation) -> bool:
@@ -613,6 +674,43 @@ def subsets(uids: list[str]) -> list[tuple[str, ...]]:
 @settings(max_examples=400)
 @given(worlds())
 def test_against_every_subset_of_victims(world):
+    assert_victims_are_a_least_set(world)
+
+
+@settings(max_examples=60)
+@given(used_up())
+def test_against_every_subset_of_victims_where_a_quota_decides(world):
+    assert_victims_are_a_least_set(world)
+
+
+@settings(max_examples=60)
+@given(used_up())
+def test_where_a_quota_decides_those_beyond_their_budget_stay_first_and_then_the_dearest(world):
+    books, rules, request, budgets = world
+    fleet, node, there = books.fleet, books.fleet.nodes[0], list(books.fleet.ledger.values())
+    if summable(rules, request) and quota_allows(fleet, rules, request, 1):
+        event("the quota does not decide")
+        return
+    gone, tried = {a.id for a in there}, set[str]()
+    dear = sorted(there, key=lambda a: (-a.claim.priority, a.bound_at, a.id))
+    feasible = fits(fleet, rules, request, node, tuple(gone))
+    for only_beyond in (True, False) if feasible else ():
+        for each in dear:
+            key = each.claim.namespace, each.claim.workload
+            number = sum((a.claim.namespace, a.claim.workload) == key for a in there if a.id in gone)
+            if each.id not in tried and (not only_beyond or number > budgets.left.get(key, number)):
+                tried.add(each.id)
+                if fits(fleet, rules, request, node, tuple(gone - {each.id})):
+                    gone.remove(each.id)
+    context = EvictionContext(fleet, rules, NOW, budgets)
+    found = check_single_node_preempt(context, request, "n", [a.id for a in there])
+    event(f"{len(gone)} of {len(there)} go" if feasible else "refused")
+    assert isinstance(found, Preemption) == feasible
+    if isinstance(found, Preemption):
+        assert found.uids == tuple(a.id for a in dear if a.id in gone)
+
+
+def assert_victims_are_a_least_set(world: tuple[Books, Rules, Request, Budgets]) -> None:
     books, rules, request, budgets = world
     fleet = books.fleet
     before = frozen(fleet)

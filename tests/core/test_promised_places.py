@@ -96,6 +96,33 @@ def test_what_several_victims_hold_is_counted_off_several_places_once():
     assert frozen(fleet) == before
 
 
+def test_who_leaves_for_several_leaves_for_the_first_of_them():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
+    fleet, asked = books.fleet, ResourceRequirement.from_string("cpu=2,gpu=1")
+    had = fleet.cpu_free.item(0)
+    fleet.charge(Allocation("e1", "n", ResourceRequirement.from_string("cpu=3,gpu=1"), ("n-0",)))
+    each = [Promised((Allocation(f"promised/{card}", "n", asked, (card,)),), ("e1",)) for card in ("n-0", "n-1")]
+    with reserving(fleet, each):
+        assert fleet.cpu_free.item(0) == had - 5000
+
+
+@pytest.mark.parametrize(("hold", "is_owed"), [(False, False), (True, False), (False, True), (True, True)])
+def test_who_leaves_the_whole_cards_of_a_place_leaves_for_it_if_it_is_held_and_owed(hold, is_owed):
+    books = Books(a_node("n", a_card("n-0")))
+    books.run("low", "n-0", of="tflops=50,cpu=4", state=AllocationState.RELEASING)
+    entry = Nomination(ask("gpu=1,cpu=4", "first", priority=5), "n", gpus=("n-0",), hold=hold, owed=is_owed)
+    had = books.fleet.cpu_free.item(0)
+    with reserving(books.fleet, [entry]):
+        assert books.fleet.cpu_free.item(0) == had - (0 if hold and is_owed else 4000)
+
+
+def test_a_place_without_cards_is_where_the_least_is_left_after_it_as_a_fraction_of_the_card():
+    books = Books(a_node("n", a_card("n-0", 100, 10), a_card("n-1", 100, 40)))
+    books.run("x", "n-0", of="tflops=10,vram=2g", priority=20).run("y", "n-1", of="tflops=10,vram=20g", priority=20)
+    assert free_beside(books, owed("tflops=10,vram=6g")) == {"n-0": (80_000, 2 * GIB), "n-1": (90_000, 20 * GIB)}
+    assert free_beside(books, owed("tflops=10,vram=1g")) == {"n-0": (90_000, 8 * GIB), "n-1": (80_000, 19 * GIB)}
+
+
 def test_a_card_that_is_promised_whole_is_nobodys_part_while_a_part_of_it_is_left():
     books = Books(a_node("n", a_card("n-0"))).run("low", "n-0", of="tflops=50", state=AllocationState.RELEASING)
     refused = placed_with(books.fleet, Rules(), ask("tflops=10"), owed("gpu=1", "n-0"))

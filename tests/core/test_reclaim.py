@@ -141,6 +141,31 @@ def test_an_executor_never_gives_way_to_its_own_session():
     assert plan.actions == (Keep("e0"),)
 
 
+def test_an_executor_stays_on_a_card_that_was_given_twice_if_no_session_needs_it():
+    card = ResourceRequirement.of(gpu=1)
+    fleet = Fleet([Node("n", 1000, GIB, (Gpu("g", 0),))])
+    for uid in ("e0", "e1"):
+        fleet.charge(Allocation(uid, "n", card, ("g",)), force=True)
+    goes = ExecutorView("e0", ExecutorPhase.LEAVING, card, "a", eviction=Eviction("gone", Cause.SHARE, NOW))
+    views = replace(goes, may_stay=True), ExecutorView("e1", ExecutorPhase.BUSY, card, "b")
+    world = World(fleet, (Demand("a", 1, card, 1, leaving=1), Demand("b", 2, card, 0, 1)), views)
+    assert schedule(world, Policy(), NOW, deserved={"a": 1, "b": 1}).actions == (Keep("e0"),)
+
+
+def test_an_executor_leaves_for_a_session_that_is_promised_room_on_its_node_once_its_winner_is_gone():
+    one, held, promises = ResourceRequirement.of(cpu=1), [], {}
+    for node, winner, promised in (("m", "b", "b"), ("n", "gone", "c")):
+        leaves = ExecutorView(
+            f"on {node}", ExecutorPhase.LEAVING, one, "a", eviction=Eviction(winner, Cause.SHARE, NOW)
+        )
+        held.append((replace(leaves, may_stay=True), node, ()))
+        promises[promised] = Promise((Allocation(f"of {promised}", node, one),))
+    demands = [Demand("a", 1, one, leaving=2), Demand("b", 2, one, 1), Demand("c", 3, one, 1)]
+    world = world_of([Node("m", 1000, GIB), Node("n", 1000, GIB)], demands, *held)
+    plan = schedule(replace(world, promises=promises), Policy(), NOW, deserved={"a": 0, "b": 1, "c": 1})
+    assert plan.actions == (Unbind("on n", Eviction("c", Cause.SHARE, NOW)),)
+
+
 @pytest.mark.parametrize("works", [True, False])
 def test_executors_without_a_task_leave_only_in_the_place_of_one_that_has_one(works):
     one = ResourceRequirement.of(cpu=1)

@@ -147,3 +147,30 @@ def test_scores_follow_the_candidates_as_a_new_table_has_them(strategy):
         elif fleet.ledger:
             fleet.release(chance.choice(sorted(fleet.ledger)))
     assert len(seen) > 3
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_tables_of_several_requests_and_strategies_are_each_as_if_it_was_alone(relative):
+    """Those of one fleet share what they can; some of them write to it."""
+    chance, texts = random.Random(6), ("gpu=1", "gpu=3", "gpu=0.5", "cpu=1,gpu=2,numa=best-effort")
+    nodes = [machine(name, cards=Q, cpus=(4, 4), zones=(0, 1, 2, 3)) for name in "abcd"]
+    fleet = Fleet(nodes, zone_rules=ZoneRules(relative=relative))
+    seen = whole_workload([ResourceRequirement.from_string(text) for text in ("gpu=1", "gpu=0.5", "gpu=4")])
+    by_name = {"zones-alone": ZONES_ALONE, "best-fit": strategy_named("best-fit"), "leftover": leftover(fleet, seen)}
+    for number in range(25):
+        for text in texts:
+            for name, by in by_name.items():
+                again = fleet.copy()
+                alone = table(again, text, leftover(again, seen) if name == "leftover" else by)
+                kept = table(fleet, text, by)
+                assert (kept.ranked.tolist(), kept.opened.tolist()) == (alone.ranked.tolist(), alone.opened.tolist())
+                assert kept.choose() == alone.choose()
+        if fleet.ledger and chance.random() < 0.3:
+            fleet.release(chance.choice(sorted(fleet.ledger)))
+        text = chance.choice(texts)
+        kept = table(fleet, text, by_name["best-fit"])
+        if (taken := kept.choose()) is not None:
+            row, cards = taken
+            asked = ResourceRequirement.from_string(text)
+            charges = kept.charges(cards)
+            fleet.charge(Allocation(f"r{number}", nodes[row].name, asked, fleet.uuids(cards), charges=charges))

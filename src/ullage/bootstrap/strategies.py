@@ -73,14 +73,14 @@ _LOADED: dict[str, Strategy] = {}
 
 def _check(strategy: Strategy) -> None:
     """Compile it by placing on a small fleet, and check that it chooses only offered cards."""
-    from ullage.core.kernel.compiling import tiers  # noqa: PLC0415 - the core is needed only with strategies
-    from ullage.core.placing.placement import small_fleet, warm_strategy  # noqa: PLC0415 - the core is needed only with strategies
-    from ullage.core.verdict.shape import shape_of  # noqa: PLC0415 - the core is needed only with strategies
-    from ullage.model.request import ResourceRequirement  # noqa: PLC0415 - the core is needed only with strategies
+    from ullage.core.kernel.compiling import tiers  # noqa: PLC0415 - as above
+    from ullage.core.placing.placement import warm_strategy, warming_fleet  # noqa: PLC0415 - as above
+    from ullage.core.verdict.shape import shape_of  # noqa: PLC0415 - as above
+    from ullage.model.request import ResourceRequirement  # noqa: PLC0415 - as above
 
     with tiers.ahead():  # also compiles in a server of the plain tier, so that errors show now
         warm_strategy(strategy.on)
-    fleet = small_fleet()
+    fleet = warming_fleet()
     for text, offered in (("gpu=0.5", [1]), ("gpu=1", [0]), ("gpu=2", [0, 1])):
         shape = shape_of(fleet, ResourceRequirement.from_string(text))
         score, picked = strategy.node(fleet, 0, shape, offered), strategy.pick(fleet, 0, shape, offered)

@@ -58,7 +58,7 @@ def steps() -> list[Callable[[], None]]:
 
 def _measure(workload: Workload) -> None:
     """Measure fragmentation, as metrics and the live page do."""
-    books = placement.small_fleet()
+    books = placement.warming_fleet()
     Fragments(books, workload).total()
     fits_now(books)
 

@@ -454,6 +454,14 @@ class Fleet(Inventory):
         return self._requested
 
 
+def age_of(allocation: Allocation) -> float | None:
+    """Return when an allocation was assumed, or else bound: it says where a partition lies whose place is not recorded.
+
+    In seconds since the epoch.
+    """
+    return allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
+
+
 def _is_full(gpu: Gpu, charge: Charge, users: int) -> bool:
     """Return whether so many users are all that may have parts of a card."""
     parts = charge.isolation is not Isolation.PARTITIONED
@@ -466,11 +474,7 @@ def _as_numbers(rows: at.Rows) -> memoryview:
 
 
 def _charges(allocation: Allocation) -> tuple[object, ...]:
-    """Return all that the columns know of an allocation; what else it says may change without them.
-
-    Its age says where a partition lies whose place is not recorded.
-    """
-    age = allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
+    """Return all that the columns know of an allocation; what else it says may change without them."""
     mixed = [charge.mixed for charge in allocation.charges]
     held = allocation.node, allocation.gpus, allocation.charges, mixed, allocation.cards, allocation.placement
-    return *held, allocation.requirement, allocation.claim, age
+    return *held, allocation.requirement, allocation.claim, age_of(allocation)

@@ -92,8 +92,6 @@ class Inventory:
         that is least, in thousandths rounded up (at least one, at most a whole card). A partition counts
         as what it takes, not as what is asked.
         """
-        if not requirement.gpu_count or requirement.whole:
-            return requirement.resources
         partitioned = requirement.cards.isolation is Isolation.PARTITIONED
         if not partitioned and (requirement.part is None or requirement.part.share_milli):
             return requirement.resources

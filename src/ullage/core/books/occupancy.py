@@ -9,7 +9,7 @@ import numpy as np
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.modes import mode_of
-from ullage.core.books.slices import Slices, at_once
+from ullage.core.books.slices import Slices, at_once, slice_begins
 from ullage.core.kernel import occupants as at
 from ullage.core.kernel.columns import Rows, Scores
 from ullage.model.allocation import Allocation, AllocationState
@@ -65,7 +65,7 @@ class Occupancy:
 
     def _read_all(self) -> Slices[None]:
         for row in range(len(self._fleet.nodes)):
-            if row % _NODES_AT_ONCE == 0:
+            if slice_begins(row, _NODES_AT_ONCE):
                 yield
             self._on.append(self._read(row))
         self._fleet.dirty.clear()

@@ -13,6 +13,11 @@ _Result = TypeVar("_Result")
 Slices: TypeAlias = Generator[None, None, _Result]
 
 
+def slice_begins(number: int, size: int) -> bool:
+    """Return whether a slice of so many elements begins with the element of this number, counted from 0."""
+    return number % size == 0
+
+
 def at_once(slices: Slices[_Result]) -> _Result:
     """Run all slices and return the result."""
     while True:

@@ -22,7 +22,7 @@ from typing import Any
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import start
-from ullage.core.books.slices import Slices, at_once
+from ullage.core.books.slices import Slices, at_once, slice_begins
 from ullage.core.evicting.move_order import in_order
 from ullage.core.evicting.move_search import MoveHolders, MoveSearch, find_plan
 from ullage.core.evicting.moves import (
@@ -124,7 +124,7 @@ def _movable(fleet: Fleet, question: MoveQuestion) -> Slices[tuple[list[Allocati
     taken: Counter[tuple[str, str]] = Counter()
     everybody = sorted(fleet.ledger.values(), key=lambda allocation: (len(allocation.gpus), allocation.id))
     for number, allocation in enumerate(everybody):
-        if number % _AT_ONCE == 0:
+        if slice_begins(number, _AT_ONCE):
             yield
         if not allocation.gpus:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ullage.core.books.slices import Slices
+from ullage.core.books.slices import Slices, slice_begins
 from ullage.core.books.trial import trial
 from ullage.core.evicting.moves import Move, MoveContext, asked_again
 from ullage.core.placing.candidates import refusals_on
@@ -33,7 +33,7 @@ def in_order(look: MoveContext, moves: Sequence[Move]) -> Slices[tuple[Move, ...
 
 def _first_to_go(look: MoveContext, pending: Sequence[Move]) -> Slices[Move | None]:
     for number, move in enumerate(pending):
-        if number % _AT_ONCE == 0:
+        if slice_begins(number, _AT_ONCE):
             yield
         with trial(look.fleet):
             look.fleet.release(move.allocation.id)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import Columns, Occupancy
-from ullage.core.books.slices import Slices
+from ullage.core.books.slices import Slices, slice_begins
 from ullage.core.books.trial import trial
 from ullage.core.evicting.moves import Move, MoveContext, MovePlan, asked_again
 from ullage.core.evicting.protection import Shield
@@ -63,7 +63,7 @@ class MoveHolders:
         holders, may = cls(look, there), {allocation.id for allocation in movable}
         known = holders._requirements
         for number, allocation in enumerate(there.who):
-            if number % _HOLDERS_AT_ONCE == 0:
+            if slice_begins(number, _HOLDERS_AT_ONCE):
                 yield
             holders._may[number] = allocation.id in may
             holders._asks[number] = known.setdefault(allocation.requirement, len(known))
@@ -75,7 +75,7 @@ class MoveHolders:
         """Return for each holder whether there is room for it anywhere."""
         roomy = np.zeros(len(self._requirements), dtype=np.bool_)
         for number, requirement in enumerate(self._requirements):
-            if number % _TABLES_AT_ONCE == 0:
+            if slice_begins(number, _TABLES_AT_ONCE):
                 yield
             roomy[number] = self._look.table(Request("any", requirement)).room.any()
         found: npt.NDArray[np.bool_] = roomy[self._asks]
@@ -274,7 +274,7 @@ class MoveSearch:
     def _release(self, leaving: Sequence[Allocation]) -> Slices[None]:
         for number, allocation in enumerate(leaving, 1):
             self._fleet.release(allocation.id)
-            if number % _MOVES_AT_ONCE == 0:
+            if slice_begins(number, _MOVES_AT_ONCE):
                 yield
 
     def _take(self, row: int, count: int, mask: int) -> Iterator[Choice]:
@@ -296,7 +296,7 @@ class MoveSearch:
         fleet, rules = self._fleet, self._look.rules
         found: list[Move] = []
         for allocation in self._look.in_turn(leaving):
-            if len(found) % _MOVES_AT_ONCE == 0:
+            if slice_begins(len(found), _MOVES_AT_ONCE):
                 yield
             request = asked_again(allocation)
             choice = None if self._look.table(request).best() is None else choose(fleet, rules, request)

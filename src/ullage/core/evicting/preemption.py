@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 import numpy as np
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.books.slices import Slices, at_once
+from ullage.core.books.slices import Slices, at_once, slice_begins
 from ullage.core.books.trial import trial
 from ullage.core.evicting.protection import Shield
 from ullage.core.evicting.victim_search import (
@@ -276,7 +276,7 @@ def _rows(search: VictimSearch) -> Slices[list[tuple[int, list[Allocation], dict
             on_row.setdefault(row, []).append(allocation)
     found = []
     for row, node in enumerate(fleet.nodes):
-        if row % _NODES_AT_ONCE == 0:
+        if slice_begins(row, _NODES_AT_ONCE):
             yield
         able = (exclusion_of(fleet, card, asked) is None for card in fleet.cards_on(row))
         if node.schedulable and sum(able) >= asked.gpu_count:
@@ -301,7 +301,7 @@ def _waits(fleet: Fleet, rules: Rules, request: Request, nominations: Nomination
 
 
 def _free(fleet: Fleet, card: int) -> tuple[int, int]:
-    return max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
+    return fleet.compute_free.item(card), fleet.vram_free.item(card)
 
 
 def _row(fleet: Fleet, node: str) -> int:

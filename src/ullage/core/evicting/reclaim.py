@@ -45,8 +45,8 @@ class Reclaim:
         """Executors that leave without a winner, so that they need not hurry yet; a task may still run."""
         self._executors = held = world.held()
         self._victims: dict[str, list[ExecutorVictim]] = {}
-        staying = {executor.session or "": 0 for executor in world.executors if executor.may_stay}
-        self._held = staying | {session: len(executors) for session, executors in held.items()}
+        sessions = (*(executor.session or "" for executor in world.executors if executor.may_stay), *held)
+        self._held = {session: len(held.get(session, ())) for session in sessions}
         self._floors = {session: self._demands[session].floor for session in self._held if session in self._demands}
         self._keeps = {session: max(deserved.get(session, 0), floor) for session, floor in self._floors.items()}
         self._vacant = {executor.id for executor in world.executors if executor.phase is ExecutorPhase.VACANT}

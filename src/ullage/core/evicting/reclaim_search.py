@@ -80,7 +80,7 @@ class Losses:
         if victim.session is None:
             return True
         loser, lost = self._losers[victim.session], self._lost.get(victim.session, 0) + len(victim.members)
-        if lost > loser.left or (loser.guarded and not self._spares(loser, len(victim.members))):
+        if lost > loser.left or (loser.guarded and not self._spares(loser)):
             return False
         self._lost[victim.session] = lost
         return True
@@ -93,12 +93,11 @@ class Losses:
             self._lost, self._of_queues = before
         return paid
 
-    def _spares(self, loser: Loser, size: int) -> bool:
-        """Return whether so many more executors break no guarantee, and note the loss."""
+    def _spares(self, loser: Loser) -> bool:
+        """Return whether one victim more, a unit or a part of one, breaks no guarantee, and note the loss of a unit."""
         assert loser.leaf is not None
         assert loser.demand is not None
-        units, queue = -(-size // loser.demand.batch_size), loser.demand.queue
-        return all(self._tree.lose(queue, loser.leaf.unit, self._of_queues) for _ in range(units))
+        return self._tree.lose(loser.demand.queue, loser.leaf.unit, self._of_queues)
 
     def turn(self, session: str, victims: Iterator[ExecutorVictim]) -> _Turn | None:
         """Return when the next of these victims of a session has its turn; None if it may lose no more."""

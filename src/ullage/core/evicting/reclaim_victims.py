@@ -21,7 +21,7 @@ from ullage.core.evicting.put_back import Held, put_back
 from ullage.core.kernel import occupants as kernel
 from ullage.core.kernel.columns import UNREACHABLE, Rows
 from ullage.core.kernel.fewest import Leaving
-from ullage.core.placing.placement import Placer, small_fleet
+from ullage.core.placing.placement import Placer, warming_fleet
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import place_unit
 from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView
@@ -120,7 +120,7 @@ def _counted(outlook: Placer, asked: ResourceRequirement) -> bool:
 
 def warm() -> None:
     """Have the counting compiled, or what was compiled before read back."""
-    outlook, asked = Placer(small_fleet(), Policy()), ResourceRequirement.of(gpu=1)
+    outlook, asked = Placer(warming_fleet(), Policy()), ResourceRequirement.of(gpu=1)
     placed = outlook.place("held", asked)
     assert placed is not None
     victim = ExecutorVictim((ExecutorView(placed.id, ExecutorPhase.BUSY, asked),), None)

@@ -21,7 +21,7 @@ from ullage.core.kernel.reasons import LOCKED
 from ullage.core.placing.candidates import find, same_on_all_cards
 from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.feasibility import quota_allows, summable
-from ullage.core.placing.placement import small_fleet
+from ullage.core.placing.placement import warming_fleet
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import select
 from ullage.core.strategies import STRATEGIES
@@ -218,7 +218,7 @@ def warm() -> None:
     request = Request("warm", ResourceRequirement.of(gpu=1))
     for strategy in STRATEGIES.values():
         if strategy.stateless:
-            VictimSearch(EvictionContext(small_fleet(), Rules(strategy=strategy), 0.0), request).units(1)
+            VictimSearch(EvictionContext(warming_fleet(), Rules(strategy=strategy), 0.0), request).units(1)
 
 
 def locks_of(fleet: Fleet, request: Request) -> Locks:

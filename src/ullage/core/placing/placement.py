@@ -159,7 +159,7 @@ def warm() -> None:
         warm_strategy(strategy.on)
 
 
-def small_fleet() -> Fleet:
+def warming_fleet() -> Fleet:
     """One node with two cards, to try a strategy on."""
     gpus = Gpu("warm-0", 0, vram_bytes=1 << 30, compute_gflops=1000), Gpu("warm-1", 1)
     return Fleet([Node("warm", 1000, 1 << 30, gpus)])
@@ -167,7 +167,7 @@ def small_fleet() -> Fleet:
 
 def warm_strategy(made: Callable[[Fleet], Strategy]) -> None:
     """Have the functions of a strategy compiled by using it on a small fleet, for which it is made."""
-    fleet = small_fleet()
+    fleet = warming_fleet()
     strategy = made(fleet)
     placer, shape = Placer(fleet, Policy(), strategy), ResourceRequirement.from_string("gpu=0.5")
     for uid in ("first", "second"):
@@ -221,7 +221,7 @@ class Table:
             first[OWN_PICK] = not strategy.near
             first[WIDEST] = zones.relative
             self._first_need = first
-        own = strategy.notes > 0 or self._relative
+        own = bool(strategy.notes) or self._relative
         self._said = _said_of(fleet, shape.asked.nodes, strategy.notes, own)
         self._tree = planted(len(fleet.nodes))
         self._space = np.zeros(int(np.diff(fleet.gpu_start).max(initial=0)), dtype=np.int64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ullage.core.books.fleet import Fleet
+from ullage.core.books.fleet import Fleet, age_of
 from ullage.model.allocation import Charge, Slot
 from ullage.model.part import Isolation, Part
 from ullage.model.profile import Profile, Template
@@ -173,9 +173,8 @@ def _layout(profile: Profile, fleet: Fleet, card: int) -> _Layout:
 
 
 def _age(fleet: Fleet, holder: str) -> float:
-    """Return when a holder was assumed, in seconds since the epoch; what has no time comes first."""
-    allocation = fleet.ledger[holder]
-    at = allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
+    """Return the age of a holder; what has no time comes first."""
+    at = age_of(fleet.ledger[holder])
     return float("-inf") if at is None else at
 
 
