@@ -73,10 +73,10 @@ _LOADED: dict[str, Strategy] = {}
 
 def _check(strategy: Strategy) -> None:
     """Compile it by placing on a small fleet, and check that it chooses only offered cards."""
-    from ullage.core.kernel.compiling import tiers  # noqa: PLC0415 - as above
-    from ullage.core.placing.placement import warm_strategy, warming_fleet  # noqa: PLC0415 - as above
-    from ullage.core.verdict.shape import shape_of  # noqa: PLC0415 - as above
-    from ullage.model.request import ResourceRequirement  # noqa: PLC0415 - as above
+    from ullage.core.kernel.compiling import tiers  # noqa: PLC0415 - needs the core
+    from ullage.core.placing.placement import warm_strategy, warming_fleet  # noqa: PLC0415 - needs the core
+    from ullage.core.verdict.shape import shape_of  # noqa: PLC0415 - needs the core
+    from ullage.model.request import ResourceRequirement  # noqa: PLC0415 - needs the core
 
     with tiers.ahead():  # also compiles in a server of the plain tier, so that errors show now
         warm_strategy(strategy.on)
