@@ -292,3 +292,23 @@ async def test_questions_are_answered_while_metrics_are_written_down(
         assert 'hami_vgpu_core_allocated_ratio{device_uuid="a/nvidia.com/gpu/0",namespace="default"' in told
         assert 'pod="first"' in told
         assert 'pod="second"' not in told
+
+
+async def test_the_best_nodes_are_offered_and_all_to_a_pod_with_preferences(server: ApiServer, api: HttpKubeApi):
+    names = [f"n{number:02}" for number in range(12)]
+    put(server, "nodes", *(a_node(name, 2) for name in names))
+    held, pod, spread = put(server, "pods", a_pod("held"), a_pod("p"), a_pod("spread"))
+    spread["spec"]["topologySpreadConstraints"] = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "x"}]
+    async with running(server, api, offered_nodes=5) as up:
+        assert await up.place(held, ["n07"]) == "!n07"
+        scores = {each["Host"]: each["Score"] for each in await up.ask("prioritize", Pod=pod, NodeNames=names)}
+        found = await up.ask("filter", Pod=pod, NodeNames=names)
+        assert len(found["NodeNames"]) == 5
+        assert min(scores[name] for name in found["NodeNames"]) >= max(
+            scores[name] for name in names if name not in found["NodeNames"]
+        )
+        assert "n07" in found["NodeNames"]
+        assert not found["FailedNodes"], "the others fit too"
+        assert (await up.ask("filter", Pod=spread, NodeNames=names))["NodeNames"] == names
+    async with running(server, api, offered_nodes=0) as up:
+        assert (await up.ask("filter", Pod=pod, NodeNames=names))["NodeNames"] == names

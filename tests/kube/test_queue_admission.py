@@ -21,6 +21,7 @@ from ullage.core.placing.rules import Rules
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
+from ullage.kube.controller import OnError
 from ullage.kube.extender import Extender
 from ullage.kube.front import Front
 from ullage.model.error import UllageError
@@ -105,6 +106,9 @@ class Story:
     def note(self, name: str, key: str = "waits") -> str:
         return str(pods_of(self.server)[name]["metadata"].get("annotations", {}).get(f"ullage.io/queue-{key}", ""))
 
+    def nominated(self, name: str) -> str:
+        return str(pods_of(self.server)[name]["status"].get("nominatedNodeName", ""))
+
     def heard(self, name: str) -> bool:
         """Whether the front knows the pod as it is now."""
         known, now = self.front.pods.objects.get(("default", name)), pods_of(self.server)[name]["metadata"]
@@ -125,9 +129,10 @@ async def story(
     refuses: Taints = lambda _pod, _node: False,
     holds: set[str] | None = None,
     leads: bool = True,
+    on_error: OnError = lambda _kind, _name, _error: None,
 ) -> AsyncIterator[Story]:
     clock, settings = Clock(), FrontSettings(queues=queues, readers=[RegisteredCards()])
-    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), settings, clock=clock)
+    front = make_front(api, Candidate(api, "ullage", "default"), Rules(), settings, clock=clock, on_error=on_error)
     scheduler = Scheduler(server, front.extender, refuses, holds if holds is not None else set())
     async with at_work(front, answers if leads else lambda _: True):
         work = asyncio.create_task(scheduler.run() if leads else asyncio.Event().wait())
@@ -240,6 +245,47 @@ async def test_a_pod_that_its_scheduler_refuses_has_another_place(server: ApiSer
         await until(lambda: up.note("p", "place") == other, "it has another place")
         holds.clear()
         await until(lambda: "p" in up.bound, "it is placed")
+
+
+async def test_an_admitted_pod_has_its_place_as_nominated_node_which_follows_the_place(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 1), a_node("b", 1))
+    holds = {"p"}
+    put(server, "pods", waiting("p"))
+    async with story(server, api, holds=holds) as up:
+        await until(lambda: up.gated == set(), "its gate is open")
+        first = up.note("p", "place")
+        assert up.nominated("p") == first
+        await until(lambda: up.heard("p"), "the front knows that")
+        up.clock.now += OPEN_S
+        await until(lambda: up.note("p", "place") not in ("", first), "it has another place")
+        assert up.nominated("p") == up.note("p", "place")
+        entries = {entry.request.uid: entry.node for entry in up.front.cluster.allocator.nominations.entries}
+        assert set(entries.values()) == {up.note("p", "place")}, "nothing is kept for it where it was"
+
+
+async def test_a_node_that_its_scheduler_nominated_stays(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 1), a_node("b", 1))
+    put(server, "pods", waiting("p"))
+    key = ("pods", "default", "p")
+    server.do(lambda: server.store.put(key, {**server.rules.get(key), "status": {"nominatedNodeName": "elsewhere"}}))
+    async with story(server, api, holds={"p"}) as up:
+        await until(lambda: up.gated == set(), "its gate is open")
+        assert up.nominated("p") == "elsewhere"
+
+
+async def test_without_the_right_to_nominate_gates_open_and_one_error_says_so(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 2))
+    errors: list[UllageError] = []
+    server.canned.append(Canned("PATCH", "/status", 403, times=9))
+    put(server, "pods", waiting("p"), waiting("q"))
+    async with story(server, api, on_error=lambda _kind, _name, error: errors.append(error)) as up:
+        await until(lambda: up.bound == {"p", "q"}, "both are placed")
+    assert {error.code for error in errors} == {"kube-forbidden"}
+    assert server.canned[0].times > 0, "it is not tried for each pod"
 
 
 @pytest.mark.parametrize("unwanted", ["a", "b"])
