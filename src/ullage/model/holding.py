@@ -50,12 +50,20 @@ class PodHolding:
     containers: tuple[Holding, ...] = ()
 
 
+ZoneAmounts = tuple[tuple[int, str, int], ...]
+"""Amounts by zone: the zone, the resource (`memory` and huge pages in bytes), and how much of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
-    """All holdings on a node. `stale`: they come from a file that may still name pods that have ended."""
+    """All holdings on a node. `stale`: they come from a file that may still name pods that have ended.
+
+    `amounts` are held by pods that the source does not name.
+    """
 
     pods: tuple[PodHolding, ...] = ()
     stale: bool = False
+    amounts: ZoneAmounts = ()
 
 
 def card_ids(containers: Iterable[Holding]) -> Iterator[str]:

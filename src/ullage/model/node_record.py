@@ -40,12 +40,23 @@ def _held(use: Use | None) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class IncludedPods:
+    """The pods whose holdings are included in a source's amounts, as a fingerprint; "" if it does not say.
+
+    With `exclusive_only` pods without exclusive CPUs, memory or devices are not in the fingerprint.
+    """
+
+    fingerprint: str = ""
+    exclusive_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRecord:
     """A node as one source describes it: its machine, its cards in the order of their index, and its holdings.
 
     A card has the uuid "" if the source does not know it; then it is identified by its index. `stock` is by resource
     (`gpu` for cards, which the cluster calls `card_resource`); its free ids are the source's, which are older than the
-    ledger. `use` is None if the source has no holdings.
+    ledger. `use` is None if the source has no holdings; where it has amounts without pods, `included` says of which.
     """
 
     node: str
@@ -55,3 +66,4 @@ class NodeRecord:
     stock: Mapping[str, Stock] = field(default_factory=dict)
     reserved: Resources = Resources()
     use: Use | None = None
+    included: IncludedPods = IncludedPods()

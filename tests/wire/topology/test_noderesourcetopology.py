@@ -5,6 +5,8 @@ from hypothesis import given
 
 from tests.wire.topology.hostile import shaped
 from ullage.model.error import InvalidRequest
+from ullage.model.holding import Use
+from ullage.model.node_record import IncludedPods
 from ullage.model.topology import Kubelet, Room, Scope, Zone, ZonePolicy
 from ullage.wire.topology.noderesourcetopology import read_noderesourcetopology
 
@@ -13,7 +15,7 @@ GI = 2**30
 
 def zone(id_, costs=None, **resources):
     amounts = [
-        {"name": name, "capacity": total, "allocatable": usable, "available": "0"}
+        {"name": name, "capacity": total, "allocatable": usable, "available": usable}
         for name, (total, usable) in resources.items()
     ]
     return {
@@ -58,7 +60,63 @@ def test_amounts_stay_amounts_and_zones_are_in_numeric_order():
     )
     assert topology.distances == ((10, 21), (20, 10))
     assert topology.kubelet == Kubelet(ZonePolicy.SINGLE_ZONE, Scope.POD, static_cpus=True, static_memory=True)
-    assert (topology.cpus, record.cards, record.use) == ((), (), None)
+    assert (topology.cpus, record.cards, record.use) == ((), (), Use())
+
+
+def available(document, *left):
+    """The same document with these amounts available, resource by resource of its first zone."""
+    resources = document["zones"][0]["resources"]
+    for entry, free in zip(resources, left, strict=True):
+        entry["available"] = free
+    return document
+
+
+def test_what_is_allocatable_and_not_available_is_held():
+    resources = {"cpu": ("16", "15500m"), "memory": ("64", "60"), "hugepages-1Gi": ("2Gi", "2Gi")}
+    cards = {"nvidia.com/gpu": (4, 4), "amd.com/gpu": (4, 2), "a/nic": (2, 2)}
+    document = available(told(zone(1, **resources, **cards)), "11500m", "20", "1Gi", 1, 1, 2)
+    record, warnings = read_noderesourcetopology(document)
+    held = (1, "cpu", 4), (1, "gpu", 4), (1, "hugepages-1Gi", GI), (1, "memory", 40)
+    assert (record.use, warnings) == (Use(amounts=held), ())
+
+
+def test_more_available_than_allocatable_is_nothing_held():
+    record, _ = read_noderesourcetopology(available(told(zone(0, cpu=("16", "8"))), "16"))
+    assert record.use == Use()
+
+
+ALL, EXCLUSIVE = IncludedPods("pfp0v001aa"), IncludedPods("pfp0v001aa", exclusive_only=True)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "annotations", "included"),
+    [
+        ({}, {}, IncludedPods()),
+        ({"nodeTopologyPodsFingerprint": "pfp0v001aa"}, {"topology.node.k8s.io/fingerprint": "pfp0v001bb"}, ALL),
+        (
+            {
+                "nodeTopologyPodsFingerprint": "pfp0v001aa",
+                "nodeTopologyPodsFingerprintMethod": "with-exclusive-resources",
+            },
+            {},
+            EXCLUSIVE,
+        ),
+        ({"nodeTopologyPodsFingerprint": "pfp0v001aa", "nodeTopologyPodsFingerprintMethod": "all"}, {}, ALL),
+        ({}, {"topology.node.k8s.io/fingerprint": "pfp0v001aa"}, ALL),
+    ],
+)
+def test_the_pods_that_are_included_are_those_of_the_fingerprint(attributes, annotations, included):
+    document = told(**attributes)
+    document["metadata"]["annotations"] = annotations
+    record, warnings = read_noderesourcetopology(document)
+    assert (record.included, warnings) == (included, ())
+
+
+def test_a_document_of_the_older_version_has_no_attributes():
+    older = {**told(zone(0, cpu=("4", "4"))), "apiVersion": "topology.node.k8s.io/v1alpha1"}
+    del older["attributes"]
+    topology = read({**older, "topologyPolicies": ["RestrictedPodLevel"]})
+    assert (topology.kubelet.policy, topology.kubelet.scope) == (ZonePolicy.RESTRICTED, Scope.POD)
 
 
 def test_resources_without_zones_are_not_aligned():

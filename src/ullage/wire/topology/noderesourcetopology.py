@@ -1,7 +1,7 @@
-"""NodeResourceTopology (`topology.node.k8s.io/v1alpha2`): the amounts of each zone, without ids.
+"""NodeResourceTopology (`topology.node.k8s.io`, v1alpha2 and v1alpha1): the amounts of each zone, without ids.
 
 It is written by node-feature-discovery or the resource topology exporter; it is cluster-scoped and named after its
-node. `available` is not read: the free amount is the allocatable amount less what the ledger holds.
+node. What is allocatable but not `available` was held when it was written, by pods that it does not name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 
 from ullage.model.error import InvalidRequest, invalid
-from ullage.model.node_record import NodeRecord
+from ullage.model.holding import Use, ZoneAmounts
+from ullage.model.node_record import IncludedPods, NodeRecord
+from ullage.model.provider import pages_of
 from ullage.model.quantity import MAX_INT32
 from ullage.model.resources import MILLI
 from ullage.model.topology import (
@@ -29,6 +31,7 @@ from ullage.model.topology import (
 from ullage.wire.document import Document, text, whole
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.vendors import as_resource
+from ullage.wire.topology import pod_fingerprint
 from ullage.wire.topology.dropped import Dropped, as_object
 
 KIND = "NodeResourceTopology"
@@ -64,14 +67,34 @@ def read_noderesourcetopology(document: object) -> tuple[NodeRecord, tuple[str, 
     found, name = as_object(document, KIND)
     dropped = Dropped()
     rows = _zone_rows(found, dropped)
-    zones = tuple(_zone(id_, *rows[id_], dropped) for id_ in sorted(rows))
+    attributes = _attributes(found, dropped)
+    found_zones = [_zone(id_, *rows[id_], dropped) for id_ in sorted(rows)]
+    zones = tuple(zone for zone, _ in found_zones)
+    held = tuple(each for _, amounts in found_zones for each in amounts)
     topology = Topology(
         zones=zones,
         distances=_distances(rows, dropped),
-        kubelet=_kubelet(found, zones, dropped),
+        kubelet=_kubelet(found, attributes, zones, dropped),
         source=SOURCE,
     )
-    return NodeRecord(node=name, topology=topology), dropped.warnings
+    included = _included(found, attributes, dropped)
+    return NodeRecord(name, topology, use=Use(amounts=held), included=included), dropped.warnings
+
+
+def _attributes(document: Document, dropped: Dropped) -> dict[str, str]:
+    return {
+        text(entry.get("name")): text(entry.get("value"))
+        for _, entry in dropped.rows(document.get("attributes"), "attributes")
+    }
+
+
+def _included(document: Document, attributes: Document, dropped: Dropped) -> IncludedPods:
+    """Return the fingerprint of the attribute, else that of the annotation, as older writers have it."""
+    annotations = dropped.section(document["metadata"].get("annotations"), "metadata.annotations")
+    found = attributes.get(pod_fingerprint.ATTRIBUTE)
+    method = attributes.get(pod_fingerprint.METHOD) if found else None
+    found = found or text(annotations.get(pod_fingerprint.ANNOTATION))
+    return IncludedPods(found, method == pod_fingerprint.EXCLUSIVE_ONLY) if found else IncludedPods()
 
 
 def _zone_rows(document: Document, dropped: Dropped) -> dict[int, tuple[str, Document]]:
@@ -93,10 +116,12 @@ def _zone_rows(document: Document, dropped: Dropped) -> dict[int, tuple[str, Doc
     return rows
 
 
-def _zone(id_: int, path: str, entry: Document, dropped: Dropped) -> Zone:
+def _zone(id_: int, path: str, entry: Document, dropped: Dropped) -> tuple[Zone, ZoneAmounts]:
+    """Return a zone, and what is held of its resources."""
     memory: Room | None = None
     hugepages: dict[int, Room] = {}
     amounts: dict[str, Room] = {}
+    held: dict[str, int] = {}
     seen: set[str] = set()
     for here, raw in dropped.rows(entry.get("resources"), f"{path}.resources"):
         with dropped.entry():
@@ -105,23 +130,32 @@ def _zone(id_: int, path: str, entry: Document, dropped: Dropped) -> Zone:
                 raise invalid(f"{here}.name", name, "each resource of a zone is named once")
             seen.add(name)
             if name == MEMORY:
-                memory = _room(raw, here, 1, MAX_ZONE_BYTES)
+                resource, (memory, used) = MEMORY, _room(raw, here, 1, MAX_ZONE_BYTES)
             elif name.startswith(HUGEPAGES):
                 size = parse_quantity(name.removeprefix(HUGEPAGES), f"{here}.name")
-                hugepages[size] = _room(raw, here, 1, MAX_ZONE_BYTES)
+                resource, (hugepages[size], used) = pages_of(size), _room(raw, here, 1, MAX_ZONE_BYTES)
             else:
-                resource, room = as_resource(name), _room(raw, here, MILLI, MAX_INT32)
+                resource, (room, used) = as_resource(name), _room(raw, here, MILLI, MAX_INT32)
                 known = amounts.get(resource, Room(0, 0))
                 amounts[resource] = Room(known.total + room.total, known.allocatable + room.allocatable)
-    return Zone(id_, memory, hugepages, amounts)
+            held[resource] = held.get(resource, 0) + used
+    return Zone(id_, memory, hugepages, amounts), tuple((id_, name, held[name]) for name in sorted(held) if held[name])
 
 
-def _room(raw: Document, path: str, parts: int, most: int) -> Room:
-    """Return the amount of a resource in the zone, in whole units, because a part of a CPU is never exclusive."""
-    total = parse_quantity(raw.get("capacity", 0), f"{path}.capacity", units=parts, maximum=most * parts)
-    allocatable = raw.get("allocatable", raw.get("capacity", 0))
-    usable = parse_quantity(allocatable, f"{path}.allocatable", units=parts, maximum=most * parts)
-    return Room(total // parts, usable // parts)
+def _room(raw: Document, path: str, parts: int, most: int) -> tuple[Room, int]:
+    """Return the amount of a resource in the zone, and how much is held, in whole units.
+
+    A part of a CPU is never exclusive. A missing amount of what is available is all of what is allocatable.
+    """
+
+    def amount(name: str, otherwise: object) -> int:
+        quantity = raw.get(name, otherwise)
+        return parse_quantity(quantity, f"{path}.{name}", units=parts, maximum=most * parts) // parts
+
+    total = amount("capacity", 0)
+    usable = amount("allocatable", raw.get("capacity", 0))
+    free = amount("available", raw.get("allocatable", raw.get("capacity", 0)))
+    return Room(total, usable), max(0, usable - free)
 
 
 def _distances(rows: dict[int, tuple[str, Document]], dropped: Dropped) -> tuple[tuple[int, ...], ...]:
@@ -141,12 +175,8 @@ def _distances(rows: dict[int, tuple[str, Document]], dropped: Dropped) -> tuple
     return ()
 
 
-def _kubelet(document: Document, zones: tuple[Zone, ...], dropped: Dropped) -> Kubelet:
+def _kubelet(document: Document, raw: dict[str, str], zones: tuple[Zone, ...], dropped: Dropped) -> Kubelet:
     """Return how the kubelet aligns: by the attributes, else by `topologyPolicies`, as older writers have it."""
-    raw = {
-        text(entry.get("name")): text(entry.get("value"))
-        for _, entry in dropped.rows(document.get("attributes"), "attributes")
-    }
     old_policy, old_scope = _by_name(document.get("topologyPolicies"), dropped)
     policy = raw.get("topologyManagerPolicy", old_policy)
     scope = raw.get("topologyManagerScope", old_scope)
