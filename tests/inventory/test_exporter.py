@@ -334,6 +334,53 @@ async def test_a_machine_without_nvml_has_the_cards_of_its_driver(bench):
     ]
 
 
+BOTH = ("noderesourcetopology", "numatopology")
+
+
+def amounts(bench: Bench) -> dict[str, list[str]]:
+    """What is available in each zone, by resource, as the NodeResourceTopology has it."""
+    document = bench.server.do(lambda: bench.server.rules.get(("noderesourcetopologies", "", "n1")))
+    found: dict[str, list[str]] = {}
+    for zone in document["zones"]:
+        for resource in zone["resources"]:
+            found.setdefault(resource["name"], []).append(resource["available"])
+    return found
+
+
+async def test_a_noderesourcetopology_is_kept_beside_the_numatopology(bench):
+    bench.settings = replace(bench.settings, objects=BOTH)
+    bench.exporter = bench.fresh()
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()) as socket:
+        for _ in range(3):
+            assert await bench.round()
+        assert bench.exporter.count.writes == 2
+        assert (amounts(bench)[GPU], amounts(bench)["cpu"]) == (["3", "4"], ["4", "8"])
+        socket.answer = listed(pod("p", container("c", devices(GPU, "GPU-1b", "GPU-3b"), cpus=[1])))
+        assert await bench.round()
+        assert bench.exporter.count.writes == 4
+        assert (amounts(bench)[GPU], amounts(bench)["cpu"]) == (["2", "4"], ["5", "8"])
+        key = ("noderesourcetopologies", "", "n1")
+        bench.server.do(lambda: bench.server.rules.change(key, lambda item: {**item, "zones": []}))
+        assert await bench.round(61)
+        assert amounts(bench)[GPU] == ["2", "4"]
+    stored = bench.server.do(lambda: bench.server.rules.get(key))
+    assert [owner["kind"] for owner in stored["metadata"]["ownerReferences"]] == ["Node"]
+    assert bench.said == []
+
+
+async def test_an_object_that_cannot_be_written_does_not_keep_the_other_from_being_written(bench):
+    bench.settings = replace(bench.settings, objects=BOTH)
+    bench.exporter = bench.fresh()
+    bench.server.canned.append(Canned("GET", "/noderesourcetopologies/n1", 403, times=2))
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        assert await bench.round()
+        assert await bench.round()
+        assert bench.writes() == 1
+        assert {source for source, _ in bench.said} == {"api"}
+        assert await bench.round()
+    assert amounts(bench)[GPU] == ["3", "4"]
+
+
 async def test_it_repeats_until_it_is_ended(bench):
     bench.exporter._pause = lambda _: asyncio.sleep(0)
     async with PodResourcesServer(bench.settings.pod_resources, one_pod()) as socket:
@@ -412,6 +459,8 @@ async def test_the_process_exports_and_ends_on_a_signal(bench, tmp_path):
         (("--check-period=100ms",), "n1", "--check-period"),
         (("--enable-pod-resource=maybe",), "n1", "--enable-pod-resource"),
         (("--resource=nic",), "n1", "--resource"),
+        (("--objects=numatopology,pod",), "n1", "--objects"),
+        (("--objects=",), "n1", "--objects"),
     ],
 )
 async def test_invalid_options_are_refused_at_once(monkeypatch, capsys, words, node, says):

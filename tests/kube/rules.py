@@ -24,6 +24,7 @@ KINDS = {
         kinds.RESOURCE_QUOTAS,
         kinds.GPU_BINDINGS,
         kinds.NUMATOPOLOGIES,
+        kinds.NODE_RESOURCE_TOPOLOGIES[0],
         kinds.CONFIG_MAPS,
         kinds.DEPLOYMENTS,
         kinds.STATEFUL_SETS,
@@ -36,7 +37,7 @@ KINDS = {
         kinds.DEVICE_TAINT_RULES[1],
     )
 }
-CUSTOM = {"gpubindings", "numatopologies", "podgroups", "hypernodes"}
+CUSTOM = {"gpubindings", "numatopologies", "noderesourcetopologies", "podgroups", "hypernodes"}
 STATUS = {
     "pods",
     "nodes",

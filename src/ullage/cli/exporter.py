@@ -63,12 +63,19 @@ def configure_exporter(parser: argparse.ArgumentParser) -> None:
         metavar="KIND=NAME",
         help="resource name of other devices, such as nic=example.com/nic; may be repeated",
     )
+    parser.add_argument(
+        "--objects",
+        default="numatopology",
+        metavar="LIST",
+        help="objects to write: numatopology, noderesourcetopology or both, with commas (default: %(default)s)",
+    )
     parser.set_defaults(act=_export)
 
 
 def _export(arguments: argparse.Namespace) -> int:
     try:
         from ullage.kube.exporter.process import serve  # noqa: PLC0415 - needs the extra k8s
+        from ullage.kube.exporter.report import read_objects  # noqa: PLC0415 - as above
         from ullage.kube.exporter.settings import (  # noqa: PLC0415 - as above
             NODE_VARIABLE,
             ExporterSettings,
@@ -91,6 +98,7 @@ def _export(arguments: argparse.Namespace) -> int:
         period_s=arguments.check_period,
         card_resource=arguments.card_resource,
         names=dict(_pair(text) for text in arguments.resource),
+        objects=read_objects(arguments.objects),
         reserved=read_reserved(arguments.res_reserved) if arguments.res_reserved else None,
     )
     return serve(settings, arguments.kubeconfig, arguments.master)

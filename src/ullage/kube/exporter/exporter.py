@@ -1,4 +1,4 @@
-"""The loop on a node: examine the machine, query its kubelet, and write the result into the object."""
+"""The loop on a node: examine the machine, query its kubelet, and write the result into its objects."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ullage.kube.client.api import KubeApi
 from ullage.kube.exporter.cards import FoundCards, NodeCards
 from ullage.kube.exporter.kubelet import KubeletReader, OnError
 from ullage.kube.exporter.publisher import Publisher
+from ullage.kube.exporter.report import reports_of
 from ullage.kube.exporter.settings import ExporterSettings
 from ullage.model.error import UllageError, Unavailable
 from ullage.model.node import Node
@@ -58,7 +59,10 @@ class Exporter:
         self._cards = NodeCards(nvml, settings.root, settings.node, settings.card_resource)
         self._topology = TopologyReader(settings.root, now, steady)
         self._kubelet = KubeletReader(settings, self._on_error)
-        self._publisher = Publisher(api, settings.node, settings.domain, settings.drift_s, now=now, steady=steady)
+        self._publishers = [
+            Publisher(api, settings.node, report, settings.drift_s, now=now, steady=steady)
+            for report in reports_of(settings.objects, settings.domain)
+        ]
         self._looking: asyncio.Task[tuple[Node, FoundCards]] | None = None
         self._seen: tuple[Node, FoundCards] | None = None
         self._read_at = steady()
@@ -77,13 +81,18 @@ class Exporter:
             await self._pause(min(longest, self._settings.period_s * 2.0 ** min(failures, 10)))
 
     async def round(self) -> bool:
-        """Examine once, and write if something changed. Return whether the object is up to date."""
+        """Examine once, and write what changed. Return whether an object is up to date."""
         self.count.rounds += 1
         record = await self._record()
         if record is None:
             return False
+        written = [await self._publish(publisher, record) for publisher in self._publishers]
+        return any(written)
+
+    async def _publish(self, publisher: Publisher, record: NodeRecord) -> bool:
+        """Write an object if it changed. Return whether it is up to date."""
         try:
-            self.count.writes += await self._publisher.publish(record)
+            self.count.writes += await publisher.publish(record)
         except UllageError as error:
             self._on_error("api", error.message)
             return False

@@ -1,4 +1,4 @@
-"""Keeps one Numatopology up to date, with as few writes as there are changes."""
+"""Keeps the object of one node up to date, with as few writes as there are changes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Create, Replace
 from ullage.kube.client.errors import ApiForbidden
-from ullage.kube.client.kinds import NODES, NUMATOPOLOGIES
+from ullage.kube.client.kinds import NODES
 from ullage.kube.client.objects import Object
+from ullage.kube.exporter.report import Report
 from ullage.model.error import AlreadyExists, Conflict, NotFound
 from ullage.model.node_record import NodeRecord
 from ullage.wire.document import Document
-from ullage.wire.topology.numatopology_object import numatopology_object
-
-_TIMESTAMP = "timestamp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +34,14 @@ class Publisher:
         self,
         api: KubeApi,
         node: str,
-        domain: str,
+        report: Report,
         drift_s: float = 60.0,
         *,
         now: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         """`drift_s`: seconds after which the object is read again, in case another client has changed it."""
-        self._api, self._node, self._domain, self._drift_s = api, node, domain, drift_s
+        self._api, self._node, self._report, self._drift_s = api, node, report, drift_s
         self._now, self._steady = now, steady
         self._node_uid = ""
         self._known: _Known | None = None
@@ -61,10 +59,10 @@ class Publisher:
         if self._read_at is None or self._steady() - self._read_at >= self._drift_s:
             await self._read()
         stable = replace(record, topology=replace(record.topology, observed_at=None))
-        wanted = numatopology_object(stable, self._domain, node_uid=self._node_uid)
+        wanted = self._report.build(stable, self._node_uid)
         if self._known is not None and self._content(wanted) in (self._sent, self._known.content):
             return False
-        wanted["metadata"]["annotations"][_TIMESTAMP] = str(int(self._now()))
+        self._report.stamp(wanted, self._now())
         await self._write(wanted)
         return True
 
@@ -72,7 +70,7 @@ class Publisher:
         """Read the current object. The sent content still counts if nobody has changed our part since."""
         self._node_uid = await self._uid() or self._node_uid
         try:
-            found = self._understood(await self._api.get(NUMATOPOLOGIES, self._node))
+            found = self._understood(await self._api.get(self._report.kind, self._node))
         except NotFound:
             found = None
         if found is None or self._known is None or found.content != self._known.content:
@@ -89,14 +87,14 @@ class Publisher:
     async def _write(self, wanted: dict[str, Any]) -> None:
         try:
             if self._known is None:
-                change: Create | Replace = Create(NUMATOPOLOGIES, wanted)
+                change: Create | Replace = Create(self._report.kind, wanted)
             else:
-                change = Replace(NUMATOPOLOGIES, self._node, _over(self._known, wanted))
+                change = Replace(self._report.kind, self._node, _over(self._known, wanted))
             answer = await self._api.write(change)
         except (AlreadyExists, Conflict, NotFound):
             self._read_at = None  # another client wrote: read before the next attempt
             raise
-        self._known, self._sent = self._understood(NUMATOPOLOGIES.read(answer)), self._content(wanted)
+        self._known, self._sent = self._understood(self._report.kind.read(answer)), self._content(wanted)
 
     def _understood(self, found: Object) -> _Known:
         document = found.document
@@ -105,18 +103,14 @@ class Publisher:
     def _content(self, document: Mapping[str, Any]) -> Document:
         """Return the part of an object that we own, without its time."""
         metadata = document.get("metadata") or {}
-        key = f"{self._domain}/topology"
-        return {
-            "spec": document.get("spec"),
-            "topology": (metadata.get("annotations") or {}).get(key),
-            "owned": self._node_uid in [owner.get("uid") for owner in metadata.get("ownerReferences") or ()],
-        }
+        owned = self._node_uid in [owner.get("uid") for owner in metadata.get("ownerReferences") or ()]
+        return {**self._report.content(document), "owned": owned}
 
 
 def _over(known: _Known, wanted: Document) -> dict[str, Any]:
     """Return the replacement of the known object. Its other labels and annotations stay."""
     old, new = known.document["metadata"], wanted["metadata"]
-    annotations = {**(old.get("annotations") or {}), **new["annotations"]}
+    annotations = {**(old.get("annotations") or {}), **(new.get("annotations") or {})}
     owners = new.get("ownerReferences") or old.get("ownerReferences") or []
     metadata = {**old, "annotations": annotations, "ownerReferences": owners, "resourceVersion": known.version}
     return {**wanted, "metadata": metadata}

@@ -24,6 +24,7 @@ class ExporterSettings:
 
     `card_resource` is the resource name of the cards; "" stands for the usual name of the only cards that are found.
     `names` are those of other resources (`nic`). `reserved` overrides the reservation in the kubelet's configuration.
+    `objects` are the kinds of objects that are written (`ullage.kube.exporter.report.NAMES`).
     """
 
     node: str
@@ -37,6 +38,7 @@ class ExporterSettings:
     card_resource: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     reserved: Resources | None = None
+    objects: tuple[str, ...] = ("numatopology",)
     domain: str = DOMAIN
 
 

@@ -28,11 +28,16 @@ def numatopology_object(record: NodeRecord, domain: str = DOMAIN, *, node_uid: s
     annotations = {f"{domain}/topology": supplement_of(record)}
     if record.topology.observed_at is not None:
         annotations["timestamp"] = str(int(record.topology.observed_at))
-    metadata: dict[str, Any] = {"name": record.node, "annotations": annotations}
-    if node_uid:
-        owner = {"apiVersion": "v1", "kind": "Node", "name": record.node, "uid": node_uid}
-        metadata["ownerReferences"] = [owner]
+    metadata = owned_metadata(record.node, node_uid) | {"annotations": annotations}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": _spec(record)}
+
+
+def owned_metadata(node: str, node_uid: str) -> dict[str, Any]:
+    """Return the metadata of an object with the name of a node; with `node_uid` the Node owns it."""
+    if not node_uid:
+        return {"name": node}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
+    return {"name": node, "ownerReferences": [owner]}
 
 
 def _in_order(record: NodeRecord) -> NodeRecord:
