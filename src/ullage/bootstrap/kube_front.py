@@ -38,6 +38,7 @@ from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
 from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.kube.webhook.admission import named_queue
+from ullage.kube.zone_records import NrtOrder, ZoneRecords
 from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.card_pool import PoolRule
@@ -60,7 +61,8 @@ class FrontSettings:
 
     `machines` are the nodes that count, `readers` read their cards, `figures` are the capacity of card models, `pools`
     the rules of pools for nodes that do not name the pools of their cards. `topologies`: whether the cluster has
-    Numatopology objects, `resource_quotas`: whether those count; then nothing is decided before they are known.
+    Numatopology objects, `noderesourcetopologies`: whether NodeResourceTopology objects are read, and whether they come
+    before those; `resource_quotas`: whether those count; then nothing is decided before they are known.
     `bindings`: the terms of bindings of applications to cards; None without them. `cleanup_delay_s`: seconds after the
     start in which pods with missing cards are not evicted; None for ever. `queues` are the configured queues of pods
     that wait for admission; room is reserved for a pod after `reserve_after_s`. `claims`: whether ResourceClaims
@@ -75,6 +77,7 @@ class FrontSettings:
     pools: tuple[PoolRule, ...] = ()
     machines: Selection = ALL
     topologies: bool = False
+    noderesourcetopologies: NrtOrder = NrtOrder.OFF
     resource_quotas: bool = False
     bindings: BindingTerms | None = None
     cleanup_delay_s: float | None = None
@@ -112,7 +115,9 @@ def make_front(
     report_unreadable(context.followed.budgets, on_error)
     devices = Devices(context.cluster, settings.card_drivers, clock=clock, on_error=on_error)
     hypernodes = HyperNodes(context)
-    mirror = Mirror(context, _cards(context, settings, devices), devices=devices, domains=hypernodes.labels_of)
+    records = ZoneRecords(context, settings.noderesourcetopologies)
+    cards = _cards(context, settings, devices)
+    mirror = Mirror(context, cards, devices=devices, domains=hypernodes.labels_of, records=records)
     term = ReadyTerm(candidate, mirror)
     term.subscribe(mirror.report_again)
     bindings = _bindings(context, settings, term, devices)
@@ -130,6 +135,7 @@ def make_front(
     some = (unconfirmed, plugins, events, LeaderLabel(context, term), hypernodes)
     parts += [*admission.controllers, *(each.controller for each in some)]
     parts += _parts(claims, bindings, preemptor, _sweep(context, settings, term))
+    parts += [] if records.informer is None else [records.informer]
     return Front(
         context=context,
         parts=parts,

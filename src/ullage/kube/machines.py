@@ -7,30 +7,31 @@ from dataclasses import replace
 
 from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.objects import KubeNode as NodeObject
-from ullage.kube.client.objects import Object
 from ullage.kube.context import KubeContext
 from ullage.kube.nodes import CardSources, node_of
+from ullage.kube.zone_records import ZoneRecords
 from ullage.model.error import Conflict, InvalidRequest
+from ullage.model.holding import Use
 from ullage.model.node import Node
 from ullage.model.node_record import NodeRecord
-from ullage.wire.topology.numatopology import read_numatopology
 
 
 class Machines:
-    """Follows the informer of nodes and, where the cluster has them, the informer of Numatopology objects."""
+    """Follows the informer of nodes, and the records that exporters write of nodes."""
 
-    def __init__(self, context: KubeContext, cards: CardSources, domains: Callable[[str], Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        context: KubeContext,
+        cards: CardSources,
+        domains: Callable[[str], Mapping[str, str]],
+        records: ZoneRecords,
+    ) -> None:
         """`domains` returns further labels of a node."""
         self._nodes, self._cards, self._domains = context.followed.nodes, cards, domains
-        self._drop_rejections, self._on_error, self._domain = (
-            context.cluster.drop_rejections,
-            context.on_error,
-            context.domain,
-        )
+        self._drop_rejections, self._on_error = context.cluster.drop_rejections, context.on_error
         self.by_name: dict[str, Node] = {}
         """Machines by name, as each describes itself. Two of them may name the same card."""
-        self.records: dict[str, NodeRecord] = {}
-        """What an exporter reports of machines, by name."""
+        self._records, self._use = records, dict[str, Use | None]()
         self.unobserved: set[str] = set()
         """Machines whose card usage must be compared again."""
         self.stale = False
@@ -38,9 +39,17 @@ class Machines:
         self._twice: frozenset[tuple[str, str]] = frozenset()
         """Pairs of a machine and a card of it that another machine also names."""
         self._on_change: list[Callable[[str], None]] = []
-        if context.followed.topologies is not None:
-            context.followed.topologies.subscribe(self._on_topology)
+        records.subscribe(self._on_record)
         self._nodes.subscribe(self._on_node)
+
+    @property
+    def records(self) -> Mapping[str, NodeRecord]:
+        """What an exporter reports of machines, by name."""
+        return self._records.by_node
+
+    async def wait_ready(self) -> None:
+        """Return as soon as the records are known whose kind the cluster may lack."""
+        await self._records.wait_ready()
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Call `changed` with the name of each machine that describes itself in another way."""
@@ -81,6 +90,7 @@ class Machines:
         match delta:
             case Removed(last):
                 self.stale |= self.by_name.pop(last.metadata.name, None) is not None
+                self._on_record(last.metadata.name)
             case Added(new) | Changed(_, new):
                 self._describe(new)
 
@@ -100,30 +110,15 @@ class Machines:
         for changed in self._on_change:
             changed(name)
 
-    def _on_topology(self, delta: Delta[Object]) -> None:
-        """Follow Numatopology objects. A deleted one changes nothing, so that cards in use keep their names."""
-        match delta:
-            case Removed(last):
-                if last.metadata.name not in self.by_name:
-                    self.records.pop(last.metadata.name, None)
-            case Added(new) | Changed(_, new):
-                self._take_record(new)
-
-    def _take_record(self, found: Object) -> None:
-        name = found.metadata.name
-        try:
-            record, dropped = read_numatopology(found.document, self._domain)
-        except InvalidRequest as error:
-            self._on_error("Numatopology", name, error)
-            return
-        for sentence in dropped:
-            self._on_error("Numatopology", name, InvalidRequest(sentence))
-        last = self.records.get(name)
-        if last is not None and last.topology == replace(record.topology, observed_at=last.topology.observed_at):
-            record = replace(record, topology=last.topology)  # the same topology is no change of the machine
-        if last is not None and record.use is None:
-            record = replace(record, use=last.use)  # a record without usage frees nothing
-        if last is None or last.use != record.use:
+    def _on_record(self, name: str) -> None:
+        """Follow the record of a machine. Of a machine that is gone, deleted records are forgotten."""
+        if name not in self.by_name:
+            self._records.drop(name)
+        record = self.records.get(name)
+        use = None if record is None else record.use
+        if self._use.get(name) != use:
             self._drop_rejections(name)
-        self.records[name] = record
+        self._use[name] = use
+        if record is None:
+            del self._use[name]
         self.describe_again(name)

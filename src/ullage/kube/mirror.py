@@ -26,6 +26,7 @@ from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.machines import Machines
 from ullage.kube.nodes import NO_SOURCES, CardSources
+from ullage.kube.zone_records import ZoneRecords
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.resources import MILLI
@@ -51,12 +52,16 @@ class Mirror:
         *,
         devices: Devices | None = None,
         domains: Callable[[str], Mapping[str, str]] = lambda _node: {},
+        records: ZoneRecords | None = None,
     ) -> None:
-        """`devices` are the allocated claims, if the cluster has them. `domains` returns further labels of a node."""
+        """`devices` are the allocated claims, if the cluster has them. `domains` returns further labels of a node.
+
+        `records` are what exporters write of nodes (None: only Numatopology objects, where these are followed).
+        """
         self._cluster, self._pods, self._read_pod = context.cluster, context.followed.pods, context.read_pod
         self._domain, self._on_error, self._record_event = context.domain, context.on_error, context.record_event
         self._devices = devices
-        self.machines = Machines(context, cards, domains)
+        self.machines = Machines(context, cards, domains, records or ZoneRecords(context))
         self._unobserved = self.machines.unobserved
         self._recovered = False
         self.term: int | None = None
@@ -85,6 +90,10 @@ class Mirror:
     def ready(self) -> bool:
         """Whether the books match the state of the API, as far as the informers have it."""
         return self._recovered
+
+    async def wait_ready(self) -> None:
+        """Return as soon as what exporters write of nodes is known, so that `recover` may be called."""
+        await self.machines.wait_ready()
 
     def recover(self) -> None:
         """Build the books from the informers, which have listed. From now on decisions may be made.

@@ -33,6 +33,7 @@ class Takeover:
         """Wait for the informers, then start terms until cancelled."""
         for informer in self._followed.needed:
             await informer.wait_synced()
+        await self._mirror.wait_ready()
         if self._claims is not None:
             await self._claims.wait_synced()
         self._mirror.recover()

@@ -121,7 +121,7 @@ class Request:
     def __post_init__(self) -> None:
         if not self.uid:
             raise invalid("uid", self.uid, "an identity is needed")
-        if not self.requirement.gpu_count:
+        if not self.requirement.gpu_count and not self.requirement.alignment.containers:
             raise invalid("gpu", 0, "request at least one card")
         if self.requirement.gpu_count > MAX_CARDS:
             raise invalid("gpu", self.requirement.gpu_count, f"one request has at most {MAX_CARDS} cards")

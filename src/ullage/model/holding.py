@@ -56,14 +56,10 @@ ZoneAmounts = tuple[tuple[int, str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """All holdings on a node. `stale`: they come from a file that may still name pods that have ended.
-
-    `amounts` are held by pods that the source does not name.
-    """
+    """All holdings on a node. `stale`: they come from a file that may still name pods that have ended."""
 
     pods: tuple[PodHolding, ...] = ()
     stale: bool = False
-    amounts: ZoneAmounts = ()
 
 
 def card_ids(containers: Iterable[Holding]) -> Iterator[str]:

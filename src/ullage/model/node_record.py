@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ullage.model.gpu import Gpu
-from ullage.model.holding import Use, card_ids
+from ullage.model.holding import Use, ZoneAmounts, card_ids
 from ullage.model.resources import Resources
 from ullage.model.topology import Topology
 
@@ -56,7 +56,8 @@ class NodeRecord:
 
     A card has the uuid "" if the source does not know it; then it is identified by its index. `stock` is by resource
     (`gpu` for cards, which the cluster calls `card_resource`); its free ids are the source's, which are older than the
-    ledger. `use` is None if the source has no holdings; where it has amounts without pods, `included` says of which.
+    ledger. `use` is None if the source names no holdings. A source that does not name pods has `held` instead: what all
+    `included` pods hold of each zone.
     """
 
     node: str
@@ -66,4 +67,5 @@ class NodeRecord:
     stock: Mapping[str, Stock] = field(default_factory=dict)
     reserved: Resources = Resources()
     use: Use | None = None
+    held: ZoneAmounts = ()
     included: IncludedPods = IncludedPods()

@@ -5,7 +5,6 @@ from hypothesis import given
 
 from tests.wire.topology.hostile import shaped
 from ullage.model.error import InvalidRequest
-from ullage.model.holding import Use
 from ullage.model.node_record import IncludedPods
 from ullage.model.topology import Kubelet, Room, Scope, Zone, ZonePolicy
 from ullage.wire.topology.noderesourcetopology import read_noderesourcetopology
@@ -60,7 +59,7 @@ def test_amounts_stay_amounts_and_zones_are_in_numeric_order():
     )
     assert topology.distances == ((10, 21), (20, 10))
     assert topology.kubelet == Kubelet(ZonePolicy.SINGLE_ZONE, Scope.POD, static_cpus=True, static_memory=True)
-    assert (topology.cpus, record.cards, record.use) == ((), (), Use())
+    assert (topology.cpus, record.cards, record.use, record.held) == ((), (), None, ())
 
 
 def available(document, *left):
@@ -77,12 +76,12 @@ def test_what_is_allocatable_and_not_available_is_held():
     document = available(told(zone(1, **resources, **cards)), "11500m", "20", "1Gi", 1, 1, 2)
     record, warnings = read_noderesourcetopology(document)
     held = (1, "cpu", 4), (1, "gpu", 4), (1, "hugepages-1Gi", GI), (1, "memory", 40)
-    assert (record.use, warnings) == (Use(amounts=held), ())
+    assert (record.held, warnings) == (held, ())
 
 
 def test_more_available_than_allocatable_is_nothing_held():
     record, _ = read_noderesourcetopology(available(told(zone(0, cpu=("16", "8"))), "16"))
-    assert record.use == Use()
+    assert record.held == ()
 
 
 ALL, EXCLUSIVE = IncludedPods("pfp0v001aa"), IncludedPods("pfp0v001aa", exclusive_only=True)

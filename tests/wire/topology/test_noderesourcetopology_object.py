@@ -70,7 +70,7 @@ def test_a_reader_finds_the_kubelet_the_distances_and_what_is_held():
     found, dropped = read_noderesourcetopology(noderesourcetopology_object(record()))
     assert dropped == ()
     assert (found.topology.kubelet, found.topology.distances) == (KUBELET, TOPOLOGY.distances)
-    assert found.use == Use(amounts=((0, "cpu", 2), (0, "gpu", 1), (0, "memory", 2), (2, "gpu", 1), (2, "memory", 1)))
+    assert found.held == ((0, "cpu", 2), (0, "gpu", 1), (0, "memory", 2), (2, "gpu", 1), (2, "memory", 1))
 
 
 def test_the_fingerprint_is_that_of_pods_with_something_of_a_zone():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ullage.model.error import InvalidRequest, invalid
-from ullage.model.holding import Use, ZoneAmounts
+from ullage.model.holding import ZoneAmounts
 from ullage.model.node_record import IncludedPods, NodeRecord
 from ullage.model.provider import pages_of
 from ullage.model.quantity import MAX_INT32
@@ -78,7 +78,7 @@ def read_noderesourcetopology(document: object) -> tuple[NodeRecord, tuple[str, 
         source=SOURCE,
     )
     included = _included(found, attributes, dropped)
-    return NodeRecord(name, topology, use=Use(amounts=held), included=included), dropped.warnings
+    return NodeRecord(name, topology, held=held, included=included), dropped.warnings
 
 
 def _attributes(document: Document, dropped: Dropped) -> dict[str, str]:
