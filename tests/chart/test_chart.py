@@ -55,6 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
             "nodeSelector": {"feature.node.kubernetes.io/memory-numa": "true"},
         },
     },
+    "both objects": {"exporter": {"objects": ["numatopology", "noderesourcetopology"]}},
     "own certificates": {"tls": OWN},
     "the scheduler of the cluster": {"scheduler": {"enabled": False}},
     "little": {
@@ -167,6 +168,7 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
     ("case", "name", "written"),
     [
         ("as it is", "ullage-exporter", [["numatopologies"]]),
+        ("both objects", "ullage-exporter", [["numatopologies"], ["noderesourcetopologies"]]),
         (
             "as it is",
             "ullage",
@@ -492,7 +494,16 @@ def test_the_options_of_its_programs_exist(values: dict[str, Any]) -> None:
     ("values", "topologies", "lease"),
     [
         ({}, True, "ullage"),
-        ({"topologies": False, "claims": False, "settings": 'lease = "other"\n'}, False, "other"),
+        (
+            {
+                "topologies": False,
+                "claims": False,
+                "nodeResourceTopologies": "off",
+                "settings": 'lease = "other"\n',
+            },
+            False,
+            "other",
+        ),
     ],
 )
 def test_its_settings_are_read(tmp_path: Path, values: dict[str, Any], topologies: bool, lease: str) -> None:
@@ -500,6 +511,7 @@ def test_its_settings_are_read(tmp_path: Path, values: dict[str, Any], topologie
     file.write_text(named(render(values), "ConfigMap", "ullage")["data"]["ullage.toml"])
     read = read_settings(file).kube
     assert (read.topologies, read.claims, read.lease) == (topologies, topologies, lease)
+    assert read.noderesourcetopologies == values.get("nodeResourceTopologies", "second")
 
 
 def test_settings_of_bindings_are_read(tmp_path: Path) -> None:

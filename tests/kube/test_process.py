@@ -240,6 +240,7 @@ def test_options_of_hami_are_taken(server: ApiServer, front: Start) -> None:
         "--kube-qps=5",
         "--leader-elect",
         "--topologies",
+        "--noderesourcetopologies=second",
         "--force-overwrite-default-scheduler=false",
     ).wait_ready()
     assert "--kube-qps is ignored" in up.log_text()

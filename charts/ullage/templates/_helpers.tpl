@@ -44,6 +44,7 @@ capabilities: {drop: [ALL]}
 {{- define "ullage.settings" -}}
 [kube]
 topologies = {{ .Values.topologies }}
+noderesourcetopologies = {{ .Values.nodeResourceTopologies | quote }}
 queues = {{ .Values.queues | quote }}
 claims = {{ .Values.claims }}
 lease_s = {{ .Values.leaseSeconds }}

@@ -47,6 +47,7 @@ from ullage.kube.shared_page import SharedPage
 from ullage.kube.webhook.admission import bound_counts, named_queue, nowhere, over_quota, skips
 from ullage.kube.webhook.app import make_webhook_app
 from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
+from ullage.kube.zone_records import NrtOrder
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.queue import Queue
 from ullage.service.catalog import check_tree
@@ -265,6 +266,7 @@ def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
         pools=section.pools,
         machines=Selection(labels=section.node_label_selector),
         topologies=section.topologies,
+        noderesourcetopologies=NrtOrder(section.noderesourcetopologies),
         resource_quotas=section.resource_quotas,
         bindings=_binding_terms(section),
         cleanup_delay_s=section.cleanup_delay_s,

@@ -136,7 +136,10 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     the leader. If the machine of a leader is lost, another process leads after `lease_s`, in whole seconds. A leader
     renews the Lease every `lease_renew_s` (by default 2/15 of `lease_s`, 2 at most). It stops placing pods after 2/3
     of `lease_s` without a renewal, until the API server answers. `node_label_selector` selects the nodes; with
-    `topologies` the cluster has Numatopology objects, and nothing is decided before they are read; with
+    `topologies` the cluster has Numatopology objects, and nothing is decided before they are read.
+    `noderesourcetopologies` says whether NodeResourceTopology objects are read too, where the cluster has them: `off`;
+    `second`, which counts them for nodes without a Numatopology; or `first`, which counts them for all nodes that have
+    one. With
     `resource_quotas` the keys `limits.nvidia.com/gpumem` and `gpucores` of ResourceQuotas apply, which requires
     permission to list them.
 
@@ -187,6 +190,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lease_renew_s: float | None = None
     node_label_selector: str = ""
     topologies: bool = False
+    noderesourcetopologies: Literal["off", "second", "first"] = "off"
     resource_quotas: bool = False
     timeout_s: float = 10.0
     http_bind: str = "127.0.0.1:8080"

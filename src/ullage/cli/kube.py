@@ -44,10 +44,12 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
     add("--gpu-scheduler-policy", choices=("binpack", "spread"), help="how cards are chosen")
     add("--node-label-selector", metavar="SELECTOR", help="label selector of nodes (default: all)")
     flag("--topologies", help="read Numatopology objects, as exporters write them (default: false)")
-    flag(
-        "--preemption",
-        help="evict pods for parts of cards (default: true)",
+    add(
+        "--noderesourcetopologies",
+        choices=("off", "second", "first"),
+        help="read NodeResourceTopology objects, after or before Numatopology objects (default: off)",
     )
+    flag("--preemption", help="evict pods for parts of cards (default: true)")
     add(
         "--cleanup-startup-delay",
         metavar="DURATION",

@@ -93,7 +93,9 @@ NUMATOPOLOGIES = Kind(
     "nodeinfo.volcano.sh", "v1alpha1", "Numatopology", "numatopologies", type=Object, namespaced=False
 )
 NODE_RESOURCE_TOPOLOGIES = tuple(
-    Kind("topology.node.k8s.io", version, "NodeResourceTopology", "noderesourcetopologies", Object, namespaced=False)
+    Kind(
+        "topology.node.k8s.io", version, "NodeResourceTopology", "noderesourcetopologies", type=Object, namespaced=False
+    )
     for version in ("v1alpha2", "v1alpha1")
 )
 HYPERNODES = Kind("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", type=Object, namespaced=False)
