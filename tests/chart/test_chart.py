@@ -55,7 +55,9 @@ CASES: dict[str, dict[str, Any]] = {
             "nodeSelector": {"feature.node.kubernetes.io/memory-numa": "true"},
         },
     },
-    "both objects": {"exporter": {"objects": ["numatopology", "noderesourcetopology"]}},
+    "both objects": {
+        "exporter": {"objects": ["numatopology", "noderesourcetopology"], "kubelet": {"configz": True}},
+    },
     "own certificates": {"tls": OWN},
     "the scheduler of the cluster": {"scheduler": {"enabled": False}},
     "little": {

@@ -13,7 +13,7 @@ from recorded import write
 from recorded_topology import adapter, device, own_bridge, two_sockets, v100
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until, write_kubeconfig
-from tests.kube.pod_resources import PodResourcesServer, container, devices, listed, pod
+from tests.kube.pod_resources import PodResourcesServer, container, devices, listed, message, pod
 
 from ullage.cli.main import main
 from ullage.inventory.machine import MachineSettings, discover
@@ -334,6 +334,78 @@ async def test_a_machine_without_nvml_has_the_cards_of_its_driver(bench):
     ]
 
 
+def allocatable(*held: bytes, cpus: list[int] = (), memory: tuple[bytes, ...] = ()) -> bytes:
+    """An answer to GetAllocatableResources."""
+    numbers = [(2, list(cpus))] if cpus else []
+    return message(*((1, each) for each in held), *numbers, *((3, each) for each in memory))
+
+
+def block(kind: str, size: int, *zones: int) -> bytes:
+    near = message(*((1, message((1, zone))) for zone in zones))
+    return message((1, kind), (2, size), (3, near))
+
+
+async def test_what_pods_may_have_is_what_the_kubelet_says(bench):
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()) as socket:
+        socket.allocatable = allocatable(
+            devices("example.com/fpga", "f1", zones=(1,)),
+            devices("example.com/fpga", "f0"),
+            devices("nvidia.com/gpu.shared", "GPU-1b::0", zones=(0,)),
+            cpus=[*range(2, 8), *range(10, 16)],
+            memory=(block("memory", 5 << 30, 0), block("memory", 6 << 30, 1), block("memory", 7 << 30, 0, 1)),
+        )
+        assert await bench.round()
+        record = bench.record()
+        assert record.topology.reserved_cpus == {0, 1, 8, 9}
+        assert record.stock["cpu"].free == (3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15)
+        assert [zone.memory.allocatable >> 30 for zone in record.topology.zones] == [5, 6]
+        others = [each for each in record.topology.devices if each.resource != "example.com/nic"]
+        assert [(each.resource, each.index, each.uuid, each.zones) for each in others] == [
+            ("example.com/fpga", 0, "f0", ()),
+            ("example.com/fpga", 1, "f1", (1,)),
+        ]
+        socket.allocatable = allocatable(cpus=list(range(16)))
+        assert await bench.round(30)
+        assert bench.record().topology.reserved_cpus == {0, 1, 8, 9}, "it is asked once in a while"
+        assert await bench.round(31)
+        assert bench.record().topology.reserved_cpus == frozenset()
+    assert bench.said == []
+
+
+async def test_a_kubelet_that_does_not_say_what_pods_may_have_changes_nothing(bench):
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()) as socket:
+        assert await bench.round()
+        before = bench.stored()
+        bench.exporter = bench.fresh()
+        socket.allocatable = b"\xff" * 11
+        assert await bench.round()
+        assert bench.stored() == before
+        assert {source for source, _ in bench.said} == {"allocatable"}
+        assert bench.exporter.age_s == 0, "its holders are known"
+        socket.allocatable = allocatable(cpus=[5])
+        assert await bench.round()
+        assert len(bench.record().topology.reserved_cpus) == 15
+
+
+async def test_the_running_configuration_counts_and_the_file_until_it_is_known(bench):
+    bench.settings = replace(bench.settings, configz=True)
+    bench.exporter = bench.fresh()
+    async with PodResourcesServer(bench.settings.pod_resources, one_pod()):
+        assert await bench.round()
+        assert bench.record().topology.kubelet.policy == "restricted"
+        assert {source for source, _ in bench.said} == {"configz"}
+        bench.server.configz = {"kubeletconfig": {"topologyManagerPolicy": "single-numa-node"}}
+        assert await bench.round()
+        assert bench.record().topology.kubelet.policy == "single-numa-node"
+        bench.server.configz = None
+        assert await bench.round(61)
+        assert bench.record().topology.kubelet.policy == "single-numa-node", "the last answer"
+        bench.server.configz = {"other": 1}
+        assert await bench.round()
+        assert bench.record().topology.kubelet.policy == "single-numa-node"
+        assert bench.said[-1] == ("configz", "there is no kubeletconfig in the answer")
+
+
 BOTH = ("noderesourcetopology", "numatopology")
 
 
@@ -394,7 +466,7 @@ async def test_it_repeats_until_it_is_ended(bench):
         await until(lambda: bench.exporter.count.writes == 2, "what happened meanwhile is written")
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
-    assert set(socket.calls) == {"/v1.PodResourcesLister/List"}
+    assert socket.calls.count("/v1.PodResourcesLister/GetAllocatableResources") == 1, "it changes seldom"
 
 
 async def test_the_scheduler_has_the_machine_that_was_found(bench):

@@ -54,6 +54,7 @@ class ApiServer:
         self.asked: list[tuple[str, str]] = []  # method and path with query of every call so far
         self.writes: list[tuple[str, str]] = []  # who wrote, by what its token says after a slash, and the path
         self.bookmark_s = bookmark_s
+        self.configz: Item | None = None  # the answer of every kubelet; None: it may not be asked
         self.hook: Hook | None = None  # asked about the pods of its namespace
         for name in ("default", "kube-system", "kube-node-lease"):
             self.rules.create("namespaces", "", {"metadata": {"name": name}})
@@ -138,11 +139,10 @@ class ApiServer:
         token, _, who = request.headers.get("Authorization", "").removeprefix("Bearer ").partition("/")
         if token != TOKEN:
             raise Refused(401, "Unauthorized", "Unauthorized")
-        if request.method != "GET":
-            self.writes.append((who, request.url.path))
-        key, subresource = _parse(request.url.path)
         if request.method == "GET":
-            return JSONResponse(self.rules.get(key)) if key[2] else self._list(request, key[0], key[1])
+            return self._get(request)
+        self.writes.append((who, request.url.path))
+        key, subresource = _parse(request.url.path)
         try:
             body = json.loads(await request.body() or b"{}")
         except ValueError as error:
@@ -157,6 +157,14 @@ class ApiServer:
         gone = self.rules.delete(key, body)
         done = {"kind": "Status", "status": "Success", "details": {"uid": gone["metadata"]["uid"]}}
         return JSONResponse(gone if key[0] == "pods" or self.store.get(key) else done)
+
+    def _get(self, request: Request) -> Response:
+        if request.url.path.endswith("/proxy/configz"):
+            if self.configz is None:
+                raise Refused(403, "Forbidden", "nodes/proxy may not be read")
+            return JSONResponse(self.configz)
+        key, _ = _parse(request.url.path)
+        return JSONResponse(self.rules.get(key)) if key[2] else self._list(request, key[0], key[1])
 
     async def _post(self, key: Key, subresource: str, body: Item) -> Response:
         plural, namespace, name = key

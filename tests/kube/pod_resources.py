@@ -57,6 +57,8 @@ class PodResourcesServer:
     def __init__(self, socket: Path, answer: bytes = b"") -> None:
         self.socket = socket
         self.answer = answer
+        self.allocatable = b""  # the answer to GetAllocatableResources
+        self._paths: dict[int, str] = {}
         self.status = 0
         self.silent = False
         self.raw: bytes | None = None  # what is sent in place of a framed message
@@ -96,6 +98,7 @@ class PodResourcesServer:
                     assert headers[b"content-type"] == b"application/grpc"
                     assert headers[b"te"] == b"trailers"
                     self.calls.append(headers[b":path"].decode())
+                    self._paths[event.stream_id] = self.calls[-1]
                 elif isinstance(event, DataReceived):
                     http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                 elif isinstance(event, StreamEnded) and event.stream_id is not None and not self.silent:
@@ -110,7 +113,8 @@ class PodResourcesServer:
             http.send_headers(stream, told + refused, end_stream=True)
             return {}
         http.send_headers(stream, told)
-        framed = b"\0" + len(self.answer).to_bytes(4, "big") + self.answer
+        answer = self.allocatable if self._paths[stream].endswith("GetAllocatableResources") else self.answer
+        framed = b"\0" + len(answer).to_bytes(4, "big") + answer
         return {stream: framed if self.raw is None else self.raw}
 
     def _send(self, http: H2Connection, stream: int, body: bytes) -> bytes:

@@ -46,6 +46,11 @@ def configure_exporter(parser: argparse.ArgumentParser) -> None:
             option, default=f"{_KUBELET}/{default}", metavar="FILE", help=f"{what} (default: %(default)s)"
         )
     parser.add_argument(
+        "--configz",
+        action="store_true",
+        help="ask the kubelet for its configuration through the API server: needs the right to get nodes/proxy",
+    )
+    parser.add_argument(
         "--res-reserved", metavar="LIST", help="reserved resources, instead of the kubelet's: cpu=1,memory=2Gi"
     )
     parser.add_argument("--master", metavar="URL", help="address of the API server (default: as in the kubeconfig)")
@@ -95,6 +100,7 @@ def _export(arguments: argparse.Namespace) -> int:
         cpu_state=_file(arguments.cpu_manager_state),
         device_checkpoint=_file(arguments.device_plugin_checkpoint),
         kubelet_config=_file(arguments.kubelet_conf),
+        configz=arguments.configz,
         period_s=arguments.check_period,
         card_resource=arguments.card_resource,
         names=dict(_pair(text) for text in arguments.resource),

@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import CardReader
 from ullage.inventory.topology_reader import TopologyReader
 from ullage.kube.client.api import KubeApi
 from ullage.kube.exporter.cards import FoundCards, NodeCards
+from ullage.kube.exporter.configz import read_configz
 from ullage.kube.exporter.kubelet import KubeletReader, OnError
 from ullage.kube.exporter.publisher import Publisher
 from ullage.kube.exporter.report import reports_of
@@ -58,7 +60,8 @@ class Exporter:
         self._steady, self._pause = steady, pause
         self._cards = NodeCards(nvml, settings.root, settings.node, settings.card_resource)
         self._topology = TopologyReader(settings.root, now, steady)
-        self._kubelet = KubeletReader(settings, self._on_error)
+        configz = partial(read_configz, api, settings.node) if settings.configz else None
+        self._kubelet = KubeletReader(settings, self._on_error, configz=configz, steady=steady)
         self._publishers = [
             Publisher(api, settings.node, report, settings.drift_s, now=now, steady=steady)
             for report in reports_of(settings.objects, settings.domain)
@@ -110,10 +113,17 @@ class Exporter:
             return None
         node, cards = self._seen
         zones = node.topology.zones if node.topology else ()
-        settings = self._kubelet.settings(sum(zone.memory.total for zone in zones if zone.memory))
+        settings = await self._kubelet.settings(sum(zone.memory.total for zone in zones if zone.memory))
         if looked and self._kubelet.fresh:
             self._read_at = self._steady()
-        record = record_of(node, settings, card_resource=cards.resource, names=self._settings.names, use=use)
+        record = record_of(
+            node,
+            settings,
+            card_resource=cards.resource,
+            names=self._settings.names,
+            use=use,
+            allocatable=await self._kubelet.allocatable(),
+        )
         for id_ in unknown_cards(record.cards, record.use):
             self._on_error(
                 "cards", f"{id_} of {cards.resource} is held, but no such card was found; another one counts as held"

@@ -24,6 +24,7 @@ class ExporterSettings:
 
     `card_resource` is the resource name of the cards; "" stands for the usual name of the only cards that are found.
     `names` are those of other resources (`nic`). `reserved` overrides the reservation in the kubelet's configuration.
+    With `configz` this configuration is asked through the API server, and the file is read until there is an answer.
     `objects` are the kinds of objects that are written (`ullage.kube.exporter.report.NAMES`).
     """
 
@@ -33,6 +34,7 @@ class ExporterSettings:
     cpu_state: Path | None = Path("/var/lib/kubelet/cpu_manager_state")
     device_checkpoint: Path | None = Path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
     kubelet_config: Path | None = Path("/var/lib/kubelet/config.yaml")
+    configz: bool = False
     period_s: float = 3.0
     drift_s: float = 60.0
     card_resource: str = ""

@@ -30,7 +30,7 @@ def in_names_of_record(use: Use, cards: Iterable[Gpu], card_resource: str, devic
     ends += [(device.resource, device) for device in devices if device.resource in NATIVE_RESOURCES]
     for resource, end in ends:
         names = known.setdefault(resource, {})
-        names |= {name: end.uuid for name in _names(resource, end) if name not in names}
+        names |= {name: end.uuid for name in names_of(resource, end) if name not in names}
     for resource, end in ends:
         known[resource][end.uuid] = end.uuid
     uuids = {card.uuid for card in cards}
@@ -48,7 +48,7 @@ def in_names_of_record(use: Use, cards: Iterable[Gpu], card_resource: str, devic
     return replace(use, pods=tuple(pods))
 
 
-def _names(resource: str, end: Gpu | Device) -> Iterator[str]:
+def names_of(resource: str, end: Gpu | Device) -> Iterator[str]:
     """Yield the names that a device plugin may use for a card or device, apart from its uuid."""
     yield f"{resource.rpartition('/')[2]}-{end.index}"
     if end.bus_id:

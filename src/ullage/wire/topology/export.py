@@ -12,10 +12,14 @@ from ullage.model.quantity import format_bytes
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, CPU, HUGEPAGES, MEMORY, Device, Room, Topology, Zone
 from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.topology.allocatable import with_allocatable
 from ullage.wire.topology.device_ids import in_names_of_record
 from ullage.wire.topology.kubelet_config import KubeletSettings
+from ullage.wire.topology.podresources import Allocatable
 
 _NO_NAMES: Mapping[str, str] = {}
+ALL_OF_IT = Allocatable()
+"""A kubelet that was not asked: pods may have what the machine has, less what is reserved."""
 
 
 def record_of(
@@ -24,31 +28,32 @@ def record_of(
     card_resource: str,
     names: Mapping[str, str] = _NO_NAMES,
     use: Use | None = None,
+    allocatable: Allocatable = ALL_OF_IT,
 ) -> NodeRecord:
     """Return the record of a discovered machine, less what its kubelet reserves.
 
     `card_resource` is the resource of the cards in the cluster, "" where the machine has none; `names` are those of
     other resources. CPUs that the discovering process may not use itself are not reserved from pods: only the kubelet
     knows the reserved ones. `use` are the holdings, in the kubelet's names; None where the kubelet was not asked, and
-    then everything is free.
+    then everything is free. `allocatable` is what the kubelet says that pods may have, in its own names.
     """
     found = node.topology or Topology()
-    devices = tuple(replace(each, resource=names.get(each.resource, each.resource)) for each in found.devices)
-    use = None if use is None else in_names_of_record(use, node.gpus, card_resource, devices)
-    held = use or Use()
     topology = replace(
         found,
         zones=tuple(_zone(zone, settings) for zone in found.zones),
-        devices=devices,
+        devices=tuple(replace(each, resource=names.get(each.resource, each.resource)) for each in found.devices),
         reserved_cpus=settings.reserved_cpus,
         reserved_count=0 if settings.reserved_cpus else -(-settings.reserved.cpu_milli // MILLI),
         kubelet=settings.kubelet,
     )
-    stock = _stock_of(devices, held) | ({CARD: stock_of_cards(node.gpus, held)} if card_resource else {})
+    topology, cards = with_allocatable(topology, node.gpus, card_resource, allocatable)
+    use = None if use is None else in_names_of_record(use, cards, card_resource, topology.devices)
+    held = use or Use()
+    stock = _stock_of(topology.devices, held) | ({CARD: stock_of_cards(cards, held)} if card_resource else {})
     if found.cpus:
-        taken = settings.reserved_cpus.union(*(one.cpus for pod in held.pods for one in pod.containers))
+        taken = topology.reserved_cpus.union(*(one.cpus for pod in held.pods for one in pod.containers))
         stock[CPU] = Stock(len(found.cpus), tuple(sorted({cpu.id for cpu in found.cpus} - taken)))
-    return NodeRecord(node.name, topology, node.gpus, card_resource, stock=stock, reserved=settings.reserved, use=use)
+    return NodeRecord(node.name, topology, cards, card_resource, stock=stock, reserved=settings.reserved, use=use)
 
 
 def _zone(zone: Zone, settings: KubeletSettings) -> Zone:

@@ -10,7 +10,8 @@ from typing import Any
 from ullage.wire.protobuf import Field, Scalar, Table, decode
 
 LIST = "/v1.PodResourcesLister/List"
-"""The method; its request is an empty message."""
+GET_ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
+"""The methods; their requests are empty messages."""
 
 _TOPOLOGY: Table = {1: Field("nodes", {1: Field("ID", Scalar.SIGNED)}, repeated=True)}
 _DEVICES: Table = {
@@ -46,8 +47,23 @@ _POD: Table = {
     3: Field("containers", _CONTAINER, repeated=True),
 }
 _ANSWER: Table = {1: Field("pod_resources", _POD, repeated=True)}
+_ALLOCATABLE: Table = {
+    1: Field("devices", _DEVICES, repeated=True),
+    2: Field("cpu_ids", Scalar.SIGNED, repeated=True),
+    3: Field("memory", _MEMORY, repeated=True),
+}
 
 
 def decode_list(message: bytes) -> dict[str, Any]:
     """Decode the answer to `List`, for `read_pod_resources`."""
     return decode(message, _ANSWER)
+
+
+def decode_allocatable(message: bytes) -> dict[str, Any]:
+    """Decode the answer to `GetAllocatableResources`, for `read_allocatable`.
+
+    Raises:
+        InvalidRequest: it cannot be read (`protobuf-malformed`).
+
+    """
+    return decode(message, _ALLOCATABLE)
