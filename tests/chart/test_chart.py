@@ -501,6 +501,7 @@ def test_the_options_of_its_programs_exist(values: dict[str, Any]) -> None:
                 "topologies": False,
                 "claims": False,
                 "nodeResourceTopologies": "off",
+                "alignAll": True,
                 "settings": 'lease = "other"\n',
             },
             False,
@@ -513,6 +514,7 @@ def test_its_settings_are_read(tmp_path: Path, values: dict[str, Any], topologie
     file.write_text(named(render(values), "ConfigMap", "ullage")["data"]["ullage.toml"])
     read = read_settings(file).kube
     assert (read.topologies, read.claims, read.lease) == (topologies, topologies, lease)
+    assert read.align_all is values.get("alignAll", False)
     assert read.noderesourcetopologies == values.get("nodeResourceTopologies", "second")
 
 

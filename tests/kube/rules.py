@@ -49,6 +49,7 @@ STATUS = {
 }  # have a subresource of that name
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "namespace", "name")
+_CONTAINERS = "containers", "initContainers"
 _FINISHED = ("Succeeded", "Failed")
 
 
@@ -242,6 +243,14 @@ class Rules:
             self.delete(("pods", namespace, name), options)
 
 
+def _qos(spec: Mapping[str, Any]) -> str:
+    """The class of a pod; one that is not Guaranteed counts as BestEffort."""
+    each = [container.get("resources") or {} for name in _CONTAINERS for container in spec.get(name) or ()]
+    whole = all(name in (found.get("limits") or {}) for found in each for name in ("cpu", "memory"))
+    same = all(found.get("requests", found.get("limits")) == found.get("limits") for found in each)
+    return "Guaranteed" if each and whole and same else "BestEffort"
+
+
 def defaulted(plural: str, body: Mapping[str, Any]) -> Item:
     """A new object with the defaults of its kind."""
     spec = body.get("spec") or {}
@@ -249,7 +258,7 @@ def defaulted(plural: str, body: Mapping[str, Any]) -> Item:
         if not spec.get("containers"):
             raise bad("spec.containers: Required value")
         spec = {"schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30} | spec
-        return {**body, "spec": spec, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
+        return {**body, "spec": spec, "status": {"phase": "Pending", "qosClass": _qos(spec)}}
     if plural == "nodes" and not spec.get("taints"):
         return {**body, "spec": spec | {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}
     if plural == "poddisruptionbudgets":

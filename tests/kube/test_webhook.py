@@ -301,7 +301,7 @@ def test_a_pod_without_cards_that_asks_for_zones_is_warned_by_name() -> None:
     plain = [{"name": "c", "resources": {"limits": {"cpu": "4", "memory": "1Gi"}}}]
     words = {"ullage.io/numa-policy": "restricted", "volcano.sh/numa-topology-policy": "restricted"}
     found = answered(a_pod(words, containers=plain))
-    fix = "pods without cards are not placed by zones; only the kubelet of their node aligns them"
+    fix = "spec.schedulerName is not ullage, so only the kubelet of its node aligns it"
     assert found["allowed"]
     assert "patch" not in found
     assert found["warnings"] == [f"metadata.annotations.{key}: {fix}" for key in words]

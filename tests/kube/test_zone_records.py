@@ -163,9 +163,9 @@ async def test_deleted_objects_of_a_node_that_is_gone_are_forgotten(server: ApiS
         assert source(front) == "noderesourcetopology"
         server.do(lambda: server.rules.delete((NRT, "", "a"), {}))
         server.do(lambda: server.rules.delete(("nodes", "", "a"), {}))
-        await until(lambda: not front.mirror.machines, "it is gone")
+        await until(lambda: not front.mirror.machines.by_name, "it is gone")
         put(server, "nodes", a_node("a", 4))
-        await until(lambda: bool(front.mirror.machines), "another one with its name")
+        await until(lambda: bool(front.mirror.machines.by_name), "another one with its name")
         assert topology(front) is None
 
 

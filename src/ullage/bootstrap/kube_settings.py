@@ -137,6 +137,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     renews the Lease every `lease_renew_s` (by default 2/15 of `lease_s`, 2 at most). It stops placing pods after 2/3
     of `lease_s` without a renewal, until the API server answers. `node_label_selector` selects the nodes; with
     `topologies` the cluster has Numatopology objects, and nothing is decided before they are read.
+    With `align_all` pods without cards are placed by zones that do not ask for a policy: those of the class Guaranteed,
+    and those with devices. Without it only pods with the annotation `DOMAIN/numa-policy`, or Volcano's, are.
     `noderesourcetopologies` says whether NodeResourceTopology objects are read too, where the cluster has them: `off`;
     `second`, which counts them for nodes without a Numatopology; or `first`, which counts them for all nodes that have
     one. With
@@ -190,6 +192,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lease_renew_s: float | None = None
     node_label_selector: str = ""
     topologies: bool = False
+    align_all: bool = False
     noderesourcetopologies: Literal["off", "second", "first"] = "off"
     resource_quotas: bool = False
     timeout_s: float = 10.0
@@ -315,7 +318,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             default_memory_mib=self.default_memory,
             default_cores=self.default_cores,
         )
-        return PodSettings(self.domain, (words,))
+        return PodSettings(self.domain, (words,), align_all=self.align_all)
 
     @property
     def renew_s(self) -> float:

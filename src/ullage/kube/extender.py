@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from ullage.binding.room import BindingRejection
 from ullage.core.evicting.preemption import Preemption
 from ullage.core.explaining.nowhere_text import asked_text
 from ullage.core.placing.decision import Refusal
+from ullage.kube.aligned_pods import AlignedPods, refusal_sentence
 from ullage.kube.bindings.filter import Admitted, BindingFilter
 from ullage.kube.card_offers import CardOffers, ranked, requests, sharing
 from ullage.kube.claims.devices import DeviceMirror
@@ -79,7 +80,7 @@ class Extender:
         self._term, self._unconfirmed, self._plugins = term, unconfirmed, plugins
         self._binding_filter, self._claims, self._preemptor = binding_filter, claims, preemptor
         self._offered_nodes = offered_nodes
-        self._explained = Explained()
+        self._explained, self._aligned = Explained(), AlignedPods(context)
         self._refused: dict[str, Mapping[str, str]] = {}
         """By uid, for the last pod asked about: nodes refused where evictions may help, and the reasons."""
         self._named: Recent[str, Mapping[str, Iterable[str]]] = Recent(_NAMED)
@@ -102,7 +103,7 @@ class Extender:
         names = args.offered()
         asked = self._read_pod(args.pod)
         if asked is None:
-            return args.result(names, {}, {})
+            return self._filter_aligned(args, names)
         self._refresh()
         comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
         admitted = self._admit(args.pod, asked, names, note=comes)
@@ -122,6 +123,20 @@ class Extender:
         if self._offered_nodes and not lacking and not prefers_nodes(args.pod):
             fits = found.best_names(self._offered_nodes)
         return args.result(fits, why, never)
+
+    def _filter_aligned(self, args: ExtenderArgs, names: list[str]) -> FilterResult:
+        """Return the nodes that fit a pod without cards by zones."""
+        request = self._aligned.read(args.pod)
+        if request is None:
+            return args.result(names, {}, {})
+        self._refresh()
+        comes = not (args.simulated or self._unconfirmed.is_gone(request.uid))
+        found = self._aligned.offers(request, names, expected=comes)
+        why: dict[str, str] = {}
+        never: dict[str, str] = {}
+        for refusal, refused in found.refused:
+            (why if refusal.helps else never).update(dict.fromkeys(refused, refusal_sentence(refusal)))
+        return args.result(found.names, why, never)
 
     def _lacking(self, asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> dict[str, tuple[Rejection, ...]]:
         """Return what is missing on which of these nodes, because an uneven binding needs more of some card."""
@@ -180,11 +195,14 @@ class Extender:
         """Return the score of each node, from 0 to 10. Only the best nodes have 10."""
         names = args.offered()
         asked = self._read_pod(args.pod)
-        if asked is None:
+        request = self._aligned.read(args.pod) if asked is None else None
+        if asked is None and request is None:
             return dict.fromkeys(names, 0)
         self._refresh()
-        admitted = self._admit(args.pod, asked, names)
-        scores = ranked(self._offers.of(asked, admitted, expected=False))
+        if asked is not None:
+            scores = ranked(self._offers.of(asked, self._admit(args.pod, asked, names), expected=False))
+        elif request is not None:
+            scores = ranked(self._aligned.offers(request, names, expected=False))
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
 
     async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
@@ -286,12 +304,22 @@ class Extender:
     async def _bind_pod(self, epoch: int, args: BindArgs, pod: Pod) -> None:
         asked = self._read_pod(pod.document)
         if asked is None:
-            bare = {f"{self._domain}/gpu-ids": ""}  # else later annotations would look like those of now
-            await self._write(epoch, args, pod, bare)
+            await self._bind_without_cards(epoch, args, pod)
             return
         ask = self._plugins.asked(asked, args.node)
         async with self._plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():
             await self._bind_with_cards(epoch, args, pod, asked, ask=ask)
+
+    async def _bind_without_cards(self, epoch: int, args: BindArgs, pod: Pod) -> None:
+        written = {f"{self._domain}/gpu-ids": ""}  # else later annotations would look like those of now
+        request = self._aligned.read(pod.document)
+        if request is None:
+            await self._write(epoch, args, pod, written)
+            return
+        self._refresh()
+        written |= self._aligned.place(request, args.node)
+        with self._reserving(pod):
+            await self._write(epoch, args, pod, written)
 
     async def _bind_with_cards(
         self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: VendorRequest | None
@@ -304,7 +332,7 @@ class Extender:
         asked, allocation = self._offers.reserve(asked, admitted, args.node)
         if isinstance(allocation, Refusal):
             raise Conflict(f"{args.node} has no room for the pod any more: {allocation.code}", code="bind-no-room")
-        try:
+        with self._reserving(pod):
             written = bind_annotations(
                 allocation,
                 self._domain,
@@ -319,9 +347,15 @@ class Extender:
             if self._binding_filter is not None:
                 written |= self._binding_filter.hold(pod, args.node, bindings, allocation.gpus)
             await self._write(epoch, args, pod, written)
+
+    @contextmanager
+    def _reserving(self, pod: Pod) -> Iterator[None]:
+        """Keep the place that is reserved for a pod while it is bound, unless the bind cannot take effect."""
+        try:
+            yield
         except BaseException as error:
             if is_refusal(error):
-                self._unconfirmed.release(args.pod_uid)
+                self._unconfirmed.release(pod.metadata.uid)
             else:
                 self._unconfirmed.add(pod)  # it may still take effect, so the place stays reserved
             raise
@@ -351,8 +385,11 @@ class Extender:
         if extended_claim(one.document) != extended_claim(other.document):
             return False
         asked, before = self._read_pod(one.document), self._read_pod(other.document)
+        if asked is None and before is None:
+            now, then = self._aligned.read(one.document), self._aligned.read(other.document)
+            return (now and now.requirement) == (then and then.requirement)
         if asked is None or before is None:
-            return asked is before
+            return False
         return asked.requirement == before.requirement
 
     def _cached(self, args: BindArgs) -> Pod | None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ullage.core.books.usage import OtherUsage
+from ullage.kube.aligned_pods import AlignedPods
 from ullage.kube.bound_requests import BoundRequests, union
 from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.objects import Pod
@@ -62,7 +63,7 @@ class Mirror:
         self._domain, self._on_error, self._record_event = context.domain, context.on_error, context.record_event
         self._devices = devices
         self.machines = Machines(context, cards, domains, records or ZoneRecords(context))
-        self._unobserved = self.machines.unobserved
+        self._unobserved, self._aligned = self.machines.unobserved, AlignedPods(context)
         self._recovered = False
         self.term: int | None = None
         """The leadership term at whose start all earlier binds had been observed."""
@@ -145,6 +146,7 @@ class Mirror:
         self._unobserved.clear()
         for name in names:
             use = records[name].use if name in records else None
+            use = use and self._aligned.named(use, name)
             for each in self._cluster.observe(name, use).mismatches if use is not None else ():
                 bound, shown = ", ".join(each.bound), ", ".join(each.shown)
                 message = f"{each.uid}: {each.resource}: bound to {bound}, its node shows {shown}"
@@ -271,6 +273,7 @@ class Mirror:
         found, document = self._own(pod), pod.document
         if self._requests.placed_without_cards(pod):
             self._check_asks_nothing(pod)
+            self._hold_aligned(pod, document)
         elif isinstance(found, Allocation):
             self._hold((pod, found))
         elif found is None:
@@ -392,6 +395,8 @@ class Mirror:
         node = pod.spec.node_name
         try:
             asked = self._read_pod(document)
+            if asked is None:
+                self._hold_aligned(pod, document)
             if asked is None or self._cluster.adopt_bound(asked.request, node):
                 self._done_waiting(pod.metadata.uid)
                 return
@@ -401,6 +406,13 @@ class Mirror:
         self._withhold(
             pod, Conflict(f"{node} has too few free cards for the pod, which is bound there", code="no-room")
         )
+
+    def _hold_aligned(self, pod: Pod, document: Document) -> None:
+        """Hold what a pod without cards has in the zones of its node."""
+        try:
+            self._aligned.hold(document, pod.spec.node_name)
+        except UllageError as error:
+            self._report(pod, error)
 
     def _withhold(self, pod: Pod, error: UllageError) -> None:
         """Cordon the cards of a machine: a pod holds one of them, and nobody knows which."""

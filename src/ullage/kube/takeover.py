@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+from ullage.kube.aligned_pods import AlignedPods
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
@@ -23,6 +24,7 @@ class Takeover:
         self, context: KubeContext, term: ReadyTerm, unconfirmed: UnconfirmedBinds, claims: DeviceMirror | None = None
     ) -> None:
         self._candidate, self._followed, self._read_pod = context.candidate, context.followed, context.read_pod
+        self._aligned = AlignedPods(context)
         self._mirror, self._term, self._unconfirmed, self._claims = term.mirror, term, unconfirmed, claims
         self.controller = Controller(
             "Lease", self.reconcile, on_error=context.on_error, guard=lambda: self._candidate.epoch is not None
@@ -60,6 +62,7 @@ class Takeover:
         if pod.spec.node_name or pod.finished or pod.spec.scheduling_gates:  # schedulers do not consider gated pods
             return False
         try:
-            return self._read_pod(pod.document) is not None
+            document = pod.document
+            return self._read_pod(document) is not None or self._aligned.read(document) is not None
         except InvalidRequest:
             return True

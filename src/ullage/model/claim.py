@@ -110,6 +110,8 @@ class Claim:
 class Request:
     """A request with its owner and an identity that never changes: a pod's UID, or a request id.
 
+    It asks for cards, or has containers that are aligned by something else.
+
     `strategy` overrides that of the pool.
     """
 

@@ -50,11 +50,15 @@ _POOL = "gpupool"
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """How pods are read. `hami` are the vendors whose HAMi resources and annotations are known."""
+    """How pods are read. `hami` are the vendors whose HAMi resources and annotations are known.
+
+    With `align_all` pods without cards are aligned to zones that do not ask for a policy.
+    """
 
     domain: str = DOMAIN
     hami: tuple[HamiVendor, ...] = (NVIDIA,)
     defaults: PodDefaults = PLAIN_DEFAULTS
+    align_all: bool = False
 
 
 PLAIN_SETTINGS = PodSettings()

@@ -24,6 +24,7 @@ from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import cards_on, decided_by_sums, table_for
 from ullage.core.verdict.quota import Quotas
 from ullage.core.verdict.shape import shape_of
+from ullage.core.verdict.zones import refusal_on
 from ullage.model.claim import Request
 from ullage.model.rejection import Code, Cure, Rejection
 
@@ -52,6 +53,10 @@ class NodeRefusal:
     def counts(self) -> dict[Code, int]:
         """The number of cards by their first rejection."""
         return Counter({rejection.gpu: rejection.code for rejection in reversed(self.rejections)}.values())
+
+
+_NO_ROOM = NodeRefusal((Rejection(Code.NO_CANDIDATE, Cure.CAPACITY),), 0, helps=True)
+"""The refusal of a request without cards for another reason than zones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,9 @@ class _Verdicts:
     def _judge(self, rows: Column) -> None:
         """Apply all rules to the cards of these nodes, and number what they say of each node."""
         fleet = self._fleet
+        if not self._request.requirement.gpu_count:
+            self._judge_without_cards(rows)
+            return
         judged = judge(fleet, self._judged_by, self._request, cards_on(fleet, rows))
         open_rows = judged.rows[judged.left]
         self._numbers[open_rows] = -1
@@ -152,6 +160,15 @@ class _Verdicts:
         numbers, examples = number_classes(table)
         refusals = [self.number(_refusal_of(table[row].tolist(), reasons)) for row in examples.tolist()]
         self._numbers[refused] = np.array(refusals, dtype=np.int64)[numbers]
+
+    def _judge_without_cards(self, rows: Column) -> None:
+        """Number what zones say of each node, or that it has no room for another reason."""
+        fleet, asked = self._fleet, self._request.requirement
+        fits = table_for(fleet, self._judged_by, self._request).ranked[rows] != NO_ROOM
+        for row, fit in zip(rows.tolist(), fits.tolist(), strict=True):
+            found = None if fit else refusal_on(fleet, asked, row, ())
+            why = found and NodeRefusal(_without_details((found,)), 0, found.cure is Cure.CAPACITY)
+            self._numbers[row] = -1 if fit else self.number(why or _NO_ROOM)
 
 
 def _reasons_by_card(judged: Judgement) -> tuple[list[Why], Column]:

@@ -170,9 +170,12 @@ class KubeletReader:
             self.fresh = False
             self._on_error(str(path), str(error))
             return last
-        for sentence in dropped:
-            self._on_error(str(path), sentence)
+        self._report_dropped(str(path), dropped)
         return found
+
+    def _report_dropped(self, source: str, dropped: tuple[str, ...]) -> None:
+        for sentence in dropped:
+            self._on_error(source, sentence)
 
 
 def _whole(read: tuple[T, tuple[str, ...]]) -> T:

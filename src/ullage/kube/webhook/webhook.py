@@ -18,7 +18,7 @@ from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
 from ullage.wire.dialect import TENSOR_FUSION, PodReader, changed_keys, read_pod, request_annotations, request_labels
-from ullage.wire.document import Document, mapping, mappings, text
+from ullage.wire.document import Document, mapping, mappings, section, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, adds_devices
@@ -153,8 +153,13 @@ class Webhook:
 
     def _without_cards(self, pod: Document) -> Iterator[str]:
         """Yield annotations and labels that have no effect on a pod without cards."""
+        scheduler = self.settings.scheduler
+        if scheduler and section(pod, "spec").get("schedulerName") == scheduler:
+            return
         for key in zone_annotations(pod, self._domain):
-            fix = "pods without cards are not placed by zones; only the kubelet of their node aligns them"
+            fix = (
+                f"spec.schedulerName is not {scheduler or 'that of Ullage'}, so only the kubelet of its node aligns it"
+            )
             yield f"metadata.annotations.{key}: {fix}"
 
     def _check_misspelt(self, pod: Document, unknown: Iterable[UnknownKey]) -> None:
