@@ -115,9 +115,7 @@ def make_front(
     report_unreadable(context.followed.budgets, on_error)
     devices = Devices(context.cluster, settings.card_drivers, clock=clock, on_error=on_error)
     hypernodes = HyperNodes(context)
-    records = ZoneRecords(context, settings.noderesourcetopologies)
-    cards = _cards(context, settings, devices)
-    mirror = Mirror(context, cards, devices=devices, domains=hypernodes.labels_of, records=records)
+    mirror = _mirror(context, settings, devices, hypernodes)
     term = ReadyTerm(candidate, mirror)
     term.subscribe(mirror.report_again)
     bindings = _bindings(context, settings, term, devices)
@@ -134,8 +132,7 @@ def make_front(
     parts: list[Running] = [*context.followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
     some = (unconfirmed, plugins, events, LeaderLabel(context, term), hypernodes)
     parts += [*admission.controllers, *(each.controller for each in some)]
-    parts += _parts(claims, bindings, preemptor, _sweep(context, settings, term))
-    parts += [] if records.informer is None else [records.informer]
+    parts += [*_parts(claims, bindings, preemptor, _sweep(context, settings, term)), *mirror.machines.informers]
     return Front(
         context=context,
         parts=parts,
@@ -189,6 +186,11 @@ def _context(
         clock=clock,
         now=now,
     )
+
+
+def _mirror(context: KubeContext, settings: FrontSettings, devices: Devices, hypernodes: HyperNodes) -> Mirror:
+    cards, records = _cards(context, settings, devices), ZoneRecords(context, settings.noderesourcetopologies)
+    return Mirror(context, cards, devices=devices, domains=hypernodes.labels_of, records=records)
 
 
 def _cards(context: KubeContext, settings: FrontSettings, devices: Devices) -> CardSources:

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.objects import KubeNode as NodeObject
+from ullage.kube.client.objects import Object
+from ullage.kube.client.served import LateInformer
 from ullage.kube.context import KubeContext
 from ullage.kube.nodes import CardSources, node_of
 from ullage.kube.zone_records import ZoneRecords
@@ -46,6 +48,11 @@ class Machines:
     def records(self) -> Mapping[str, NodeRecord]:
         """What an exporter reports of machines, by name."""
         return self._records.by_node
+
+    @property
+    def informers(self) -> list[LateInformer[Object]]:
+        """The informers of records whose kind the cluster may lack."""
+        return [] if self._records.informer is None else [self._records.informer]
 
     async def wait_ready(self) -> None:
         """Return as soon as the records are known whose kind the cluster may lack."""
