@@ -502,6 +502,7 @@ def test_the_options_of_its_programs_exist(values: dict[str, Any]) -> None:
                 "claims": False,
                 "nodeResourceTopologies": "off",
                 "alignAll": True,
+                "pessimisticZones": True,
                 "settings": 'lease = "other"\n',
             },
             False,
@@ -515,6 +516,7 @@ def test_its_settings_are_read(tmp_path: Path, values: dict[str, Any], topologie
     read = read_settings(file).kube
     assert (read.topologies, read.claims, read.lease) == (topologies, topologies, lease)
     assert read.align_all is values.get("alignAll", False)
+    assert read.pessimistic_zones is values.get("pessimisticZones", False)
     assert read.noderesourcetopologies == values.get("nodeResourceTopologies", "second")
 
 

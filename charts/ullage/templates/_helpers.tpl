@@ -44,6 +44,7 @@ capabilities: {drop: [ALL]}
 {{- define "ullage.settings" -}}
 [kube]
 topologies = {{ .Values.topologies }}
+pessimistic_zones = {{ .Values.pessimisticZones }}
 align_all = {{ .Values.alignAll }}
 noderesourcetopologies = {{ .Values.nodeResourceTopologies | quote }}
 queues = {{ .Values.queues | quote }}

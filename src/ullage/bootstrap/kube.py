@@ -267,6 +267,7 @@ def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
         machines=Selection(labels=section.node_label_selector),
         topologies=section.topologies,
         noderesourcetopologies=NrtOrder(section.noderesourcetopologies),
+        pessimistic_zones=section.pessimistic_zones,
         resource_quotas=section.resource_quotas,
         bindings=_binding_terms(section),
         cleanup_delay_s=section.cleanup_delay_s,

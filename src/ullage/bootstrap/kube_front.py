@@ -62,7 +62,8 @@ class FrontSettings:
     `machines` are the nodes that count, `readers` read their cards, `figures` are the capacity of card models, `pools`
     the rules of pools for nodes that do not name the pools of their cards. `topologies`: whether the cluster has
     Numatopology objects, `noderesourcetopologies`: whether NodeResourceTopology objects are read, and whether they come
-    before those; `resource_quotas`: whether those count; then nothing is decided before they are known.
+    before those, `pessimistic_zones`: whether pods that such an object does not include count in all zones,
+    `resource_quotas`: whether those count; then nothing is decided before they are known.
     `bindings`: the terms of bindings of applications to cards; None without them. `cleanup_delay_s`: seconds after the
     start in which pods with missing cards are not evicted; None for ever. `queues` are the configured queues of pods
     that wait for admission; room is reserved for a pod after `reserve_after_s`. `claims`: whether ResourceClaims
@@ -78,6 +79,7 @@ class FrontSettings:
     machines: Selection = ALL
     topologies: bool = False
     noderesourcetopologies: NrtOrder = NrtOrder.OFF
+    pessimistic_zones: bool = False
     resource_quotas: bool = False
     bindings: BindingTerms | None = None
     cleanup_delay_s: float | None = None
@@ -189,7 +191,8 @@ def _context(
 
 
 def _mirror(context: KubeContext, settings: FrontSettings, devices: Devices, hypernodes: HyperNodes) -> Mirror:
-    cards, records = _cards(context, settings, devices), ZoneRecords(context, settings.noderesourcetopologies)
+    cards = _cards(context, settings, devices)
+    records = ZoneRecords(context, settings.noderesourcetopologies, pessimistic=settings.pessimistic_zones)
     return Mirror(context, cards, devices=devices, domains=hypernodes.labels_of, records=records)
 
 

@@ -141,7 +141,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     and those with devices. Without it only pods with the annotation `DOMAIN/numa-policy`, or Volcano's, are.
     `noderesourcetopologies` says whether NodeResourceTopology objects are read too, where the cluster has them: `off`;
     `second`, which counts them for nodes without a Numatopology; or `first`, which counts them for all nodes that have
-    one. With
+    one. With `pessimistic_zones` a pod that such an object does not include yet counts in all zones of its node. With
     `resource_quotas` the keys `limits.nvidia.com/gpumem` and `gpucores` of ResourceQuotas apply, which requires
     permission to list them.
 
@@ -194,6 +194,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     topologies: bool = False
     align_all: bool = False
     noderesourcetopologies: Literal["off", "second", "first"] = "off"
+    pessimistic_zones: bool = False
     resource_quotas: bool = False
     timeout_s: float = 10.0
     http_bind: str = "127.0.0.1:8080"

@@ -24,14 +24,14 @@ from ullage.core.books.following import (
     with_missing,
 )
 from ullage.core.books.inventory_check import check_inventory
-from ullage.core.books.observation import Observation, foreign_id, is_unconfirmed, observe
+from ullage.core.books.observation import Observation, foreign_id, held_by_zone, is_unconfirmed, observe
 from ullage.core.books.places import check_places
 from ullage.core.books.usage import OtherUsage
 from ullage.core.learning.learned import Learning
 from ullage.core.placing.nomination import NO_NOMINATIONS, Promised
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, NotFound
-from ullage.model.holding import Use
+from ullage.model.holding import Use, ZoneAmounts
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 
@@ -239,6 +239,17 @@ class Holdings:
             self.leave(foreign_id(node))
         self._observed_at[node] = now
         return replace(found, changed=tuple(self.fleet.ledger[held.id] for held in found.changed))
+
+    def set_zone_usage(self, node: str, amounts: ZoneAmounts) -> None:
+        """Set what pods outside the ledger hold by zone of a node that does not show its holders."""
+        uid = foreign_id(node)
+        before = self.fleet.ledger.get(uid)
+        if node not in self.fleet.row_of or (before is None and not amounts):
+            return
+        if not amounts:
+            self.leave(uid)
+        elif self._enter(held_by_zone(self.fleet, node, amounts)) != before:
+            self.version += 1
 
     def set_other_usage(self, node: str, has: OtherUsage) -> None:
         """Set what others use of a node, as `Fleet.set_other_usage`."""

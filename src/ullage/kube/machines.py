@@ -49,6 +49,12 @@ class Machines:
         """What an exporter reports of machines, by name."""
         return self._records.by_node
 
+    def enter_zone_usage(self, name: str) -> None:
+        """Enter in the books what pods hold by zone of a machine whose record does not name its pods."""
+        record = self.records.get(name)
+        if record is not None and record.use is None and self._records.usage is not None:
+            self._records.usage.enter(name, record)
+
     @property
     def informers(self) -> list[LateInformer[Object]]:
         """The informers of records whose kind the cluster may lack."""

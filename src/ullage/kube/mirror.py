@@ -146,6 +146,7 @@ class Mirror:
         self._unobserved.clear()
         for name in names:
             use = records[name].use if name in records else None
+            self.machines.enter_zone_usage(name)
             use = use and self._aligned.named(use, name)
             for each in self._cluster.observe(name, use).mismatches if use is not None else ():
                 bound, shown = ", ".join(each.bound), ", ".join(each.shown)

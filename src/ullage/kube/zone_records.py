@@ -11,6 +11,7 @@ from ullage.kube.client.kinds import NODE_RESOURCE_TOPOLOGIES
 from ullage.kube.client.objects import Object
 from ullage.kube.client.served import LateInformer
 from ullage.kube.context import KubeContext
+from ullage.kube.zone_usage import ZoneUsage
 from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.node_record import NodeRecord
 from ullage.model.topology import CPU, Topology
@@ -35,7 +36,8 @@ class ZoneRecords:
     until there is another one, so that cards in use keep their names.
     """
 
-    def __init__(self, context: KubeContext, order: NrtOrder = NrtOrder.OFF) -> None:
+    def __init__(self, context: KubeContext, order: NrtOrder = NrtOrder.OFF, *, pessimistic: bool = False) -> None:
+        """`pessimistic`: pods that a record does not include count in all zones of their node."""
         self._on_error, self._domain = context.on_error, context.domain
         self._kinds = (NRT, NUMATOPOLOGY) if order is NrtOrder.FIRST else (NUMATOPOLOGY, NRT)
         self._read: dict[str, dict[str, NodeRecord]] = {NRT: {}, NUMATOPOLOGY: {}}
@@ -50,6 +52,8 @@ class ZoneRecords:
             context.followed.topologies.subscribe(self._on_numatopology)
         self.informer: LateInformer[Object] | None = None
         """The informer of NodeResourceTopology objects; None if these are not read."""
+        self.usage = None if order is NrtOrder.OFF else ZoneUsage(context, pessimistic=pessimistic)
+        """What pods hold by zone where a record does not name them."""
         if order is not NrtOrder.OFF:
             self.informer = LateInformer(context.api, NODE_RESOURCE_TOPOLOGIES, self._on_nrt)
 

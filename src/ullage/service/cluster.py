@@ -128,7 +128,7 @@ class Cluster:
 
         """
         found = self.allocator.observe(node, use, self._now())
-        self._enter_other_usage(node)
+        self.enter_other_usage(node)
         return found
 
     def set_other_usage(self, node: str, has: OtherUsage) -> None:
@@ -136,9 +136,9 @@ class Cluster:
         self._other_usage.pop(node, None)
         if has != OtherUsage():
             self._other_usage[node] = has
-        self._enter_other_usage(node)
+        self.enter_other_usage(node)
 
-    def _enter_other_usage(self, node: str) -> None:
+    def enter_other_usage(self, node: str) -> None:
         has, shown = self._other_usage.get(node, OtherUsage()), self.allocator.fleet.ledger.get(foreign_id(node))
         if shown is not None:
             strangers = shown.requirement.cpu_milli, shown.requirement.memory_bytes, 1
@@ -252,7 +252,7 @@ class Cluster:
             return not isinstance(self.reserve(replace(request, requirement=cards), node), Refusal)
         finally:
             self.allocator.rules = rules
-            self._enter_other_usage(node)
+            self.enter_other_usage(node)
 
     # --- decisions ---
 

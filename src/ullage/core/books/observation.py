@@ -17,7 +17,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.books.occupancy import start
 from ullage.core.kernel.columns import ZONES
 from ullage.model.allocation import Allocation, AllocationState, Charge
-from ullage.model.holding import Holding, PodHolding, Use, card_ids
+from ullage.model.holding import Holding, PodHolding, Use, ZoneAmounts, card_ids
 from ullage.model.part import Isolation
 from ullage.model.quantity import MAX_INT64
 from ullage.model.request import ResourceRequirement
@@ -96,6 +96,22 @@ def observe(fleet: Fleet, departed: Departed, node: str, use: Use, now: float) -
 
 def foreign_id(node: str) -> str:
     return f"foreign:{node}"
+
+
+def held_by_zone(fleet: Fleet, node: str, amounts: ZoneAmounts) -> Allocation:
+    """Return the foreign entry of a node on which pods outside the ledger hold these amounts, but no cards by name."""
+    placement = ZonePlacement(
+        memory=tuple((zone, amount) for zone, resource, amount in amounts if resource == MEMORY),
+        rank=Rank.OBSERVED,
+        amounts=tuple(each for each in amounts if MEMORY not in each),
+    )
+    return Allocation(
+        foreign_id(node),
+        node,
+        ResourceRequirement(1),  # a requirement asks for something
+        state=AllocationState.FOREIGN,
+        placement=_in_zones(fleet, fleet.row_of[node], placement),
+    )
 
 
 def is_unconfirmed(held: Allocation, nodes: Collection[str], now: float) -> bool:

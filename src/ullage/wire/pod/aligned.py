@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from ullage.model.alignment import AlignmentStage
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
+from ullage.model.provider import pages_of
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
-from ullage.model.topology import ZonePolicy
+from ullage.model.topology import CPU, MEMORY, ZonePolicy
 from ullage.model.zone_placement import ZonePlacement
 from ullage.wire.document import Document, section
-from ullage.wire.pod.alignment import alignment_of
+from ullage.wire.pod.alignment import alignment_of, needs_of
 from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys
 from ullage.wire.pod.owner import plain_claim
@@ -35,6 +37,26 @@ def read_aligned(pod: Document, domain: str = DOMAIN, *, align_all: bool = False
         return None
     requirement = ResourceRequirement(cpu_milli, pod_amount(spec, "memory", 1), alignment=alignment)
     return Request(claim.pod_uid, requirement, claim)
+
+
+def exclusive_amounts(pod: Document) -> dict[str, int]:
+    """Return what a pod that runs holds exclusively, by resource (`gpu` for cards of all vendors); memory in bytes.
+
+    Init containers have ended, except sidecars.
+
+    Raises:
+        InvalidRequest: an amount cannot be read.
+
+    """
+    found: dict[str, int] = {}
+    for needs in needs_of(pod):
+        if needs.stage is AlignmentStage.INIT:
+            continue
+        pages = ((pages_of(size), amount) for size, amount in needs.hugepages)
+        for name, amount in ((CPU, needs.cpus), (MEMORY, needs.memory_bytes), *needs.devices, *pages):
+            if amount:
+                found[name] = found.get(name, 0) + amount
+    return found
 
 
 def aligned_allocation(request: Request, node: str, placement: ZonePlacement) -> Allocation:

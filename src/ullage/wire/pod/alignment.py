@@ -34,7 +34,7 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
     Pods with the same alignment get equal values. A single container has no name. It is left out if it is aligned by
     exactly the cards and CPUs of the pod, as any request of these amounts is.
     """
-    containers = tuple(_with_cards(keys, list(_containers(pod)), cards, split))
+    containers = tuple(_with_cards(keys, list(needs_of(pod)), cards, split))
     containers = tuple(needs for needs in containers if needs != ContainerNeeds(needs.name, needs.stage))
     if len(containers) == 1:
         containers = (replace(containers[0], name=""),)
@@ -98,7 +98,8 @@ def _pairs(value: str, key: str) -> tuple[Pair, ...]:
     return tuple(pairs[name] for name in sorted(pairs))
 
 
-def _containers(pod: Document) -> Iterator[ContainerNeeds]:
+def needs_of(pod: Document) -> Iterator[ContainerNeeds]:
+    """Yield what each container of a pod is aligned by, in the order of their start."""
     alone = has_own_cpus(pod)
     for stage, path, container in containers_of(section(pod, "spec")):
         cpu_milli = container_amount(container, path, "cpu", MILLI, kinds=("requests", "limits")) if alone else 0
