@@ -11,7 +11,7 @@ from ullage.model.resources import MILLI
 from ullage.model.topology import CPU, MEMORY, ZonePolicy
 from ullage.model.zone_placement import ZonePlacement
 from ullage.wire.document import Document, section
-from ullage.wire.pod.alignment import alignment_of, needs_of
+from ullage.wire.pod.alignment import alignment_of, needs_of, zone_annotations
 from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys
 from ullage.wire.pod.owner import plain_claim
@@ -28,6 +28,8 @@ def read_aligned(pod: Document, domain: str = DOMAIN, *, align_all: bool = False
         InvalidRequest: an amount cannot be read.
 
     """
+    if not align_all and not zone_annotations(pod, domain):
+        return None
     keys, spec = Keys(pod, domain), section(pod, "spec")
     cpu_milli = pod_amount(spec, "cpu", MILLI)
     alignment = alignment_of(keys, pod, cpu_milli=cpu_milli, cards=0, split={})
