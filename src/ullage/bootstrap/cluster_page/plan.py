@@ -63,7 +63,7 @@ def _of_pod(front: Front, pod: Document, namespace: str) -> PlanBody:
     books = front.cluster.allocator
     found = front.extender.examine(pod, asked, list(books.fleet.row_of))
     outcome = _outcome(front, asked, found)
-    best = dict(islice(sorted(found.scores.items(), key=lambda each: -each[1]), _MOST_SCORES))
+    best = dict(islice(sorted(found.scores.items(), key=_highest_first), _MOST_SCORES))
     decision = Decision(Candidates({}, ()), Scores(best, {}), outcome)
     plan = plan_body(books.fleet, decision, books.rules.strategy_of(asked.request).name)
     if plan.refusal is not None:
@@ -86,3 +86,8 @@ def _outcome(front: Front, asked: PodRequest, found: Examined) -> Choice | Refus
         tuple(rejection for refusal in refused for rejection in refusal.rejections[:1]),
         helps=any(refusal.helps for refusal in refused),
     )
+
+
+def _highest_first(scored: tuple[str, float]) -> tuple[float, str]:
+    node, score = scored
+    return -score, node
