@@ -1,7 +1,7 @@
-// Cards as a heat map: a tile per card, the darker the more of it is held. A tile that is chosen says its facts.
+// Cards as a heat map: a tile per card with the percent that is held, the darker the more. A chosen tile says its facts.
 
 import { keep, make, setAttribute, setClass, setText } from "./dom.js";
-import { fraction, ofBytes, partOfBytes, partOfMilli, percent } from "./words.js";
+import { counted, fraction, ofBytes, partOfBytes, partOfMilli, percent } from "./words.js";
 
 const MOST_NODES = 500;
 
@@ -53,8 +53,9 @@ function updateNode(element, node, cards) {
 
 function factsOf(node) {
   const { held, allocatable } = node;
-  const pods = `${node.executors} pod${node.executors === 1 ? "" : "s"} with cards`;
-  return `cpu ${partOfMilli(held.cpu_milli, allocatable.cpu_milli)} · memory ${partOfBytes(held.memory_bytes, allocatable.memory_bytes)} · ${pods}`;
+  const cpu = `cpu ${partOfMilli(held.cpu_milli, allocatable.cpu_milli)}`;
+  const memory = `mem ${partOfBytes(held.memory_bytes, allocatable.memory_bytes)}`;
+  return [cpu, memory, counted(node.executors, "pod")].join(" · ");
 }
 
 const newTile = () => make("li", "", make("button", "tile"));
@@ -64,12 +65,12 @@ function updateTile(element, gpu) {
   const held = heldOf(gpu);
   setAttribute(tile, "type", "button");
   setAttribute(tile, "data-uuid", gpu.uuid);
-  setAttribute(tile, "data-heat", Math.ceil(held * 10));
+  setAttribute(tile, "data-heat", held < 1 ? Math.min(9, Math.ceil(held * 10)) : 10);
   setAttribute(tile, "aria-pressed", chosen === keyOf(gpu.node, gpu.uuid));
   setClass(tile, gpu.healthy ? "tile" : "tile unhealthy");
   setAttribute(tile, "title", factsOfCard(gpu));
   setAttribute(tile, "aria-label", `card ${gpu.index}: ${percent(held)} held${gpu.healthy ? "" : ", unhealthy"}`);
-  setText(tile, held > 0 && held < 1 ? Math.round(held * 100) : gpu.index);
+  setText(tile, held < 1 ? Math.floor(held * 100) : 100);
 }
 
 /** What is held of a card, from 0 to 1. */

@@ -1,4 +1,4 @@
-// Queues of pods: the dominant share of each, how many of its pods have cards, and how many wait.
+// Queues of pods: the dominant share of each, how many of its pods run on cards, and how many wait.
 
 import { keep, make, setAttribute, setPart, setText } from "./dom.js";
 import { inOrder } from "./shares.js";
