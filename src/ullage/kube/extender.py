@@ -433,7 +433,9 @@ def _unplaced(
 ) -> PodEvent:
     """Return the event that no node fits: a sentence, then the number of nodes for each reason, most frequent first."""
     if short is not None:
-        return PodEvent.of(asked.claim, Reason.INSUFFICIENT_GPU, f"requested={short.needed}, bound={short.had}")
+        cure = f"bind {counted(short.needed - short.had, 'more card')} by GPUBindings, or ask for less"
+        text = f"requested={short.needed}, bound={short.had}; {cure}"
+        return PodEvent.of(asked.claim, Reason.INSUFFICIENT_GPU, text)
     counts = Counter(why.values())
     text = "; ".join(f"{count} of {counted(len(why), 'node')}: {text}" for text, count in counts.most_common())
     sentence = explain(text) if text else ""
