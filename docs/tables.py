@@ -20,7 +20,7 @@ import msgspec
 
 import ullage
 from ullage.bootstrap import kube_card_settings, kube_settings, request_settings, settings
-from ullage.cli import exits
+from ullage.cli import exits, kubectl
 from ullage.cli.main import build_parser
 from ullage.cli.verbs import GROUPS, VERBS
 from ullage.client.allocations import Allocations
@@ -359,6 +359,16 @@ def options() -> str:
     return "\n\n".join(sections)
 
 
+def plugin() -> str:
+    """Return every verb of the plugin of kubectl with its arguments and an example."""
+    sections = []
+    for name, parser in subparsers(kubectl.build_parser()).items():
+        example = str(parser.epilog).removeprefix("example: ")
+        text = [f"### kubectl ullage {name}", _sentence(str(parser.description)), f"    {example}", _arguments(parser)]
+        sections.append("\n\n".join(text))
+    return "\n\n".join(sections)
+
+
 def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
 
@@ -495,6 +505,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "policy": policy,
     "verbs": verbs,
     "options": options,
+    "plugin": plugin,
     "exit-codes": exit_codes,
     "routes": routes,
     "bodies": bodies,

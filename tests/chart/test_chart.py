@@ -41,6 +41,9 @@ CASES: dict[str, dict[str, Any]] = {
     "as it is": {},
     "everything": {
         "serviceMonitor": {"enabled": True, "labels": {"team": "a"}},
+        "prometheusRule": {"enabled": True, "labels": {"team": "a"}},
+        "dashboard": {"enabled": True},
+        "page": {"enabled": True, "from": [{"namespaceSelector": {}}]},
         "imagePullSecrets": [{"name": "x"}],
         "extraArgs": ["--node-label-selector=gpu=on"],
         "nodeSelector": {"a": "b"},
@@ -144,7 +147,7 @@ def config(documents: list[dict[str, Any]]) -> dict[str, Any]:
 )
 def test_every_manifest_is_valid_for_a_cluster(values: dict[str, Any], version: str) -> None:
     for document in render(values):
-        if document["kind"] == "ServiceMonitor":
+        if document["kind"] in ("ServiceMonitor", "PrometheusRule"):
             continue  # of others; its schema is not Kubernetes'
         schemas.validate(document, version, strict=True)
 
@@ -390,6 +393,20 @@ def test_only_the_leader_places_pods_and_every_replica_answers_the_webhook() -> 
     paths = {name: variables[name]["valueFrom"]["fieldRef"]["fieldPath"] for name in (POD, NAMESPACE, UID)}
     assert paths == {POD: "metadata.name", NAMESPACE: "metadata.namespace", UID: "metadata.uid"}
     assert container["readinessProbe"]["httpGet"]["path"] == "/followz"
+
+
+def test_the_page_is_served_by_the_leader_where_it_is_wanted() -> None:
+    def ports(documents: list[dict[str, Any]]) -> list[set[str]]:
+        container = named(documents, "Deployment", "ullage")["spec"]["template"]["spec"]["containers"][0]
+        services = (named(documents, "Service", name)["spec"] for name in ("ullage", "ullage-webhook"))
+        policy = named(documents, "NetworkPolicy", "ullage-extender")["spec"]
+        opened = {str(port["port"]) for rule in policy["ingress"] for port in rule["ports"]}
+        return [opened, *({port["name"] for port in each["ports"]} for each in (container, *services))]
+
+    usual, shown = ports(render()), ports(render({"page": {"enabled": True}}))
+    assert [more - less for more, less in zip(shown, usual, strict=True)] == [{"9396"}, {"page"}, {"page"}, set()]
+    args = named(render(), "Deployment", "ullage")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert not any(word.startswith("--page") for word in args)
 
 
 def test_certificates_say_their_names_so_that_an_upgrade_makes_them_again() -> None:

@@ -730,7 +730,7 @@ def test_amounts_are_exact():
         pytest.param("= 94,", "= 0.1,", "memory_gigabytes", "whole number of bytes", id="not whole bytes"),
         pytest.param("57.1428", "101", "compute_percent", "1000000", id="more than a card"),
         pytest.param("57.1428", "0.00001", "compute_percent", "from 1", id="less than a millionth"),
-        pytest.param("14.2857", "14.29", "compute_percent", "rounded down", id="seven are more than a card"),
+        pytest.param("14.2857", "14.29", "compute_percent", "round it down", id="seven are more than a card"),
         pytest.param("max_partition = 1,", "", "max_partition", "missing", id="no maximum"),
         pytest.param("max_partition = 1,", "max_partition = true,", "max_partition", "whole number", id="a truth"),
         pytest.param("placement_offset = 4", "placement_ofset = 4", "placement_offset", "missing", id="misspelt"),

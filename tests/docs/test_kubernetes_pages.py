@@ -19,6 +19,7 @@ from tests.kube.hami_node import PHASE, HamiNode, hami_node
 from tests.kube.test_front import a_node, cards_of, put, running
 from tests.kube.test_webhook import admitted
 from ullage.bootstrap.settings import read_settings
+from ullage.cli import kubectl
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.events import Reason
@@ -30,7 +31,7 @@ schemas = pytest.importorskip(
 )
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk is in the lock, and not installed here")
 
-INSTALL, PLACE, WAIT, CLAIM, BIND = (
+INSTALL, PLACE, WAIT, CLAIM, BIND, LOOK = (
     f"docs/how-to/{name}.md"
     for name in (
         "kubernetes",
@@ -38,9 +39,10 @@ INSTALL, PLACE, WAIT, CLAIM, BIND = (
         "queue-pods",
         "claim-devices",
         "bind-applications-to-cards",
+        "look-at-the-cluster",
     )
 )
-PAGES = (INSTALL, PLACE, WAIT, CLAIM, BIND)
+PAGES = (INSTALL, PLACE, WAIT, CLAIM, BIND, LOOK)
 CHART = ROOT / "charts/ullage"
 NEWEST = "1.36"
 pages = pytest.mark.parametrize("page", PAGES)
@@ -70,7 +72,7 @@ def has(names: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", [INSTALL, WAIT, CLAIM, BIND])
+@pytest.mark.parametrize("page", [INSTALL, WAIT, CLAIM, BIND, LOOK])
 def test_objects_are_valid_for_a_cluster(page: str) -> None:
     found = objects(page)
     assert found
@@ -78,7 +80,7 @@ def test_objects_are_valid_for_a_cluster(page: str) -> None:
         schemas.validate(document, NEWEST, strict=True)
 
 
-@pytest.mark.parametrize("page", [INSTALL, BIND])
+@pytest.mark.parametrize("page", [INSTALL, BIND, LOOK])
 def test_values_that_are_set_are_those_of_the_chart(page: str) -> None:
     commands = [line for text in blocks(page, "bash") for line in text.replace("\\\n", "").splitlines()]
     given = [
@@ -91,6 +93,13 @@ def test_values_that_are_set_are_those_of_the_chart(page: str) -> None:
     assert given
     for name, _, _ in given:
         assert has(name), f"the chart has no value {name}"
+
+
+def test_commands_of_the_plugin_are_those_that_it_takes() -> None:
+    (commands,) = blocks(LOOK, "console")
+    lines = [line.removeprefix("$ ") for line in commands.splitlines()]
+    verbs = {kubectl.build_parser().parse_args(shlex.split(line)[2:]).verb for line in lines}
+    assert verbs == {"why", "plan", "top", "cards", "queues", "bindings"}
 
 
 def test_the_important_values_are_those_of_the_chart() -> None:

@@ -4,11 +4,13 @@ import asyncio
 import base64
 import itertools
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import httpx2
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -25,6 +27,7 @@ from tests.ports import free_port
 
 R = TypeVar("R")
 TOKEN = "a-token"
+_PROXY = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/services/(?P<service>[^/]+)/proxy/(?P<rest>.*)")
 _GONE = Refused(410, "Expired", "The resourceVersion is too old")
 
 
@@ -56,6 +59,7 @@ class ApiServer:
         self.bookmark_s = bookmark_s
         self.configz: Item | None = None  # the answer of every kubelet; None: it may not be asked
         self.hook: Hook | None = None  # asked about the pods of its namespace
+        self.proxied: dict[str, str] = {}  # URLs behind ports of services, by NAMESPACE/NAME:PORT
         for name in ("default", "kube-system", "kube-node-lease"):
             self.rules.create("namespaces", "", {"metadata": {"name": name}})
         self.port = 0
@@ -139,10 +143,14 @@ class ApiServer:
         token, _, who = request.headers.get("Authorization", "").removeprefix("Bearer ").partition("/")
         if token != TOKEN:
             raise Refused(401, "Unauthorized", "Unauthorized")
+        if (proxied := _PROXY.fullmatch(request.url.path)) is not None:
+            return await self._pass_on(request, f"{proxied['namespace']}/{proxied['service']}", proxied["rest"])
         if request.method == "GET":
             return self._get(request)
         self.writes.append((who, request.url.path))
-        key, subresource = _parse(request.url.path)
+        return await self._write(request, *_parse(request.url.path))
+
+    async def _write(self, request: Request, key: Key, subresource: str) -> Response:
         try:
             body = json.loads(await request.body() or b"{}")
         except ValueError as error:
@@ -165,6 +173,20 @@ class ApiServer:
             return JSONResponse(self.configz)
         key, _ = _parse(request.url.path)
         return JSONResponse(self.rules.get(key)) if key[2] else self._list(request, key[0], key[1])
+
+    async def _pass_on(self, request: Request, service: str, rest: str) -> Response:
+        if service not in self.proxied:
+            name = service.partition("/")[2].partition(":")[0]
+            found = any(key[0] == "services" and key[2] == name for key in self.store.at(self.store.revision))
+            if not found:
+                raise Refused(404, "NotFound", f'services "{name}" not found')
+            raise Refused(503, "ServiceUnavailable", f'no endpoints available for service "{name}"')
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+            sent = {name: text for name, text in request.headers.items() if name in ("if-none-match", "content-type")}
+            body = await request.body()
+            answer = await http.request(request.method, f"{self.proxied[service]}/{rest}", content=body, headers=sent)
+        kept = {name: text for name, text in answer.headers.items() if name in ("content-type", "etag")}
+        return Response(answer.content, answer.status_code, kept)
 
     async def _post(self, key: Key, subresource: str, body: Item) -> Response:
         plural, namespace, name = key

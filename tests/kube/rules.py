@@ -29,6 +29,7 @@ KINDS = {
         kinds.DEPLOYMENTS,
         kinds.STATEFUL_SETS,
         kinds.TOKEN_REVIEWS,
+        kinds.SERVICES,
         kinds.POD_GROUPS,
         kinds.HYPERNODES,
         kinds.RESOURCE_SLICES,

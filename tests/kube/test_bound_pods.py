@@ -341,7 +341,10 @@ async def test_43_single_takes_as_many_as_it_asks(server: ApiServer, api: HttpKu
 
         def told() -> bool:
             events = [item for (kind, _, _), item in server.store.at(server.store.revision).items() if kind == "events"]
-            return any(e["reason"] == "InsufficientGPU" and e["message"] == "requested=1, bound=0" for e in events)
+            return any(
+                e["reason"] == "InsufficientGPU" and e["message"].startswith("requested=1, bound=0; bind 1 more card")
+                for e in events
+            )
 
         await until(lambda: server.do(told), "the event is there")
 

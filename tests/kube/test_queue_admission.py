@@ -15,6 +15,7 @@ from tests.kube.api_server import ApiServer, Canned
 from tests.kube.at_work import answers, at_work
 from tests.kube.conftest import until
 from tests.kube.hami_node import hami_node
+from tests.kube.test_events import recorded
 from tests.kube.test_front import GPU, a_node, a_pod, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
@@ -450,7 +451,9 @@ async def test_a_new_reason_is_reported_though_the_last_write_was_lost(server: A
 
         keeper._candidate = Losing(keeper._candidate, meanwhile)  # type: ignore[assignment]  # a candidate that loses writes
         await until(lambda: keeper._candidate.lost == 1, "a write is lost")  # type: ignore[attr-defined]  # a candidate that loses writes
-        await up.reported("q", "insufficient-gpu: no node has enough free GPUs; 1 of 1 in queue x")
+        await up.reported(
+            "q", "insufficient-gpu: no node has enough free GPUs (wait until others end); 1 of 1 in queue x"
+        )
 
 
 async def test_what_an_earlier_term_decided_and_did_not_write_is_not_written_in_a_later_one(
@@ -489,3 +492,13 @@ async def test_an_unused_place_expires_in_time_without_any_event(server: ApiServ
         await until(lambda: up.heard("q") and not up.front.admission._changed, "nothing is left to hear of")
         up.clock.now += EXPECTED_S
         await until(lambda: up.bound == {"q"}, "the next one is placed")
+
+
+async def test_the_event_of_a_pod_that_waits_has_the_cure_and_no_position(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 1))
+    async with story(server, api, parse_queue("x", "root", 1, None, "gpu=1")):
+        put(server, "pods", waiting("p"), waiting("q"))
+        await until(lambda: "WaitingInQueue" in {reason for _, reason, _ in recorded(server)}, "one waits")
+        (said,) = {message for _, reason, message in recorded(server) if reason == "WaitingInQueue"}
+        assert said.startswith("queue-limit: ")
+        assert said.endswith("(wait until others of the queue end, or have its limit raised)")

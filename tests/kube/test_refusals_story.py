@@ -125,7 +125,11 @@ SAID: dict[str, tuple[str, ...]] = {
         "the card is of another model: there are NVIDIA-A100",
         '; tensor-fusion.ai/gpu-count: "1", tensor-fusion.ai/vram-request: 1Gi would fit',
     ),
-    "theirs-vendor": ("gpu_vendor=Intel", "the card is of another vendor: there are NVIDIA, AMD"),
+    "theirs-vendor": (
+        "gpu_vendor=Intel",
+        "the card is of another vendor: there are NVIDIA, AMD",
+        "; ask for a vendor that is there; ",
+    ),
     "ours-memory": (
         "asks for 90Gi on one card",
         "the largest has 80000Mi",
@@ -142,13 +146,21 @@ SAID: dict[str, tuple[str, ...]] = {
         "another card is named: there are 0, 1",
         "ullage.io/vram-request: 1Gi would fit on 2 nodes now",
     ),
-    "ours-pool": ("pool=serving", "the card is of another pool: there are no pool, training"),
+    "ours-pool": (
+        "pool=serving",
+        "the card is of another pool: there are no pool, training",
+        "; name a pool that is there, or add nodes to it; ",
+    ),
     "ours-pool-is-small": (
         "20Gi on one card, pool=training",
         "the largest has 16000Mi",
         "ullage.io/vram-request: 16000Mi, ullage.io/gpupool: training",
     ),
-    "ours-slice": ("isolation=partitioned", "the card cannot keep its users apart in this way"),
+    "ours-slice": (
+        "isolation=partitioned",
+        "the card cannot keep its users apart in this way",
+        "; ask for another isolation, or add cards that have it; ",
+    ),
     "plain-cards": (
         "asks for 4 whole cards",
         "the largest node has 2 cards",
@@ -174,7 +186,7 @@ SAID: dict[str, tuple[str, ...]] = {
         "GPUBinding",
         "not-bound",
     ),
-    "bound-too-few": ("requested=2, bound=1",),
+    "bound-too-few": ("requested=2, bound=1; bind 1 more card by GPUBindings, or ask for less",),
 }
 """What is asked, what there is, and what would help, as the event of each pod says it."""
 
@@ -211,6 +223,8 @@ async def test_each_pod_that_fits_nowhere_has_its_reason(
     config = f"--kubeconfig={write_kubeconfig(tmp_path, server.url)}"
     for name, document in CASES.items():
         assert [part for part in SAID[name] if part not in said[name]] == [], said[name]
+        assert said[name].count(";") >= 1, "a reason and what helps"
+        assert "\n" not in said[name], "kubectl describe shows it in one line"
         assert NOT_SAID.get(name, "\n") not in said[name]
         assert await asyncio.to_thread(main, ["why", f"{document['metadata']['namespace']}/{name}", config]) == 0
         assert said[name] in capsys.readouterr().out, "what its owner asks is answered by the same"

@@ -99,7 +99,10 @@ CASES = {
     ),
     "no idle card": (
         ("cpu=0,mem=0,gpu=1", [a_node("a", 1)], (part_of("a-0", 1),)),
-        "asks for 1 whole card; the best node has 0 such cards free (1 card of 1 node looked at)",
+        (
+            "asks for 1 whole card; the best node has 0 such cards free (1 card of 1 node looked at); wait until "
+            "others end"
+        ),
     ),
     "parts of several cards": (
         ("cpu=0,mem=0,gpu=2,vram=20g", [a_node("a", 2)], (part_of("a-0", 70),)),
@@ -140,30 +143,30 @@ CASES = {
     "another index is named, and the card that has it is broken": (
         (f"{SOFT},gpu_index=0", [Node("a", 64_000, 0, (a_card("a-0", healthy=False), *OTHERS))]),
         (
-            "asks for 20Gi on one card, gpu_index=0; another card is named: there are 1, 2 "
-            "(all 3 cards of 1 node looked at); 1 card: the card is not healthy, or was not seen any more; "
-            "20Gi on one card would fit on 1 node now"
+            "asks for 20Gi on one card, gpu_index=0; another card is named: there are 1, 2 (all 3 cards of 1 node"
+            " looked at); 20Gi on one card would fit on 1 node now; 1 card: the card is not healthy, or was not "
+            "seen any more"
         ),
     ),
     "unhealthy, and nodes without cards": (
         (SOFT, [a_node("a", 1, healthy=False), a_node("b", 0), a_node("c", 0)]),
         (
-            "asks for 20Gi on one card; the card is not healthy, or was not seen any more "
-            "(1 card of 3 nodes looked at); 2 nodes: no cards"
+            "asks for 20Gi on one card; the card is not healthy, or was not seen any more (1 card of 3 nodes "
+            "looked at); repair the card, or add cards; 2 nodes: no cards"
         ),
     ),
     "unhealthy": (
         (SOFT, [a_node(healthy=False)]),
         (
-            "asks for 20Gi on one card; the card is not healthy, or was not seen any more "
-            "(all 8 cards of 1 node looked at)"
+            "asks for 20Gi on one card; the card is not healthy, or was not seen any more (all 8 cards of 1 node "
+            "looked at); repair the card, or add cards"
         ),
     ),
     "cordoned cards": (
         (SOFT, [a_node(cordoned=True)]),
         (
-            "asks for 20Gi on one card; the card is cordoned: an operator keeps new work off it "
-            "(all 8 cards of 1 node looked at)"
+            "asks for 20Gi on one card; the card is cordoned: an operator keeps new work off it (all 8 cards of 1"
+            " node looked at); uncordon the card, or add cards"
         ),
     ),
     "capacity that is not known": (
@@ -176,17 +179,23 @@ CASES = {
     ),
     "too many users": (
         (SOFT, [a_node("a", 1, max_users=1)], (part_of("a-0", 1),)),
-        "asks for 20Gi on one card; the card has as many users as it may have (1 card of 1 node looked at)",
+        (
+            "asks for 20Gi on one card; the card has as many users as it may have (1 card of 1 node looked at); "
+            "wait until others end"
+        ),
     ),
     "a card that is held whole": (
         (SOFT, [a_node("a", 1)], (whole("a-0"),)),
-        ("asks for 20Gi on one card; the most that is free of one is 0 (1 card of 1 node looked at)"),
+        (
+            "asks for 20Gi on one card; the most that is free of one is 0 (1 card of 1 node looked at); wait "
+            "until others end"
+        ),
     ),
     "no slices": (
         ("cpu=0,mem=0,gpu=1,vram=1g,isolation=partitioned", TWO),
         (
-            "asks for 1Gi on one card, isolation=partitioned; no partition of the card's model covers the request "
-            "(all 16 cards of 2 nodes looked at)"
+            "asks for 1Gi on one card, isolation=partitioned; no partition of the card's model covers the request"
+            " (all 16 cards of 2 nodes looked at); ask for a slice that a model has"
         ),
     ),
     "cpu": (
@@ -205,19 +214,22 @@ CASES = {
     ),
     "nodes without cards": (
         (SOFT, [a_node("a", 0)]),
-        "asks for 20Gi on one card; no node has cards (1 node looked at)",
+        "asks for 20Gi on one card; no node has cards (1 node looked at); add nodes with such cards",
     ),
     "nodes that are not known": (
         (SOFT, TWO, (), None, ["x", "y"]),
-        "asks for 20Gi on one card; the card's node is not known (2 nodes looked at)",
+        (
+            "asks for 20Gi on one card; the card's node is not known (2 nodes looked at); wait until the node "
+            "reports its cards"
+        ),
     ),
     "too few cards in one zone": (
         ("cpu=0,mem=0,gpu=4,numa=single-numa-node", [machine()], (on_zone(0), on_zone(4))),
         (
-            "asks for 4 whole cards, numa=single-numa-node; what it needs does not lie in the same zones: "
-            "it needs 4 cards; n has 3 of 4 free on zone 0, 3 of 4 on zone 1 (width rule current-best) "
-            "(all 8 cards of 1 node looked at); 2 cards: the card is in use and is asked for whole; "
-            "4 whole cards, numa=restricted would fit on 1 node now"
+            "asks for 4 whole cards, numa=single-numa-node; what it needs does not lie in the same zones: it "
+            "needs 4 cards; n has 3 of 4 free on zone 0, 3 of 4 on zone 1 (width rule current-best) (all 8 cards "
+            "of 1 node looked at); 4 whole cards, numa=restricted would fit on 1 node now; 2 cards: the card is "
+            "in use and is asked for whole"
         ),
     ),
     "too few CPUs for so many cards": (
@@ -244,8 +256,9 @@ CASES = {
             Rules(quotas=Quotas({"team": Quota(total_requests=Caps(vram_bytes=10 * GIB))})),
         ),
         (
-            "asks for 20Gi on one card; the vram that its namespace requests would exceed the quota: it asks 20Gi, "
-            "0 of 10Gi used (namespace team) (all 16 cards of 2 nodes looked at)"
+            "asks for 20Gi on one card; the vram that its namespace requests would exceed the quota: it asks "
+            "20Gi, 0 of 10Gi used (namespace team) (all 16 cards of 2 nodes looked at); ask for less, or have the"
+            " quota of the namespace raised"
         ),
     ),
     "several causes, the closest first": (
@@ -256,9 +269,8 @@ CASES = {
         ),
         (
             "asks for 20Gi on one card; the most that is free of one is 10Gi (all 6 cards of 3 nodes looked at); "
-            "3 cards: too small when empty, the largest has 16Gi; "
-            "1 card: the card is not healthy, or was not seen any more; "
-            "16Gi on one card would fit on 1 node now"
+            "16Gi on one card would fit on 1 node now; 3 cards: too small when empty, the largest has 16Gi; 1 "
+            "card: the card is not healthy, or was not seen any more"
         ),
     ),
 }

@@ -78,6 +78,10 @@ class Browser:
     def devtools(self, command: str, **parameters: object) -> None:
         call("POST", f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})
 
+    def picture(self) -> str:
+        """Return what the window shows as a PNG in base64."""
+        return str(call("GET", f"{self._session}/screenshot")["value"])
+
     def complaints(self) -> list[str]:
         """Return the errors and policy violations of the console since the last call."""
         entries = call("POST", f"{self._session}/se/log", {"type": "browser"})["value"]

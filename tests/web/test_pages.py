@@ -8,12 +8,13 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from tests.lab import Lab, a_node
 from ullage.server.app import make_app
 from ullage.server.guard import page_key
-from ullage.web.pages import pages
+from ullage.web.pages import cluster_pages, pages
 from ullage.wire.api import ServerBody
 
 TOKEN = "correct-token"
@@ -183,3 +184,17 @@ def test_a_wrong_key_opens_nothing(client, value):
 def test_a_browser_without_a_key_is_led_to_the_entrance(client):
     assert client.get("/", headers={"Accept": "text/html"}).status_code == 200
     assert 'location.replace("/enter")' in read(client, "/static/page.js")
+
+
+def test_the_page_of_a_cluster_loads_relative_addresses_only():
+    with closing(TestClient(Starlette(routes=list(cluster_pages())), base_url="http://page")) as client:
+        document = read(client, "/")
+        found = References(document)
+        assert len(found.addresses) >= 4
+        assert found.inline == []
+        for address in found.addresses:
+            assert re.fullmatch(r"static/[a-z]+\.[a-z]+", address)
+            assert client.get(f"/{address}").status_code == 200
+        assert re.findall(r'fetch\("(.*?)"', read(client, "/static/cluster.js")) == ["v1/overview"]
+        assert client.get("/favicon.ico").url.path == "/static/icon.svg"
+        assert client.get("/enter").status_code == client.get("/v1/admit").status_code == 404

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ullage.bootstrap import log
+from ullage.bootstrap.cluster_page.settings import ClusterSettings
 from ullage.bootstrap.http.loop_thread import CompleteRequests, LoopThread
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.bootstrap.kube_server import KubeServer, served
@@ -53,6 +54,7 @@ from ullage.model.queue import Queue
 from ullage.service.catalog import check_tree
 from ullage.service.gates import RESERVE_AFTER_S
 from ullage.wire import admission, compute_request
+from ullage.wire.cluster_view import MOST_PLAN_BYTES
 from ullage.wire.dialect import PodReader
 
 RENEW_S = 5.0
@@ -177,7 +179,15 @@ class KubeProcess:
         if section.metrics_bind is not None:
             complete = CompleteRequests(_metrics_app(metrics, front), most_bytes=0, at_once=CALLS_AT_ONCE)
             found["metrics"] = KubeServer(complete, section.metrics_bind, None, loop_thread)
+        if section.page_bind is not None:
+            found["page"] = KubeServer(self._page(front), section.page_bind, None, loop_thread)
         return found
+
+    def _page(self, front: Front) -> CompleteRequests:
+        from ullage.bootstrap.cluster_page.routes import cluster_page  # noqa: PLC0415 - few processes have a page
+
+        app = cluster_page(front, ClusterSettings(self._queues.tree, self._section.scheduler_name))
+        return CompleteRequests(app, most_bytes=MOST_PLAN_BYTES, at_once=CALLS_AT_ONCE)
 
     async def _lead(self, front: Front, serving: dict[str, KubeServer]) -> int:
         """Follow the cluster to the end; earlier requests are answered before another process may lead."""

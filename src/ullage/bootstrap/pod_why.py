@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -84,14 +82,16 @@ def _summary(pod: Pod, events: list[PodEventBody]) -> str:
     ours = next((each for each in events if each.component == MANAGER), None)
     if ours is not None:
         return f"{ours.reason}: {ours.message}"
-    conditions = (pod.document.get("status") or {}).get("conditions") or []
-    scheduled = (each for each in conditions if each.get("type") == "PodScheduled" and each.get("message"))
-    condition = next(scheduled, None)
-    if condition is not None:
-        return _text(condition)
+    found = condition_of(pod.document)
+    if found is not None:
+        return ": ".join(found)
     scheduler = (pod.document.get("spec") or {}).get("schedulerName") or "default-scheduler"
     return f"no event or condition gives a reason yet; its scheduler is {scheduler}"
 
 
-def _text(condition: Mapping[str, Any]) -> str:
-    return f"{condition.get('reason') or 'PodScheduled'}: {condition['message']}"
+def condition_of(pod: Document) -> tuple[str, str] | None:
+    """Return the reason and the message of the condition that says why a pod is not scheduled; None without one."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    scheduled = (each for each in conditions if each.get("type") == "PodScheduled" and each.get("message"))
+    found = next(scheduled, None)
+    return None if found is None else (str(found.get("reason") or "PodScheduled"), str(found["message"]))

@@ -19,7 +19,7 @@ from ullage.model.quantity import format_bytes, parse_bytes
 from ullage.wire.compute_resources import ComputeAllocationBody, ComputeDeviceBody, ComputeNodeBody, Envelope
 
 _ROOT = "/app-service/v1"
-_CARDS = (
+BOUND_CARDS = (
     Column("NODE", lambda card: card.node),
     Column("CARD", lambda card: card.id),
     Column("MODEL", lambda card: card.model),
@@ -90,7 +90,7 @@ def parse_choice(text: str) -> dict[str, Any]:
 def _list(arguments: argparse.Namespace) -> int:
     nodes = _call("GET", f"{_ROOT}/compute-resources", list[ComputeNodeBody])
     cards: list[ComputeDeviceBody] = [card for node in nodes for card in node.devices]
-    print_list(cards, _CARDS, arguments.output)
+    print_list(cards, BOUND_CARDS, arguments.output)
     return 0
 
 

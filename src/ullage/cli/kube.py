@@ -35,6 +35,7 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address of the metrics (default: 127.0.0.1:9395)",
     )
+    add("--page-bind", metavar="ADDRESS", help="address of the live page, for everybody (default: no page)")
     add(
         "--scheduler-name",
         metavar="NAME",

@@ -53,8 +53,13 @@ _WRITE_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line. Return its exit code."""
+    return run(lambda: _parse_quickly(sys.argv[1:]) if argv is None else _parse(list(argv)))
+
+
+def run(parse: Callable[[], argparse.Namespace]) -> int:
+    """Run the verb of a command line. Return its exit code."""
     try:
-        return _run(argv)
+        return _run(parse)
     except OSError:  # the standard error cannot be written
         if os.environ.get("ULLAGE_DEBUG"):
             raise
@@ -62,10 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OUTPUT_LOST
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _run(parse: Callable[[], argparse.Namespace]) -> int:
     try:
         _require_output()
-        arguments = _parse_quickly(sys.argv[1:]) if argv is None else _parse(list(argv))
+        arguments = parse()
         caution(unknown_variables(os.environ))
         warnings.showwarning = _show_warning
         Silence.show = complain
@@ -138,7 +143,7 @@ def _failed(error: Exception) -> int:
     return INTERNAL
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser that reports errors of writing its help, unlike argparse's own."""
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
@@ -148,7 +153,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser with the arguments of the verb `only`, or of every verb, which loads all modules."""
-    parser = _Parser(
+    parser = Parser(
         prog="ullage",
         description="Places work on GPUs: fairly, tightly, close together, and says why.",
         epilog=_EPILOG,
@@ -174,13 +179,24 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     verb = word if word in VERBS else ""
     if word is not None and not verb and word not in _OPTIONS:
         _refuse_verb(word)
+    return parse_with(build_parser(verb), argv, f"ullage {verb}")
+
+
+def parse_with(parser: argparse.ArgumentParser, argv: Sequence[str], what: str) -> argparse.Namespace:
+    """Return the arguments of the command line of `what`.
+
+    Raises:
+        Exit: argparse has printed the help or an error.
+        InvalidRequest: an argument is not known.
+
+    """
     try:
-        arguments, unread = build_parser(verb).parse_known_args(argv)
-    except SystemExit as end:  # argparse printed the error or the help
+        arguments, unread = parser.parse_known_args(argv)
+    except SystemExit as end:
         sys.stdout.flush()
         raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
     if unread:
-        text = f"{verb} does not take {' '.join(unread)}; `ullage {verb} --help` lists its arguments"
+        text = f"{what} does not take {' '.join(unread)}; `{what} --help` lists its arguments"
         raise InvalidRequest(text, field=next(iter(unread)))
     return arguments
 

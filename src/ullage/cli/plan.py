@@ -10,7 +10,7 @@ from ullage.cli.exits import NO
 from ullage.cli.output import Column, add_output, print_json, print_list
 from ullage.cli.parts import show_tflops
 from ullage.cli.preemption import print_preemption
-from ullage.cli.refusal import hint_of
+from ullage.cli.refusal import LISTS, Lists, hint_of
 from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, request_fields
 from ullage.cli.size import show_size
 from ullage.model.counted import counted
@@ -49,16 +49,21 @@ def _plan(arguments: argparse.Namespace) -> int:
         plan = reach_allocations().plan(
             PlanRequest(**request_fields(arguments), preempt=arguments.preempt, move=arguments.move)
         )
-    if arguments.output == "json":
+    return show_plan(plan, arguments.output)
+
+
+def show_plan(plan: PlanBody, output: str, lists: Lists = LISTS) -> int:
+    """Print a plan. Return the exit code: 0 if the request would be placed, 1 if not."""
+    if output == "json":
         print_json(plan)
     else:
-        _print(plan, arguments.output)
+        _print(plan, output, lists)
     makes_room = plan.preemption is not None and plan.preemption.node is not None
     makes_room |= plan.room is not None and plan.room.refusal is None
     return 0 if plan.choice is not None or makes_room else NO
 
 
-def _print(plan: PlanBody, output: str) -> None:
+def _print(plan: PlanBody, output: str, lists: Lists) -> None:
     if plan.choice is not None:
         scores = ", ".join(f"{node} {score:g}" for node, score in sorted(plan.node_scores.items())[:10])
         learned = f", learned from {counted(plan.learned_from, 'task')}" if plan.learned_from else ""
@@ -67,7 +72,7 @@ def _print(plan: PlanBody, output: str) -> None:
         print_list(plan.choice.gpus, _CARDS, output)
     elif plan.refusal is not None:
         print(f"does not fit: {plan.refusal.code}: {plan.refusal.message}")
-        print(hint_of(plan.refusal))
+        print(hint_of(plan.refusal, lists))
     for warning in plan.warnings:
         print(warning)
     if plan.preemption is not None:
@@ -76,8 +81,9 @@ def _print(plan: PlanBody, output: str) -> None:
     if plan.room is not None:
         print()
         print_room(plan.room, output)
-    print()
-    print_list(plan.stages, _STAGES, output)
+    if plan.stages:
+        print()
+        print_list(plan.stages, _STAGES, output)
 
 
 def _reasons(removed: list[object]) -> str:

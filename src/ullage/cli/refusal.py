@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ullage.cli.exits import TRY_AGAIN, UNPLACEABLE, complain
 from ullage.cli.output import print_json
 from ullage.cli.parts import show_part, show_tflops
 from ullage.model.rejection import Cure
 from ullage.wire.allocation import PartMap, RefusalBody
+
+
+class Lists(NamedTuple):
+    """The commands that list cards and quotas."""
+
+    cards: str
+    quotas: str
+
+
+LISTS = Lists("ullage gpus", "ullage quotas")
 
 
 def report_refusal(refusal: RefusalBody, output: str) -> int:
@@ -17,7 +29,7 @@ def report_refusal(refusal: RefusalBody, output: str) -> int:
     return TRY_AGAIN if refusal.curable else UNPLACEABLE
 
 
-def hint_of(refusal: RefusalBody) -> str:
+def hint_of(refusal: RefusalBody, lists: Lists = LISTS) -> str:
     """Return a hint for the user."""
     if refusal.warnings:
         return "; ".join(refusal.warnings)
@@ -32,7 +44,7 @@ def hint_of(refusal: RefusalBody) -> str:
     if cure == Cure.NEVER:
         return "ask for less, or raise the quota of the namespace; waiting does not help"
     if cure == Cure.QUOTA:
-        return "free allocations of the namespace, or raise its quota; `ullage quotas` shows its usage"
+        return f"free allocations of the namespace, or raise its quota; `{lists.quotas}` shows its usage"
     if refusal.curable:
-        return "freed cards could help; `ullage gpus` shows their holders"
-    return "freed cards would not help: ask for less, or for other cards; `ullage gpus` lists the cards"
+        return f"freed cards could help; `{lists.cards}` shows their holders"
+    return f"freed cards would not help: ask for less, or for other cards; `{lists.cards}` lists the cards"

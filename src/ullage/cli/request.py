@@ -29,16 +29,21 @@ class RequestFields(TypedDict):
 
 
 def add_request(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the options of a request for cards; `what` describes `-r`."""
+    """Add the options of a request for cards, `--namespace` too; `what` describes `-r`."""
+    add_amounts(parser, what)
+    parser.add_argument("--namespace", default="default", help="the namespace whose quota applies (default: default)")
+
+
+def add_amounts(parser: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
+    """Add the options of a request for cards but `--namespace`."""
     parser.add_argument(
         "-r",
         "--resreq",
         metavar="LIST",
-        required=True,
+        required=required,
         help=f"{what}, such as gpu=2,vram=20g,tflops=60; with numa= as in `ullage run`",
     )
     add_limit(parser, "its request")
-    parser.add_argument("--namespace", default="default", help="the namespace whose quota applies (default: default)")
     parser.add_argument("--strategy", metavar="NAME", help="strategy instead of the pool's, such as compact-first")
     shown = ", ".join(f"{qos} {priority}" for qos, priority in PRIORITIES.items())
     parser.add_argument(

@@ -8,9 +8,9 @@ import sys
 import termios
 import threading
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ullage.cli.output import add_output, print_json
 from ullage.cli.parts import show_cards, show_compute, show_free, show_holders, show_vram
@@ -22,7 +22,9 @@ from ullage.client.local import reach
 from ullage.model.counted import counted
 from ullage.model.error import UllageError, Unavailable
 from ullage.model.resources import show_milli
-from ullage.wire.api import Overview, RoomBody
+from ullage.wire.api import GpuBody, NodeBody, Overview, RoomBody
+
+Shown = TypeVar("Shown")
 
 _TICK_S = 0.25
 """Seconds between two checks of the keyboard."""
@@ -38,55 +40,68 @@ def configure_top(parser: argparse.ArgumentParser) -> None:
 
 def _top(arguments: argparse.Namespace) -> int:
     api = reach(start=False)
-    if arguments.output == "json":
-        print_json(api.overview())
+    return show_top(api.overview(), lambda: _followed(api), _picture, arguments.output)
+
+
+def show_top(first: Shown, follow: Callable[[], Iterator[Shown]], picture: Callable[[Shown], Any], output: str) -> int:
+    """Show a picture of the first state and, on a terminal, of each one that follows, until `q`. Return the exit code.
+
+    With the output `json` the first state is printed.
+    """
+    if output == "json":
+        print_json(first)
         return 0
     from rich.console import Console  # noqa: PLC0415  # slow to import, and needed only here
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(_picture(api.overview()))
+        Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(picture(first))
         return 0
-    _live(api, Console())
+    _live(_Newest(first, follow), picture, Console())
     return 0
 
 
-def _live(api: Api, console: Any) -> None:
+def _live(newest: _Newest[Shown], picture: Callable[[Shown], Any], console: Any) -> None:
     from rich.live import Live  # noqa: PLC0415  # as above
 
-    newest = _Newest(api)
-    with _single_keys(), Live(_picture(newest.overview), console=console, screen=True, auto_refresh=False) as live:
+    with _single_keys(), Live(picture(newest.shown), console=console, screen=True, auto_refresh=False) as live:
         while True:
             readable, _, _ = select.select([sys.stdin], [], [], _TICK_S)
             if readable and sys.stdin.read(1) in ("q", "Q", ""):
                 return
             if newest.error is not None:
                 raise newest.error
-            live.update(_picture(newest.overview), refresh=True)
+            live.update(picture(newest.shown), refresh=True)
 
 
-class _Newest:
-    """The latest overview, fetched by a thread that reconnects."""
+class _Newest(Generic[Shown]):
+    """The latest state; a thread follows it."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self.overview = api.overview()
+    def __init__(self, first: Shown, follow: Callable[[], Iterator[Shown]]) -> None:
+        self._follow = follow
+        self.shown = first
         self.error: UllageError | None = None
-        threading.Thread(target=self._follow, daemon=True).start()
+        threading.Thread(target=self._run, daemon=True).start()
 
-    def _follow(self) -> None:
-        patience = self._api.transport.patience()
+    def _run(self) -> None:
         try:
-            while True:
-                lost = Unavailable("the connection of the live view was lost")
-                try:
-                    for overview in self._api.live():
-                        self.overview = overview
-                        patience.renew()
-                except Unavailable as error:
-                    lost = error
-                patience.wait(lost)
+            for shown in self._follow():
+                self.shown = shown
         except UllageError as error:
             self.error = error
+
+
+def _followed(api: Api) -> Iterator[Overview]:
+    """Yield overviews. A lost connection is made again for a while; then this raises Unavailable."""
+    patience = api.transport.patience()
+    while True:
+        lost = Unavailable("the connection of the live view was lost")
+        try:
+            for overview in api.live():
+                yield overview
+                patience.renew()
+        except Unavailable as error:
+            lost = error
+        patience.wait(lost)
 
 
 @contextmanager
@@ -105,9 +120,8 @@ def _picture(overview: Overview) -> Any:
     from rich.text import Text  # noqa: PLC0415  # as above
 
     head = f"ullage {overview.server.version}   {show_time(overview.at)}   q quits"
-    return Group(
-        Text(head, style="bold"), Text(show_room(overview.room)), _nodes(overview), _gpus(overview), _sessions(overview)
-    )
+    tables = node_table(overview.nodes), gpu_table(overview.gpus), _sessions(overview)
+    return Group(Text(head, style="bold"), Text(show_room(overview.room)), *tables)
 
 
 def show_room(room: RoomBody) -> str:
@@ -122,7 +136,8 @@ def show_room(room: RoomBody) -> str:
     return f"{idle}; room for {fits} whole cards" if fits else idle
 
 
-def _nodes(overview: Overview) -> Any:
+def node_table(nodes: Iterable[NodeBody], *, users: str = "EXECUTORS") -> Any:
+    """Return the nodes as a table for a live view. `users` is the title of what runs on them."""
     rows = [
         (
             node.name,
@@ -132,12 +147,13 @@ def _nodes(overview: Overview) -> Any:
             f"{show_milli(node.held.gpu_milli)}/{show_milli(node.allocatable.gpu_milli)}",
             f"{node.executors}/{node.max_executors}",
         )
-        for node in overview.nodes
+        for node in nodes
     ]
-    return table(("NODE", "STATE", "CPU", "MEM", "GPU", "EXECUTORS"), rows)
+    return table(("NODE", "STATE", "CPU", "MEM", "GPU", users), rows)
 
 
-def _gpus(overview: Overview) -> Any:
+def gpu_table(gpus: Iterable[GpuBody]) -> Any:
+    """Return the cards as a table for a live view."""
     rows = [
         (
             f"{gpu.node}/{gpu.index}",
@@ -148,7 +164,7 @@ def _gpus(overview: Overview) -> Any:
             show_compute(gpu) or "-",
             show_holders(gpu) or "-",
         )
-        for gpu in overview.gpus
+        for gpu in gpus
     ]
     return table(("GPU", "MODEL", "HEALTHY", "FREE", "VRAM", "TFLOPS", "HELD BY"), rows)
 

@@ -49,15 +49,21 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("session", metavar="SESSION|NAMESPACE/POD", help="a session of the server, or a pod of a cluster")
     add("-n", "--namespace", metavar="NAME", help="the pod of that name in this namespace")
-    add("--kubeconfig", type=Path, metavar="FILE", help="how to reach the cluster of a pod (default: as kubectl)")
-    add("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
+    add_cluster(parser)
     add_output(parser)
     parser.set_defaults(act=_why)
 
 
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a cluster."""
+    add = parser.add_argument
+    add("--kubeconfig", type=Path, metavar="FILE", help="how to reach the cluster (default: as kubectl)")
+    add("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
+
+
 def _why(arguments: argparse.Namespace) -> int:
     if (pod := _pod(arguments)) is not None:
-        return _why_pod(*pod, arguments)
+        return why_pod(*pod, arguments)
     try:
         api = reach(start=False)
     except Unavailable as error:
@@ -81,10 +87,9 @@ def _pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
     return None
 
 
-def _why_pod(namespace: str, name: str, arguments: argparse.Namespace) -> int:
-    missing = [package for package in _PACKAGES if find_spec(package) is None]
-    if missing:
-        raise Unavailable(f"{', '.join(missing)} not installed: pip install 'ullage[k8s]'", code="not-installed")
+def why_pod(namespace: str, name: str, arguments: argparse.Namespace) -> int:
+    """Print why a pod waits, or its node. The arguments are `kubeconfig`, `context` and `output`."""
+    require_packages()
     from ullage.bootstrap.pod_why import pod_why  # noqa: PLC0415  # packages that sessions do not need
 
     found = pod_why(namespace, name, arguments.kubeconfig, arguments.context)
@@ -93,6 +98,18 @@ def _why_pod(namespace: str, name: str, arguments: argparse.Namespace) -> int:
     else:
         _print_pod(found, arguments.output)
     return 0
+
+
+def require_packages() -> None:
+    """Check that what reaches a cluster is installed.
+
+    Raises:
+        Unavailable: it is not (`not-installed`).
+
+    """
+    missing = [package for package in _PACKAGES if find_spec(package) is None]
+    if missing:
+        raise Unavailable(f"{', '.join(missing)} not installed: pip install 'ullage[k8s]'", code="not-installed")
 
 
 def _print_pod(found: PodWhyBody, output: str) -> None:

@@ -104,17 +104,25 @@ class EventRecorder:
         self._candidate, self._clock, self._now = candidate, clock, now
         self.controller = Controller("Event", self.reconcile, gap_s=GAP_S)
         self._recorded: Recent[PodEvent, float] = Recent(_REMEMBERED)
+        self._latest: Recent[str, PodEvent] = Recent(_REMEMBERED)
         self.dropped = 0
         """Events that were not written because the queue was full or the write failed."""
 
     def record(self, event: PodEvent) -> None:
         """Queue an event if this process leads and has not recorded the same event recently."""
-        if self._candidate.epoch is None or not event.uid or self._is_old(event):
+        if self._candidate.epoch is None or not event.uid:
+            return
+        self._latest[event.uid] = event
+        if self._is_old(event):
             return
         if len(self.controller) < MOST_WAITING:
             self.controller.add(event)
         else:
             self._leave_out(event)
+
+    def latest(self) -> dict[str, PodEvent]:
+        """Return the last event of each pod by uid, for pods with recent events; nothing unless this process leads."""
+        return {} if self._candidate.epoch is None else dict(self._latest)
 
     async def reconcile(self, event: PodEvent) -> None:
         epoch = self._candidate.epoch

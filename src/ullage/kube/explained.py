@@ -6,9 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ullage.core.explaining.nowhere_text import asked_text
+from ullage.kube.bindings.filter import Admitted
+from ullage.kube.card_offers import requests
 from ullage.kube.client.lease import clock_s
 from ullage.kube.events import AGAIN_S
 from ullage.kube.recent import Recent
+from ullage.service.cluster import Cluster
+from ullage.service.node_offers import NodeOffers
+from ullage.wire.pod import PodRequest
+from ullage.wire.pod_advice import request_text
 
 _REMEMBERED = 4096
 
@@ -39,3 +46,15 @@ class Explained:
 
     def forget(self, uid: str) -> None:
         self._last.pop(uid, None)
+
+
+def why_nowhere(cluster: Cluster, asked: PodRequest, admitted: Admitted, found: NodeOffers) -> str:
+    """Return in one line why a pod fits on none of the nodes that it was not offered, and what would fit."""
+    if not found.refused:
+        only = "where bindings count it gets cards that are bound for its application alone"
+        lacks = admitted.permit.sentence or "bind some by a GPUBinding"
+        return f"asks for {asked_text(asked.requirement)}; {only}: {lacks}"
+    shared = () if admitted.places else asked.shared[-1:]
+    whose = [f"on cards that its containers share it asks for {asked_text(each.requirement)}" for each in shared]
+    why = cluster.nowhere(requests(admitted), found, lambda fits: request_text(fits, asked))
+    return "; ".join([why, *whose])

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from ullage.binding.room import BindingRejection
 from ullage.core.evicting.preemption import Preemption
-from ullage.core.explaining.nowhere_text import asked_text
 from ullage.core.placing.decision import Refusal
 from ullage.kube.aligned_pods import AlignedPods, refusal_sentence
 from ullage.kube.bindings.filter import Admitted, BindingFilter
@@ -29,7 +29,7 @@ from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.disruption import budgets_of
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.explained import Explained
+from ullage.kube.explained import Explained, why_nowhere
 from ullage.kube.preemption import NODES_AT_ONCE, Preemptor
 from ullage.kube.ready_term import ReadyTerm
 from ullage.kube.recent import Recent
@@ -45,13 +45,20 @@ from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import PodRequest, bind_annotations
 from ullage.wire.pod.affinity import prefers_nodes
-from ullage.wire.pod_advice import request_text
 
 OFFERED_NODES = 64
 """The most nodes that `filter` returns: the fewer, the less kube-scheduler has to score and to ask again."""
 
 _NAMED = 256
 """Maximum number of pods whose proposed victims are remembered."""
+
+
+class Examined(NamedTuple):
+    """What a pod may request, the offers of the examined nodes, and the score of each node that fits."""
+
+    admitted: Admitted
+    offers: NodeOffers
+    scores: dict[str, float]
 
 
 class Extender:
@@ -178,18 +185,20 @@ class Extender:
 
     def _explain(self, asked: PodRequest, admitted: Admitted, found: NodeOffers, texts: str) -> str:
         """Return a sentence that explains why the pod fits on no node."""
-        if not found.refused:
-            only = "where bindings count it gets cards that are bound for its application alone"
-            lacks = admitted.permit.sentence or "bind some by a GPUBinding"
-            return f"asks for {asked_text(asked.requirement)}; {only}: {lacks}"
-        shared = () if admitted.places else asked.shared[-1:]
 
         def explain() -> str:
-            whose = [f"on cards that its containers share it asks for {asked_text(e.requirement)}" for e in shared]
-            why = self._cluster.nowhere(requests(admitted), found, lambda fits: request_text(fits, asked))
-            return "; ".join([why, *whose])
+            return why_nowhere(self._cluster, asked, admitted, found)
 
-        return self._explained.of(asked.uid, texts, explain)
+        return self._explained.of(asked.uid, texts, explain) if found.refused else explain()
+
+    def examine(self, pod: Document, asked: PodRequest, nodes: Sequence[str]) -> Examined:
+        """Return what these nodes offer to a pod now. Nothing is reserved, and no event is written."""
+        self._refresh()
+        admitted = self._admit(pod, asked, nodes)
+        found = self._offers.of(asked, admitted, expected=False)
+        lacking = self._lacking(asked, admitted, found.names)
+        scores = zip(found.names, found.scores.tolist(), strict=True)
+        return Examined(admitted, found, {node: score for node, score in scores if node not in lacking})
 
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
         """Return the score of each node, from 0 to 10. Only the best nodes have 10."""
@@ -461,7 +470,9 @@ def _unplaced(
 ) -> PodEvent:
     """Return the event that no node fits: a sentence, then the number of nodes for each reason, most frequent first."""
     if short is not None:
-        return PodEvent.of(asked.claim, Reason.INSUFFICIENT_GPU, f"requested={short.needed}, bound={short.had}")
+        cure = f"bind {counted(short.needed - short.had, 'more card')} by GPUBindings, or ask for less"
+        text = f"requested={short.needed}, bound={short.had}; {cure}"
+        return PodEvent.of(asked.claim, Reason.INSUFFICIENT_GPU, text)
     counts = Counter(why.values())
     text = "; ".join(f"{count} of {counted(len(why), 'node')}: {text}" for text, count in counts.most_common())
     sentence = explain(text) if text else ""

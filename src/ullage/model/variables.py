@@ -14,6 +14,7 @@ SETTINGS = {
     "else `~/.local/share/ullage`)",
     "ULLAGE_ENDPOINT": "URL of the server that the command line and the SDK use instead of the local one",
     "ULLAGE_TOKEN": "its token; it goes to another machine over plain http with a warning",
+    "ULLAGE_FRONT": "the front that `kubectl ullage` asks: `NAMESPACE/SERVICE`, or a URL",
     "ULLAGE_DEBUG": "`1` lets the command line show the traceback of an error",
     "ULLAGE_COMPILED": "directory with compiled code that an image brings; `ullage kube` copies it into "
     "`NUMBA_CACHE_DIR` when it starts",

@@ -41,6 +41,7 @@ from ullage.service.allocations import AllocationRequests, Outcome
 from ullage.service.service import UllageService
 from ullage.wire import allocation as wire
 from ullage.wire.body import body_of
+from ullage.wire.cluster_view import ClusterPlan
 from ullage.wire.preemption import NominationBody
 
 BODY_LIMIT = 1 << 20
@@ -187,7 +188,7 @@ class AllocationApi:
     async def plan_allocation(self, request: HttpRequest) -> LongBody[wire.PlanBody]:
         """Return whether and where a request would be placed, with every step of the decision."""
         body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
-        claim = _claim(body)
+        claim = claim_of(body)
         uid = body.uid if body.uid == wire.UNNAMED else check_name("uid", body.uid)
         resreq = bodies.requirement(body.resreq, self._service.numa)
         asked = self._service.quotas.admit(Request(uid, resreq, claim, body.strategy))
@@ -227,7 +228,7 @@ class AllocationApi:
         """Return the request in a body."""
         now = time.time()
         claim = replace(
-            _claim(body),
+            claim_of(body),
             workload=body.workload,
             pod=body.pod,
             pod_uid=body.pod_uid,
@@ -246,17 +247,26 @@ class AllocationApi:
         fleet, outcome, strategy = self._fleet, decision.outcome, self._service.state.allocator.rules.strategy_of(asked)
         workload = self._service.learning.workload if strategy.on(fleet) is not strategy else None
         never_fits = self._never_fits(asked) if isinstance(outcome, Refusal) else ()
-        return lambda: wire.PlanBody(
-            choice=_choice(fleet, outcome) if isinstance(outcome, Choice) else None,
-            refusal=refusal_body(outcome, never_fits) if isinstance(outcome, Refusal) else None,
-            stages=[_stage(stage) for stage in decision.candidates.stages],
-            node_scores=decision.scores.nodes,
-            gpu_scores=decision.scores.cards,
-            strategy=strategy.name,
-            learned_from=None if workload is None else workload.tasks,
-            terms=dict(decision.terms),
-            warnings=list(weaker_predictions(fleet, [outcome.node])) if isinstance(outcome, Choice) else [],
-        )
+        learned = None if workload is None else workload.tasks
+        return lambda: plan_body(fleet, decision, strategy.name, learned_from=learned, warnings=never_fits)
+
+
+def plan_body(
+    fleet: Fleet, decision: Decision, strategy: str, *, learned_from: int | None = None, warnings: Iterable[str] = ()
+) -> wire.PlanBody:
+    """Return the body of a decision. `warnings` are about its refusal."""
+    outcome = decision.outcome
+    return wire.PlanBody(
+        choice=_choice(fleet, outcome) if isinstance(outcome, Choice) else None,
+        refusal=refusal_body(outcome, warnings) if isinstance(outcome, Refusal) else None,
+        stages=[_stage(stage) for stage in decision.candidates.stages],
+        node_scores=decision.scores.nodes,
+        gpu_scores=decision.scores.cards,
+        strategy=strategy,
+        learned_from=learned_from,
+        terms=dict(decision.terms),
+        warnings=list(weaker_predictions(fleet, [outcome.node])) if isinstance(outcome, Choice) else [],
+    )
 
 
 def _choice(fleet: Fleet, choice: Choice) -> wire.ChoiceBody:
@@ -351,7 +361,8 @@ def part_map(amounts: Part) -> wire.PartMap:
     )
 
 
-def _claim(body: wire.CreateAllocation | wire.PlanRequest) -> Claim:
+def claim_of(body: wire.CreateAllocation | wire.PlanRequest | ClusterPlan) -> Claim:
+    """Return the claim of a request by its namespace, limit, quality of service and priority."""
     namespace, limit = check_name("namespace", body.namespace), amounts_or_none("limit", body.limit)
     qos = parse_choice(Qos, body.qos, "qos")
     return Claim(namespace, limit=limit, qos=qos, priority=PRIORITIES[qos] if body.priority is None else body.priority)

@@ -221,9 +221,14 @@ def node_body(fleet: Fleet, facts: NodeFacts) -> api.NodeBody:
     """Return a node with its usage."""
     node = facts.node
     held = sum((requirement.resources for requirement in facts.required), Resources())
-    cards = sum(PPM - _free_ppm(fleet, card) for card in fleet.cards_on(fleet.row_of[node.name]))
-    held = replace(held, gpu_milli=-(-cards * MILLI // PPM))
+    held = replace(held, gpu_milli=held_cards_milli(fleet, fleet.row_of[node.name]))
     return body_of(api.NodeBody, node, facts, held=held, executors=len(facts.required))
+
+
+def held_cards_milli(fleet: Fleet, row: int) -> int:
+    """Return the thousandths of the cards of a node that are not free, rounded up."""
+    held = sum(PPM - _free_ppm(fleet, card) for card in fleet.cards_on(row))
+    return -(-held * MILLI // PPM)
 
 
 def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[SessionFacts]) -> list[api.QueueBody]:
@@ -251,7 +256,7 @@ def _queue(queue: Queue, held: CardHolding, members: Sequence[SessionFacts], tot
         api.QueueBody,
         queue,
         guarantee=str(queue.guarantee) if queue.guarantee else None,
-        limit=_limit_text(queue.limit),
+        limit=limit_text(queue.limit),
         held=body_of(api.AmountBody, held, gpu_milli=ceil(held.gpu_milli)),
         share=dominant_share(held, total),
         sessions=len(members),
@@ -277,7 +282,7 @@ def _free_ppm(fleet: Fleet, card: int) -> int:
     return min(max(0, free) * PPM // total for free, total in pairs if total)
 
 
-def _limit_text(limit: Limit) -> str | None:
+def limit_text(limit: Limit) -> str | None:
     """Return a limit as its text; an unlimited dimension is left out."""
     amounts = (limit.cpu_milli, limit.memory_bytes, limit.gpu_milli)
     whole = str(Resources(*(amount or 0 for amount in amounts))).split(",")

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ullage.core.admitting.turns import AdmissionBoard, Turns, Unit, in_order, next_turns
+from ullage.core.admitting.turns import AdmissionBoard, Held, Turns, Unit, in_order, next_turns
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import place_run
@@ -240,6 +240,10 @@ class Gates:
     def refusals(self) -> Mapping[str, Refusal]:
         """Return why waiting pods are not admitted, as of the last step, where that is known."""
         return self._refused
+
+    def held(self) -> Held:
+        """Return what each queue holds in the books now."""
+        return self._holdings.of(self._cluster.allocator.fleet)
 
     def figures(self) -> dict[str, QueueFigures]:
         """Return the figures of the queues."""

@@ -1,7 +1,8 @@
-"""The live page: documents, one style sheet and small scripts, all ours.
+"""The live pages of a server and of a cluster: documents, one style sheet and small scripts, all ours.
 
-The page is entered with the token once (`/enter#TOKEN` keeps it out of logs and history); from then on a key that
-opens reading only is enough. The browser keeps the key for this address and port.
+The page of a server is entered with the token once (`/enter#TOKEN` keeps it out of logs and history); from then on a
+key that opens reading only is enough. The browser keeps the key for this address and port. The page of a cluster has no
+key.
 """
 
 from __future__ import annotations
@@ -25,30 +26,43 @@ _HEADERS = {
 
 def pages(page_key: str) -> Iterable[BaseRoute]:
     """Return the routes of the page. `page_key` is what the guard accepts for reading."""
-    assets = _read_assets()
-
-    async def page(_: Request) -> Response:
-        return _answer(assets, "index.html")
-
-    async def static(request: Request) -> Response:
-        return _answer(assets, request.path_params["name"])
-
-    async def enter(_: Request) -> Response:
-        return _answer(assets, "enter.html")
 
     async def admit(_: Request) -> Response:
         return JSONResponse({"key": page_key}, headers={"Cache-Control": "no-store"})
 
-    async def icon(_: Request) -> Response:
-        return RedirectResponse("/static/icon.svg")
-
+    assets = _read_assets()
     return [
-        Route("/", page),
-        Route("/enter", enter),
+        _document("/", assets, "index.html"),
+        _document("/enter", assets, "enter.html"),
         Route("/v1/admit", admit, methods=["POST"]),
-        Route("/static/{name}", static),
-        Route("/favicon.ico", icon),
+        *_files(assets),
     ]
+
+
+def cluster_pages() -> Iterable[BaseRoute]:
+    """Return the routes of the page of a cluster.
+
+    All its addresses are relative, so that it also works below a path, as behind the proxy of an API server.
+    """
+    assets = _read_assets()
+    return [_document("/", assets, "cluster.html"), *_files(assets)]
+
+
+def _document(path: str, assets: dict[str, bytes], name: str) -> Route:
+    async def document(_: Request) -> Response:
+        return _answer(assets, name)
+
+    return Route(path, document)
+
+
+def _files(assets: dict[str, bytes]) -> list[Route]:
+    async def static(request: Request) -> Response:
+        return _answer(assets, request.path_params["name"])
+
+    async def icon(_: Request) -> Response:
+        return RedirectResponse("static/icon.svg")
+
+    return [Route("/static/{name}", static), Route("/favicon.ico", icon)]
 
 
 def _read_assets() -> dict[str, bytes]:

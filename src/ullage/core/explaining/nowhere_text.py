@@ -1,9 +1,10 @@
-"""The words for a request that fits nowhere: what is asked, what comes closest, what was looked at, what would fit."""
+"""The words for a request that fits nowhere: what is asked, what comes closest, what was looked at, what helps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ullage.core.explaining.cures import cure_text
 from ullage.core.explaining.nowhere import KINDS, OF_NODES, Nowhere, RefusalCause
 from ullage.core.verdict.sentences import MEANINGS, reject_text, show_amount
 from ullage.model.counted import counted
@@ -43,10 +44,11 @@ def cards_text(asked: ResourceRequirement) -> str:
 
 
 def nowhere_text(found: Nowhere, say: Callable[[ResourceRequirement], str] = asked_text) -> str:
-    """Return why a request fits nowhere, in one line: what it asks, what comes closest, what was tried, what would fit.
+    """Return why a request fits nowhere, in one line: what it asks, what comes closest, what helps, what else is there.
 
     `asks for 100Gi on one card; the largest has 80Gi (all 8,000 cards of 1,000 nodes looked at); 80Gi on one card would
-    fit on 212 nodes now`. `say` returns the words for a request that would fit; "" if the asker has none for it.
+    fit on 212 nodes now`. If nothing smaller fits, it says what else helps. `say` returns the words for a request that
+    would fit; "" if the asker has none for it.
     """
     if not found.causes:
         return f"asks for {asked_text(found.asked)}; no node was offered"
@@ -55,12 +57,13 @@ def nowhere_text(found: Nowhere, say: Callable[[ResourceRequirement], str] = ask
         looked = f"all {found.cards:,} cards of {looked}" if found.cards > 1 else f"1 card of {looked}"
     first, *others = found.causes
     parts = [f"asks for {asked_text(found.asked)}", f"{_nearest(found, first.rejection)} ({looked} looked at)"]
+    if found.smaller is None:
+        parts.append(cure_text(first.rejection))
+    else:
+        words = say(found.smaller) or asked_text(found.smaller)
+        parts.append(f"{words} would fit on {counted(found.room, 'node')} now")
     parts += [f"{_counted(cause)}: {_meaning(cause.rejection)}" for cause in others]
-    if found.smaller is not None:
-        parts.append(
-            f"{say(found.smaller) or asked_text(found.smaller)} would fit on {counted(found.room, 'node')} now"
-        )
-    return "; ".join(parts)
+    return "; ".join(filter(None, parts))
 
 
 def _nearest(found: Nowhere, nearest: Rejection) -> str:

@@ -79,7 +79,7 @@ class _Api:
         self.caller_of(request)
         snapshot = await self.bindings.snapshot_now()
         return await long_found(
-            lambda: [node_body(node, [_device(snapshot, card) for card in node.cards]) for node in snapshot.nodes()],
+            lambda: [node_body(node, [device_of(snapshot, card) for card in node.cards]) for node in snapshot.nodes()],
             snapshot.ledger.version,
         )
 
@@ -107,7 +107,7 @@ class _Api:
         caller, asked = self.caller_of(request), await body_of(request, SupportTypeBody)
         report = await self.bindings.switch(caller, key, asked.support_type, terms_of(request))
         snapshot = await self.bindings.snapshot_now()
-        device = _device(snapshot, snapshot.card(key))
+        device = device_of(snapshot, snapshot.card(key))
         if isinstance(report, FailedCheck):
             return await failed(report, device)
         return found(switch_body(report, device), snapshot.ledger.version)
@@ -148,5 +148,6 @@ def _app(request: Request) -> NamedApp:
     return named(request, request.path_params["name"])
 
 
-def _device(snapshot: BindingsSnapshot, card: ComputeCard) -> ComputeDeviceBody:
+def device_of(snapshot: BindingsSnapshot, card: ComputeCard) -> ComputeDeviceBody:
+    """Return a card with the applications that are bound to it."""
     return device_body(card, snapshot.view.free_bytes(card), snapshot.view.on(card))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -36,9 +38,26 @@ def connect(kubeconfig: Path | None = None, context: str | None = None) -> httpx
         InvalidRequest: (`kube-config`) the configuration cannot be read, or is incomplete.
 
     """
+    with _usable(kubeconfig):
+        return _client(_config(kubeconfig, context))
+
+
+def namespace_of(kubeconfig: Path | None = None, context: str | None = None) -> str:
+    """Return the namespace of a context, or that of this pod; `default` if none is named.
+
+    Raises:
+        InvalidRequest: as `connect`.
+
+    """
+    with _usable(kubeconfig):
+        return _config(kubeconfig, context).namespace or "default"
+
+
+@contextmanager
+def _usable(kubeconfig: Path | None) -> Iterator[None]:
+    """Name the configuration in errors about it."""
     try:
-        found = KubeConfig.from_env() if kubeconfig is None else KubeConfig.from_file(kubeconfig)
-        return _client(found.get(context))
+        yield
     except (ConfigError, AttributeError, LookupError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
         where = "the environment" if kubeconfig is None else str(kubeconfig)
         said = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
@@ -48,8 +67,14 @@ def connect(kubeconfig: Path | None = None, context: str | None = None) -> httpx
         raise InvalidRequest(message, code="kube-config", field="kubeconfig") from None
 
 
-def _client(config: SingleConfig | None) -> httpx2.AsyncClient:
+def _config(kubeconfig: Path | None, context: str | None) -> SingleConfig:
+    found = KubeConfig.from_env() if kubeconfig is None else KubeConfig.from_file(kubeconfig)
+    config = found.get(context)
     assert config is not None, "only a default that is None comes back as None"
+    return config
+
+
+def _client(config: SingleConfig) -> httpx2.AsyncClient:
     user = config.user or User()
     secured = verify_cluster(config.cluster, user, config.abs_file, trust_env=False)
     return httpx2.AsyncClient(

@@ -102,6 +102,7 @@ HYPERNODES = Kind("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", 
 CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", type=Object)
 DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", type=Object)
 STATEFUL_SETS = Kind("apps", "v1", "StatefulSet", "statefulsets", type=Object)
+SERVICES = Kind("", "v1", "Service", "services", type=Object)
 TOKEN_REVIEWS = Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", type=Object, namespaced=False)
 RESOURCE_SLICES = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", type=Object, namespaced=False)
 DEVICE_CLASSES = Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", type=Object, namespaced=False)

@@ -8,12 +8,14 @@ write is retried until it succeeds or is no longer needed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
+from ullage.core.explaining.cures import cure_text
 from ullage.core.placing.decision import Refusal
 from ullage.core.verdict.sentences import MEANINGS, first_text
 from ullage.kube.claims.claiming import claims_gate
@@ -52,6 +54,8 @@ GAP_S = 0.05
 """Seconds between two writes of reasons: at most 20 each second."""
 
 _AT_ONCE = 16
+_PLACE = re.compile(r"; \d+ of \d+ in queue .*")
+"""The position in a reason: it changes often, so events do not have it."""
 
 
 @dataclass(slots=True)
@@ -335,7 +339,7 @@ class AdmissionController:
             return  # nothing is due, or the last write was lost: compare first
         code, text = due
         if known.code != code:
-            self._record(uid, Reason.WAITING, text.partition("; ")[0])
+            self._record(uid, Reason.WAITING, _PLACE.sub("", text))
         self._reported[uid] = _Reported(code, text, self._clock())
         pod = self._pods[uid]
         changes = set_reason(pod.document, text, self._domain)
@@ -357,6 +361,7 @@ class AdmissionController:
 def _reason_text(standing: Standing, refusal: Refusal) -> str:
     """Return the text for a pod: the code, the sentence, and its position in the queue."""
     why = first_text(refusal.rejections) if refusal.rejections else MEANINGS[refusal.code]
+    why += "".join(f" ({cure})" for each in refusal.rejections[:1] if (cure := cure_text(each)))
     kept = f"; room is reserved for it on {', '.join(standing.reserved)}" if standing.reserved else ""
     place = f"{standing.position} of {standing.waiting} in queue {standing.queue}"
     return f"{refusal.code.value}: {why}; {place}{kept}"

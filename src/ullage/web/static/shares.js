@@ -19,7 +19,8 @@ export function drawShares(queues, sessions) {
   );
 }
 
-function inOrder(queues) {
+/** Queues with their depth, parents before children. */
+export function inOrder(queues) {
   const names = new Set(queues.map((queue) => queue.name));
   const below = (parent, depth) =>
     queues.filter((queue) => queue.parent === parent).flatMap((queue) => [{ queue, depth }, ...below(queue.name, depth + 1)]);

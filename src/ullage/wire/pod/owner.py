@@ -25,7 +25,7 @@ def claim_of(
     workload = keys.label("workload") or keys.text("workload") or ""
     stated = keys.choice("qos", Qos)
     qos = stated or (Qos.HIGH if asked.guaranteed else defaults.qos)
-    created_at = _moment(metadata.get("creationTimestamp"), now)
+    created_at = moment(metadata.get("creationTimestamp"), now)
     protection, warnings = _protection(keys)
     claim = Claim(
         namespace=namespace,
@@ -56,7 +56,7 @@ def plain_claim(keys: Keys, spec: Document) -> Claim:
         bare,
         namespace=bare.namespace or "default",
         priority=_priority(spec, keys.choice("qos", Qos)),
-        created_at=_moment(metadata.get("creationTimestamp"), 0.0),
+        created_at=moment(metadata.get("creationTimestamp"), 0.0),
         labels={str(key): text(value) for key, value in keys.labels.items()},
     )
 
@@ -89,7 +89,7 @@ def _protection(keys: Keys) -> tuple[float, tuple[str, ...]]:
     )
 
 
-def _moment(value: object, now: float) -> float:
+def moment(value: object, now: float) -> float:
     """Return the seconds since the epoch of a Kubernetes timestamp; YAML may have made it a datetime."""
     if value is None:
         return now

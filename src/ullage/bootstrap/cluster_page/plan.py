@@ -1,0 +1,93 @@
+"""Plans: where a request or a pod would be placed now, by the functions that answer kube-scheduler. Nothing changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import msgspec
+
+from ullage.core.placing.decision import Candidates, Choice, Decision, Refusal, Scores
+from ullage.kube.explained import why_nowhere
+from ullage.kube.extender import Examined
+from ullage.kube.front import Front
+from ullage.model.claim import Request
+from ullage.model.error import InvalidRequest, Unavailable, invalid
+from ullage.server.allocations import claim_of, plan_body
+from ullage.server.bodies import requirement
+from ullage.service.pages import written
+from ullage.wire.allocation import UNNAMED, PlanBody
+from ullage.wire.cluster_view import ClusterPlan
+from ullage.wire.decoding import decode_body
+from ullage.wire.document import Document
+from ullage.wire.pod import PodRequest
+
+_MOST_SCORES = 100
+"""Nodes of a plan for a pod, the best first."""
+
+
+async def write_plan(front: Front, body: bytes) -> bytes:
+    """Return the plan for the body of a `ClusterPlan` as JSON.
+
+    Raises:
+        InvalidRequest: the body, the request or the pod is malformed.
+        NotFound: the pool is not known. Unavailable: this process does not decide now.
+
+    """
+    asked = decode_body(body, ClusterPlan)
+    if (asked.pod is None) is (asked.resreq is None):
+        raise InvalidRequest("body: give one of resreq and pod", field="body")
+    if front.extender.unready:
+        raise Unavailable(front.extender.unready, code="not-ready")
+    front.mirror.settle()
+    plan = _of_request(front, asked) if asked.pod is None else _of_pod(front, asked.pod, asked.namespace)
+    return await written(lambda: msgspec.json.encode(plan))
+
+
+def _of_request(front: Front, asked: ClusterPlan) -> PlanBody:
+    assert asked.resreq is not None
+    books = front.cluster.allocator
+    request = Request(UNNAMED, requirement(asked.resreq, None), claim_of(asked), asked.strategy)
+    return plan_body(books.fleet, books.simulate(request), books.rules.strategy_of(request).name)
+
+
+def _of_pod(front: Front, pod: Document, namespace: str) -> PlanBody:
+    """Return the plan of a pod as the extender would place it; other filters of kube-scheduler are not applied."""
+    metadata = pod.get("metadata")
+    if not isinstance(metadata, dict):
+        raise invalid("pod.metadata", metadata, "give a whole pod")
+    pod = {**pod, "metadata": {"namespace": namespace, **metadata, "uid": UNNAMED}}
+    asked = front.context.read_pod(pod)
+    if asked is None:
+        raise invalid("pod", metadata.get("name"), "it asks for no card, so Ullage leaves it to kube-scheduler")
+    books = front.cluster.allocator
+    found = front.extender.examine(pod, asked, list(books.fleet.row_of))
+    outcome = _outcome(front, asked, found)
+    best = dict(islice(sorted(found.scores.items(), key=_highest_first), _MOST_SCORES))
+    decision = Decision(Candidates({}, ()), Scores(best, {}), outcome)
+    plan = plan_body(books.fleet, decision, books.rules.strategy_of(asked.request).name)
+    if plan.refusal is not None:
+        sentence = why_nowhere(front.cluster, asked, found.admitted, found.offers)
+        plan = msgspec.structs.replace(plan, refusal=msgspec.structs.replace(plan.refusal, message=sentence))
+    return msgspec.structs.replace(plan, warnings=[*plan.warnings, *asked.warnings])
+
+
+def _outcome(front: Front, asked: PodRequest, found: Examined) -> Choice | Refusal:
+    """Return the cards on the best node, or the refusal of the nodes; those where freed capacity helps come first."""
+    if found.scores:
+        best = max(sorted(found.scores), key=lambda node: found.scores[node])
+        there = [each for each, nodes in found.admitted.asked if best in nodes]
+        for each in [*there, *(() if found.admitted.places else asked.shared)]:
+            choice = front.cluster.allocator.choose_on(each.request, best)
+            if isinstance(choice, Choice):
+                return replace(choice, score=found.scores[best])
+    refused = sorted((refusal for refusal, _ in found.offers.refused), key=lambda refusal: not refusal.helps)
+    return Refusal(
+        tuple(rejection for refusal in refused for rejection in refusal.rejections[:1]),
+        helps=any(refusal.helps for refusal in refused),
+    )
+
+
+def _highest_first(scored: tuple[str, float]) -> tuple[float, str]:
+    node, score = scored
+    return -score, node
