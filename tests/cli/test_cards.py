@@ -174,7 +174,7 @@ def test_vram_without_its_unit_is_refused_as_the_bytes_that_it_counts(ran, line)
     assert code == 2
     assert "it counts bytes" in err
     assert "vram" in err
-    assert "write vram=20g, say" in err
+    assert "write vram=20g or so" in err
 
 
 def test_vram_without_its_unit_is_no_change_of_a_request(ran):
