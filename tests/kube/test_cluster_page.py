@@ -23,6 +23,7 @@ from ullage.bootstrap.cluster_page.routes import Sparing, cluster_page
 from ullage.bootstrap.cluster_page.settings import ClusterSettings
 from ullage.bootstrap.kube_front import make_front
 from ullage.core.placing.rules import Rules
+from ullage.kube import shared_page
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
@@ -35,6 +36,12 @@ from ullage.wire.cluster_view import ClusterOverview, WaitingPodBody
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
 QUEUES = (parse_queue("all", "root", 1, None, None), parse_queue("research", "all", 2, None, "gpu=2"))
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each overview is written when it is asked for, on a busy machine too."""
+    monkeypatch.setattr(shared_page, "CHEAP_S", float("inf"))
 
 
 class Page(Running):

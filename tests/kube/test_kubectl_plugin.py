@@ -23,6 +23,7 @@ from tests.ports import free_port
 from ullage.bootstrap.cluster_page.routes import cluster_page
 from ullage.bootstrap.cluster_page.settings import ClusterSettings
 from ullage.cli.kubectl import main
+from ullage.kube import shared_page
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
@@ -49,6 +50,12 @@ kind: Service
 metadata: {name: train}
 spec: {ports: [{port: 80}]}
 """
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each overview is written when it is asked for, on a busy machine too."""
+    monkeypatch.setattr(shared_page, "CHEAP_S", float("inf"))
 
 
 def a_service(name: str = "ullage", namespace: str = "gpus", port: str = "page") -> dict[str, Any]:
