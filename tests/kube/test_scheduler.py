@@ -71,7 +71,7 @@ class Watched:
 
     def __init__(self, api: HttpKubeApi) -> None:
         self.mirror: Informer[Pod] = Informer(api, PODS, Selection("default"))
-        self.mirror.machines.subscribe(self._look)
+        self.mirror.subscribe(self._look)
 
     def live(self) -> list[Pod]:
         return [pod for pod in self.mirror.objects.values() if pod.spec.node_name and not pod.finished]
