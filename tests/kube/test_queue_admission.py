@@ -266,13 +266,29 @@ async def test_an_admitted_pod_has_its_place_as_nominated_node_which_follows_the
         assert set(entries.values()) == {up.note("p", "place")}, "nothing is kept for it where it was"
 
 
-async def test_a_node_that_its_scheduler_nominated_stays(server: ApiServer, api: HttpKubeApi) -> None:
+async def test_a_nomination_of_its_scheduler_stays_and_one_of_a_lost_admission_keeps_no_room(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
     put(server, "nodes", a_node("a", 1), a_node("b", 1))
     put(server, "pods", waiting("p"))
-    key = ("pods", "default", "p")
-    server.do(lambda: server.store.put(key, {**server.rules.get(key), "status": {"nominatedNodeName": "elsewhere"}}))
-    async with story(server, api, holds={"p"}) as up:
-        await until(lambda: up.gated == set(), "its gate is open")
+    holds = {"p"}
+
+    def nominate(node: str) -> None:
+        key = ("pods", "default", "p")
+        server.do(lambda: server.store.put(key, {**server.rules.get(key), "status": {"nominatedNodeName": node}}))
+
+    nominate("b")  # the process that admitted it ended before it removed the gate
+    put(server, "pods", waiting("first"))
+    async with story(server, api, holds=holds) as up:
+        await until(lambda: up.gated == set(), "both gates are open")
+        await until(lambda: up.bound == {"first"}, "the other one is placed")
+        place = up.note("p", "place")
+        assert up.nominated("p") == place
+        nominate("elsewhere")
+        await until(lambda: up.heard("p"), "the front knows that")
+        up.end("first")
+        up.clock.now += OPEN_S
+        await until(lambda: up.note("p", "place") != place, "it has another place")
         assert up.nominated("p") == "elsewhere"
 
 

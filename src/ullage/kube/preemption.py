@@ -174,10 +174,11 @@ class Preemptor:
     def _follow_scheduler(self, pod: Pod) -> None:
         """Reserve the room for which kube-scheduler evicted pods, for as long as it nominates the node.
 
-        The node that was nominated when a queue admitted the pod is not one of these.
+        The node that is nominated when a queue admits the pod is not one of these: the pod is gated, or has its place
+        there.
         """
         uid, node = pod.metadata.uid, pod.status.nominated_node_name if _is_unplaced(pod) else ""
-        if node == place_of(pod.metadata.annotations or {}, self._domain):
+        if pod.spec.scheduling_gates or node == place_of(pod.metadata.annotations or {}, self._domain):
             node = ""
         kept = self._reserved.get(uid)
         if kept is not None and kept.by_scheduler and kept.node != node:

@@ -269,10 +269,11 @@ class AdmissionController:
         """Nominate the node of a pod, and return the changed pod.
 
         kube-scheduler then filters this node first, asks about it alone, and looks at others only if it is refused. A
-        node that somebody else has nominated stays: victims may have left it for the pod.
+        node that kube-scheduler has nominated, which ignores gated pods, stays: victims may have left it for the pod.
         """
-        nominated = pod.status.nominated_node_name
-        if not self._nominates or nominated not in ("", place_of(pod.metadata.annotations or {}, self._domain)):
+        nominated, place = pod.status.nominated_node_name, place_of(pod.metadata.annotations or {}, self._domain)
+        by_scheduler = nominated not in ("", place) and not pod.spec.scheduling_gates
+        if not self._nominates or nominated == node or by_scheduler:
             return pod
         namespace, name = pod.key
         version = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
