@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import structs
 
 from ullage.bootstrap.kube_card_settings import (
     DNS_NAME,
@@ -30,10 +31,11 @@ from ullage.model.resources import MILLI
 from ullage.wire.dialect import PodSettings
 from ullage.wire.hami.lock import LOCK_EXPIRES_S, LOCK_WAIT_S
 from ullage.wire.hami.policies import STRATEGIES
-from ullage.wire.hami.vendor import NVIDIA
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.duration import parse_duration
+from ullage.wire.vendors.family import Family
+from ullage.wire.vendors.shipped import FAMILIES, NVIDIA
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """The file with the namespace of a pod."""
@@ -314,14 +316,17 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def pods(self) -> PodSettings:
         """The settings for reading pods."""
-        words = replace(
-            NVIDIA,
-            node_policy=self.node_scheduler_policy or NVIDIA.node_policy,
-            card_policy=self.gpu_scheduler_policy or NVIDIA.card_policy,
-            default_memory_mib=self.default_memory,
-            default_cores=self.default_cores,
-        )
-        return PodSettings(self.domain, (words,), align_all=self.align_all)
+        return PodSettings(self.domain, tuple(map(self._with_policies, FAMILIES)), align_all=self.align_all)
+
+    def _with_policies(self, family: Family) -> Family:
+        """Return a family with the policies and the defaults of the settings; defaults are those of NVIDIA."""
+        node, card = self.node_scheduler_policy, self.gpu_scheduler_policy
+        found = structs.replace(family, node_policy=node or family.node_policy, card_policy=card or family.card_policy)
+        if family.name != NVIDIA.name:
+            return found
+        memory = structs.replace(family.memory, default_mib=self.default_memory or family.memory.default_mib)
+        cores = structs.replace(family.cores, default=self.default_cores or family.cores.default)
+        return structs.replace(found, memory=memory, cores=cores)
 
     @property
     def renew_s(self) -> float:

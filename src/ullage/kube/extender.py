@@ -41,10 +41,10 @@ from ullage.service.node_offers import NodeOffers
 from ullage.wire.document import Document
 from ullage.wire.dra.claim import extended_claim
 from ullage.wire.extender import BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
-from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import PodRequest, bind_annotations
 from ullage.wire.pod.affinity import prefers_nodes
+from ullage.wire.vendors.container_request import FamilyRequest
 
 OFFERED_NODES = 64
 """The most nodes that `filter` returns: the fewer, the less kube-scheduler has to score and to ask again."""
@@ -316,7 +316,7 @@ class Extender:
             await self._bind_without_cards(epoch, args, pod)
             return
         ask = self._plugins.asked(asked, args.node)
-        async with self._plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():
+        async with self._plugins.node_lock(epoch, pod, args.node, ask.family.lock) if ask else nullcontext():
             await self._bind_with_cards(epoch, args, pod, asked, ask=ask)
 
     async def _bind_without_cards(self, epoch: int, args: BindArgs, pod: Pod) -> None:
@@ -331,7 +331,7 @@ class Extender:
             await self._write(epoch, args, pod, written)
 
     async def _bind_with_cards(
-        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: VendorRequest | None
+        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: FamilyRequest | None
     ) -> None:
         claimed = () if self._claims is None else await self._claims.claimed(pod)
         self._refresh()
