@@ -16,7 +16,9 @@ from tests.kube.conftest import until
 from tests.kube.test_front import Running, put, running
 from tests.kube.vendor_nodes import Document, a_node, a_pod, card, fields, registered
 from ullage.kube.cards import register_readers
+from ullage.kube.client.changes import Patch
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.client.kinds import NODES
 from ullage.model.quantity import PPM
 from ullage.wire.vendors.load import shipped
 from ullage.wire.vendors.shipped import FAMILIES
@@ -355,3 +357,191 @@ def test_there_is_a_story_of_each_vendor_with_a_register() -> None:
     vendors = {vendor.vendor for vendor in shipped() if vendor.family}
     assert {vendor.vendor for vendor in shipped() if {each.name for each in vendor.family} & told} == vendors
     assert {family.name for family in FAMILIES} - told == {"Ascend910C", "Enflame-DRS"}
+
+
+# --- cards that go together ---
+
+
+async def placed(up: Running, server: ApiServer, pod: Document) -> list[str] | str:
+    """The cards that a pod gets on node a, by their indexes; or why it gets none."""
+    answer = await up.place(pod, ["a"])
+    if answer != "!a":
+        return answer
+    await up.front.extender._api.write(Patch(NODES, "a", {"metadata": {"annotations": {MUTEX: None}}}))  # the plugin
+    name = pod["metadata"]["name"]
+    return pod_of(server, name)["metadata"]["annotations"]["ullage.io/gpu-ids"].split(",")
+
+
+def pods_of(server: ApiServer, resource: str, *counts: int, **more: int | str) -> list[Document]:
+    return put(server, "pods", *(a_pod(f"p{at}", {resource: count, **more}) for at, count in enumerate(counts)))
+
+
+async def test_cards_of_kunlunxin_are_of_one_wing_or_linked_across(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", **{"kunlunxin.com/xpu": "8"}))
+    first, second, third, fourth = pods_of(server, "kunlunxin.com/xpu", 1, 2, 4, 2)
+    xpu = [f"a-kunlun-{number}" for number in range(8)]
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        assert await placed(up, server, first) == [xpu[0]]
+        assert sorted(await placed(up, server, second)) == xpu[1:3]  # of the wing with three free cards, not four
+        assert sorted(await placed(up, server, third)) == xpu[4:]
+        assert "NumaNotFit" in await placed(up, server, fourth)  # one card is free
+    odd = a_pod("odd", {"kunlunxin.com/xpu": 3})
+    (odd,) = put(server, "pods", odd)
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        answer = await up.ask("filter", Pod=odd, NodeNames=["a"])
+        assert "choose one of 1, 2, 4, 8" in answer["Error"]
+
+
+async def test_a_card_of_kunlunxin_has_slices_of_one_size(server: ApiServer, api: HttpKubeApi) -> None:
+    cards = (card(f"X{at}", 98304, index=at, type="XPU") for at in range(2))
+    put(server, "nodes", a_node("a", registered("hami.io/node-register-xpu", *cards)))
+    sizes = (24576, 49152, 20000, 40000, 98304)
+    pods = [a_pod(f"p{at}", {"kunlunxin.com/vxpu": 1, "kunlunxin.com/vxpu-memory": s}) for at, s in enumerate(sizes)]
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        small, middle, again, more, whole = [await placed(up, server, pod) for pod in put(server, "pods", *pods)]
+        assert small == again
+        assert middle == more
+        assert small != middle
+        assert "NumaNotFit" in whole
+
+
+async def test_devices_of_neuron_are_in_a_row(server: ApiServer, api: HttpKubeApi) -> None:
+    node = a_node("a", **{"aws.amazon.com/neuron": "8", "aws.amazon.com/neuroncore": "16"})
+    put(server, "nodes", node)
+    one, four, three, core, other = put(
+        server,
+        "pods",
+        a_pod("one", {"aws.amazon.com/neuron": 1}, annotations={"aws.amazon.com/use-neuron-uuid": "a-AWSNeuron-1"}),
+        a_pod("four", {"aws.amazon.com/neuron": 4}),
+        a_pod("three", {"aws.amazon.com/neuron": 3}),
+        a_pod("core", {"aws.amazon.com/neuroncore": 1}),
+        a_pod("other", {"aws.amazon.com/neuroncore": 1}),
+    )
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        assert await placed(up, server, one) == ["a-AWSNeuron-1"]
+        assert await placed(up, server, four) == [f"a-AWSNeuron-{at}" for at in (4, 5, 6, 7)]
+        assert "NumaNotFit" in await placed(up, server, three)
+        assert await placed(up, server, core) == await placed(up, server, other)
+    written = [pod_of(server, name)["metadata"]["annotations"] for name in ("four", "core", "other")]
+    assert written[0]["AWS_NEURON_IDS"] == "4,5,6,7"
+    key = "hami.io/aws-neuron-devices-allocated"
+    assert [each[key].rstrip(":;").rsplit(",", 1)[1] for each in written[1:]] == ["1", "2"]
+    first, second = (int(each["AWS_NEURON_IDS"]) for each in written[1:])
+    assert second == first + 1
+
+
+async def test_cards_of_ascend_910c_are_whole_modules(server: ApiServer, api: HttpKubeApi) -> None:
+    cards = [card(f"N{at}", 65536, 20, index=at, type="Ascend910C") for at in range(6)]
+    cards[1] |= {"health": False}
+    put(server, "nodes", a_node("a", registered("hami.io/node-register-Ascend910C", *cards)))
+    one, two, none = pods_of(server, "huawei.com/Ascend910C", 1, 2, 2)
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        assert sorted(await placed(up, server, one)) == ["N2", "N3"]
+        assert sorted(await placed(up, server, two)) == ["N4", "N5"]
+        assert "NumaNotFit" in await placed(up, server, none)
+    devices = pod_of(server, "p1")["metadata"]["annotations"]["hami.io/Ascend910C-devices-allocated"]
+    assert devices == "N4,Ascend910C,65536,0:N5,Ascend910C,65536,0:;"
+
+
+async def test_cards_of_ascend_are_of_one_network(server: ApiServer, api: HttpKubeApi) -> None:
+    cards = [
+        card(f"N{at}", 65536, 20, index=at, type="Ascend910B3", custominfo={"NetworkID": network})
+        for at, network in enumerate((0, 1, 1, 0, 1))
+    ]
+    put(server, "nodes", a_node("a", registered("hami.io/node-register-Ascend910B3", *cards)))
+    (pod,) = pods_of(server, "huawei.com/Ascend910B3", 3)
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        found = await placed(up, server, pod)
+        assert isinstance(found, list), found
+        assert sorted(found) == ["N1", "N2", "N4"]
+
+
+async def test_pods_of_one_class_share_a_card_of_metax(server: ApiServer, api: HttpKubeApi) -> None:
+    cards = [
+        {"uuid": f"M{at}", "totalDevCount": 16, "totalCompute": 100, "totalVRam": 65536, "healthy": True}
+        for at in range(2)
+    ]
+    put(server, "nodes", a_node("a", {"metax-tech.com/node-gpu-devices": json.dumps(cards)}))
+    limits = {"metax-tech.com/sgpu": 1, "metax-tech.com/vmemory": 4, "metax-tech.com/vcore": 10}
+    key = "metax-tech.com/sgpu-qos-policy"
+    classes = ("best-effort", "fixed-share", "best-effort", "fixed-share")
+    pods = put(server, "pods", *(a_pod(f"p{at}", limits, annotations={key: c}) for at, c in enumerate(classes)))
+    (wrong,) = put(server, "pods", a_pod("wrong", limits, annotations={key: "fast"}))
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        best, fixed, again, more = [await placed(up, server, pod) for pod in pods]
+        assert best == again
+        assert fixed == more
+        assert best != fixed
+        assert "choose one of best-effort" in (await up.ask("filter", Pod=wrong, NodeNames=["a"]))["Error"]
+
+
+DRS = {
+    "devices": [{"index": "0", "minor": "3", "capacity": 6}],
+    "profiles": {"1g.6gb": "0", "2g.12gb": "1", "6g.36gb": "5", "bad": "9"},
+}
+
+
+@pytest.mark.parametrize(
+    ("limits", "profile", "size", "mib", "cores"),
+    [
+        ({"enflame.com/drs-gcu": 2}, ("1", "2g.12gb"), 2, 12288, 34),
+        ({"enflame.com/gcu-memory": 7}, ("1", "2g.12gb"), 2, 12288, 34),
+        ({"enflame.com/gcu-memory": 4096}, ("0", "1g.6gb"), 1, 6144, 17),
+        ({"enflame.com/gcu-core": 35}, ("5", "6g.36gb"), 6, 36864, 100),
+    ],
+)
+async def test_slices_of_enflame_are_those_that_the_node_offers(
+    server: ApiServer,
+    api: HttpKubeApi,
+    limits: dict[str, int | str],
+    profile: tuple[str, str],
+    size: int,
+    mib: int,
+    cores: int,
+) -> None:
+    put(server, "nodes", a_node("a", {"enflame.com/gcu-drs-capacity": json.dumps(DRS)}))
+    (pod,) = put(server, "pods", a_pod("p", limits))
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        assert await up.place(pod, ["a"]) == "!a"
+        held = held_by(up, pod["metadata"]["uid"])
+        assert filled(up, held) == {"a-enflame-drs-0": (size * PPM // 6, mib)}
+    found = pod_of(server)["metadata"]["annotations"]
+    id_, name = profile
+    assigned = {"c0": {"allocated": False, "request": size, "profileID": id_, "profileName": name}}
+    assert {key: value for key, value in found.items() if "enflame" in key or key == "assigned-containers"} == {
+        "hami.io/enflame-vgpu-devices-allocated": f"a-enflame-drs-0,Enflame,{mib},{cores}:;",
+        "enflame.com/gcu-assigned": "false",
+        "enflame.com/gcu-assigned-time": NANOSECONDS,
+        "enflame.com/gcu-assigned-index": "0",
+        "enflame.com/gcu-assigned-id": "0",
+        "enflame.com/gcu-assigned-minor": "3",
+        "enflame.com/gcu-request-size": str(size),
+        "assigned-containers": json.dumps(assigned, separators=(",", ":")),
+    }
+
+
+async def test_six_slices_of_a_sixth_fill_a_card_of_enflame(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", {"enflame.com/gcu-drs-capacity": json.dumps(DRS)}))
+    pods = pods_of(server, "enflame.com/drs-gcu", *([1] * 7))
+    (none,) = put(server, "pods", a_pod("none", {"enflame.com/drs-gcu": 3}))
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        answers = [await up.place(pod, ["a"]) for pod in pods]
+        assert answers[:6] == ["!a"] * 6
+        assert "refused" in answers[6]
+        assert "1/1 ModeNotFit" in str(await up.ask("filter", Pod=none, NodeNames=["a"]))
+
+
+async def test_a_node_has_cards_of_two_vendors(server: ApiServer, api: HttpKubeApi) -> None:
+    registers = registered("hami.io/node-nvidia-register", card("GPU-1", 16000))
+    registers |= registered("hami.io/node-amd-register", card("GPU-a", 65536, 304, index=1))
+    put(server, "nodes", a_node("a", registers, **{"metax-tech.com/gpu": "1"}))
+    pods = put(
+        server,
+        "pods",
+        a_pod("amd", {"amd.com/gpu": 1, "amd.com/gpumem": 1024, "amd.com/gpucores": 10}),
+        a_pod("nvidia", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1024}),
+        a_pod("metax", {"metax-tech.com/gpu": 1}),
+    )
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        for pod, uuid in zip(pods, ("GPU-a", "GPU-1", "a-metax-0"), strict=True):
+            assert await placed(up, server, pod) == [uuid]

@@ -57,6 +57,7 @@ def read_hami(
     if count > MAX_CARDS:
         raise invalid(family.resources.count, count, f"at most {MAX_CARDS} cards can be requested")
     policies = policies_of(pod, family)
+    _check_class(pod, family)
     part, whole = _part(with_cards, family)
     isolation = _isolation(pod, family, defaults, alone=whole or policies.alone or family.parts == "none")
     keys = Keys(pod, domain)
@@ -89,6 +90,14 @@ def read_hami(
         dialect=Dialect.HAMI,
         devices=FamilyRequest(family, requests),
     )
+
+
+def _check_class(pod: Document, family: Family) -> None:
+    """Refuse a class that the family does not have."""
+    rule = family.classes
+    written = None if rule is None else _annotation(pod, rule.annotation)
+    if rule is not None and written not in (None, *rule.values):
+        raise invalid_annotation(rule.annotation, written, f"choose one of {', '.join(rule.values)}")
 
 
 def _named(pod: Document, family: Family) -> CardSelector:

@@ -250,10 +250,11 @@ class Family(Section, frozen=True, kw_only=True):
 
     @property
     def has_rules(self) -> bool:
-        """Whether a number of cards alone requests something else than that many whole cards."""
+        """Whether a number of cards alone is not just that many whole cards, softly isolated as of any other plugin."""
         parts = self.memory.default_mib if self.memory.amounts == "any" else 0
         less = 0 < self.cores.default < self.cores.per_card
-        return bool(parts or less or self.count.allowed or self.count.step > 1 or self.count.means == "slice")
+        hard = self.parts == "hard"
+        return bool(parts or less or hard or self.count.allowed or self.count.step > 1 or self.count.means == "slice")
 
     def annotation_keys(self) -> tuple[str, ...]:
         """Return the full keys of the annotations of requests."""
