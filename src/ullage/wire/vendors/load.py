@@ -203,6 +203,15 @@ def shipped() -> tuple[VendorFile, ...]:
     return found
 
 
+def family_of_word(vendor: str, word: str) -> Family:
+    """Return a family of a vendor by the defaults of its file, for a word that the file does not have."""
+    for name, text in shipped_texts():
+        table = tomllib.loads(text)
+        if table.get("vendor") == vendor:
+            return make_family(table.get("defaults", {}), {"word": word, "vendor": vendor}, name)
+    raise InvalidRequest(f"vendor {vendor}: no file describes it", field="vendor")
+
+
 def check_apart(vendors: Iterable[VendorFile]) -> None:
     """Refuse families with a name or a resource of another one: a request would not say whose cards it means.
 
