@@ -545,3 +545,42 @@ async def test_a_node_has_cards_of_two_vendors(server: ApiServer, api: HttpKubeA
     async with running(server, api, now=lambda: NOW, readers=READERS) as up:
         for pod, uuid in zip(pods, ("GPU-a", "GPU-1", "a-metax-0"), strict=True):
             assert await placed(up, server, pod) == [uuid]
+
+
+async def test_a_pod_of_two_vendors_that_hamis_scheduler_placed_holds_both(server: ApiServer, api: HttpKubeApi) -> None:
+    registers = registered("hami.io/node-nvidia-register", card("GPU-1", 16000))
+    registers |= registered("hami.io/node-amd-register", card("GPU-a", 65536, 304, index=1))
+    put(server, "nodes", a_node("a", registers))
+    words = both("vgpu", "GPU-1,NVIDIA,3000,30:;;") | both("amd", ";GPU-a,T1,1024,304:;") | {"hami.io/vgpu-node": "a"}
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}, {"amd.com/gpu": 1, "amd.com/gpumem": 1024}
+    (pod,) = put(server, "pods", a_pod("p", *limits, annotations=words, nodeName="a", schedulerName="hami"))
+    async with running(server, api, now=lambda: NOW, readers=READERS) as up:
+        await until(lambda: up.front.cluster.held(pod["metadata"]["uid"]) is not None, "it is read")
+        assert held_by(up, pod["metadata"]["uid"]) == {"GPU-1": (300_000, 3000), "GPU-a": (PPM, 1024)}
+
+
+async def test_a_quota_of_one_vendor_leaves_others_alone(server: ApiServer, api: HttpKubeApi) -> None:
+    """40 units of 256 MiB, and half of the cores of a card; the cards of another vendor are not limited."""
+    mlu, vmemory, vcore = "cambricon.com/vmlu", "cambricon.com/mlu.smlu.vmemory", "cambricon.com/mlu.smlu.vcore"
+    registers = registered("hami.io/node-nvidia-register", card("GPU-1", 60000))
+    put(server, "nodes", a_node("a", registers, **{vcore: "100", vmemory: "80"}))
+    hard = {f"limits.{vmemory}": "40", f"limits.{vcore}": "50"}
+    body = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
+    put(server, "resourcequotas", body)
+    part = {mlu: 1, vmemory: 30, vcore: 10}
+    first, more, cores, other = put(
+        server,
+        "pods",
+        a_pod("first", part),
+        a_pod("more", {mlu: 1, vmemory: 11, vcore: 10}),
+        a_pod("cores", {mlu: 1, vmemory: 10, vcore: 41}),
+        a_pod("other", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 50000, "nvidia.com/gpucores": 60}),
+    )
+    async with running(server, api, now=lambda: NOW, readers=READERS, resource_quotas=True) as up:
+        assert await up.place(first, ["a"]) == "!a"
+        for pod in (more, cores):
+            assert "ResourceQuotaNotFit" in await up.place(pod, ["a"])
+        assert await up.place(other, ["a"]) == "!a"
+        assert up.front.quotas is not None
+        figures = {each.resource: (each.limit, each.used) for _, each in up.front.quotas.figures()}
+        assert figures == {vmemory: (40, 30), vcore: (50, 10)}

@@ -269,9 +269,12 @@ def _overridden(section: KubeSection, given: Mapping[str, object]) -> KubeSectio
 
 
 def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
+    pods = section.pods
+    for each in section.device_config.ignored:
+        log.warning("kube.device-config", not_followed=each)
     return FrontSettings(
-        pods=section.pods,
-        readers=register_readers(section.pods.families),
+        pods=pods,
+        readers=register_readers(pods.families),
         figures=section.figures,
         pools=section.pools,
         machines=Selection(labels=section.node_label_selector),

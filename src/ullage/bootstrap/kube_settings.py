@@ -34,6 +34,7 @@ from ullage.wire.hami.policies import STRATEGIES
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.duration import parse_duration
+from ullage.wire.vendors.device_config import DeviceConfig, read_device_config
 from ullage.wire.vendors.family import Family
 from ullage.wire.vendors.shipped import FAMILIES, NVIDIA
 
@@ -161,7 +162,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     remove cards or amounts from a pod that is on a node.
 
     The policies are HAMi's defaults for nodes and cards; without both the strategy of `[requests]` applies.
-    `default_memory` (MiB) and `default_cores` (percent) are the defaults of HAMi's pods for each card.
+    `default_memory` (MiB) and `default_cores` (percent) are the defaults of HAMi's pods for each card of NVIDIA.
+    `device_config_file` is HAMi's device configuration (`device-config.yaml`): its names of resources, factors,
+    defaults and slices of each vendor apply. What of it is not followed is logged by name.
 
     With `cleanup_startup_delay` (such as `10m`) pods are evicted whose cards are missing: first that long after the
     start, each pod after five minutes without its card, few at a time, and none of a node that does not report.
@@ -218,6 +221,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     gpu_scheduler_policy: Literal["binpack", "spread"] | None = None
     default_memory: int = 0
     default_cores: int = 0
+    device_config_file: str | None = None
     cleanup_startup_delay: str | None = None
     bindings: BindingsSection = BindingsSection()
     queues: Literal["off", "named", "all"] = "off"
@@ -316,7 +320,28 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def pods(self) -> PodSettings:
         """The settings for reading pods."""
-        return PodSettings(self.domain, tuple(map(self._with_policies, FAMILIES)), align_all=self.align_all)
+        return PodSettings(
+            self.domain, tuple(map(self._with_policies, self.device_config.families)), align_all=self.align_all
+        )
+
+    @property
+    def device_config(self) -> DeviceConfig:
+        """The families of cards, with what HAMi's device configuration says of them.
+
+        Raises:
+            InvalidRequest: the file cannot be read, or a value is wrong.
+
+        """
+        if self.device_config_file is None:
+            return DeviceConfig(FAMILIES)
+        import yaml  # noqa: PLC0415 - where there is such a file
+
+        try:
+            config = yaml.safe_load(Path(self.device_config_file).read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            fix = f"it cannot be read: {error}"
+            raise invalid("kube.device_config_file", self.device_config_file, fix) from None
+        return read_device_config(config, FAMILIES, self.device_config_file)
 
     def _with_policies(self, family: Family) -> Family:
         """Return a family with the policies and the defaults of the settings; defaults are those of NVIDIA."""

@@ -12,7 +12,7 @@ from ullage.cli.loading import loading
 from ullage.model.error import Unavailable
 
 _PACKAGES = ("httpx2", "lightkube", "numpy", "starlette", "uvicorn")
-_IGNORED = ("kube-qps", "kube-burst", "device-config-file")
+_IGNORED = ("kube-qps", "kube-burst")
 """Options of HAMi's scheduler that are accepted for its manifests, and ignored."""
 
 
@@ -77,6 +77,7 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         help="how long a pod waits for that lock (default: 28s)",
     )
     flag("--leader-elect", help="accepted for HAMi's manifests; one process always leads")
+    add("--device-config-file", metavar="FILE", help="HAMi's device configuration: names, units and slices of vendors")
     for name in _IGNORED:
         add(f"--{name}", help="accepted for HAMi's manifests; ignored")
     parser.set_defaults(act=_kube)

@@ -286,8 +286,9 @@ class Webhook:
         spec = mapping(pod.get("spec"), "spec")
         if self.settings.scheduler:
             patch.put("spec", "schedulerName", value=self.settings.scheduler)
-        if self.settings.runtime_class and not spec.get("runtimeClassName"):
-            patch.put("spec", "runtimeClassName", value=self.settings.runtime_class)
+        of_family = "" if asked.devices is None else asked.devices.family.webhook.runtime_class
+        if (runtime_class := of_family or self.settings.runtime_class) and not spec.get("runtimeClassName"):
+            patch.put("spec", "runtimeClassName", value=runtime_class)
         for key, value in gang_annotations(asked).items():
             patch.put("metadata", "annotations", key, value=value)
         if asked.devices is not None:
