@@ -145,8 +145,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `noderesourcetopologies` says whether NodeResourceTopology objects are read too, where the cluster has them: `off`;
     `second`, which counts them for nodes without a Numatopology; or `first`, which counts them for all nodes that have
     one. With `pessimistic_zones` a pod that such an object does not include yet counts in all zones of its node. With
-    `resource_quotas` the keys `limits.nvidia.com/gpumem` and `gpucores` of ResourceQuotas apply, which requires
-    permission to list them.
+    `resource_quotas` the keys `limits.nvidia.com/gpumem` and `gpucores` of ResourceQuotas apply, and those of other
+    vendors, which requires permission to list them.
 
     kube-scheduler calls the extender at `http_bind`: over TLS with `cert_file` and `key_file`, and only with a
     certificate of `client_ca_file` if it is set. The API server calls the webhook at `webhook_bind`, always over TLS;

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ullage.kube.bindings.filter import Admitted
 from ullage.kube.cards import node_facts
+from ullage.kube.client.objects import KubeNode
 from ullage.kube.context import KubeContext
 from ullage.model.allocation import Allocation
 from ullage.model.error import InvalidRequest
@@ -49,11 +50,13 @@ class CardSets:
     def __init__(self, context: KubeContext) -> None:
         self._cluster, self._read_pod = context.cluster, PodReader(context.pod_settings)
         self._nodes, self._pods = context.followed.nodes, context.followed.pods
+        self._known: dict[tuple[str, str], tuple[KubeNode, Sequence[RegisteredCard]]] = {}
+        """The registers of nodes as they were last read, by node and family."""
 
     def narrow(self, pod: Document, asked: PodRequest, admitted: Admitted) -> Admitted:
         """Return what the pod may request on which nodes. Cards by bindings stay as they are."""
         family = None if asked.devices is None else asked.devices.family
-        if family is None or admitted.places or not _has_rules(family):
+        if family is None or admitted.places or not _has_rules(family, asked.requirement.gpu_count):
             return admitted
         found: defaultdict[PodRequest, list[str]] = defaultdict(list)
         refused: dict[str, str] = {}
@@ -92,11 +95,18 @@ class CardSets:
         return request if not chosen else _restricted(request, chosen)
 
     def _registered(self, node: str, family: Family) -> Sequence[RegisteredCard]:
-        found = self._nodes.objects.get(("", node))
-        try:
-            return () if found is None else registered_cards(family, node_facts(found)) or ()
-        except InvalidRequest:  # it is reported where the node is read
+        found, key = self._nodes.objects.get(("", node)), (node, family.name)
+        if found is None:
+            self._known.pop(key, None)
             return ()
+        last, cards = self._known.get(key, (None, ()))
+        if last is not found:
+            try:
+                cards = registered_cards(family, node_facts(found)) or ()
+            except InvalidRequest:  # it is reported where the node is read
+                cards = ()
+            self._known[key] = found, cards
+        return cards
 
     def _states(self, node: str, there: Sequence[RegisteredCard], asked: _Asked) -> list[CardState]:
         """Return the cards of a family on a node, by their indexes."""
@@ -145,9 +155,14 @@ class CardSets:
         return "" if found is None else (found.metadata.labels or {}).get(label, "")
 
 
-def _has_rules(family: Family) -> bool:
+def _has_rules(family: Family, count: int) -> bool:
+    """Return whether a rule can matter for that number of cards. Of one card only the wing matters."""
+    linked = family.sets and (count > 1 or family.sets == _OF_ONE)
     by_node = family.memory.amounts == "profiles"
-    return bool(family.sets or family.equal_slices or family.classes is not None or by_node)
+    return bool(linked or family.equal_slices or family.classes is not None or by_node)
+
+
+_OF_ONE = "wings"
 
 
 def _restricted(request: PodRequest, uuids: Sequence[str]) -> PodRequest:
