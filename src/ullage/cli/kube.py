@@ -36,11 +36,7 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         help="address of the metrics (default: 127.0.0.1:9395)",
     )
     add("--page-bind", metavar="ADDRESS", help="address of the live page, for everybody (default: no page)")
-    add(
-        "--scheduler-name",
-        metavar="NAME",
-        help="schedulerName that the webhook sets on pods with cards (default: ullage)",
-    )
+    add("--scheduler-name", metavar="NAME", help="schedulerName that the webhook writes (default: ullage)")
     add("--node-scheduler-policy", choices=("binpack", "spread"), help="how nodes are chosen")
     add("--gpu-scheduler-policy", choices=("binpack", "spread"), help="how cards are chosen")
     add("--node-label-selector", metavar="SELECTOR", help="label selector of nodes (default: all)")
