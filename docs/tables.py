@@ -19,6 +19,7 @@ from typing import Any, cast
 import msgspec
 
 import ullage
+from docs.vendors import vendors, write_chart_keys
 from ullage.bootstrap import kube_card_settings, kube_settings, request_settings, settings
 from ullage.cli import exits, kubectl
 from ullage.cli.main import build_parser
@@ -515,8 +516,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "allocations": lambda: _methods(Allocations),
     "session": lambda: _methods(Session),
     "session-options": session_options,
+    "vendors": vendors,
 }
 
 
 if __name__ == "__main__":
     write_tables()
+    write_chart_keys()

@@ -76,3 +76,21 @@ def test_a_prefix_means_nothing_where_a_proxy_names_users() -> None:
     )
     with pytest.raises(InvalidRequest, match="user_prefix"):
         section.check_bindings()
+
+
+def test_hamis_device_configuration_names_the_resources(tmp_path):
+    file = tmp_path / "device-config.yaml"
+    file.write_text("nvidia: {resourceCountName: acme.com/gpu, overwriteEnv: true}")
+    section = KubeSection(device_config_file=str(file), default_memory=4000)
+    (nvidia,) = (family for family in section.pods.families if family.name == "NVIDIA")
+    assert (nvidia.resources.count, nvidia.memory.default_mib) == ("acme.com/gpu", 4000)
+    assert section.device_config.ignored == ("nvidia.overwriteEnv: it is not followed",)
+
+
+@pytest.mark.parametrize("text", [None, "nvidia: [", "nvidia: 3"])
+def test_a_device_configuration_that_cannot_be_read_is_named(tmp_path, text):
+    file = tmp_path / "device-config.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InvalidRequest, match=r"device-config\.yaml"):
+        KubeSection(device_config_file=str(file)).pods  # noqa: B018 - it reads the file

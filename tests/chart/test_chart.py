@@ -23,9 +23,10 @@ from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
 from ullage.model.topology import Cpu, Kubelet, Topology, Zone
 from ullage.wire.dialect import PodSettings, request_annotations, request_labels
-from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
+from ullage.wire.hami.results import result_keys
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.topology.numatopology_object import numatopology_object
+from ullage.wire.vendors.shipped import FAMILIES
 
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk is in the lock, and not installed here")
 schemas = pytest.importorskip(
@@ -317,7 +318,7 @@ def test_annotations_for_hamis_plugin_are_protected_if_its_users_are_known(tmp_p
     hook = next(each for each in found["webhooks"] if each["name"] == "results.ullage.io")
     what = hook["matchConditions"][1]["expression"]
     assert 'request.userInfo.username in ["plugin"]' in what
-    assert all(f'"{name.removeprefix("hami.io/")}"' in what for name in HAMI_OUTPUT)
+    assert all(f'"{key}"' in what for key in result_keys(FAMILIES))
     file = tmp_path / "ullage.toml"
     file.write_text(named(documents, "ConfigMap", "ullage")["data"]["ullage.toml"])
     assert read_settings(file).kube.hami_users == ("plugin",)
@@ -589,3 +590,10 @@ def test_no_registry_is_named() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     for image in (values["image"], values["scheduler"]["image"]):
         assert "/" not in image["repository"]
+
+
+def test_resources_that_no_node_has_are_ignored_by_the_scheduler() -> None:
+    (profile,) = config(render())["profiles"]
+    (fit,) = (each["args"] for each in profile["pluginConfig"] if each["name"] == "NodeResourcesFit")
+    counted = {name for family in FAMILIES if family.register.format != "capacity" for name in family.amounts}
+    assert set(fit["ignoredResources"]) == counted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.wire.hami.pods import read_register
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
@@ -16,7 +17,6 @@ from ullage.model.node import Node
 from ullage.model.part import Isolation, IsolationPolicy, Part
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.wire.hami.node import read_register
 
 GIB = 2**30
 GOOD = Gpu("good", 1, vram_bytes=40 * GIB, compute_gflops=100_000)

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 from docs.tables import EVENTS, REFERENCE, TABLES, event_kinds, renew
+from docs.vendors import CHART, chart_keys
 
 from ullage.core.verdict.sentences import CURES, MEANINGS
 from ullage.model.rejection import Code
@@ -37,3 +38,7 @@ def test_every_reason_has_a_sentence() -> None:
 
 def test_every_reason_that_is_an_obstacle_has_a_cure() -> None:
     assert set(Code) - set(CURES) == {Code.STARTING, Code.CLOSED, Code.NOTHING_PENDING, Code.RUNNING}
+
+
+def test_the_chart_watches_the_annotations_of_all_vendors() -> None:
+    assert CHART.read_text() == chart_keys(), "run `make docs`"

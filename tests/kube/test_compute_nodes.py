@@ -7,12 +7,16 @@ import pytest
 from hypothesis import given
 
 from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS
+from tests.wire.hami.pods import read_register
 from tests.wire.topology.hostile import shaped
 from ullage.kube.bindings.nodes import compute_node
 from ullage.kube.client.kinds import NODES, Unreadable
 from ullage.kube.nodes import CardSources, node_of
 from ullage.model.compute import ComputeCard, HostRoom
-from ullage.wire.hami.node import CORDON, REGISTER, cordoned, read_cordon, read_register
+from ullage.wire.hami.node import CORDON, cordoned, read_cordon
+from ullage.wire.vendors.shipped import NVIDIA
+
+REGISTER = NVIDIA.register.annotation
 
 CARDS = [
     {

@@ -16,7 +16,7 @@ from ullage.kube.metrics import FrontMetrics
 from ullage.kube.webhook.admission import over_quota
 from ullage.wire.dialect import read_pod
 from ullage.wire.hami.resource_quota import quota_of
-from ullage.wire.hami.vendor import NVIDIA
+from ullage.wire.vendors.shipped import NVIDIA
 
 pytestmark = pytest.mark.anyio
 MEMORY, CORES = "limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores"
@@ -44,7 +44,7 @@ def of_memory(name: str, mib: int) -> dict[str, Any]:
     ],
 )
 def test_the_smallest_counts_and_what_is_not_named_is_free(hard: list[dict[str, str]], mib: int | None):
-    found = quota_of(hard, [NVIDIA])
+    found = quota_of(hard, NVIDIA)
     assert (None if found is None else found.total_limits.vram_bytes) == (None if mib is None else mib * MIB)
     assert found is None or found.max_workers is None
 
@@ -59,7 +59,7 @@ def test_the_smallest_counts_and_what_is_not_named_is_free(hard: list[dict[str, 
     ],
 )
 def test_cores_are_in_percent_of_a_card(hard: list[dict[str, str]], percent: int | None):
-    found = quota_of(hard, [NVIDIA])
+    found = quota_of(hard, NVIDIA)
     assert found is not None
     assert found.max_cores_ppm == (None if percent is None else percent * 10_000)
 

@@ -26,8 +26,9 @@ from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
 from ullage.wire.dialect import PodSettings, request_annotations
-from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
+from ullage.wire.hami.results import result_keys
 from ullage.wire.pod.bind import OUTPUT
+from ullage.wire.vendors.shipped import FAMILIES
 
 GATE = "ullage.io/queue"
 THEIRS = "metadata.annotations.tensor-fusion.ai"
@@ -391,7 +392,7 @@ def test_its_own_process_may_change_what_it_wrote() -> None:
 
 def test_what_hamis_plugin_reads_is_changed_by_those_who_are_named_alone() -> None:
     named = Webhook(AdmissionSettings(own_user="me", hami_users=("plugin", "other-scheduler")))
-    for name in HAMI_OUTPUT:
+    for name in result_keys(FAMILIES):
         changed = {"operation": "UPDATE", "oldObject": a_pod({name: "GPU-1"})}
         for user, allowed in (("me", True), ("plugin", True), ("other-scheduler", True), ("you", False)):
             answer = answered(a_pod({name: "GPU-2"}), named, userInfo={"username": user}, **changed)

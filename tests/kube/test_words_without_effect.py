@@ -22,7 +22,6 @@ def told(annotations: dict[str, str], container: dict[str, Any], labels: dict[st
     ("key", "text", "container", "why"),
     [
         ("nvidia.com/use-gpuuuid", "GPU-1", AMD, "it is for cards of NVIDIA, the pod requests those of AMD"),
-        ("hami.io/gpu-scheduler-policy", "mutex", AMD, "it is for cards of NVIDIA, the pod requests those of AMD"),
         ("nvidia.com/use-gpuuuid", "GPU-1", NOBODY, "the pod requests no cards"),
         ("nvidia.com/use-gpuuuid", "GPU-1", asking(gpu="0"), "the pod requests no cards"),
         ("ullage.io/gang-min-members", "3", NOBODY, "the pod requests no cards"),

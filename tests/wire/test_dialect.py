@@ -4,17 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.wire.hami.pods import CORES, MEMORY, MIB, limits, pod
+from tests.wire.hami.pods import ACME, CORES, MEMORY, MIB, limits, nvidia, pod
 from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.part import Isolation, Part
 from ullage.wire.dialect import PodReader, PodSettings, request_annotations
 from ullage.wire.hami.request import read_hami
-from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod import Dialect, PodDefaults, compose_request
-
-ACME = HamiVendor(
-    "Acme", "acme.com/card", "acme.com/mem", "acme.com/mem-pc", "acme.com/cores", "acme.com/prio", "acme.com"
-)
+from ullage.wire.vendors.shipped import NVIDIA
 
 
 def read_pod(document, settings=PodSettings()):  # noqa: B008 - a frozen value
@@ -22,11 +18,13 @@ def read_pod(document, settings=PodSettings()):  # noqa: B008 - a frozen value
 
 
 def plainly(asked):
-    return replace(asked, dialect=Dialect.OURS, devices=None)
+    claim = replace(asked.claim, quota="")
+    return replace(asked, dialect=Dialect.OURS, devices=None, claim=claim)
 
 
-BOTH = PodSettings(hami=(NVIDIA, ACME))
+BOTH = PodSettings(families=(NVIDIA, ACME))
 AMD = {"resources": {"limits": {"amd.com/gpu": 1}}}
+INTEL = {"resources": {"limits": {"gpu.intel.com/xe": 1}}}
 OURS = {"ullage.io/vram-request": "8Gi"}
 THEIRS = {"tensor-fusion.ai/vram-request": "8Gi"}
 
@@ -78,12 +76,12 @@ def test_each_dialect_is_read_by_its_own_rules():
     assert read_pod(theirs, configured).dialect is Dialect.OURS
     assert plainly(read_pod(theirs, configured)) == compose_request(theirs, "tensor-fusion.ai")
     acme = pod({"resources": {"limits": {"acme.com/mem": 10}}})
-    assert read_pod(acme, BOTH) == read_hami(acme, ACME)
+    assert replace(read_pod(acme, BOTH), claim=read_hami(acme, ACME).claim) == read_hami(acme, ACME)
 
 
 def test_without_defaults_a_card_is_whole_and_with_them_a_part():
     assert read_pod(pod(limits(gpu=1))).requirement.part.vram_ppm == 1_000_000
-    shared = PodSettings(hami=(HamiVendor(default_memory_mib=4000),))
+    shared = PodSettings(families=(nvidia(memory={"default_mib": 4000}),))
     assert read_pod(pod(limits(gpu=1)), shared).requirement.part == Part(vram_bytes=4000 * MIB)
     assert plainly(read_pod(pod(AMD), shared)) == compose_request(pod(AMD))
 
@@ -112,7 +110,7 @@ def test_two_dialects_are_refused(document, field):
 
 
 def settings_of(number):
-    return PodSettings(hami=(replace(NVIDIA, default_cores=number),))
+    return PodSettings(families=(nvidia(cores={"default": number}),))
 
 
 def test_two_readers_whose_settings_are_equal_and_not_the_same_read_every_pod_the_same_in_any_order():
@@ -127,10 +125,10 @@ def test_two_readers_whose_settings_are_equal_and_not_the_same_read_every_pod_th
 
 def test_requests_to_a_device_plugin_are_read_with_the_pod():
     asked = read_pod(pod(limits(gpu=1, mem=1000), {}))
-    assert (asked.devices.vendor, [ask.count for ask in asked.devices.containers]) == (NVIDIA, [1, 0])
+    assert (asked.devices.family, [ask.count for ask in asked.devices.containers]) == (NVIDIA, [1, 0])
     assert [ask.count for ask in read_pod(pod(limits(gpu=2), annotations=OURS)).devices.containers] == [2]
     assert read_pod(pod({}, annotations=OURS)).devices is None
-    assert read_pod(pod(AMD)).devices is None
+    assert read_pod(pod(INTEL)).devices is None
 
 
 @pytest.mark.parametrize("value", ["", "  ", "\n"])

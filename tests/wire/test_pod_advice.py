@@ -65,7 +65,7 @@ def test_whole_cards_are_written_as_a_number(asker: PodRequest) -> None:
 
 
 def test_a_request_without_words_in_a_dialect_has_no_text() -> None:
-    amd = a_pod({}, **AMD)
-    assert not request_text(replace(amd.requirement, part=PARTS["memory"]), amd)
+    intel = a_pod({}, **{"gpu.intel.com/xe": "1"})
+    assert not request_text(replace(intel.requirement, part=PARTS["memory"]), intel)
     tflops = Part(compute_gflops=60_500, vram_bytes=1 << 30)
-    assert 'ullage.io/tflops-request: "60.5"' in request_text(replace(amd.requirement, part=tflops), a_pod(OURS))
+    assert 'ullage.io/tflops-request: "60.5"' in request_text(replace(intel.requirement, part=tflops), a_pod(OURS))

@@ -35,7 +35,7 @@ from ullage.kube.app import health_routes, make_app, readiness_route
 from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
-from ullage.kube.cards import RegisteredCards
+from ullage.kube.cards import register_readers
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.api import Selection
 from ullage.kube.client.connection import connect
@@ -269,9 +269,12 @@ def _overridden(section: KubeSection, given: Mapping[str, object]) -> KubeSectio
 
 
 def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
+    pods = section.pods
+    for each in section.device_config.ignored:
+        log.warning("kube.device-config", not_followed=each)
     return FrontSettings(
-        pods=section.pods,
-        readers=[RegisteredCards(words) for words in section.pods.hami],
+        pods=pods,
+        readers=register_readers(pods.families),
         figures=section.figures,
         pools=section.pools,
         machines=Selection(labels=section.node_label_selector),

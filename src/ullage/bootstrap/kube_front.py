@@ -198,14 +198,16 @@ def _mirror(context: KubeContext, settings: FrontSettings, devices: Devices, hyp
 
 def _cards(context: KubeContext, settings: FrontSettings, devices: Devices) -> CardSources:
     readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
-    return CardSources(readers, settings.figures, CardPools(context.domain, settings.pools))
+    return CardSources(
+        readers, settings.figures, CardPools(context.domain, settings.pools), context.pod_settings.families
+    )
 
 
 def _quotas(context: KubeContext) -> ResourceQuotas | None:
     found = context.followed.quotas
     if found is None:
         return None
-    return ResourceQuotas(context.cluster, found, context.pod_settings.hami, context.on_error)
+    return ResourceQuotas(context.cluster, found, context.pod_settings.families, context.on_error)
 
 
 def _bindings(context: KubeContext, settings: FrontSettings, term: ReadyTerm, devices: Devices) -> FrontBindings | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import structs
 
 from ullage.bootstrap.kube_card_settings import (
     DNS_NAME,
@@ -30,10 +31,12 @@ from ullage.model.resources import MILLI
 from ullage.wire.dialect import PodSettings
 from ullage.wire.hami.lock import LOCK_EXPIRES_S, LOCK_WAIT_S
 from ullage.wire.hami.policies import STRATEGIES
-from ullage.wire.hami.vendor import NVIDIA
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod import DOMAIN
 from ullage.wire.pod.duration import parse_duration
+from ullage.wire.vendors.device_config import DeviceConfig, read_device_config
+from ullage.wire.vendors.family import Family
+from ullage.wire.vendors.shipped import FAMILIES, NVIDIA
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """The file with the namespace of a pod."""
@@ -142,8 +145,8 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `noderesourcetopologies` says whether NodeResourceTopology objects are read too, where the cluster has them: `off`;
     `second`, which counts them for nodes without a Numatopology; or `first`, which counts them for all nodes that have
     one. With `pessimistic_zones` a pod that such an object does not include yet counts in all zones of its node. With
-    `resource_quotas` the keys `limits.nvidia.com/gpumem` and `gpucores` of ResourceQuotas apply, which requires
-    permission to list them.
+    `resource_quotas` the keys `limits.nvidia.com/gpumem` and `gpucores` of ResourceQuotas apply, and those of other
+    vendors, which requires permission to list them.
 
     kube-scheduler calls the extender at `http_bind`: over TLS with `cert_file` and `key_file`, and only with a
     certificate of `client_ca_file` if it is set. The API server calls the webhook at `webhook_bind`, always over TLS;
@@ -159,7 +162,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     remove cards or amounts from a pod that is on a node.
 
     The policies are HAMi's defaults for nodes and cards; without both the strategy of `[requests]` applies.
-    `default_memory` (MiB) and `default_cores` (percent) are the defaults of HAMi's pods for each card.
+    `default_memory` (MiB) and `default_cores` (percent) are the defaults of HAMi's pods for each card of NVIDIA.
+    `device_config_file` is HAMi's device configuration (`device-config.yaml`): its names of resources, factors,
+    defaults and slices of each vendor apply. What of it is not followed is logged by name.
 
     With `cleanup_startup_delay` (such as `10m`) pods are evicted whose cards are missing: first that long after the
     start, each pod after five minutes without its card, few at a time, and none of a node that does not report.
@@ -216,6 +221,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     gpu_scheduler_policy: Literal["binpack", "spread"] | None = None
     default_memory: int = 0
     default_cores: int = 0
+    device_config_file: str | None = None
     cleanup_startup_delay: str | None = None
     bindings: BindingsSection = BindingsSection()
     queues: Literal["off", "named", "all"] = "off"
@@ -314,14 +320,38 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def pods(self) -> PodSettings:
         """The settings for reading pods."""
-        words = replace(
-            NVIDIA,
-            node_policy=self.node_scheduler_policy or NVIDIA.node_policy,
-            card_policy=self.gpu_scheduler_policy or NVIDIA.card_policy,
-            default_memory_mib=self.default_memory,
-            default_cores=self.default_cores,
+        return PodSettings(
+            self.domain, tuple(map(self._with_policies, self.device_config.families)), align_all=self.align_all
         )
-        return PodSettings(self.domain, (words,), align_all=self.align_all)
+
+    @property
+    def device_config(self) -> DeviceConfig:
+        """The families of cards, with what HAMi's device configuration says of them.
+
+        Raises:
+            InvalidRequest: the file cannot be read, or a value is wrong.
+
+        """
+        if self.device_config_file is None:
+            return DeviceConfig(FAMILIES)
+        import yaml  # noqa: PLC0415 - where there is such a file
+
+        try:
+            config = yaml.safe_load(Path(self.device_config_file).read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            fix = f"it cannot be read: {error}"
+            raise invalid("kube.device_config_file", self.device_config_file, fix) from None
+        return read_device_config(config, FAMILIES, self.device_config_file)
+
+    def _with_policies(self, family: Family) -> Family:
+        """Return a family with the policies and the defaults of the settings; defaults are those of NVIDIA."""
+        node, card = self.node_scheduler_policy, self.gpu_scheduler_policy
+        found = structs.replace(family, node_policy=node or family.node_policy, card_policy=card or family.card_policy)
+        if family.name != NVIDIA.name:
+            return found
+        memory = structs.replace(family.memory, default_mib=self.default_memory or family.memory.default_mib)
+        cores = structs.replace(family.cores, default=self.default_cores or family.cores.default)
+        return structs.replace(found, memory=memory, cores=cores)
 
     @property
     def renew_s(self) -> float:

@@ -12,7 +12,7 @@ from ullage.cli.loading import loading
 from ullage.model.error import Unavailable
 
 _PACKAGES = ("httpx2", "lightkube", "numpy", "starlette", "uvicorn")
-_IGNORED = ("kube-qps", "kube-burst", "device-config-file")
+_IGNORED = ("kube-qps", "kube-burst")
 """Options of HAMi's scheduler that are accepted for its manifests, and ignored."""
 
 
@@ -36,11 +36,7 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         help="address of the metrics (default: 127.0.0.1:9395)",
     )
     add("--page-bind", metavar="ADDRESS", help="address of the live page, for everybody (default: no page)")
-    add(
-        "--scheduler-name",
-        metavar="NAME",
-        help="schedulerName that the webhook sets on pods with cards (default: ullage)",
-    )
+    add("--scheduler-name", metavar="NAME", help="schedulerName that the webhook writes (default: ullage)")
     add("--node-scheduler-policy", choices=("binpack", "spread"), help="how nodes are chosen")
     add("--gpu-scheduler-policy", choices=("binpack", "spread"), help="how cards are chosen")
     add("--node-label-selector", metavar="SELECTOR", help="label selector of nodes (default: all)")
@@ -77,6 +73,7 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         help="how long a pod waits for that lock (default: 28s)",
     )
     flag("--leader-elect", help="accepted for HAMi's manifests; one process always leads")
+    add("--device-config-file", metavar="FILE", help="HAMi's device configuration: names, units and slices of vendors")
     for name in _IGNORED:
         add(f"--{name}", help="accepted for HAMi's manifests; ignored")
     parser.set_defaults(act=_kube)

@@ -17,7 +17,7 @@ from ullage.kube.context import KubeContext
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.request import MAX_CARDS
 from ullage.wire.dialect import changed_keys, request_annotations, select_keys
-from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE
+from ullage.wire.hami.results import NODE, card_records
 
 CardRecord = Mapping[str, str]
 """The annotations of a pod that say which cards it holds."""
@@ -32,7 +32,8 @@ class BoundRequests:
     def __init__(self, context: KubeContext) -> None:
         self._words = request_annotations(context.pod_settings)
         self._given = context.key("gpu-ids")
-        self._keys = frozenset((self._given, context.key("allocation"), ALLOCATED, TO_ALLOCATE, NODE))
+        self._naming = (self._given, *card_records(context.pod_settings.families))
+        self._keys = frozenset((*self._naming, context.key("allocation"), NODE))
         self._asked: dict[str, tuple[str, dict[str, str]]] = {}
         """The node where a pod was first seen, and its words there."""
         self._records: dict[str, tuple[CardRecord, ...]] = {}
@@ -70,7 +71,7 @@ class BoundRequests:
 
     def names_cards(self, record: CardRecord) -> bool:
         """Return whether a record names cards, in whatever form."""
-        return any(record.get(key) for key in (self._given, ALLOCATED, TO_ALLOCATE))
+        return any(record.get(key) for key in self._naming)
 
     def records(self, uid: str) -> tuple[CardRecord, ...]:
         """Return the records of a pod that are believed, the first one first; one may be empty."""

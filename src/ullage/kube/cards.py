@@ -1,33 +1,46 @@
-"""The cards that HAMi's agent registers in the annotations of a node."""
+"""The cards that HAMi's agents register in the annotations of a node."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
-from ullage.wire.hami.node import CORDON, HANDSHAKE, REGISTER, cordoned, read_cordon, read_handshake, read_register
-from ullage.wire.hami.vendor import NVIDIA, HamiVendor
+from ullage.wire.hami.node import CORDON, cordoned, read_cordon, read_handshake
+from ullage.wire.vendors.family import Family
+from ullage.wire.vendors.registers import NodeText, registered_cards
+from ullage.wire.vendors.shipped import NVIDIA
+
+
+def node_facts(node: NodeObject) -> NodeText:
+    """Return what a node says of the cards of any family."""
+    amounts = node.status.allocatable or node.status.capacity or {}
+    return NodeText(node.metadata.name, node.metadata.annotations or {}, amounts)
+
+
+def register_readers(families: Iterable[Family], now: Callable[[], float] = time.time) -> list[RegisteredCards]:
+    """Return a reader for each family whose cards are in an annotation of their node."""
+    return [RegisteredCards(family, now) for family in families if family.register.annotation]
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredCards:
-    """A reader of HAMi's card register. `now` returns seconds since 1970.
+    """A reader of the card register of one family. `now` returns seconds since 1970.
 
     The cards are gone if the agent is silent and the kubelet offers no cards either. If the list of cordoned cards
     cannot be parsed, all cards of the node are cordoned.
     """
 
-    words: HamiVendor = NVIDIA
+    family: Family = NVIDIA
     now: Callable[[], float] = time.time
 
     @property
     def vendor(self) -> str:
         """The only vendor whose cards the register lists."""
-        return self.words.name
+        return self.family.name
 
     def __call__(self, node: NodeObject) -> Sequence[Gpu] | None:
         """Return the cards of a node; None where no agent has registered any.
@@ -37,12 +50,13 @@ class RegisteredCards:
 
         """
         annotations = node.metadata.annotations or {}
-        if REGISTER not in annotations:
+        rule = self.family.register
+        if rule.annotation not in annotations:
             return None
-        offered = (node.status.allocatable or {}).get(self.words.count, "0")
-        if offered == "0" and read_handshake(annotations.get(HANDSHAKE, "")).overdue(self.now()):
+        offered = (node.status.allocatable or {}).get(self.family.resources.count, "0")
+        if offered == "0" and read_handshake(annotations.get(rule.handshake, "")).overdue(self.now()):
             return ()
-        cards = tuple(card.gpu for card in read_register(annotations[REGISTER], self.words))
+        cards = tuple(card.gpu for card in registered_cards(self.family, node_facts(node)) or ())
         try:
             return cordoned(cards, read_cordon(annotations.get(CORDON, "")))
         except InvalidRequest:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ullage.kube.cards import node_facts
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.errors import VersionConflict, is_refusal
 from ullage.kube.client.informer import Changed, Delta, Removed
@@ -26,14 +27,24 @@ from ullage.kube.context import KubeContext
 from ullage.kube.controller import Controller
 from ullage.kube.events import PodEvent, Reason
 from ullage.model.allocation import Allocation
-from ullage.model.error import Conflict, NotFound, UllageError
+from ullage.model.error import Conflict, InvalidRequest, NotFound, UllageError
 from ullage.model.gpu import Gpu
-from ullage.wire.hami.container_request import VendorRequest
-from ullage.wire.hami.lock import LOCK, LOCK_EXPIRES_S, LOCK_WAIT_S, NodeLock, read_lock
+from ullage.wire.hami.lock import LOCK_EXPIRES_S, LOCK_WAIT_S, OWNER, NodeLock, read_lock
 from ullage.wire.hami.mig import encode_reservations, reservations_of
-from ullage.wire.hami.node import HANDSHAKE, REGISTER, RESPONSE_S, Handshake, read_handshake
-from ullage.wire.hami.results import BIND_PHASE, MIG, BindPhase, devices_of, to_allocate
+from ullage.wire.hami.node import RESPONSE_S, Handshake, read_handshake
+from ullage.wire.hami.results import (
+    BIND_PHASE,
+    BindPhase,
+    GivenCards,
+    decode_devices,
+    devices_of,
+    grant_of,
+    to_allocate,
+)
 from ullage.wire.pod import PodRequest
+from ullage.wire.vendors.container_request import FamilyRequest
+from ullage.wire.vendors.family import Family, LockRule
+from ullage.wire.vendors.registers import RegisteredCard, registered_cards, serves
 
 _AGAIN_S = 0.1
 _CAUGHT_UP_S = 2.0
@@ -67,7 +78,7 @@ class DevicePlugins:
         """`look_again` is called with the name of each node whose plugin may have been silent for too long."""
         self._api, self._candidate = context.api, context.candidate
         self._nodes, self._pods = context.followed.nodes, context.followed.pods
-        self._words, self._terms, self._look_again = context.pod_settings.hami, terms, look_again
+        self._families, self._terms, self._look_again = context.pod_settings.families, terms, look_again
         self._record_event = context.record_event
         self._clock, self._now, self._pause = context.clock, context.now, context.pause
         self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -79,31 +90,35 @@ class DevicePlugins:
 
     # --- node locks ---
 
-    def asked(self, asked: PodRequest, node: str) -> VendorRequest | None:
+    def asked(self, asked: PodRequest, node: str) -> FamilyRequest | None:
         """Return what the device plugin of a node will be asked for; None if that plugin needs no annotations."""
-        found = self._nodes.objects.get(("", node))
-        if found is None or REGISTER not in (found.metadata.annotations or {}):
+        found, devices = self._nodes.objects.get(("", node)), asked.devices
+        if found is None or devices is None or not devices.counted:
             return None
-        return asked.devices if asked.devices is not None and asked.devices.counted else None
+        return devices if serves(devices.family, node_facts(found)) else None
 
     @asynccontextmanager
-    async def node_lock(self, epoch: int, pod: Pod, node: str) -> AsyncIterator[None]:
+    async def node_lock(self, epoch: int, pod: Pod, node: str, rule: LockRule = OWNER) -> AsyncIterator[None]:
         """Hold the lock of a node while the caller binds a pod to it. Release the lock if the bind is refused.
+
+        Devices of a family without a lock need none.
 
         Raises:
             Conflict: another pod held the lock all the time (`node-locked`). NotLeading: another process leads.
 
         """
-        began = self._clock()
+        if not rule.annotation:
+            yield
+            return
         self.waiting.add(pod.key)
         try:
             async with self._queued(node):
-                lock = await self._acquire(epoch, pod, node, began)
+                lock = await self._acquire(epoch, pod, node, rule)
                 try:
                     yield
                 except UllageError as error:
                     if is_refusal(error):  # else the pod may be bound, and the plugin needs the lock
-                        await self._release(epoch, node, lock)
+                        await self._release(epoch, node, rule, lock)
                     raise
         finally:
             self.waiting.discard(pod.key)
@@ -122,16 +137,17 @@ class DevicePlugins:
         finally:
             queue.release()
 
-    async def _acquire(self, epoch: int, pod: Pod, node: str, began: float) -> str:
+    async def _acquire(self, epoch: int, pod: Pod, node: str, rule: LockRule) -> str:
         """Write the lock on a node as soon as no other lock is valid there. Return the value written."""
+        began = self._clock()
         while True:
             found = self._nodes.objects.get(("", node))
             if found is None:
                 raise NotFound(f"node {node} does not exist", code="node-gone")
-            holder = _lock_on(found)
-            if holder is None or await self._is_stale(holder, pod, node):
+            holder = _lock_on(found, rule)
+            if holder is None or await self._is_stale(holder, pod, node, rule):
                 try:
-                    return await self._put(epoch, found, NodeLock(self._now(), *pod.key).encode())
+                    return await self._put(epoch, found, rule, NodeLock(self._now(), *pod.key).encode(rule))
                 except VersionConflict as error:
                     last, why = max(self._terms.retry_s, _CAUGHT_UP_S), error.message  # the cached node is stale
             else:
@@ -140,22 +156,22 @@ class DevicePlugins:
                 raise _locked(node, why)
             await self._pause(_AGAIN_S)
 
-    async def _put(self, epoch: int, node: KubeNode, text: str) -> str:
+    async def _put(self, epoch: int, node: KubeNode, rule: LockRule, text: str) -> str:
         """Write the lock if the node has not changed since it was read."""
-        metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {LOCK: text}}
+        metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {rule.annotation: text}}
         await self._candidate.write(epoch, Patch(NODES, node.metadata.name, {"metadata": metadata}))
         return text
 
-    async def _release(self, epoch: int, node: str, text: str) -> None:
+    async def _release(self, epoch: int, node: str, rule: LockRule, text: str) -> None:
         """Remove the lock. A failure is harmless: the pod is not bound, so the lock counts as stale."""
-        path = f"/metadata/annotations/{LOCK.replace('/', '~1')}"
+        path = f"/metadata/annotations/{rule.annotation.replace('/', '~1')}"
         remove: list[Mapping[str, Any]] = [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]
         with suppress(UllageError):
             await self._candidate.write(epoch, Patch(NODES, node, remove, type=PatchType.JSON))
 
-    async def _is_stale(self, lock: NodeLock, pod: Pod, node: str) -> bool:
+    async def _is_stale(self, lock: NodeLock, pod: Pod, node: str, rule: LockRule) -> bool:
         """Return whether a lock is stale though nothing removed it. Confirm what the cache says with the API."""
-        if lock.expired(self._now(), self._terms.expires_s) or lock.key == pod.key:
+        if lock.expired(self._now(), rule.expires_s or self._terms.expires_s) or lock.key == pod.key:
             return True
         if not lock.pod:
             return False
@@ -185,7 +201,7 @@ class DevicePlugins:
     # --- annotations for plugins, and their answers ---
 
     def annotations(
-        self, ask: VendorRequest, allocation: Allocation, cards: Sequence[Gpu], *, bound: bool
+        self, ask: FamilyRequest, allocation: Allocation, cards: Sequence[Gpu], *, bound: bool
     ) -> dict[str, str]:
         """Return the annotations that make the plugin hand out exactly these cards.
 
@@ -195,12 +211,34 @@ class DevicePlugins:
             InvalidRequest: the containers request other cards than the pod was given.
 
         """
-        known = {card.uuid: card for card in cards}
+        node, family = self._nodes.objects.get(("", allocation.node)), ask.family
+        there = () if node is None else registered_cards(family, node_facts(node)) or ()
+        known = {card.uuid: RegisteredCard(card, family.cores.per_card) for card in cards}
+        known |= {
+            each.gpu.uuid: replace(each, gpu=known[each.gpu.uuid].gpu, index=each.gpu.index)
+            for each in there
+            if each.gpu.uuid in known
+        }
+        charges = dict(zip(allocation.gpus, allocation.charges, strict=False))
+        given = GivenCards(known, charges, self._masks(family, allocation))
         containers = [each.all_of_it() if bound else each for each in ask.containers]
-        devices = devices_of(containers, allocation.gpus, known, vendor=ask.vendor, charges=allocation.charges)
-        slices = reservations_of(ask.containers, allocation)
-        written = to_allocate(allocation.node, devices, self._now())
-        return written | ({MIG: encode_reservations(slices)} if slices else {})
+        devices = devices_of(containers, allocation.gpus, given, family)
+        slices = encode_reservations(reservations_of(ask.containers, allocation))
+        return to_allocate(grant_of(ask, devices, allocation.node, self._now(), slices=slices))
+
+    def _masks(self, family: Family, allocation: Allocation) -> dict[str, int]:
+        """Return the cores of each card of a node that other pods have, as bits, for a family that numbers them."""
+        found: dict[str, int] = {}
+        if family.results.cores != "mask":
+            return found
+        for pod in self._pods.objects.values():
+            written = (pod.metadata.annotations or {}).get(family.results.allocated)
+            if not written or pod.finished or pod.spec.node_name != allocation.node:
+                continue
+            with suppress(InvalidRequest):
+                for device in (each for devices in decode_devices(written) for each in devices):
+                    found[device.uuid] = found.get(device.uuid, 0) | device.cores
+        return found
 
     def _on_pod(self, delta: Delta[Pod]) -> None:
         """Record an event if a pod got no devices. It keeps its cards until deleted, as its kubelet fails it."""
@@ -212,33 +250,34 @@ class DevicePlugins:
                 self._record_event(PodEvent.on(new, Reason.ALLOCATION_FAILED, message))
 
     def _on_node(self, delta: Delta[KubeNode]) -> None:
-        if not isinstance(delta, Removed) and self._is_silent(delta.new):
+        if not isinstance(delta, Removed) and any(self._silent(delta.new)):
             self.controller.add(delta.new.metadata.name, self._terms.check_s)
 
     async def reconcile(self, name: str) -> float | None:
-        """Ping the plugin of a node while it is silent, and check it again when its time to answer has passed."""
+        """Ping the plugins of a node while they are silent, and check again when their time to answer has passed."""
         node, epoch = self._nodes.objects.get(("", name)), self._candidate.epoch
-        if node is None or not self._is_silent(node):
+        if node is None or not (silent := list(self._silent(node))):
             return None
-        said = read_handshake((node.metadata.annotations or {}).get(HANDSHAKE, ""))
-        if said.pending:
-            if said.overdue(self._now(), RESPONSE_S):
-                self._look_again(name)
-        elif epoch is not None:
-            asking = {"annotations": {HANDSHAKE: Handshake.request(self._now()).encode()}}
-            await self._candidate.write(epoch, Patch(NODES, name, {"metadata": asking}))
+        annotations, keys = node.metadata.annotations or {}, {each.register.handshake for each in silent}
+        said = {key: read_handshake(annotations.get(key, "")) for key in keys}
+        if any(each.overdue(self._now(), RESPONSE_S) for each in said.values()):
+            self._look_again(name)
+        asking = {key: Handshake.request(self._now()).encode() for key, each in said.items() if not each.pending}
+        if asking and epoch is not None:
+            await self._candidate.write(epoch, Patch(NODES, name, {"metadata": {"annotations": asking}}))
         return self._terms.check_s
 
-    def _is_silent(self, node: KubeNode) -> bool:
-        """Return whether the node has registered cards of which the kubelet offers none."""
-        offered = node.status.allocatable or {}
-        return REGISTER in (node.metadata.annotations or {}) and all(
-            offered.get(words.count, "0") == "0" for words in self._words
-        )
+    def _silent(self, node: KubeNode) -> Iterator[Family]:
+        """Yield the families with registered cards on the node of which the kubelet offers none."""
+        annotations, offered = node.metadata.annotations or {}, node.status.allocatable or {}
+        for family in self._families:
+            rule, asked = family.register, family.resources.count
+            if rule.handshake and rule.annotation in annotations and offered.get(asked, "0") == "0":
+                yield family
 
 
-def _lock_on(node: KubeNode) -> NodeLock | None:
-    text = (node.metadata.annotations or {}).get(LOCK)
+def _lock_on(node: KubeNode, rule: LockRule) -> NodeLock | None:
+    text = (node.metadata.annotations or {}).get(rule.annotation)
     return None if text is None else read_lock(text)
 
 

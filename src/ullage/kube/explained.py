@@ -50,6 +50,9 @@ class Explained:
 
 def why_nowhere(cluster: Cluster, asked: PodRequest, admitted: Admitted, found: NodeOffers) -> str:
     """Return in one line why a pod fits on none of the nodes that it was not offered, and what would fit."""
+    if not found.refused and admitted.unlinked:
+        texts = ", ".join(sorted(set(admitted.unlinked.values())))
+        return f"requests {asked_text(asked.requirement)}; no node has such cards free that are linked: {texts}"
     if not found.refused:
         only = "where bindings count it gets cards that are bound for its application alone"
         lacks = admitted.permit.sentence or "bind some by a GPUBinding"

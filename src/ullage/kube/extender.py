@@ -20,6 +20,7 @@ from ullage.core.placing.decision import Refusal
 from ullage.kube.aligned_pods import AlignedPods, refusal_sentence
 from ullage.kube.bindings.filter import Admitted, BindingFilter
 from ullage.kube.card_offers import CardOffers, ranked, requests, sharing
+from ullage.kube.card_sets import CardSets
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.changes import Bind
 from ullage.kube.client.errors import VersionConflict, is_refusal
@@ -41,10 +42,10 @@ from ullage.service.node_offers import NodeOffers
 from ullage.wire.document import Document
 from ullage.wire.dra.claim import extended_claim
 from ullage.wire.extender import BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult
-from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.hami.refusals import refusal_text
 from ullage.wire.pod import PodRequest, bind_annotations
 from ullage.wire.pod.affinity import prefers_nodes
+from ullage.wire.vendors.container_request import FamilyRequest
 
 OFFERED_NODES = 64
 """The most nodes that `filter` returns: the fewer, the less kube-scheduler has to score and to ask again."""
@@ -84,6 +85,7 @@ class Extender:
         self._domain, self._record_event = context.domain, context.record_event
         self._pods, self._budgets = context.followed.pods.objects, context.followed.budgets
         self._read_pod, self._offers = context.read_pod, CardOffers(context.cluster)
+        self._sets = CardSets(context)
         self._term, self._unconfirmed, self._plugins = term, unconfirmed, plugins
         self._binding_filter, self._claims, self._preemptor = binding_filter, claims, preemptor
         self._offered_nodes = offered_nodes
@@ -316,7 +318,7 @@ class Extender:
             await self._bind_without_cards(epoch, args, pod)
             return
         ask = self._plugins.asked(asked, args.node)
-        async with self._plugins.node_lock(epoch, pod, args.node) if ask else nullcontext():
+        async with self._plugins.node_lock(epoch, pod, args.node, ask.family.lock) if ask else nullcontext():
             await self._bind_with_cards(epoch, args, pod, asked, ask=ask)
 
     async def _bind_without_cards(self, epoch: int, args: BindArgs, pod: Pod) -> None:
@@ -331,7 +333,7 @@ class Extender:
             await self._write(epoch, args, pod, written)
 
     async def _bind_with_cards(
-        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: VendorRequest | None
+        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: FamilyRequest | None
     ) -> None:
         claimed = () if self._claims is None else await self._claims.claimed(pod)
         self._refresh()
@@ -351,7 +353,7 @@ class Extender:
             bindings = admitted.bindings(args.node, allocation.gpus)
             if ask is not None:
                 written |= self._plugins.annotations(
-                    ask, allocation, self._cluster.cards(allocation), bound=bool(bindings)
+                    asked.devices or ask, allocation, self._cluster.cards(allocation), bound=bool(bindings)
                 )
             if self._binding_filter is not None:
                 written |= self._binding_filter.hold(pod, args.node, bindings, allocation.gpus)
@@ -430,12 +432,13 @@ class Extender:
         return None
 
     def _admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = False) -> Admitted:
-        """Return what the pod requests on which nodes: its own request, or what bindings allow it."""
-        return (
+        """Return what the pod requests on which nodes: its own request, what bindings allow it, or linked cards."""
+        found = (
             Admitted([(asked, nodes)])
             if self._binding_filter is None
             else self._binding_filter.admit(pod, asked, nodes, note=note)
         )
+        return self._sets.narrow(pod, asked, found)
 
     def _ready(self) -> int:
         """Return the term in which questions can be answered.

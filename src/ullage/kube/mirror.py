@@ -62,6 +62,7 @@ class Mirror:
         self._cluster, self._pods, self._read_pod = context.cluster, context.followed.pods, context.read_pod
         self._domain, self._on_error, self._record_event = context.domain, context.on_error, context.record_event
         self._devices = devices
+        self._families = context.pod_settings.families
         self.machines = Machines(context, cards, domains, records or ZoneRecords(context))
         self._unobserved, self._aligned = self.machines.unobserved, AlignedPods(context)
         self._recovered = False
@@ -345,7 +346,7 @@ class Mirror:
         except InvalidRequest:
             asked = None
         try:
-            return hami_allocation(document, asked, self._cluster.charge_on)
+            return hami_allocation(document, asked, self._cluster.charge_on, self._families)
         except InvalidRequest as error:
             return error
 

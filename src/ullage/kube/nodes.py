@@ -21,7 +21,9 @@ from ullage.model.part import Isolation
 from ullage.model.quantity import parse_count
 from ullage.model.resources import MILLI
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.vendors.family import Family
+from ullage.wire.vendors.registers import NodeText, registered_cards
+from ullage.wire.vendors.shipped import FAMILIES, NATIVE_RESOURCES
 
 MAX_CARDS = 1024
 """Maximum number of cards of one machine that are read."""
@@ -48,11 +50,15 @@ An attribute `vendor` names the only vendor whose cards the source reports. With
 
 @dataclass(frozen=True, slots=True)
 class CardSources:
-    """What is known of cards: `readers` report them, `figures` are those of their models, `pools` finds their pools."""
+    """What is known of cards: `readers` report them, `figures` are those of their models, `pools` finds their pools.
+
+    Cards of `families` without a register are those that the capacity of their node counts.
+    """
 
     readers: Sequence[CardReader] = ()
     figures: Figures = SHIPPED_FIGURES
     pools: CardPools = NO_POOLS
+    families: Sequence[Family] = FAMILIES
 
 
 NO_SOURCES = CardSources()
@@ -79,7 +85,11 @@ def node_of(
     if not known and record is not None and record.cards and all(card.uuid for card in record.cards):
         cards = [_completed(card, labels) for card in _of_vendor(record.cards, amounts)]
         known = {card.vendor for card in cards}
-    gpus = [*cards, *_numbered(node.metadata.name, amounts, labels, known=known, first=len(cards), notes=notes)]
+    facts = NodeText(node.metadata.name, {}, amounts)
+    gpus = [
+        *cards,
+        *_numbered(facts, labels, sources.families, known=known, first=len(cards), notes=notes),
+    ]
     placed = gpus if record is None else _placed(gpus, record)
     return Node(
         name=node.metadata.name,
@@ -153,9 +163,9 @@ def _at(card: Gpu, place: Gpu) -> Gpu:
 
 
 def _numbered(
-    name: str,
-    amounts: dict[str, str],
+    node: NodeText,
     labels: Mapping[str, str],
+    families: Sequence[Family],
     *,
     known: set[str | None],
     first: int,
@@ -163,16 +173,30 @@ def _numbered(
 ) -> list[Gpu]:
     """Return cards of which only the number is known, with what feature discovery states about all of them."""
     found: list[Gpu] = []
+    for family in families:
+        if family.register.format == "capacity" and family.name not in known and None not in known:
+            cards = _counted(family, node, notes)
+            found += [replace(card, index=first + len(found) + at) for at, card in enumerate(cards)]
+            known = known | ({family.name} if cards else set())
     for resource, vendor in NATIVE_RESOURCES.items():
-        if resource not in amounts or vendor in known or None in known:
+        if resource not in node.amounts or vendor in known or None in known:
             continue
         model, vram = _discovered(labels, vendor)
         at = first + len(found)
         found += [
-            Gpu(f"{name}/{resource}/{number}", at + number, model=model, vendor=vendor, vram_bytes=vram)
-            for number in range(_count(amounts[resource], resource, notes))
+            Gpu(f"{node.name}/{resource}/{number}", at + number, model=model, vendor=vendor, vram_bytes=vram)
+            for number in range(_count(node.amounts[resource], resource, notes))
         ]
     return found
+
+
+def _counted(family: Family, node: NodeText, notes: list[str]) -> Sequence[Gpu]:
+    """Return the cards that the capacity of a node counts for a family."""
+    try:
+        return [card.gpu for card in registered_cards(family, node) or ()]
+    except InvalidRequest as error:
+        notes.append(error.message)
+        return ()
 
 
 def _completed(card: Gpu, labels: Mapping[str, str]) -> Gpu:

@@ -85,6 +85,13 @@ class Claim:
     gang: GangClaim | None = None
     labels: dict[str, str] = field(default_factory=dict, hash=False)
     counts_as_written: bool = False
+    quota: str = ""
+    """The name of the quota that it counts in; "" is its namespace."""
+
+    @property
+    def quota_name(self) -> str:
+        """The name of the quota that it counts in."""
+        return self.quota or self.namespace
 
     @property
     def counted_limit(self) -> tuple[Part | None, bool]:

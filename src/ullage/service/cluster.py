@@ -438,7 +438,7 @@ class Cluster:
             requirement.gpu_count,
             requirement.gpu_count * (PPM if requirement.whole else part.compute_ppm),
         )
-        refused = self.allocator.rules.quotas.check(self.allocator.fleet.usage, claim.namespace, asked)
+        refused = self.allocator.rules.quotas.check(self.allocator.fleet.usage, claim.quota_name, asked)
         return refused[0] if refused else None
 
     def victims(

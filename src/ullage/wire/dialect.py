@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, islice
+from itertools import chain
 
 from ullage.model.error import invalid, invalid_annotation
 from ullage.wire.document import Document, mapping, section
-from ullage.wire.hami.container_request import VendorRequest
-from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.request import read_hami
-from ullage.wire.hami.vendor import NVIDIA, HamiVendor
+from ullage.wire.hami.resource_quota import quota_name
 from ullage.wire.kubernetes_quantity import is_nothing
 from ullage.wire.pod.alignment import VOLCANO, VOLCANO_POLICY
 from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
@@ -21,7 +19,11 @@ from ullage.wire.pod.containers import containers_of
 from ullage.wire.pod.gate import QUEUE
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.vendors.container_request import FamilyRequest
+from ullage.wire.vendors.containers import container_requests
+from ullage.wire.vendors.family import Family
+from ullage.wire.vendors.profiles import SliceProfile
+from ullage.wire.vendors.shipped import FAMILIES, NATIVE_RESOURCES
 
 TENSOR_FUSION = "tensor-fusion.ai"
 
@@ -50,13 +52,13 @@ _POOL = "gpupool"
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """How pods are read. `hami` are the vendors whose HAMi resources and annotations are known.
+    """How pods are read. `families` are those whose resources and annotations are known.
 
     With `align_all` pods without cards are aligned to zones that do not ask for a policy.
     """
 
     domain: str = DOMAIN
-    hami: tuple[HamiVendor, ...] = (NVIDIA,)
+    families: tuple[Family, ...] = FAMILIES
     defaults: PodDefaults = PLAIN_DEFAULTS
     align_all: bool = False
 
@@ -66,13 +68,13 @@ PLAIN_SETTINGS = PodSettings()
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A key of a pod that belongs to a dialect, with the path of its field; `vendor` is that of HAMi's keys."""
+    """A key of a pod that belongs to a dialect, with the path of its field; `family` is that of HAMi's keys."""
 
     dialect: Dialect
     name: str
     field: str
     value: object
-    vendor: HamiVendor | None = None
+    family: Family | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +86,38 @@ class PodReader:
 
     settings: PodSettings = PLAIN_SETTINGS
 
-    def __call__(self, pod: Document, *, replicas: int | None = None, now: float = 0.0) -> PodRequest | None:
-        """Return the request of a pod; None if it requests no card. See `compose_request` for `replicas` and `now`."""
+    def __call__(
+        self, pod: Document, *, profiles: Sequence[SliceProfile] = (), replicas: int | None = None, now: float = 0.0
+    ) -> PodRequest | None:
+        """Return the request of a pod; None if it requests no card.
+
+        See `read_hami` for `profiles`, `compose_request` for `replicas` and `now`.
+        """
+        found = self._read(pod, profiles, replicas=replicas, now=now)
+        if found is None or len(found.requirement.cards.vendors) != 1:
+            return found
+        (vendor,) = found.requirement.cards.vendors
+        name = quota_name(found.claim.namespace, vendor)
+        quota = "" if name == found.claim.namespace else name
+        return replace(found, claim=replace(found.claim, quota=quota)) if quota else found
+
+    def _read(
+        self, pod: Document, profiles: Sequence[SliceProfile], *, replicas: int | None, now: float
+    ) -> PodRequest | None:
         settings, found = self.settings, _dialect(pod, self.settings)
         if found is None:
             return None
         _check_values(pod, settings)
-        if found.vendor is not None:
-            return read_hami(pod, found.vendor, settings.domain, defaults=settings.defaults, replicas=replicas, now=now)
+        if found.family is not None:
+            return read_hami(
+                pod,
+                found.family,
+                settings.domain,
+                profiles=profiles,
+                defaults=settings.defaults,
+                replicas=replicas,
+                now=now,
+            )
         domain = TENSOR_FUSION if found.dialect is Dialect.TENSOR_FUSION else settings.domain
         return compose_request(
             pod,
@@ -100,16 +126,17 @@ class PodReader:
             replicas=replicas,
             now=now,
             dialect=found.dialect,
-            devices=_counted(pod, settings.hami),
+            devices=_counted(pod, settings),
         )
 
 
-def _counted(pod: Document, hami: tuple[HamiVendor, ...]) -> VendorRequest | None:
+def _counted(pod: Document, settings: PodSettings) -> FamilyRequest | None:
     """Return the request of the containers to a device plugin that follows HAMi's annotations.
 
     It is used for pods of other dialects.
     """
-    asked = (VendorRequest(vendor, container_requests(pod, vendor)) for vendor in hami)
+    families = dict.fromkeys(each.family for each in _resources(pod, settings) if each.family is not None)
+    asked = (FamilyRequest(family, container_requests(pod, family)) for family in families)
     return next((each for each in asked if each.counted), None)
 
 
@@ -130,15 +157,15 @@ def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
         raise invalid(other.field, other.value, fix)
     _check_one_vendor(resources)
     plain = [each for each in resources if each.dialect is Dialect.PLAIN]
-    by_default = (each for each in plain if each.vendor and each.vendor.has_defaults)
-    return next(chain(found, by_default, (replace(each, vendor=None) for each in plain), ours), None)
+    by_rule = (each for each in plain if each.family and (each.family.has_rules or each.name not in NATIVE_RESOURCES))
+    return next(chain(found, by_rule, (replace(each, family=None) for each in plain), ours), None)
 
 
 @cache
 def request_annotations(settings: PodSettings) -> frozenset[str]:
     """Return the keys of all annotations that a request may have, in every dialect."""
     own = (f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in REQUEST_ANNOTATIONS)
-    theirs = (key for vendor in settings.hami for key in vendor.annotations())
+    theirs = (key for family in settings.families for key in family.annotation_keys())
     return frozenset((*own, *theirs, f"{VOLCANO}/{VOLCANO_POLICY}"))
 
 
@@ -175,7 +202,7 @@ def _check_one_vendor(resources: list[_Found]) -> None:
 
 
 def _vendor_of(key: _Found) -> str:
-    return NATIVE_RESOURCES[key.name] if key.vendor is None else key.vendor.name
+    return NATIVE_RESOURCES[key.name] if key.family is None else key.family.name
 
 
 def _annotated(pod: Document, settings: PodSettings) -> Iterator[_Found]:
@@ -194,40 +221,54 @@ def _card_keys(domain: str) -> dict[str, Dialect]:
 
 def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
     """Yield the resources of containers that are cards, or parts of cards."""
-    amounts, counts = _card_resources(settings.hami)
+    amounts, counts = _card_resources(settings.families)
     for _, path, container in containers_of(section(pod, "spec")):
         resources = mapping(container.get("resources"), f"{path}.resources")
         for kind in ("limits", "requests"):
             for name, value in mapping(resources.get(kind), f"{path}.resources.{kind}").items():
                 field = f"{path}.resources.{kind}.{name}"
                 if name in amounts:
-                    yield _Found(Dialect.HAMI, name, field, value, vendor=amounts[name])
+                    yield _Found(Dialect.HAMI, name, field, value, family=amounts[name])
                 elif name in counts and not is_nothing(value):
-                    yield _Found(Dialect.PLAIN, name, field, value, vendor=counts[name])
+                    yield _Found(Dialect.PLAIN, name, field, value, family=counts[name])
 
 
 @cache
-def _card_resources(hami: tuple[HamiVendor, ...]) -> tuple[dict[str, HamiVendor], dict[str, HamiVendor | None]]:
-    """Return the resources that are parts of cards, and those that count cards, with their vendor."""
-    amounts = {name: vendor for vendor in hami for name in vendor.amounts}
-    return amounts, {**dict.fromkeys(NATIVE_RESOURCES), **{vendor.count: vendor for vendor in hami}}
+def _card_resources(families: tuple[Family, ...]) -> tuple[dict[str, Family], dict[str, Family | None]]:
+    """Return the resources that are parts of cards, and those that count cards, with their family."""
+    amounts = {name: family for family in families for name in family.amounts}
+    return amounts, {**dict.fromkeys(NATIVE_RESOURCES), **{family.resources.count: family for family in families}}
+
+
+@cache
+def _families_by_key(families: tuple[Family, ...]) -> dict[str, tuple[Family, ...]]:
+    """Return the families that read each annotation of a request."""
+    found: dict[str, tuple[Family, ...]] = {}
+    for family in families:
+        for key in family.annotation_keys():
+            found[key] = (*found.get(key, ()), family)
+    return found
 
 
 def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, requested: bool) -> Iterator[_Found]:
-    """Yield one key per vendor that only HAMi knows.
+    """Yield one key per family that only HAMi knows.
 
-    Annotations of HAMi count only where the pod requests cards at all.
+    Annotations of HAMi count only where the pod requests cards at all: those of the families whose resources it has,
+    and those of any family if the pod has none.
     """
-    annotations = _annotations(pod)
-    for vendor in settings.hami:
-        there = [each for each in resources if each.vendor == vendor]
-        amounts = [each for each in there if each.dialect is Dialect.HAMI]
-        notes = (
-            _Found(Dialect.HAMI, key, f"{_ANNOTATIONS}.{key}", annotations[key], vendor=vendor)
-            for key in vendor.annotations()
-            if key in annotations and (there or requested)
-        )
-        yield from islice(chain(amounts, notes), 1)
+    found: dict[Family | None, _Found] = {}
+    for each in resources:
+        if each.dialect is Dialect.HAMI:
+            found.setdefault(each.family, each)
+    there = dict.fromkeys(each.family for each in resources if each.family is not None)
+    if not there and requested:
+        there = dict.fromkeys(settings.families)
+    by_key = _families_by_key(settings.families)
+    for key, value in _annotations(pod).items() if there else ():
+        family = next((each for each in by_key.get(key, ()) if each in there), None)
+        if family is not None:
+            found.setdefault(family, _Found(Dialect.HAMI, key, f"{_ANNOTATIONS}.{key}", value, family=family))
+    yield from found.values()
 
 
 def _annotations(pod: Document) -> Document:

@@ -6,15 +6,16 @@ container overrides them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ullage.wire.dialect import REQUEST_ANNOTATIONS, TENSOR_FUSION, PodSettings
 from ullage.wire.document import Document, mapping, section, text
-from ullage.wire.hami.vendor import HamiVendor
 from ullage.wire.kubernetes_quantity import is_nothing
 from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.containers import containers_of
 from ullage.wire.pod.request import Dialect, PodRequest
+from ullage.wire.vendors.family import Family
+from ullage.wire.vendors.shipped import by_resource
 
 _OF_CARDS = (
     *("partition-id", "eviction-protection", *TOPOLOGY_KEYS),
@@ -35,21 +36,21 @@ def ineffective_annotations(pod: Document, asked: PodRequest | None, settings: P
 
 
 def _of_hami(asked: PodRequest | None, settings: PodSettings) -> dict[str, str]:
-    read = _vendor_of(asked)
-    known = () if read is None else read.annotations()
+    read = _family_of(asked)
+    known = () if read is None else read.annotation_keys()
     found: dict[str, str] = {}
-    for vendor in settings.hami if asked is None or asked.dialect in (Dialect.PLAIN, Dialect.HAMI) else ():
+    for family in settings.families if asked is None or asked.dialect in (Dialect.PLAIN, Dialect.HAMI) else ():
         why = "the pod requests no cards"
         if asked is not None:
-            why = f"it is for cards of {vendor.name}, the pod requests those of {_vendors(asked)}"
-        found |= {key: why for key in vendor.annotations() if key not in known}
+            why = f"it is for cards of {family.name}, the pod requests those of {_vendors(asked)}"
+        found |= {key: why for key in family.annotation_keys() if key not in known and key not in found}
     return found
 
 
-def _vendor_of(asked: PodRequest | None) -> HamiVendor | None:
+def _family_of(asked: PodRequest | None) -> Family | None:
     if asked is None or asked.dialect is not Dialect.HAMI or asked.devices is None:
         return None
-    return asked.devices.vendor
+    return asked.devices.family
 
 
 def _of_domains(asked: PodRequest | None, domain: str) -> dict[str, str]:
@@ -72,7 +73,7 @@ def _vendors(asked: PodRequest) -> str:
     return ", ".join(asked.requirement.cards.vendors) or "another vendor"
 
 
-def ineffective_resources(pod: Document, vendors: Iterable[HamiVendor], split: Iterable[str] = ()) -> Iterator[str]:
+def ineffective_resources(pod: Document, families: Sequence[Family], split: Iterable[str] = ()) -> Iterator[str]:
     """Yield a sentence per resource that another one of its container overrides, and per unknown container of `split`.
 
     `split` are the containers between which cards are to be split, by name.
@@ -82,20 +83,29 @@ def ineffective_resources(pod: Document, vendors: Iterable[HamiVendor], split: I
     names = {text(container.get("name")) for _, _, container in there}
     for name in sorted(set(split) - names):
         yield f"container-gpu-count: no container of the pod is called {name}; its cards go to no container"
-    for vendor in vendors:
-        for _, path, container in there:
-            yield from _amounts(vendor, f"{path}.resources", mapping(container.get("resources"), f"{path}.resources"))
+    by_name = by_resource(families)
+    for _, path, container in there:
+        resources = mapping(container.get("resources"), f"{path}.resources")
+        amounts: dict[str, object] = {}
+        for kind in ("requests", "limits"):  # limits count before requests
+            amounts |= mapping(resources.get(kind), f"{path}.resources.{kind}")
+        for family in dict.fromkeys(by_name[name] for name in amounts if name in by_name):
+            yield from _amounts(family, f"{path}.resources", amounts)
 
 
-def _amounts(vendor: HamiVendor, path: str, resources: Document) -> Iterator[str]:
+def _amounts(family: Family, path: str, amounts: Document) -> Iterator[str]:
     """Yield a sentence per amount of one container that has no effect."""
-    share = vendor.memory_percentage
-    amounts: dict[str, object] = {}
-    for kind in ("requests", "limits"):  # limits count before requests
-        amounts |= mapping(resources.get(kind), f"{path}.{kind}")
-    asked = [name for name in vendor.amounts if not is_nothing(amounts.get(name))]
-    if vendor.count in amounts and is_nothing(amounts[vendor.count]):
+    own = family.resources
+    count, share = own.count, own.percent
+    asked = [name for name in family.amounts if not is_nothing(amounts.get(name))]
+    by_cores = family.cores.over_cards and own.cores in asked
+    if count in amounts and is_nothing(amounts[count]):
         for name in asked:
-            yield f"{path}: {name} has no effect, the container requests 0 {vendor.count}: request 1, or leave both out"
-    elif vendor.memory in asked and share in asked:
-        yield f"{path}: {share} has no effect where {vendor.memory} states the memory; keep one of the two"
+            yield f"{path}: {name} has no effect, the container requests 0 {count}: request 1, or leave both out"
+    elif count not in amounts and not family.count.default and not by_cores:
+        for name in asked:
+            yield f"{path}: {name} has no effect, the container requests no {count}: request 1"
+    elif own.memory in asked and share in asked:
+        yield f"{path}: {share} has no effect where {own.memory} states the memory; keep one of the two"
+    elif count in amounts and by_cores:
+        yield f"{path}: {own.cores} has no effect where {count} states the cards; keep one of the two"

@@ -8,10 +8,10 @@ from ullage.model.part import Isolation, Part
 from ullage.model.quantity import PPM, format_bytes
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, show_milli
-from ullage.wire.hami.container_request import MIB, WHOLE
-from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod.request import Dialect, PodRequest
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.vendors.container_request import MIB, WHOLE
+from ullage.wire.vendors.family import Family
+from ullage.wire.vendors.shipped import NATIVE_RESOURCES, NVIDIA
 
 _PERCENT = PPM // WHOLE
 
@@ -24,8 +24,8 @@ def request_text(asked: ResourceRequirement, pod: PodRequest) -> str:
     part = _part_of(asked)
     if pod.dialect not in (Dialect.HAMI, Dialect.PLAIN) and not part.vram_ppm:
         written = _of_domain(asked, pod)
-    elif (vendor := _vendor_for(pod)) is not None and not part.compute_gflops:
-        written = _of_containers(asked, vendor)
+    elif (family := _family_for(pod)) is not None and _has_words(part, family):
+        written = _of_containers(asked, family)
     elif part.is_empty and (resource := _native_of(pod)):
         written = iter([(resource, str(asked.gpu_count))])
     else:
@@ -33,14 +33,21 @@ def request_text(asked: ResourceRequirement, pod: PodRequest) -> str:
     return ", ".join(f"{key}: {value}" for key, value in (*written, *_of_both(asked, pod)))
 
 
-def _vendor_for(pod: PodRequest) -> HamiVendor | None:
+def _family_for(pod: PodRequest) -> Family | None:
     """Return the names of HAMi's resources for the pod; None where its other words do not go with these."""
     if pod.dialect is Dialect.TENSOR_FUSION:
         return None
     if pod.devices is not None:
-        return pod.devices.vendor
+        return pod.devices.family
     vendors = pod.requirement.cards.vendors
     return NVIDIA if not vendors or NVIDIA.name in vendors else None
+
+
+def _has_words(part: Part, family: Family) -> bool:
+    """Return whether the family has resources for what is asked of each card."""
+    own = family.resources
+    memory = own.memory if part.vram_bytes else own.percent if part.vram_ppm else own.count
+    return bool(memory and (own.cores or not part.compute_ppm) and not part.compute_gflops)
 
 
 def _native_of(pod: PodRequest) -> str:
@@ -69,30 +76,31 @@ def _of_domain(asked: ResourceRequirement, pod: PodRequest) -> Iterator[tuple[st
         yield pod.key("partition-id"), cards.template
 
 
-def _of_containers(asked: ResourceRequirement, vendor: HamiVendor) -> Iterator[tuple[str, str]]:
-    part, cards = _part_of(asked), asked.cards
+def _of_containers(asked: ResourceRequirement, family: Family) -> Iterator[tuple[str, str]]:
+    part, cards, own = _part_of(asked), asked.cards, family.resources
     if asked.gpu_count:
-        yield vendor.count, str(asked.gpu_count)
+        yield own.count, str(asked.gpu_count)
     if part.vram_bytes:
-        yield vendor.memory, str(part.vram_bytes // MIB // vendor.memory_factor)
+        yield own.memory, str(part.vram_bytes // MIB // family.memory.unit_mib)
     elif part.vram_ppm:
-        yield vendor.memory_percentage, str(part.vram_ppm // _PERCENT)
+        yield own.percent, str(part.vram_ppm // _PERCENT)
     if part.compute_ppm:
-        yield vendor.cores, str(part.compute_ppm // _PERCENT)
-    for name, names in _lists(asked, vendor).items():
-        if names:
-            yield name, ",".join(names)
+        yield own.cores, str(part.compute_ppm * family.cores.per_card // PPM)
+    for key, names in _lists(asked, family).items():
+        if key and names:
+            yield key, ",".join(names)
     if cards.isolation is Isolation.PARTITIONED:
-        yield f"{vendor.domain}/vgpu-mode", "mig"
+        mode = next((mode for mode, isolation in family.modes.items() if isolation is cards.isolation), "")
+        yield family.annotations.mode, mode
 
 
-def _lists(asked: ResourceRequirement, vendor: HamiVendor) -> dict[str, tuple[str, ...]]:
-    cards = asked.cards
+def _lists(asked: ResourceRequirement, family: Family) -> dict[str, tuple[str, ...]]:
+    cards, own = asked.cards, family.annotations
     return {
-        f"{vendor.domain}/use-gpuuuid": cards.uuids,
-        f"{vendor.domain}/nouse-gpuuuid": cards.not_uuids,
-        f"{vendor.domain}/use-gputype": cards.model_words,
-        f"{vendor.domain}/nouse-gputype": cards.not_model_words,
+        next(iter(own.use_uuid), ""): cards.uuids,
+        next(iter(own.nouse_uuid), ""): cards.not_uuids,
+        own.use_type: cards.model_words,
+        own.nouse_type: cards.not_model_words,
     }
 
 

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from ullage.model.nearest import nearest
 from ullage.wire.dialect import LABELS, REQUEST_ANNOTATIONS, TENSOR_FUSION
 from ullage.wire.document import Document, mapping
-from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
-from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
+from ullage.wire.hami.results import result_keys
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.containers import containers_of
 from ullage.wire.pod.gate import GATE_ANNOTATIONS, QUEUE
 from ullage.wire.pod.keys import DOMAIN
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.vendors.family import ANNOTATIONS, Family
+from ullage.wire.vendors.shipped import FAMILIES, NATIVE_RESOURCES, NVIDIA, by_resource
 
 _WRITTEN = (*OUTPUT, *GATE_ANNOTATIONS, "fence", "bindings-changed", "topology")
 """Annotations that a scheduler writes on its pods, and that are copied with them."""
@@ -38,33 +39,37 @@ class UnknownKey:
         return f"metadata.{self.kind}.{self.key}: it is not read{meant}"
 
 
-def unknown_annotations(annotations: Iterable[str], domain: str = DOMAIN) -> Iterator[UnknownKey]:
+def unknown_annotations(
+    annotations: Iterable[str], domain: str = DOMAIN, families: tuple[Family, ...] = FAMILIES
+) -> Iterator[UnknownKey]:
     """Yield each unknown key under our domain and under those of other schedulers whose annotations are read.
 
     Of any other domain, yield the keys that are similar to a known key.
     """
-    own, others = _asked(domain), {*_asked(TENSOR_FUSION), *NVIDIA.annotations()}
+    theirs = _keys_of(families)
+    own, others = _asked(domain), {*_asked(TENSOR_FUSION), *theirs}
     written = {f"{domain}/{name}" for name in _WRITTEN}
-    known = {*own, *others, *written, *HAMI_OUTPUT}
-    read = {domain, TENSOR_FUSION, ANNOTATIONS, NVIDIA.domain}
-    elsewhere = {_name(each): each for each in (*NVIDIA.annotations(), *own)}
+    known = {*own, *others, *written, *result_keys(families)}
+    read = {domain, TENSOR_FUSION, ANNOTATIONS, *map(_domain, theirs)}
+    elsewhere = {_name(each): each for each in (*theirs, *own)}
     near = _Near()
     for key in annotations:
         if key in known:
             continue
         whose, _, name = key.partition("/")
-        meant = near.of(key, own if whose == domain else own | others)
-        if not meant and whose in read:
-            meant = elsewhere.get(name, "")
+        meant = elsewhere.get(name, "") if whose in read else ""
+        meant = meant or near.of(key, own if whose == domain else own | others)
         if whose == domain and name == QUEUE:
             yield UnknownKey(key, key, similar_kind="labels")
         elif meant or whose in (domain, TENSOR_FUSION, ANNOTATIONS):
             yield UnknownKey(key, meant)
 
 
-def unknown_labels(labels: Iterable[str], domain: str = DOMAIN) -> Iterator[UnknownKey]:
+def unknown_labels(
+    labels: Iterable[str], domain: str = DOMAIN, families: tuple[Family, ...] = FAMILIES
+) -> Iterator[UnknownKey]:
     """Yield each label that would be a request as an annotation, or that is similar to a known label."""
-    asked = {*_asked(domain), *_asked(TENSOR_FUSION), *NVIDIA.annotations()}
+    asked = {*_asked(domain), *_asked(TENSOR_FUSION), *_keys_of(families)}
     known = {f"{whose}/{name}" for whose in (domain, TENSOR_FUSION) for name in LABELS}
     near = _Near()
     for key in labels:
@@ -76,12 +81,12 @@ def unknown_labels(labels: Iterable[str], domain: str = DOMAIN) -> Iterator[Unkn
             yield UnknownKey(key, meant, "labels", "labels")
 
 
-def unknown_resources(pod: Document, hami: Iterable[HamiVendor] = (NVIDIA,)) -> Iterator[str]:
+def unknown_resources(pod: Document, families: tuple[Family, ...] = FAMILIES) -> Iterator[str]:
     """Yield a sentence for each resource of a container under the prefix of a vendor that is no request for its cards.
 
     Slices (`nvidia.com/mig-1g.10gb`) are left to the scheduler.
     """
-    known = {*NATIVE_RESOURCES, *(name for vendor in hami for name in (vendor.count, *vendor.amounts))}
+    known = {*NATIVE_RESOURCES, *by_resource(families)}
     vendors, near, seen = {_domain(name) for name in known}, _Near(), set[str]()
     for _, path, container in containers_of(mapping(pod.get("spec"), "spec")):
         resources = mapping(container.get("resources"), f"{path}.resources")
@@ -94,6 +99,13 @@ def unknown_resources(pod: Document, hami: Iterable[HamiVendor] = (NVIDIA,)) -> 
                 meant = near.of(name, {each for each in known if _domain(each) == _domain(name)})
                 fix = f"; did you mean {meant}?" if meant else ""
                 yield f"{path}.resources.{kind}.{name}: it is not read as a request for cards{fix}"
+
+
+@cache
+def _keys_of(families: tuple[Family, ...]) -> tuple[str, ...]:
+    """Return the annotations of requests of all families; those of NVIDIA last, as the most likely ones."""
+    last = sorted(families, key=lambda family: family.name == NVIDIA.name)
+    return tuple(dict.fromkeys(key for family in last for key in family.annotation_keys()))
 
 
 class _Near:

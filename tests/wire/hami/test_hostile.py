@@ -7,23 +7,23 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.hami.pods import CORES, GPU, MEMORY, PERCENT, PRIORITY, limits, pod
+from tests.wire.hami.pods import CORES, GPU, MEMORY, PERCENT, PRIORITY, limits, nvidia, pod, read_register
 from tests.wire.topology.hostile import SCALARS, shaped
 from ullage.model.error import InvalidRequest
 from ullage.wire.dialect import PodReader, PodSettings, read_pod
 from ullage.wire.hami.admission import check_pod
-from ullage.wire.hami.containers import container_requests
-from ullage.wire.hami.node import read_cordon, read_handshake, read_register, read_scores
+from ullage.wire.hami.node import read_cordon, read_handshake, read_scores
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.results import decode_devices, encode_devices
-from ullage.wire.hami.vendor import NVIDIA, HamiVendor
+from ullage.wire.vendors.containers import container_requests
+from ullage.wire.vendors.shipped import NVIDIA
 
-KEYS = (*NVIDIA.annotations(), "ullage.io/gpu-ids", "hami.io/vgpu-devices-allocated", "ullage.io/vram-request")
+KEYS = (*NVIDIA.annotation_keys(), "ullage.io/gpu-ids", "hami.io/vgpu-devices-allocated", "ullage.io/vram-request")
 AMOUNTS = (GPU, MEMORY, PERCENT, CORES, PRIORITY)
 VALUES = SCALARS | st.sampled_from(
     ["1", "3k", "8Gi", "1e9", "101", "true", "mig", "a,b", "slot=1,core=1,memory=3", "mutex,numa", "x,y,1,2:;"]
 )
-WORDS = HamiVendor(default_count=129, default_memory_mib=2**40, memory_factor=2**40)
+WORDS = nvidia(count={"default": 129}, memory={"default_mib": 2**40, "unit_mib": 2**24})
 
 shapes = shaped(
     pod(limits(gpu=1, mem=1), init=[limits(gpu=1)], annotations=dict.fromkeys(KEYS, "1"), spec={"nodeName": "n"}),
@@ -48,7 +48,7 @@ def test_any_pod_is_read_or_refused(document):
         check_pod,
         lambda each: read_hami(each, WORDS),
         lambda each: container_requests(each, NVIDIA),
-        PodReader(PodSettings("tensor-fusion.ai", hami=(NVIDIA, WORDS))),
+        PodReader(PodSettings("tensor-fusion.ai", families=(NVIDIA, WORDS))),
     ):
         with suppress(InvalidRequest):
             read(document)

@@ -6,14 +6,14 @@ from tests.wire.hami.pods import limits, pod
 from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
-from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.mig import (
     MigPlace,
     Reservation,
     encode_reservations,
     reservations_of,
 )
-from ullage.wire.hami.vendor import NVIDIA
+from ullage.wire.vendors.containers import container_requests
+from ullage.wire.vendors.shipped import NVIDIA
 
 SLICED = CardSelector(isolation=Isolation.PARTITIONED)
 

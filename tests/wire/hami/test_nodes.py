@@ -5,23 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from tests.wire.hami.pods import MIB
+from tests.wire.hami.pods import MIB, read_register
 from ullage.model.error import InvalidAnnotation
 from ullage.model.gpu import Gpu
 from ullage.model.part import Isolation
 from ullage.model.topology import Link, Path
 from ullage.wire.hami.node import (
     CORDON,
-    REGISTER,
     SCORE,
     Handshake,
-    RegisteredCard,
     cordoned,
     read_cordon,
     read_handshake,
-    read_register,
     read_scores,
 )
+from ullage.wire.vendors.registers import RegisteredCard
+from ullage.wire.vendors.shipped import NVIDIA
 
 CARD = {
     "id": "GPU-a",
@@ -83,7 +82,7 @@ def test_cards_are_registered_in_the_older_form():
 def test_a_register_that_cannot_be_read_is_refused(text):
     with pytest.raises(InvalidAnnotation) as caught:
         read_register(text)
-    assert caught.value.field == REGISTER
+    assert caught.value.field == NVIDIA.register.annotation
 
 
 def test_scores_are_links():

@@ -2,17 +2,17 @@
 
 import pytest
 
-from tests.wire.hami.pods import CORES, GPU, MEMORY, MIB, PERCENT, PRIORITY, asked_by, limits, pod
+from tests.wire.hami.pods import ACME, CORES, GPU, MEMORY, MIB, PERCENT, PRIORITY, asked_by, limits, nvidia, pod
 from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import ZonePolicy
-from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.sharing import share_out
-from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod import PodDefaults
+from ullage.wire.vendors.containers import container_requests
+from ullage.wire.vendors.shipped import NVIDIA
 
 SIDECAR = {"restartPolicy": "Always"}
 
@@ -97,7 +97,7 @@ def test_amounts_that_hami_would_ignore_are_refused(resource, value):
 
 
 def test_defaults_are_those_of_the_configuration():
-    words = HamiVendor(default_memory_mib=4000, default_cores=20, default_count=2, memory_factor=10)
+    words = nvidia(memory={"default_mib": 4000, "unit_mib": 10}, cores={"default": 20}, count={"default": 2})
     assert read_hami(pod(limits(gpu=1)), words).requirement.part == Part(vram_bytes=4000 * MIB, compute_ppm=200_000)
     asked = read_hami(pod(limits(mem=100)), words).requirement
     assert (asked.gpu_count, asked.part) == (2, Part(vram_bytes=1000 * MIB, compute_ppm=200_000))
@@ -107,13 +107,10 @@ def test_defaults_are_those_of_the_configuration():
 
 
 def test_other_vendors_have_other_names():
-    words = HamiVendor(
-        "Acme", "acme.com/card", "acme.com/mem", "acme.com/mem-pc", "acme.com/cores", "acme.com/prio", "acme.com"
-    )
     document = pod(
         {"resources": {"limits": {"acme.com/card": 1, "acme.com/mem": 10}}}, annotations={"acme.com/use-gputype": "X1"}
     )
-    cards = read_hami(document, words).requirement.cards
+    cards = read_hami(document, ACME).requirement.cards
     assert (cards.vendors, cards.model_words) == (("Acme",), ("X1",))
     assert read_hami(document, NVIDIA) is None
 
@@ -241,7 +238,7 @@ def test_weights_give_a_warning():
             for text in ("slot=1", "slot=0,core=0,memory=0", "slot=-1,core=1,memory=1")
         ),
         *(hami(device_scoring_weights=text) for text in ("slot=1,core=1,memory=1,slot=1", "slot=1,core=1,disk=1", "x")),
-        *(own(numa_bind="maybe"), own(vgpu_mode="mps"), own(use_gpuuuid=3)),
+        *(own(numa_bind="maybe"), own(vgpu_mode="time"), own(use_gpuuuid=3)),
         own(numa_bind="true") | {"ullage.io/numa-policy": "restricted"},
         own(use_gputype=",".join(map(str, range(1025)))),
         own(use_gputype="A100|H100"),

@@ -7,24 +7,26 @@ from hypothesis import strategies as st
 from tests.wire.hami.pods import MIB, limits, pod
 from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.gpu import Gpu
-from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.results import (
-    ALLOCATED,
-    TO_ALLOCATE,
     BindPhase,
+    GivenCards,
     HamiDevice,
     decode_devices,
     devices_of,
     encode_devices,
+    grant_of,
     to_allocate,
 )
-from ullage.wire.hami.vendor import NVIDIA
+from ullage.wire.vendors.container_request import FamilyRequest
+from ullage.wire.vendors.containers import container_requests
+from ullage.wire.vendors.registers import RegisteredCard
+from ullage.wire.vendors.shipped import NVIDIA
 
-CARDS = {name: Gpu(name, 0, vram_bytes=8000 * MIB) for name in ("GPU-a", "GPU-b")}
+CARDS = {name: RegisteredCard(Gpu(name, 0, vram_bytes=8000 * MIB), 100) for name in ("GPU-a", "GPU-b")}
 
 
 def given_to(*containers, init=(), gpus=("GPU-a", "GPU-b")):
-    return devices_of(container_requests(pod(*containers, init=init), NVIDIA), gpus, CARDS)
+    return devices_of(container_requests(pod(*containers, init=init), NVIDIA), gpus, GivenCards(CARDS))
 
 
 def test_each_container_has_what_it_requested():
@@ -41,7 +43,9 @@ def test_missing_cards_are_named():
 
 
 def test_annotations_written_at_bind():
-    written = to_allocate("node-1", given_to(limits(gpu=1, mem=3000)), 1769860800.9)
+    asked = FamilyRequest(NVIDIA, container_requests(pod(limits(gpu=1, mem=3000)), NVIDIA))
+    grant = grant_of(asked, given_to(limits(gpu=1, mem=3000)), "node-1", 1769860800.9)
+    written = to_allocate(grant)
     assert written == {
         "hami.io/vgpu-node": "node-1",
         "hami.io/vgpu-time": "1769860800",
@@ -50,8 +54,7 @@ def test_annotations_written_at_bind():
         "hami.io/bind-phase": "allocating",
         "hami.io/bind-time": "1769860800",
     }
-    assert to_allocate("n", (), 0.0, phase=BindPhase.FAILED)["hami.io/bind-phase"] == "failed"
-    assert written[TO_ALLOCATE] == written[ALLOCATED]
+    assert to_allocate(grant, phase=BindPhase.FAILED)["hami.io/bind-phase"] == "failed"
 
 
 def test_older_and_other_writers_are_read():
@@ -68,7 +71,7 @@ def test_older_and_other_writers_are_read():
 def test_malformed_input_is_refused(written):
     with pytest.raises(InvalidAnnotation) as caught:
         decode_devices(written)
-    assert caught.value.field == ALLOCATED
+    assert caught.value.field == NVIDIA.results.allocated
 
 
 _NAMES = st.text("GPU-ab[]0", min_size=1, max_size=8)

@@ -11,7 +11,6 @@ from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.part import Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import CARD, ZonePolicy
-from ullage.wire.hami.container_request import MIB, ContainerRequest
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.sharing import (
     ContainerAmounts,
@@ -22,12 +21,13 @@ from ullage.wire.hami.sharing import (
     share_out,
     shared_cards,
 )
+from ullage.wire.vendors.container_request import MIB, ContainerRequest
 
 
 def ask(
     mib: int = 0, cores: int = 0, cards: int = 1, stage: AlignmentStage = AlignmentStage.APP, ppm: int = 0
 ) -> ContainerRequest:
-    return ContainerRequest("c", stage, cards, mib * MIB, ppm, cores, counted=True)
+    return ContainerRequest("c", stage, cards, mib * MIB, ppm, cores * 10_000, counted=True)
 
 
 def part(mib: int, cores: int) -> Part:

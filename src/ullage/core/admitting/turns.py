@@ -387,7 +387,7 @@ def _shape_of(rules: Rules, unit: Unit, numbered: _Numbers) -> object:
 
     def decides(request: Request) -> object:
         claim, gang = request.claim, request.claim.gang
-        namespace = claim.namespace if rules.quotas.levels(claim.namespace) else ""
+        namespace = claim.quota_name if rules.quotas.levels(claim.quota_name) else ""
         near = gang and (gang.domain, gang.within)
         return numbered.of(request.requirement), request.strategy, namespace, claim.counted_limit, claim.priority, near
 

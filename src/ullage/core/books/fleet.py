@@ -320,12 +320,12 @@ class Fleet(Inventory):
         claim = allocation.claim
         if claim is None or usage is None:
             return
-        before = self.usage.get(claim.namespace)
+        before = self.usage.get(claim.quota_name)
         after = usage if before is None else before.plus(usage, sign)
         if after.workers:
-            self.usage[claim.namespace] = after
+            self.usage[claim.quota_name] = after
         else:
-            del self.usage[claim.namespace]
+            del self.usage[claim.quota_name]
         if claim.gang is not None:
             self._enter_gang(claim.gang.key, allocation.id, sign)
 

@@ -80,8 +80,8 @@ class VictimSearch:
         self.locks = locks_of(fleet, request) if locks is None else locks
         self.protection = Protection.against(rules, request, context.now)
         self._used_before = dict(fleet.usage)
-        bound = bool(rules.quotas.levels(request.claim.namespace)) or bool(rules.oversubscription)
-        one_amount = same_on_all_cards(request) and not rules.quotas.count_cores(request.claim.namespace)
+        bound = bool(rules.quotas.levels(request.claim.quota_name)) or bool(rules.oversubscription)
+        one_amount = same_on_all_cards(request) and not rules.quotas.count_cores(request.claim.quota_name)
         self._same_on_all_cards = not bound or one_amount
         """Whether node and quota give all cards one verdict."""
         self._compiled: CompiledSearch | None = None
@@ -144,7 +144,7 @@ class VictimSearch:
 
     def _find(self, cards: Sequence[int], *, locked: bool = False) -> Candidates:
         """Return those of the cards that fit now; of victims only those in the namespace count for its quota."""
-        own = self.request.claim.namespace
+        own = self.request.claim.quota_name
         used = {**self._used_before, own: self.fleet.usage.get(own, Usage())}
         if not locked:
             return find(self.fleet, self.context.rules, self.request, cards, used=used)

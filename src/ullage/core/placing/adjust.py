@@ -92,7 +92,7 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: AmountsChang
         return exceeded
     assert after.claim is not None
     counted = asked_on(fleet, Request(after.id, after.requirement, after.claim), cards, after.charges)
-    if refused := rules.quotas.check_change(fleet.usage, held.claim.namespace, fleet.usage_of(held), counted):
+    if refused := rules.quotas.check_change(fleet.usage, held.claim.quota_name, fleet.usage_of(held), counted):
         return Refusal(refused)
     remains = (_in_units(fleet, card, room.remain, known) for card, room in zip(cards, rooms, strict=True))
     first, *_ = cards

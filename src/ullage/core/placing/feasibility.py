@@ -50,7 +50,7 @@ def runs(requests: Iterable[Request]) -> Iterator[list[Request]]:
 def what_decides(request: Request) -> tuple[object, ...]:
     """Return all of a request that decides its placement: equal for equivalent requests."""
     claim = request.claim
-    return request.requirement, request.strategy, claim.namespace, claim.counted_limit, claim.priority
+    return request.requirement, request.strategy, claim.quota_name, claim.counted_limit, claim.priority
 
 
 def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int, ahead: Sequence[Ahead] = ()) -> bool:
@@ -59,14 +59,14 @@ def quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int, ahead
     Where its amounts depend on the card, as if all cards were of the kind that counts most. What others gave way to
     for those `ahead` counts in the quota of its namespace.
     """
-    if not rules.quotas.levels(request.claim.namespace):
+    if not rules.quotas.levels(request.claim.quota_name):
         return True
     with reserving(fleet, ahead):
         return _quota_allows(fleet, rules, request, units)
 
 
 def _quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> bool:
-    namespace, count = request.claim.namespace, request.requirement.gpu_count
+    namespace, count = request.claim.quota_name, request.requirement.gpu_count
     for asked in {asked_on(fleet, request, [card] * count) for card in shape_of(fleet, request.requirement).kinds}:
         before = Usage(*(amount * (units - 1) for amount in asked.total))
         used = with_pre_scheduled(fleet.usage, {namespace: before})
@@ -77,7 +77,7 @@ def _quota_allows(fleet: Fleet, rules: Rules, request: Request, units: int) -> b
 
 def over_quota(fleet: Fleet, rules: Rules, request: Request, places: Iterable[Sequence[str]]) -> tuple[Rejection, ...]:
     """Return why the quota of a namespace refuses such requests at all of these places; empty if it does not."""
-    namespace, more = request.claim.namespace, Usage()
+    namespace, more = request.claim.quota_name, Usage()
     if not rules.quotas.levels(namespace):
         return ()
     for gpus in places:

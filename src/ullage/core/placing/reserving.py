@@ -113,7 +113,7 @@ def _enter(fleet: Fleet, ahead: Ahead) -> _Reserved:
         keep = _keep(fleet, ahead)
         found = _Reserved(() if keep is None else (keep,), tuple(_leaving_for(fleet, ahead)))
         if keep is not None and ahead.owed:
-            found = found._replace(namespace=ahead.request.claim.namespace, usage=_usage_beyond(fleet, ahead, keep))
+            found = found._replace(namespace=ahead.request.claim.quota_name, usage=_usage_beyond(fleet, ahead, keep))
     _charge(fleet, found.places)
     return found
 
@@ -146,7 +146,7 @@ def _usage_beyond(fleet: Fleet, nomination: Nomination, keep: Allocation) -> Usa
     usage = fleet.usage_of(replace(keep, claim=claim))
     leaving = (nomination.request.uid, *(victim.uid for victim in nomination.victims))
     for held in (fleet.ledger[uid] for uid in leaving if uid in fleet.ledger):
-        if held.claim is not None and held.claim.namespace == claim.namespace:
+        if held.claim is not None and held.claim.quota_name == claim.quota_name:
             usage = usage.plus(fleet.usage_of(held), -1)
     return Usage(*(max(0, amount) for amount in usage))
 

@@ -115,7 +115,7 @@ def _case_of(fleet: Fleet, rules: Rules, request: Request) -> _Case:
 def decided_by_sums(fleet: Fleet, rules: Rules, request: Request) -> bool:
     """Return whether the table of the request decides alone."""
     case = _case_of(fleet, rules, request)
-    return case.simple and case.sums_allow(request.claim.namespace)
+    return case.simple and case.sums_allow(request.claim.quota_name)
 
 
 def score(fleet: Fleet, rules: Rules, request: Request, by_node: Mapping[str, Sequence[str]]) -> Scores:
@@ -180,7 +180,7 @@ def choose(fleet: Fleet, rules: Rules, request: Request, rows: Column | None = N
     The answer is that of `select` for what `find` finds.
     """
     case = _case_of(fleet, rules, request)
-    if not case.sums_allow(request.claim.namespace) or (rows is not None and not case.simple):
+    if not case.sums_allow(request.claim.quota_name) or (rows is not None and not case.simple):
         found = find(fleet, rules, request, None if rows is None else cards_on(fleet, rows))
         chosen = select(fleet, rules, request, found.by_node) if found.by_node else None
         return chosen if isinstance(chosen, Choice) else None
@@ -244,7 +244,7 @@ def take(fleet: Fleet, rules: Rules, request: Request) -> Taken | None:
     Return None if the table does not decide alone, or nothing fits: `place` finds out which.
     """
     case = _case_of(fleet, rules, request)
-    if not case.simple or not case.sums_allow(request.claim.namespace):
+    if not case.simple or not case.sums_allow(request.claim.quota_name):
         return None
     table = case.table()
     taken = table.take()

@@ -52,7 +52,7 @@ def uneven(
     )
     asked = Request(held.id, held.requirement, held.claim)
     counted = asked_on(fleet, asked, [fleet.card_of[uuid] for uuid in held.gpus], charges)
-    refused = rules.quotas.check_change(fleet.usage, held.claim.namespace, fleet.usage_of(held), counted)
+    refused = rules.quotas.check_change(fleet.usage, held.claim.quota_name, fleet.usage_of(held), counted)
     return Refusal(refused) if refused else replace(held, charges=charges)
 
 

@@ -38,12 +38,14 @@ MOST_WAITING = 4096
 class Admitted:
     """What a pod may request on which nodes, and in `permit` why other nodes do not fit.
 
-    `uneven` has bytes by card, for each node where the cards have different amounts.
+    `uneven` has bytes by card, for each node where the cards have different amounts. `unlinked` are nodes whose free
+    cards do not go together by the rules of their vendor, with the reason.
     """
 
     asked: Sequence[tuple[PodRequest, Sequence[str]]]
     permit: Permit = field(default_factory=Permit)
     uneven: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    unlinked: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def places(self) -> Mapping[str, Place]:
@@ -52,7 +54,8 @@ class Admitted:
 
     def refused(self, *, helps: bool) -> dict[str, str]:
         """Return the reasons by node, of nodes where an eviction helps or of those where none does."""
-        return {node: _text(why) for node, why in self.permit.refused.items() if why.helps is helps}
+        found = {node: _text(why) for node, why in self.permit.refused.items() if why.helps is helps}
+        return found | (dict(self.unlinked) if helps else {})
 
     def on(self, node: str) -> PodRequest:
         """Return its request on the one node that was examined.
@@ -61,6 +64,8 @@ class Admitted:
             Conflict: bindings do not allow it there.
 
         """
+        if not self.asked and node in self.unlinked:
+            raise Conflict(f"{node} has no room for it by now: {self.unlinked[node]}", code="bind-no-room")
         if not self.asked:
             why = _text(self.permit.refused[node])
             raise Conflict(f"{node} is not allowed by its bindings: {why}", code="bind-not-bound")

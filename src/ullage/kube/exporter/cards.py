@@ -11,7 +11,7 @@ from ullage.inventory.nvml import VENDOR, CardReader, CardsUnreadable
 from ullage.inventory.pci import PciDevice, list_addresses, read_devices
 from ullage.inventory.pci_cards import PCI_RESOURCES, PciCards, find_cards
 from ullage.model.gpu import Gpu
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.vendors.shipped import NATIVE_RESOURCES
 
 _NVIDIA = "nvidia.com/gpu"
 

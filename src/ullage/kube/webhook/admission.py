@@ -119,16 +119,18 @@ def _of_parts(asked: PodRequest, there: _Cards) -> Iterator[str]:
 
 def _of_hami(asked: PodRequest, there: _Cards) -> Iterator[str]:
     """Yield the values in HAMi's annotations that match no card."""
-    cards, domain = asked.requirement.cards, asked.devices.vendor.domain if asked.devices is not None else ""
-    for name, wanted in (("use-gpuuuid", cards.uuids), ("nouse-gpuuuid", cards.not_uuids)):
+    if asked.devices is None:
+        return
+    cards, keys = asked.requirement.cards, asked.devices.family.annotations
+    for names, wanted in ((keys.use_uuid, cards.uuids), (keys.nouse_uuid, cards.not_uuids)):
         missing = [uuid for uuid in wanted if uuid not in there.uuids]
         if missing:
-            yield f"{domain}/{name}: no card here is {_listed(missing)}"
+            yield f"{', '.join(names)}: no card here is {_listed(missing)}"
     words = [
         word for word in cards.model_words if not any(word.casefold() in model.casefold() for model in there.models)
     ]
     if words and len(words) == len(cards.model_words):
-        yield f"{domain}/use-gputype: no card here is {_listed(words)}; there are: {_listed(there.models)}"
+        yield f"{keys.use_type}: no card here is {_listed(words)}; there are: {_listed(there.models)}"
 
 
 def _listed(names: Iterable[object]) -> str:

@@ -29,7 +29,7 @@ def ask_for_bound(patch: JsonPatch, pod: Document, asked: PodRequest, counts: Se
         return False
     asks = asked.devices.containers
     asking = [at for at, ask in enumerate(asks) if ask.count]
-    (at, *more), word = asking, asked.devices.vendor.count
+    (at, *more), word = asking, asked.devices.family.resources.count
     before = len(asks) - len(mapping(pod.get("spec"), "spec")["containers"])
     if more or len(counts) > 1 or at < before or asked.dialect not in (Dialect.HAMI, Dialect.PLAIN):
         given = " or ".join(map(str, counts))

@@ -20,9 +20,7 @@ from ullage.wire.admission import Review
 from ullage.wire.dialect import TENSOR_FUSION, PodReader, changed_keys, read_pod, request_annotations, request_labels
 from ullage.wire.document import Document, mapping, mappings, section, text
 from ullage.wire.hami.admission import check_pod, ignores
-from ullage.wire.hami.container_request import VendorRequest
-from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, adds_devices
-from ullage.wire.hami.results import OUTPUT as HAMI_OUTPUT
+from ullage.wire.hami.results import NODE, adds_devices, result_keys
 from ullage.wire.ineffective_keys import ineffective_annotations, ineffective_resources
 from ullage.wire.json_patch import JsonPatch
 from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotations
@@ -31,12 +29,13 @@ from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.gate import GATE_ANNOTATIONS, gate_of
 from ullage.wire.pod.placement import DECISION
 from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels, unknown_resources
+from ullage.wire.vendors.completion import webhook_amounts, webhook_annotations, webhook_variables
+from ullage.wire.vendors.container_request import FamilyRequest
+from ullage.wire.vendors.family import Family
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """The scheduler name that an API server sets if a pod names none."""
 
-TASK_PRIORITY = "CUDA_TASK_PRIORITY"
-"""The environment variable with the priority on a shared card, which the library in the container reads."""
 
 _INVALID, _TOO_MUCH = 422, 403
 
@@ -87,6 +86,10 @@ class Webhook:
     def _domain(self) -> str:
         return self.reader.settings.domain
 
+    @property
+    def _families(self) -> tuple[Family, ...]:
+        return self.reader.settings.families
+
     def answer(self, review: Review, *, change: bool = True) -> tuple[bytes, str]:
         """Return the response, and the decision in one word: `allowed`, or the code of the refusal.
 
@@ -121,8 +124,8 @@ class Webhook:
         for key in taken:
             patch.remove("metadata", "annotations", key)
         removed = (f"metadata.annotations.{key}: only a scheduler writes it; it was removed" for key in taken)
-        unknown = tuple(unknown_annotations(_annotations(pod), self._domain))
-        warnings = *removed, *map(str, unknown), *map(str, unknown_labels(_labels(pod), self._domain))
+        unknown = tuple(unknown_annotations(_annotations(pod), self._domain, self._families))
+        warnings = *removed, *map(str, unknown), *map(str, unknown_labels(_labels(pod), self._domain, self._families))
         spec = mapping(pod.get("spec"), "spec")
         if ignores(_labels(pod)) or not self._is_ours(spec):
             return patch, warnings
@@ -130,11 +133,11 @@ class Webhook:
         if not spec.get("containers"):
             raise invalid("spec.containers", spec.get("containers"), "a pod has containers")
         self._gate_claims(patch, spec)
-        warnings = *warnings, *unknown_resources(pod, self.reader.settings.hami)
+        warnings = *warnings, *unknown_resources(pod, self._families)
         clean = {**pod, "metadata": {**mapping(patch.document.get("metadata"), "metadata"), **_namespace(pod)}}
         asked = self.reader(clean)
         split = () if asked is None else asked.container_gpu_counts
-        warnings = *warnings, *ineffective_resources(clean, self.reader.settings.hami, split)
+        warnings = *warnings, *ineffective_resources(clean, self._families, split)
         warnings = *warnings, *ineffective_annotations(clean, asked, self.reader.settings)
         if asked is None:
             return patch, (*warnings, *self._without_cards(clean))
@@ -192,7 +195,7 @@ class Webhook:
         before, after = (_annotations(pod) for pod in (review.old_object, review.object))
         domain, hami = self._domain, self.settings.hami_users
         keys = [f"{domain}/{name}" for name in (OUTPUT if not self.settings.own_user else (*OUTPUT, *GATE_ANNOTATIONS))]
-        keys += HAMI_OUTPUT if hami and review.user_info.username not in hami else ()
+        keys += result_keys(self._families) if hami and review.user_info.username not in hami else ()
         keys += [DECISION] if self._is_fixed(review.old_object or {}, ours=True) else []
         for key in keys:
             if before.get(key) != after.get(key):
@@ -211,13 +214,19 @@ class Webhook:
         if self.settings.hami_users or not _node_of(review.old_object):
             return
         before, after = (_annotations(pod) for pod in (review.old_object, review.object))
-        named = next((key for key in (ALLOCATED, TO_ALLOCATE) if before.get(key)), None)
-        kept = changed_keys(before, after, (NODE, ALLOCATED) if named else (NODE, ALLOCATED, TO_ALLOCATE))
-        if named == ALLOCATED and ALLOCATED in kept and adds_devices(before[ALLOCATED], after.get(ALLOCATED)):
-            kept.remove(ALLOCATED)
-        for key in kept:
+        for key in changed_keys(before, after, tuple(self._record_keys(before, after))):
             fix = "the pod is on its node and keeps the cards that were recorded; restore it, or create another pod"
             raise _ResultChanged(f"metadata.annotations.{key}: {fix}")
+
+    def _record_keys(self, before: Document, after: Document) -> Iterator[str]:
+        """Yield the annotations that have to stay as they are: devices may only be added to those of a pod."""
+        yield NODE
+        for results in (family.results for family in self._families):
+            allocated = results.allocated
+            if not before.get(allocated) or not adds_devices(before[allocated], after.get(allocated)):
+                yield allocated
+            if results.to_allocate and not (before.get(allocated) or before.get(results.to_allocate)):
+                yield results.to_allocate
 
     def _check_request(self, review: Review) -> None:
         """Check that a pod which was placed or admitted asks for the same; one that is unreadable may be corrected.
@@ -267,7 +276,7 @@ class Webhook:
         """Yield annotations that only a scheduler may write, and the gang of another namespace."""
         annotations = _annotations(pod)
         own = (f"{self._domain}/{name}" for name in (*OUTPUT, *GATE_ANNOTATIONS))
-        yield from (key for key in (*own, *HAMI_OUTPUT, DECISION) if key in annotations)
+        yield from (key for key in (*own, *result_keys(self._families), DECISION) if key in annotations)
         for domain in dict.fromkeys((self._domain, TENSOR_FUSION)):
             key = f"{domain}/gang-group-key"
             if key in annotations and not text(annotations[key]).startswith(f"{namespace}/"):
@@ -277,8 +286,9 @@ class Webhook:
         spec = mapping(pod.get("spec"), "spec")
         if self.settings.scheduler:
             patch.put("spec", "schedulerName", value=self.settings.scheduler)
-        if self.settings.runtime_class and not spec.get("runtimeClassName"):
-            patch.put("spec", "runtimeClassName", value=self.settings.runtime_class)
+        of_family = "" if asked.devices is None else asked.devices.family.webhook.runtime_class
+        if (runtime_class := of_family or self.settings.runtime_class) and not spec.get("runtimeClassName"):
+            patch.put("spec", "runtimeClassName", value=runtime_class)
         for key, value in gang_annotations(asked).items():
             patch.put("metadata", "annotations", key, value=value)
         if asked.devices is not None:
@@ -325,19 +335,26 @@ class _RequestChanged(UllageError):
     code = "request-changed"
 
 
-def _complete_containers(patch: JsonPatch, pod: Document, devices: VendorRequest) -> None:
-    """Set the number of cards if a container requests only amounts, as device plugins count cards; and the priority."""
-    spec, asks, words = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.vendor
+def _complete_containers(patch: JsonPatch, pod: Document, devices: FamilyRequest) -> None:
+    """Write the amounts that device plugins have to see, the environment, and annotations that a family needs."""
+    spec, requests, family = mapping(pod.get("spec"), "spec"), iter(devices.containers), devices.family
     for kind in ("initContainers", "containers"):
         for position, (path, container) in enumerate(mappings(spec.get(kind), f"spec.{kind}")):
-            ask, resources = next(asks), mapping(container.get("resources"), f"{path}.resources")
-            said = (resources.get(amounts) or {} for amounts in ("limits", "requests"))
-            if ask.count and not any(amounts.get(words.count) is not None for amounts in said):
-                limits = "spec", kind, position, "resources", "limits"
-                patch.put(*limits, words.count, value=str(ask.count))
-            if ask.count and ask.task_priority is not None and not _has_variable(container, TASK_PRIORITY):
-                variable = {"name": TASK_PRIORITY, "value": str(ask.task_priority)}
-                patch.append("spec", kind, position, "env", value=variable)
+            request, resources = next(requests), mapping(container.get("resources"), f"{path}.resources")
+            if not request.count:
+                continue
+            stated = {name for amounts in ("limits", "requests") for name in resources.get(amounts) or {}}
+            of_container = "spec", kind, position, "resources"
+            for name, value in webhook_amounts(family, request, stated).items():
+                patch.put(*of_container, "limits", name, value=value)
+                if name in (resources.get("requests") or {}):
+                    patch.put(*of_container, "requests", name, value=value)
+            for name, value in webhook_variables(family, request).items():
+                if not _has_variable(container, name):
+                    patch.append("spec", kind, position, "env", value={"name": name, "value": value})
+    for key, value in webhook_annotations(family, devices.containers).items():
+        if key not in _annotations(pod):
+            patch.put("metadata", "annotations", key, value=value)
 
 
 def _has_variable(container: Document, name: str) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ullage.model.error import invalid
 from ullage.wire.document import Document, mapping, section
-from ullage.wire.hami.vendor import ANNOTATIONS
 from ullage.wire.pod.containers import containers_of
+from ullage.wire.vendors.family import ANNOTATIONS
 
 IGNORED = f"{ANNOTATIONS}/webhook"
 """The label with which a pod or its namespace is ignored: `ignore`."""

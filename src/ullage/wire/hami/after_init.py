@@ -16,17 +16,14 @@ from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
 from ullage.wire.document import Document, section
-from ullage.wire.hami.container_request import WHOLE, ContainerRequest
-from ullage.wire.hami.results import ALLOCATED
 from ullage.wire.hami.sharing import share_out
-from ullage.wire.hami.vendor import ANNOTATIONS
 from ullage.wire.pod.bind import BINDINGS
 from ullage.wire.pod.containers import containers_of, init_is_over
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.reconcile import ChargeOf, ReadPod
 from ullage.wire.pod.request import Dialect, PodRequest
+from ullage.wire.vendors.container_request import ContainerRequest
 
-_ALLOCATED = ALLOCATED.removeprefix(f"{ANNOTATIONS}/")
 _SHARES = (Isolation.SOFT, Isolation.HARD)
 
 
@@ -45,7 +42,7 @@ def still_held(pod: Document, held: Allocation, read: ReadPod, charge_of: Charge
     for request, given in zip(requests, share_out(requests, held.gpus), strict=True):
         for card in given if request.stage is not AlignmentStage.INIT else ():
             staying.setdefault(card, []).append(request)
-    by_plugin = Keys(pod, ANNOTATIONS).text(_ALLOCATED) is not None
+    by_plugin = section(pod, "metadata", "annotations").get(asked.devices.family.results.allocated) is not None
     remaining = tuple(card for card in held.gpus if card in staying or not by_plugin)
     if not remaining:
         return replace(held, gpus=(), charges=(), placement=None)
@@ -87,7 +84,7 @@ def _without_init(pod: Document) -> Document:
 
 
 def _sum(requests: Sequence[ContainerRequest]) -> Part:
-    cores = min(sum(request.cores for request in requests), WHOLE) * PPM // WHOLE
+    cores = min(sum(request.cores_ppm for request in requests), PPM)
     if share := sum(request.vram_ppm for request in requests):
         return Part(compute_ppm=cores, vram_ppm=min(share, PPM))
     return Part(compute_ppm=cores, vram_bytes=sum(request.vram_bytes for request in requests))

@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ullage.wire.hami.vendor import ANNOTATIONS
+from ullage.wire.vendors.family import ANNOTATIONS, LockRule
 
 LOCK = f"{ANNOTATIONS}/mutex.lock"
+
+OWNER = LockRule(annotation=LOCK)
+"""The lock of most families."""
 
 LOCK_EXPIRES_S = 300.0
 """Seconds after which a lock that was not removed expires; all writers of locks must use the same time."""
@@ -37,10 +40,10 @@ class NodeLock:
         """Return whether the lock has expired. An unreadable lock always has: no plugin finds a pod by it."""
         return self.at is None or now - self.at > expires_s
 
-    def encode(self) -> str:
-        """Return the lock as text: `time,namespace,pod`."""
+    def encode(self, rule: LockRule = OWNER) -> str:
+        """Return the lock as text: `time,namespace,pod`, or the time alone where the rule has no owner."""
         at = datetime.fromtimestamp(self.at or 0.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return f"{at},{self.namespace},{self.pod}"
+        return f"{at},{self.namespace},{self.pod}" if rule.format == "owner" else at
 
 
 def read_lock(text: str) -> NodeLock:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from ullage.model.allocation import Allocation
-from ullage.wire.hami.container_request import ContainerRequest
 from ullage.wire.hami.sharing import share_out
+from ullage.wire.vendors.container_request import ContainerRequest
 
 
 class MigPlace(msgspec.Struct, frozen=True):
@@ -42,4 +42,4 @@ def reservations_of(requests: Sequence[ContainerRequest], allocation: Allocation
 
 
 def encode_reservations(reservations: Sequence[Reservation]) -> str:
-    return msgspec.json.encode(reservations).decode()
+    return msgspec.json.encode(reservations).decode() if reservations else ""

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ullage.model.alignment import AlignmentStage
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim
+from ullage.model.error import invalid_annotation
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, section, text
-from ullage.wire.hami.container_request import MIB, WHOLE
-from ullage.wire.hami.results import ALLOCATED, NODE, TO_ALLOCATE, HamiDevice, decode_devices
-from ullage.wire.hami.vendor import ANNOTATIONS
+from ullage.wire.hami.results import NODE, HamiDevice, cores_ppm, decode_devices
 from ullage.wire.pod.containers import containers_of, init_is_over
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.owner import bare_claim
 from ullage.wire.pod.reconcile import ChargeOf
 from ullage.wire.pod.request import PodRequest
+from ullage.wire.vendors.container_request import MIB, FamilyRequest
+from ullage.wire.vendors.family import ANNOTATIONS, Family
+from ullage.wire.vendors.shipped import NVIDIA
 
-_NAMES = tuple(key.removeprefix(f"{ANNOTATIONS}/") for key in (ALLOCATED, TO_ALLOCATE))
 _NODE = NODE.removeprefix(f"{ANNOTATIONS}/")
 
 
-def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf) -> Allocation | None:
+Written = Sequence[Sequence[HamiDevice]]
+"""The devices of each container."""
+
+
+def hami_allocation(
+    pod: Document, asked: PodRequest | None, charge_of: ChargeOf, families: Sequence[Family] = (NVIDIA,)
+) -> Allocation | None:
     """Return what a pod on a node holds by HAMi's annotations; None without such annotations, or without a node.
 
     `asked` is the request of the pod, None where that cannot be read. `charge_of` returns what a requirement takes of
@@ -34,25 +41,66 @@ def hami_allocation(pod: Document, asked: PodRequest | None, charge_of: ChargeOf
     containers that have ended hold nothing; an allocation without cards says that no other container had any.
     """
     keys, spec = Keys(pod, ANNOTATIONS), section(pod, "spec")
-    node = text(spec.get("nodeName"))
-    name = next((name for name in _NAMES if keys.text(name)), None)
-    if not node or name is None:
+    node, records = text(spec.get("nodeName")), dict(_records(pod, families))
+    if not node or not records:
         return None
     if keys.text(_NODE) not in (None, node):
         raise keys.invalid(_NODE, f"the pod is on {node}; the cards of another node are not those that it has")
-    written = decode_devices(keys.text(name) or "", key=keys.key(name))
-    held = _peaks(spec, written, over=init_is_over(pod))
-    if not held and _peaks(spec, written, over=False):
+    written: dict[str, Written] = {key: decode_devices(value, key=key) for key, (_, value) in records.items()}
+    over = init_is_over(pod)
+    if asked is not None and asked.devices is not None:
+        written = {key: _with_asked_cores(each, asked.devices, records[key]) for key, each in written.items()}
+    held = _held(spec, records, written, over=over)
+    if not held and over and _held(spec, records, written, over=False):
         return _without_cards(bare_claim(keys), node, asked)
     if not 0 < len(held) <= MAX_CARDS:
-        raise keys.invalid(name, f"1 to {MAX_CARDS} cards are needed, it names {len(held)}")
-    part = max(held.values(), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
+        key, (_, value) = next(iter(records.items()))
+        raise invalid_annotation(key, value, f"1 to {MAX_CARDS} cards are needed, it names {len(held)}")
+    part = max((part for part, _ in held.values()), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
     requirement = _requirement(asked, len(held), part)
-    charges = tuple(charge_of(replace(requirement, gpu_count=1, part=each), uuid) for uuid, each in held.items())
+    charges = tuple(charge_of(_one(requirement, *each), uuid) for uuid, each in held.items())
     claim = bare_claim(keys) if asked is None else asked.claim
     return Allocation(
         claim.pod_uid, node, requirement, tuple(held), state=AllocationState.BOUND, charges=charges, claim=claim
     )
+
+
+def _records(pod: Document, families: Sequence[Family]) -> Iterator[tuple[str, tuple[Family, str]]]:
+    """Yield the annotation that names the cards of each family that the pod has, with its value."""
+    annotations = section(pod, "metadata", "annotations")
+    for family in families:
+        keys = family.results.allocated, family.results.to_allocate
+        found = next((key for key in keys if key and text(annotations.get(key)).strip()), None)
+        if found is not None:
+            yield found, (family, text(annotations[found]))
+
+
+def _with_asked_cores(written: Written, asked: FamilyRequest, record: tuple[Family, str]) -> Written:
+    """Return devices whose cores are in units of their card with the percent that the pod asks of each card."""
+    family, _ = record
+    if family is not asked.family or family.results.cores != "units-of-card":
+        return written
+    cores = max((each.cores_ppm for each in asked.containers), default=0) * family.cores.per_card // PPM
+    return [[replace(device, cores=cores) for device in devices] for devices in written]
+
+
+def _held(
+    spec: Document, records: Mapping[str, tuple[Family, str]], written: Mapping[str, Written], *, over: bool
+) -> dict[str, tuple[Part, Family]]:
+    """Return the most that the pod has of each card at a time, and the family of the card."""
+    return {
+        card: (part, family)
+        for key, (family, _) in records.items()
+        for card, part in _peaks(spec, written[key], family, over=over).items()
+    }
+
+
+def _one(requirement: ResourceRequirement, part: Part, family: Family) -> ResourceRequirement:
+    """Return the request for one card, isolated as its family isolates parts."""
+    cards = requirement.cards
+    if family.parts == "hard" and not cards.vendors:
+        cards = replace(cards, isolation=Isolation.HARD)
+    return replace(requirement, gpu_count=1, part=part, cards=cards)
 
 
 def _without_cards(bare: Claim, node: str, asked: PodRequest | None) -> Allocation:
@@ -62,7 +110,7 @@ def _without_cards(bare: Claim, node: str, asked: PodRequest | None) -> Allocati
     return Allocation(claim.pod_uid, node, requirement, state=AllocationState.BOUND, claim=claim)
 
 
-def _peaks(spec: Document, written: Sequence[Sequence[HamiDevice]], *, over: bool) -> dict[str, Part]:
+def _peaks(spec: Document, written: Written, family: Family, *, over: bool) -> dict[str, Part]:
     """Return the most that the containers of a pod have of each card at a time.
 
     Init containers run one after the other, sidecars and app containers together. With `over` the init containers have
@@ -77,28 +125,36 @@ def _peaks(spec: Document, written: Sequence[Sequence[HamiDevice]], *, over: boo
     for stage, devices in zip(stages, written, strict=True):
         for device in () if over and stage is AlignmentStage.INIT else devices:
             now = staying.setdefault(device.card, Counter())
-            with_it = now + Counter({"mib": device.memory_mib, "cores": device.cores, "whole": _is_whole(device)})
+            amounts = {"mib": device.memory_mib, "ppm": cores_ppm(device, family), "whole": _is_whole(device, family)}
+            with_it = now + Counter(amounts)
             peaks[device.card] = peaks.get(device.card, Counter()) | with_it
             if stage is not AlignmentStage.INIT:
                 staying[device.card] = with_it
     return {card: _part(amounts) for card, amounts in peaks.items()}
 
 
-def _is_whole(device: HamiDevice) -> int:
-    return int(not device.memory_mib or device.card != device.uuid)
+def _is_whole(device: HamiDevice, family: Family) -> int:
+    whole_mib = family.memory.default_mib if family.memory.amounts in ("templates", "steps") else 0
+    in_parts = family.parts != "none" and device.card == device.uuid
+    in_parts = in_parts and not 0 < whole_mib <= device.memory_mib
+    by_cores = family.results.cores == "mask" and cores_ppm(device, family) < PPM
+    return int(not in_parts or not (device.memory_mib or by_cores))
 
 
 def _part(amounts: Counter[str]) -> Part:
-    cores = min(amounts["cores"], WHOLE) * PPM // WHOLE
+    cores = min(amounts["ppm"], PPM)
     if amounts["whole"]:
         return Part(compute_ppm=cores or PPM, vram_ppm=PPM)
     return Part(compute_ppm=cores, vram_bytes=amounts["mib"] * MIB)
 
 
 def _requirement(asked: PodRequest | None, count: int, part: Part) -> ResourceRequirement:
-    """Return the request as it was granted: these cards, softly isolated."""
+    """Return the request as it was granted: these cards, isolated as it asked for parts; else softly."""
     cards = CardSelector(isolation=Isolation.SOFT)
     if asked is None:
         return ResourceRequirement(gpu_count=count, part=part, cards=cards)
     was = asked.requirement
+    hard = asked.devices is not None and asked.devices.family.parts == "hard"
+    if was.cards.isolation is Isolation.HARD or (hard and was.cards.isolation is Isolation.SHARED):
+        cards = replace(cards, isolation=Isolation.HARD)
     return replace(was, gpu_count=count, part=part, cards=replace(cards, vendors=was.cards.vendors))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ullage.model.error import InvalidRequest
 from ullage.model.quantity import MAX_INT32, parse_count
 from ullage.wire.document import Document
-from ullage.wire.hami.vendor import ANNOTATIONS, HamiVendor
 from ullage.wire.pod.keys import Keys
+from ullage.wire.vendors.family import ANNOTATIONS, Family
 
 STRATEGIES = {
     ("binpack", "binpack"): "compact-first",
@@ -33,7 +33,7 @@ class Policies:
     warnings: tuple[str, ...] = ()
 
 
-def policies_of(pod: Document, vendor: HamiVendor) -> Policies:
+def policies_of(pod: Document, family: Family) -> Policies:
     """Return the policies of a pod."""
     keys = Keys(pod, ANNOTATIONS)
     node = keys.text("node-scheduler-policy")
@@ -43,7 +43,7 @@ def policies_of(pod: Document, vendor: HamiVendor) -> Policies:
     sorting = [name for name in chain if name in _SORTING]
     strategy = None
     if node is not None or sorting:
-        strategy = STRATEGIES[node or vendor.node_policy, next(iter(sorting), vendor.card_policy)]
+        strategy = STRATEGIES[node or family.node_policy, next(iter(sorting), family.card_policy)]
     return Policies(strategy, "mutex" in chain, "numa" in chain, (*_links(keys, chain), *_weights(keys)))
 
 

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
-from ullage.model.error import InvalidRequest, invalid
+from ullage.model.error import InvalidRequest, invalid, invalid_annotation
 from ullage.model.part import MAX_NAMES, WHOLE_CARD, CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, ZonePolicy
 from ullage.wire.document import Document, mappings, section
-from ullage.wire.hami.container_request import WHOLE, ContainerRequest, VendorRequest
-from ullage.wire.hami.containers import container_requests
 from ullage.wire.hami.policies import Policies, policies_of
 from ullage.wire.hami.sharing import as_one_container, most_cards, shared_cards
-from ullage.wire.hami.vendor import NVIDIA, HamiVendor
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of, policy_key
 from ullage.wire.pod.cards import CardRequest
@@ -27,23 +23,22 @@ from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys, comma_list
 from ullage.wire.pod.owner import claim_of
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
+from ullage.wire.vendors.container_request import ContainerRequest, FamilyRequest
+from ullage.wire.vendors.containers import container_requests
+from ullage.wire.vendors.family import Family
+from ullage.wire.vendors.profiles import SliceProfile
+from ullage.wire.vendors.shipped import NVIDIA
 
 _NATIVE = "nvidia.com/gpu"
 """A resource that alignment reads as cards, for any vendor."""
 
 
-class Mode(StrEnum):
-    """How parts of a card are isolated: by a library in the container, or by hardware partitions."""
-
-    SOFT = "hami-core"
-    PARTITIONED = "mig"
-
-
 def read_hami(
     pod: Document,
-    vendor: HamiVendor = NVIDIA,
+    family: Family = NVIDIA,
     domain: str = DOMAIN,
     *,
+    profiles: Sequence[SliceProfile] = (),
     defaults: PodDefaults = PLAIN_DEFAULTS,
     replicas: int | None = None,
     now: float = 0.0,
@@ -51,21 +46,22 @@ def read_hami(
     """Return the request of a pod; None if no container requests a card.
 
     Annotations that are not about cards are read under `domain`. All cards of a request have the same amounts: where
-    containers differ, each card has the largest of them.
+    containers differ, each card has the largest of them. `profiles` are the slices of the nodes in question, for a
+    family whose slices depend on the node.
     """
-    requests = container_requests(pod, vendor)
+    requests = container_requests(pod, family, profiles)
     with_cards = [request for request in requests if request.count]
     if not with_cards:
         return None
     count = most_cards(requests)
     if count > MAX_CARDS:
-        raise invalid(vendor.count, count, f"at most {MAX_CARDS} cards can be requested")
-    policies, own = policies_of(pod, vendor), Keys(pod, vendor.domain)
-    mode = own.choice("vgpu-mode", Mode)
-    part, whole = _part(with_cards, vendor)
-    isolation = _isolation(mode, defaults, alone=whole or policies.alone)
+        raise invalid(family.resources.count, count, f"at most {MAX_CARDS} cards can be requested")
+    policies = policies_of(pod, family)
+    _check_class(pod, family)
+    part, whole = _part(with_cards, family)
+    isolation = _isolation(pod, family, defaults, alone=whole or policies.alone or family.parts == "none")
     keys = Keys(pod, domain)
-    cards = replace(_named(own, vendor), pool=keys.text("gpupool") or defaults.pool, isolation=isolation)
+    cards = replace(_named(pod, family), pool=keys.text("gpupool") or defaults.pool, isolation=isolation)
     spec = section(pod, "spec")
     asked = CardRequest(count, part, cards, None, guaranteed=True)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
@@ -79,7 +75,7 @@ def read_hami(
         part=None if isolation is Isolation.SHARED and part == WHOLE_CARD else part,
         cards=cards,
         nodes=node_affinity(spec),
-        alignment=_alignment(pod, keys, own, _Cards(requests, vendor, count, cpu_milli, policies=policies)),
+        alignment=_alignment(pod, keys, _Cards(requests, family, count, cpu_milli, policies=policies)),
     )
     return PodRequest(
         uid=claim.pod_uid,
@@ -92,32 +88,49 @@ def read_hami(
         strategy=policies.strategy,
         idle_only=policies.alone,
         dialect=Dialect.HAMI,
-        devices=VendorRequest(vendor, requests),
+        devices=FamilyRequest(family, requests),
     )
 
 
-def _named(own: Keys, vendor: HamiVendor) -> CardSelector:
-    """Return the cards of a vendor that the annotations name, by uuid or by words of their model."""
+def _check_class(pod: Document, family: Family) -> None:
+    """Refuse a class that the family does not have."""
+    rule = family.classes
+    written = None if rule is None else _annotation(pod, rule.annotation)
+    if rule is not None and written not in (None, *rule.values):
+        raise invalid_annotation(rule.annotation, written, f"choose one of {', '.join(rule.values)}")
+
+
+def _named(pod: Document, family: Family) -> CardSelector:
+    """Return the cards of a family that the annotations name, by uuid or by words of their model.
+
+    Of several lists of uuids all count.
+    """
+    own = family.annotations
+    allowed = [found for key in own.use_uuid if (found := _listed(pod, key))]
+    uuids = tuple(uuid for uuid in allowed[0] if all(uuid in each for each in allowed)) if allowed else ()
+    if allowed and not uuids:
+        keys = ", ".join(own.use_uuid)
+        raise invalid_annotation(keys, [list(each) for each in allowed], "no card is in each list; keep one of them")
     return CardSelector(
-        vendors=(vendor.name,),
-        uuids=_listed(own, "use-gpuuuid"),
-        not_uuids=_listed(own, "nouse-gpuuuid"),
-        model_words=_listed(own, "use-gputype"),
-        not_model_words=_listed(own, "nouse-gputype"),
+        vendors=(family.name,),
+        uuids=uuids,
+        not_uuids=tuple(dict.fromkeys(uuid for key in own.nouse_uuid for uuid in _listed(pod, key))),
+        model_words=_listed(pod, own.use_type),
+        not_model_words=_listed(pod, own.nouse_type),
     )
 
 
-def _part(with_cards: Sequence[ContainerRequest], vendor: HamiVendor) -> tuple[Part, bool]:
+def _part(with_cards: Sequence[ContainerRequest], family: Family) -> tuple[Part, bool]:
     """Return the largest request of a container per card, and whether one of them requests all cores."""
     vram = max(request.vram_bytes for request in with_cards)
     ppm = max(request.vram_ppm for request in with_cards)
     if vram and ppm == PPM:
         vram = 0
     elif vram and ppm:
-        both = f"{vendor.memory}, {vendor.memory_percentage}"
+        both = f"{family.resources.memory}, {family.resources.percent}"
         raise invalid("spec.containers", both, "containers of one pod request memory in one unit; keep one of the two")
-    cores = max(request.cores for request in with_cards)
-    return Part(compute_ppm=cores * PPM // WHOLE, vram_bytes=vram, vram_ppm=ppm), cores == WHOLE
+    cores = max(request.cores_ppm for request in with_cards)
+    return Part(compute_ppm=cores, vram_bytes=vram, vram_ppm=ppm), cores == PPM
 
 
 def _together(requests: Sequence[ContainerRequest], apart: ResourceRequirement) -> tuple[ResourceRequirement, ...]:
@@ -130,33 +143,44 @@ def _together(requests: Sequence[ContainerRequest], apart: ResourceRequirement) 
     )
 
 
-def _isolation(mode: Mode | None, defaults: PodDefaults, *, alone: bool) -> Isolation:
+def _isolation(pod: Document, family: Family, defaults: PodDefaults, *, alone: bool) -> Isolation:
     """Return the isolation mode of the cards.
 
     All cores, and cards without other users, hold a card whole; a hardware slice is exclusive anyway.
     """
-    if mode is Mode.PARTITIONED:
-        return Isolation.PARTITIONED
+    key = family.annotations.mode
+    named = _annotation(pod, key) or ""
+    if named and named not in family.modes:
+        raise invalid_annotation(key, named, f"choose one of {', '.join(family.modes)}")
+    mode = family.modes.get(named)
+    if mode is Isolation.PARTITIONED:
+        return mode
     if alone:
         return Isolation.SHARED
-    return Isolation.SOFT if mode is Mode.SOFT else defaults.isolation
+    return mode or (defaults.isolation if family.parts == "soft" else Isolation(family.parts))
 
 
 def _differing_amounts(with_cards: Sequence[ContainerRequest]) -> tuple[str, ...]:
-    if len({(request.vram_bytes, request.vram_ppm, request.cores) for request in with_cards}) == 1:
+    if len({(request.vram_bytes, request.vram_ppm, request.cores_ppm) for request in with_cards}) == 1:
         return ()
     meaning = "the largest is requested of every card, and each card then holds what its container requests"
     return (f"containers request different parts of cards: {meaning}",)
 
 
-def _listed(keys: Keys, name: str) -> tuple[str, ...]:
+def _annotation(pod: Document, key: str) -> str | None:
+    """Return the value of an annotation by its full key; None if there is none, or no key."""
+    domain, _, name = key.partition("/")
+    return Keys(pod, domain).text(name) if key else None
+
+
+def _listed(pod: Document, key: str) -> tuple[str, ...]:
     """Return the entries of a comma list, without blanks around them; none for an empty list."""
-    found = comma_list(keys.text(name) or "")
+    written = _annotation(pod, key) or ""
     try:
-        return CardSelector(uuids=found).uuids
+        return CardSelector(uuids=comma_list(written)).uuids
     except InvalidRequest:
         fix = f"write at most {MAX_NAMES} names with commas between them, without bars and ="
-        raise keys.invalid(name, fix) from None
+        raise invalid_annotation(key, written, fix) from None
 
 
 def _split(requests: Sequence[ContainerRequest], count: int) -> dict[str, int]:
@@ -175,24 +199,26 @@ def _split(requests: Sequence[ContainerRequest], count: int) -> dict[str, int]:
 @dataclass(frozen=True, slots=True)
 class _Cards:
     requests: tuple[ContainerRequest, ...]
-    vendor: HamiVendor
+    family: Family
     count: int
     cpu_milli: int
     policies: Policies
 
 
-def _alignment(pod: Document, keys: Keys, own: Keys, cards: _Cards) -> Alignment:
+def _alignment(pod: Document, keys: Keys, cards: _Cards) -> Alignment:
     """Return the alignment of the pod.
 
     `numa-bind` requires the cards of a container to be in one zone, and `numa` prefers it.
     """
-    bind = (own.text("numa-bind") or "false").casefold()
+    key = cards.family.annotations.numa_bind
+    bind = (_annotation(pod, key) or "false").casefold()
     if bind not in ("true", "false"):
-        raise own.invalid("numa-bind", "write true or false")
+        raise invalid_annotation(key, bind, "write true or false")
     plain = _as_plain(pod, cards)
     found = alignment_of(keys, plain, cpu_milli=cards.cpu_milli, cards=cards.count, split={})
     if found.policy is not None and bind == "true":
-        raise own.invalid("numa-bind", f"{policy_key(keys, pod)} is {found.policy.value!r}; keep one of the two")
+        fix = f"{policy_key(keys, pod)} is {found.policy.value!r}; keep one of the two"
+        raise invalid_annotation(key, bind, fix)
     if found.policy is not None or not (bind == "true" or cards.policies.near):
         return found
     policy = ZonePolicy.SINGLE_ZONE if bind == "true" else ZonePolicy.BEST_EFFORT
@@ -207,7 +233,7 @@ def _alignment(pod: Document, keys: Keys, own: Keys, cards: _Cards) -> Alignment
 def _as_plain(pod: Document, cards: _Cards) -> Document:
     """Return the pod with whole cards of a device plugin in place of HAMi's resources."""
     spec, left = dict(section(pod, "spec")), iter(cards.requests)
-    hidden = {cards.vendor.count, *cards.vendor.amounts}
+    hidden = {cards.family.resources.count, *cards.family.amounts}
     for kind in ("initContainers", "containers"):
         if spec.get(kind) is not None:
             there = mappings(spec[kind], f"spec.{kind}")

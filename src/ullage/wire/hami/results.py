@@ -4,29 +4,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
+from typing import Any
 
 from ullage.model.allocation import Charge
 from ullage.model.error import InvalidRequest, invalid, invalid_annotation
-from ullage.model.gpu import Gpu
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
 from ullage.wire.document import text
-from ullage.wire.hami.container_request import MIB, WHOLE, ContainerRequest
 from ullage.wire.hami.sharing import share_out
-from ullage.wire.hami.vendor import ANNOTATIONS, NVIDIA, HamiVendor
 from ullage.wire.pod.keys import as_annotation
+from ullage.wire.vendors.container_request import MIB, ContainerRequest, FamilyRequest
+from ullage.wire.vendors.family import ANNOTATIONS, Family
+from ullage.wire.vendors.profiles import SliceProfile
+from ullage.wire.vendors.registers import RegisteredCard
+from ullage.wire.vendors.shipped import NVIDIA
+from ullage.wire.vendors.values import DeviceGrant, GrantedContainer, GrantedDevice, extra_annotations
 
-TO_ALLOCATE = f"{ANNOTATIONS}/vgpu-devices-to-allocate"
-ALLOCATED = f"{ANNOTATIONS}/vgpu-devices-allocated"
 NODE = f"{ANNOTATIONS}/vgpu-node"
 TIME = f"{ANNOTATIONS}/vgpu-time"
 BIND_PHASE = f"{ANNOTATIONS}/bind-phase"
 BIND_TIME = f"{ANNOTATIONS}/bind-time"
-MIG = f"{ANNOTATIONS}/vgpu-mig-allocations"
 
-OUTPUT = (TO_ALLOCATE, ALLOCATED, NODE, TIME, BIND_PHASE, BIND_TIME, MIG)
-"""Annotations that only the scheduler of a pod writes."""
+_OF_ALL = (NODE, TIME, BIND_PHASE, BIND_TIME)
+"""Annotations that are written for the devices of every family."""
+
+
+@cache
+def result_keys(families: tuple[Family, ...]) -> tuple[str, ...]:
+    """Return the annotations that only the scheduler of a pod writes."""
+    return tuple(dict.fromkeys((*_OF_ALL, *(key for family in families for key in family.result_keys))))
+
+
+@cache
+def card_records(families: tuple[Family, ...]) -> tuple[str, ...]:
+    """Return the annotations that name the cards of a pod."""
+    return tuple(key for family in families for key in (family.results.allocated, family.results.to_allocate) if key)
+
 
 _SLICE = re.compile(r"\[[^\[\]]*\]$")
 _FIELDS = (4, 5)
@@ -44,13 +59,18 @@ class BindPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HamiDevice:
-    """The share of one container in a card: MiB, and percent of its cores. `share_mode` is from a fork of HAMi."""
+    """The share of one container in a card: MiB, and cores in units of its family.
+
+    `share_mode` is from a fork of HAMi. `index` and `facts` are of the card on its node, where it is being granted.
+    """
 
     uuid: str
     kind: str
     memory_mib: int
     cores: int
     share_mode: str | None = None
+    index: int = field(default=0, compare=False)
+    facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def card(self) -> str:
@@ -58,43 +78,102 @@ class HamiDevice:
         return _SLICE.sub("", self.uuid)
 
 
+@dataclass(frozen=True, slots=True)
+class GivenCards:
+    """The cards that a pod was given: what its node registers of each by uuid, and what it holds (none: all).
+
+    `masks` are the cores of each card that other pods have, as bits.
+    """
+
+    registered: Mapping[str, RegisteredCard]
+    charges: Mapping[str, Charge] = field(default_factory=dict)
+    masks: Mapping[str, int] = field(default_factory=dict)
+
+
 def devices_of(
-    requests: Sequence[ContainerRequest],
-    gpus: Sequence[str],
-    cards: Mapping[str, Gpu],
-    vendor: HamiVendor = NVIDIA,
-    charges: Sequence[Charge] = (),
+    requests: Sequence[ContainerRequest], gpus: Sequence[str], given: GivenCards, family: Family = NVIDIA
 ) -> tuple[tuple[HamiDevice, ...], ...]:
     """Return the devices of each container of a pod, in its order; none for one whose kubelet requests none.
 
-    `gpus` are the pod's cards, `charges` what it was given of each (empty: all of them). No container has more than
-    that.
+    No container has more of a card than the pod was given.
     """
     shared, found = list(share_out(requests, gpus)), []
-    given = dict(zip(gpus, charges, strict=False))
+    masks = dict(given.masks)
     for request, here in zip(requests, shared, strict=True):
-        missing = [uuid for uuid in here if uuid not in cards]
+        missing = [uuid for uuid in here if uuid not in given.registered]
         if len(here) < request.count or missing:
             raise invalid("gpus", missing or list(gpus), f"{request.count} known cards are needed for {request.name}")
-        devices = (_device(request, cards[uuid], given.get(uuid), vendor) for uuid in here if request.counted)
-        found.append(tuple(devices))
+        devices = tuple(_device(request, given, uuid, family) for uuid in here if request.counted)
+        if family.results.cores == "mask":
+            devices = tuple(_masked(device, masks) for device in devices)
+        found.append(devices)
     return tuple(found)
 
 
-def _device(request: ContainerRequest, card: Gpu, charge: Charge | None, vendor: HamiVendor) -> HamiDevice:
-    memory, cores = request.vram_on(card.vram_bytes or 0), request.cores
+def _device(request: ContainerRequest, given: GivenCards, uuid: str, family: Family) -> HamiDevice:
+    registered, charge, rule = given.registered[uuid], given.charges.get(uuid), family.results
+    card, units = registered.gpu, family.cores.per_card
+    if rule.cores in ("units-of-card", "mask"):
+        units = registered.cores or units
+    memory, cores = request.vram_on(card.vram_bytes or 0), request.cores_ppm * units // PPM
+    if rule.cores == "units-of-card":
+        cores = max(cores, 1)
     if charge is not None:
         memory = min(memory, charge.vram) if card.vram_bytes else 0
-        cores = min(cores, -(-charge.compute * WHOLE // (card.compute_gflops or PPM)))
-    return HamiDevice(card.uuid, vendor.name, memory // MIB, cores)
+        cores = min(cores, -(-charge.compute * units // card.compute))
+    if request.written_cores is not None:
+        cores = request.written_cores
+    mib = memory // MIB if request.written_mib is None else request.written_mib
+    profiles: Sequence[SliceProfile] = registered.facts.get("profiles", ())
+    profile = next((each for each in profiles if each.name == request.template), None)
+    return HamiDevice(
+        card.uuid,
+        card.model or family.word if rule.type == "model" else family.word,
+        rule.memory if isinstance(rule.memory, int) else mib,
+        rule.cores if isinstance(rule.cores, int) else cores,
+        index=card.index if registered.index is None else registered.index,
+        facts={**registered.facts, "cores": registered.cores, "profile": profile},
+    )
 
 
-def encode_devices(containers: Iterable[Iterable[HamiDevice]]) -> str:
+def _masked(device: HamiDevice, masks: dict[str, int]) -> HamiDevice:
+    """Return a device whose cores are a mask: the lowest ones of its card that nobody has."""
+    total, taken, mask = device.facts["cores"], masks.get(device.uuid, 0), 0
+    for bit in range(total):
+        if mask.bit_count() < device.cores and not taken >> bit & 1:
+            mask |= 1 << bit
+    masks[device.uuid] = taken | mask
+    return replace(device, cores=mask)
+
+
+def cores_ppm(device: HamiDevice, family: Family) -> int:
+    """Return the millionths of a card's cores that a written device has.
+
+    Units of the card itself, of which it may have any number, count as percent: all of them where they are many.
+    """
+    per_card = family.cores.per_card
+    if family.results.cores == "mask":
+        return min(device.cores.bit_count(), per_card) * PPM // per_card
+    return min(device.cores, per_card) * PPM // per_card
+
+
+def grant_of(
+    request: FamilyRequest, devices: Sequence[Sequence[HamiDevice]], node: str, now: float, *, slices: str = ""
+) -> DeviceGrant:
+    """Return what a pod is given on a node, with the names of its containers; `now` in seconds since the epoch."""
+    containers = tuple(
+        GrantedContainer(each.name, tuple(given), each.counts_cores, each.template)
+        for each, given in zip(request.containers, devices, strict=True)
+    )
+    return DeviceGrant(request.family, node, containers, now, slices=slices)
+
+
+def encode_devices(containers: Iterable[Iterable[GrantedDevice]]) -> str:
     """Return devices as `UUID,TYPE,MiB,cores:` each, and a `;` after every container."""
     return "".join("".join(f"{_encoded(device)}:" for device in devices) + ";" for devices in containers)
 
 
-def decode_devices(written: str, *, key: str = ALLOCATED) -> tuple[tuple[HamiDevice, ...], ...]:
+def decode_devices(written: str, *, key: str = NVIDIA.results.allocated) -> tuple[tuple[HamiDevice, ...], ...]:
     """Return the devices of each container."""
     containers = written.split(";", _MAX_COUNT + 1)
     if containers[-1].strip():
@@ -130,16 +209,16 @@ def _covers(amounts: tuple[int, int] | None, device: HamiDevice) -> bool:
     return cores >= device.cores and (memory == 0 or memory >= device.memory_mib > 0)
 
 
-def to_allocate(
-    node: str, containers: Iterable[Iterable[HamiDevice]], now: float, *, phase: BindPhase = BindPhase.ALLOCATING
-) -> dict[str, str]:
-    """Return the annotations of a pod that was given cards and is being bound; `now` in seconds since the epoch."""
-    written, seconds = encode_devices(containers), str(int(now))
-    placed = {NODE: node, TIME: seconds, TO_ALLOCATE: written, ALLOCATED: written}
-    return placed | {BIND_PHASE: phase.value, BIND_TIME: seconds}
+def to_allocate(grant: DeviceGrant, *, phase: BindPhase = BindPhase.ALLOCATING) -> dict[str, str]:
+    """Return the annotations of a pod that was given cards and is being bound."""
+    written, seconds = encode_devices(each.devices for each in grant.containers), str(int(grant.now))
+    results = grant.family.results
+    placed = {NODE: grant.node, TIME: seconds}
+    placed |= {key: written for key in (results.to_allocate, results.allocated) if key}
+    return placed | extra_annotations(grant) | {BIND_PHASE: phase.value, BIND_TIME: seconds}
 
 
-def _encoded(device: HamiDevice) -> str:
+def _encoded(device: GrantedDevice) -> str:
     fields = (device.uuid, device.kind, str(device.memory_mib), str(device.cores))
     return ",".join(fields if device.share_mode is None else (*fields, device.share_mode))
 
@@ -155,4 +234,4 @@ def _devices(container: str, key: str) -> Iterable[HamiDevice]:
         uuid, kind, memory, cores, *share_mode = fields
         with as_annotation():
             memory_mib, percent = (parse_count(amount, key, MAX_INT32) for amount in (memory, cores))
-        yield HamiDevice(uuid, kind, memory_mib, percent, *share_mode)
+        yield HamiDevice(uuid, kind, memory_mib, percent, share_mode=next(iter(share_mode), None))

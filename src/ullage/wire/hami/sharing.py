@@ -17,22 +17,22 @@ from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.part import Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import CARD
-from ullage.wire.hami.container_request import WHOLE, ContainerRequest
+from ullage.wire.vendors.container_request import ContainerRequest
 
 _MAX_LAYOUTS = 8
 """The most numbers of cards that are tried for one pod."""
 
 
 class ContainerAmounts(NamedTuple):
-    """The request for one card: its memory in millionths or in bytes, and percent of its cores."""
+    """The request for one card: its memory in millionths or in bytes, and millionths of its cores."""
 
     vram_ppm: int = 0
     vram_bytes: int = 0
-    cores: int = 0
+    cores_ppm: int = 0
 
     def plus(self, other: ContainerAmounts) -> ContainerAmounts:
         return ContainerAmounts(
-            self.vram_ppm + other.vram_ppm, self.vram_bytes + other.vram_bytes, self.cores + other.cores
+            self.vram_ppm + other.vram_ppm, self.vram_bytes + other.vram_bytes, self.cores_ppm + other.cores_ppm
         )
 
     def most(self, other: ContainerAmounts) -> ContainerAmounts:
@@ -41,7 +41,7 @@ class ContainerAmounts(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether a card may have this much. Memory in both units cannot be compared with a card."""
-        return self.vram_ppm <= PPM and self.cores <= WHOLE and not (self.vram_ppm and self.vram_bytes)
+        return self.vram_ppm <= PPM and self.cores_ppm <= PPM and not (self.vram_ppm and self.vram_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class SharingLayout:
         ppm, vram, cores = (max(amounts) for amounts in zip(*self.peaks, strict=True))
         if ppm and vram and ppm < PPM:
             return None
-        return Part(compute_ppm=cores * PPM // WHOLE, vram_ppm=ppm, vram_bytes=0 if ppm else vram)
+        return Part(compute_ppm=cores, vram_ppm=ppm, vram_bytes=0 if ppm else vram)
 
 
 def most_cards(requests: Sequence[ContainerRequest]) -> int:
@@ -120,7 +120,7 @@ def parts_by_card(
     for gpu, peak in zip(gpus, layout(requests, len(gpus)).peaks, strict=True):
         if (total := totals.get(gpu)) is not None:
             vram = peak.vram_bytes + peak.vram_ppm * total // PPM
-            found[gpu] = Part(compute_ppm=min(peak.cores, WHOLE) * PPM // WHOLE, vram_bytes=vram)
+            found[gpu] = Part(compute_ppm=min(peak.cores_ppm, PPM), vram_bytes=vram)
     return found
 
 
@@ -158,7 +158,7 @@ def _counted(needs: ContainerNeeds) -> Counter[tuple[str, str | int]]:
 
 
 def _of(request: ContainerRequest) -> ContainerAmounts:
-    return ContainerAmounts(request.vram_ppm, request.vram_bytes, request.cores)
+    return ContainerAmounts(request.vram_ppm, request.vram_bytes, request.cores_ppm)
 
 
 def _apart(requests: Sequence[ContainerRequest]) -> Iterator[tuple[int, ...]]:

@@ -20,7 +20,7 @@ from ullage.wire.pod.placement import decision_annotations, placement_annotation
 from ullage.wire.pod.reconcile import ReadPod, named_cards, read_allocation
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 from ullage.wire.pod.split import split_container_gpus
-from ullage.wire.pod.vendors import LIMITER_VENDORS, NATIVE_RESOURCES, VENDORS
+from ullage.wire.vendors.shipped import LIMITER_VENDORS, NATIVE_RESOURCES, VENDORS
 
 __all__ = [
     "DOMAIN",

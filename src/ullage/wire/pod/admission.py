@@ -9,7 +9,7 @@ from ullage.model.part import WHOLE_CARD, Isolation, Part
 from ullage.wire.document import Document, section
 from ullage.wire.pod.cards import AMOUNTS
 from ullage.wire.pod.request import PodRequest
-from ullage.wire.pod.vendors import LIMITER_VENDORS
+from ullage.wire.vendors.shipped import LIMITER_VENDORS
 
 
 def check_admission(request: PodRequest, *, replicas: int | None = None, pools: bool = True) -> None:

@@ -19,7 +19,7 @@ from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.card_topology import needs_one_zone
 from ullage.wire.pod.containers import container_amount, containers_of, has_own_cpus, limited_resources
 from ullage.wire.pod.keys import Keys
-from ullage.wire.pod.vendors import as_resource
+from ullage.wire.vendors.shipped import as_resource
 
 VOLCANO = "volcano.sh"
 """The domain of Volcano's annotations, which are on the pods of its jobs."""

@@ -15,7 +15,7 @@ from ullage.wire.pod.containers import containers_amount, containers_of, limited
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.record import record_of
 from ullage.wire.pod.request import PodDefaults
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.vendors.shipped import NAMES, NATIVE_RESOURCES
 
 _PPM_PER_PERCENT = PPM // 100
 
@@ -161,7 +161,7 @@ def _vendors(keys: Keys, known: Iterable[str]) -> tuple[str, ...]:
     named = [name.casefold() for name in keys.names("vendor")]
     if not vendors.keys() >= set(named):
         raise keys.invalid("vendor", f"choose among {', '.join(vendors.values())}")
-    return tuple(dict.fromkeys(vendors[name] for name in named))
+    return tuple(dict.fromkeys(each for name in named for each in NAMES.get(vendors[name], (vendors[name],))))
 
 
 def _indices(text: str, key: str) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.wire.document import Document, section
-from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of
 from ullage.wire.pod.cards import read_card_request
@@ -14,6 +13,7 @@ from ullage.wire.pod.keys import DOMAIN, Keys
 from ullage.wire.pod.owner import claim_of
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 from ullage.wire.pod.split import container_gpu_counts
+from ullage.wire.vendors.container_request import FamilyRequest
 
 
 def compose_request(
@@ -24,7 +24,7 @@ def compose_request(
     replicas: int | None = None,
     now: float = 0.0,
     dialect: Dialect = Dialect.OURS,
-    devices: VendorRequest | None = None,
+    devices: FamilyRequest | None = None,
 ) -> PodRequest:
     """Return the request of a pod; `dialect` and `devices` are fields of it.
 

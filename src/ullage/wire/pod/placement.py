@@ -22,7 +22,7 @@ from ullage.wire.document import Document, mapping
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.alignment import VOLCANO
 from ullage.wire.pod.keys import DOMAIN, Keys
-from ullage.wire.pod.vendors import as_resource
+from ullage.wire.vendors.shipped import as_resource
 
 _OURS = "numa-placement"
 _DECISION = "topology-decision"

@@ -9,9 +9,9 @@ from ullage.model.claim import Claim, Qos, Request
 from ullage.model.error import invalid
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
-from ullage.wire.hami.container_request import VendorRequest
 from ullage.wire.pod.keys import DOMAIN
-from ullage.wire.pod.vendors import VENDORS
+from ullage.wire.vendors.container_request import FamilyRequest
+from ullage.wire.vendors.shipped import VENDORS
 
 
 class Dialect(StrEnum):
@@ -55,7 +55,7 @@ class PodRequest:
     strategy: str | None = None
     idle_only: bool = False
     dialect: Dialect = Dialect.OURS
-    devices: VendorRequest | None = None
+    devices: FamilyRequest | None = None
     nothing: tuple[tuple[str, str], ...] = ()
     """The annotations that state an amount of 0, by full key, with their values."""
     together: tuple[ResourceRequirement, ...] = ()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, Use
 from ullage.model.topology import CARD, Device
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.vendors.shipped import NATIVE_RESOURCES
 
 _FIRST_DOMAIN = "0000:"
 _PART = "::"

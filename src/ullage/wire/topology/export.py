@@ -11,11 +11,11 @@ from ullage.model.node_record import NodeRecord, Stock, stock_of_cards
 from ullage.model.quantity import format_bytes
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, CPU, HUGEPAGES, MEMORY, Device, Room, Topology, Zone
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
 from ullage.wire.topology.allocatable import with_allocatable
 from ullage.wire.topology.device_ids import in_names_of_record
 from ullage.wire.topology.kubelet_config import KubeletSettings
 from ullage.wire.topology.podresources import Allocatable
+from ullage.wire.vendors.shipped import NATIVE_RESOURCES
 
 _NO_NAMES: Mapping[str, str] = {}
 ALL_OF_IT = Allocatable()

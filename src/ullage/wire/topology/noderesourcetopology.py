@@ -30,9 +30,9 @@ from ullage.model.topology import (
 )
 from ullage.wire.document import Document, text, whole
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.vendors import as_resource
 from ullage.wire.topology import pod_fingerprint
 from ullage.wire.topology.dropped import Dropped, as_object
+from ullage.wire.vendors.shipped import as_resource
 
 KIND = "NodeResourceTopology"
 SOURCE = "noderesourcetopology"

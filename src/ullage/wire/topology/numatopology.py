@@ -19,10 +19,10 @@ from ullage.model.topology import CARD, Cpu, Kubelet, Topology, Zone, ZonePolicy
 from ullage.wire.document import Document, text, whole
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.keys import DOMAIN
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
 from ullage.wire.topology.dropped import Dropped, as_object
 from ullage.wire.topology.pod_allocations import read_use
 from ullage.wire.topology.supplement import Supplement, read_supplement
+from ullage.wire.vendors.shipped import NATIVE_RESOURCES
 
 KIND = "Numatopology"
 SOURCE = "numatopology"

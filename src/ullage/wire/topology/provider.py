@@ -9,7 +9,7 @@ from ullage.model.error import InvalidRequest, invalid
 from ullage.model.provider import REST, Provider, ProviderKind, pages_of
 from ullage.model.topology import CPU, HUGEPAGES, MEMORY
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.vendors import NATIVE_RESOURCES
+from ullage.wire.vendors.shipped import NATIVE_RESOURCES
 
 
 def read_provider(resource: str, kind: str | None, align: bool, path: str) -> Provider:

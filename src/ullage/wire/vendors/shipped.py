@@ -1,0 +1,44 @@
+"""The vendors of the package, and the names of their resources in Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ullage.model.topology import CARD
+from ullage.wire.vendors.family import Family
+from ullage.wire.vendors.load import families_of, shipped
+
+FAMILIES = families_of(shipped())
+"""The families of all vendors."""
+
+NVIDIA = next(family for family in FAMILIES if family.name == "NVIDIA")
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    **{family.name: (family.name,) for family in FAMILIES},
+    **{
+        each.vendor: tuple(dict.fromkeys((each.vendor, *(family.name for family in each.family)))) for each in shipped()
+    },
+}
+"""The vendors of cards in the books, by each name that a pod may write for them, in any case."""
+
+VENDORS = tuple(sorted(NAMES, key=str.casefold))
+"""Vendors and families that a pod may name, in any case."""
+
+LIMITER_VENDORS = frozenset(name for each in shipped() if each.limiter for name in NAMES[each.vendor])
+"""Vendors with a limiter, which isolates parts softly."""
+
+NATIVE_RESOURCES: Mapping[str, str] = {
+    **{resource: each.vendor for each in shipped() for resource in each.plain},
+    **{family.resources.count: family.name for family in FAMILIES if family.count.means == "cards"},
+}
+"""Resources that count whole cards at a kubelet, with the vendor of the cards in the books."""
+
+
+def as_resource(name: str) -> str:
+    """Return our name of a Kubernetes resource: the cards of every vendor have the same name."""
+    return CARD if name in NATIVE_RESOURCES else name
+
+
+def by_resource(families: Sequence[Family]) -> dict[str, Family]:
+    """Return each resource of the families with its family."""
+    return {name: family for family in families for name in (family.resources.count, *family.amounts)}
