@@ -152,6 +152,15 @@ def test_an_executor_stays_on_a_card_that_was_given_twice_if_no_session_needs_it
     assert schedule(world, Policy(), NOW, deserved={"a": 1, "b": 1}).actions == (Keep("e0"),)
 
 
+def test_the_room_of_an_executor_that_stays_is_promised_to_nobody():
+    one = ResourceRequirement.of(cpu=1)
+    goes = ExecutorView("e0", ExecutorPhase.LEAVING, one, "a", eviction=Eviction("gone", Cause.SHARE, NOW))
+    demands = [Demand("a", 1, one, leaving=1), Demand("b", 2, one, 1, waiting_since=0.0)]
+    world = world_of([Node("n", 1000, GIB)], demands, (replace(goes, may_stay=True), "n", ()))
+    plan = schedule(world, Policy(), NOW, deserved={"a": 0, "b": 0})
+    assert (plan.actions, plan.reserved, plan.promised) == ((Keep("e0"),), {}, {})
+
+
 def test_an_executor_leaves_for_a_session_that_is_promised_room_on_its_node_once_its_winner_is_gone():
     one, held, promises = ResourceRequirement.of(cpu=1), [], {}
     for node, winner, promised in (("m", "b", "b"), ("n", "gone", "c")):
@@ -160,9 +169,10 @@ def test_an_executor_leaves_for_a_session_that_is_promised_room_on_its_node_once
         )
         held.append((replace(leaves, may_stay=True), node, ()))
         promises[promised] = Promise((Allocation(f"of {promised}", node, one),))
-    demands = [Demand("a", 1, one, leaving=2), Demand("b", 2, one, 1), Demand("c", 3, one, 1)]
-    world = world_of([Node("m", 1000, GIB), Node("n", 1000, GIB)], demands, *held)
-    plan = schedule(replace(world, promises=promises), Policy(), NOW, deserved={"a": 0, "b": 1, "c": 1})
+    promises["c"] = Promise((Allocation("also of c", "o", one), *promises["c"].places))
+    demands = [Demand("a", 1, one, leaving=2), Demand("b", 2, one, 1), Demand("c", 3, one, 2, batch_size=2)]
+    world = world_of([Node(name, 1000, GIB) for name in "mno"], demands, *held)
+    plan = schedule(replace(world, promises=promises), Policy(), NOW, deserved={"a": 0, "b": 1, "c": 2})
     assert plan.actions == (Unbind("on n", Eviction("c", Cause.SHARE, NOW)),)
 
 
