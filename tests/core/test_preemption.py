@@ -551,6 +551,20 @@ def test_a_victim_has_the_reason_why_nothing_fits_while_it_and_those_who_stay_ar
     assert reason == (Code.GPU_COMPUTE, 50_000, 30_000)
 
 
+def test_only_nodes_that_take_work_and_have_enough_cards_of_the_right_kind_are_tried():
+    two = [a_card("n-0"), a_card("n-1")]
+    books = Books(
+        a_node("closed", a_card("c-0"), a_card("c-1"), cordoned=True),
+        a_node("few", a_card("f-0"), a_card("f-1", model="A100")),
+        a_node("n", *(replace(card, model="T4") for card in two)),
+    )
+    for uid, card in (("x", "c-0"), ("y", "f-0"), ("z", "n-0")):
+        books.run(uid, card, of="")
+    found = books.preempt(ask("gpu=2,gpu_model=T4"))
+    assert isinstance(found, Preemption)
+    assert [attempt.node for attempt in found.attempts] == ["n"]
+
+
 def test_of_a_workload_with_a_minimum_as_many_may_go_as_are_bound_above_it():
     books = Books(a_node("n", *(a_card(f"n-{n}") for n in range(6))))
     for number, (workload, state) in enumerate(

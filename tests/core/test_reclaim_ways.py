@@ -180,11 +180,14 @@ def test_where_no_way_makes_room_a_claim_tries_all_of_them(any_world, displace):
     """One after the other: in order, whole cards, nodes, cards, and each victim with those near it."""
     world, deserved = any_world
     fast, slow = Cycle(world), Cycle(world)
-    claimant = replace(next(each for each in world.demands if each.session == "claim"), batch_size=1)
-    tried = list[list[ExecutorVictim]]()
+    claimant = next(each for each in world.demands if each.session == "claim")
+    tried, size, fewest = list[list[ExecutorVictim]](), claimant.batch_size, reclaim.fewest
 
-    def too_few(_outlook: Placer, _claimant: Demand, victims: Iterable[ExecutorVictim], _name: str) -> None:
+    def too_few(outlook: Placer, each: Demand, victims: Iterable[ExecutorVictim], name: str) -> object:
+        if each.batch_size < size:  # members of a gang may find room, one after the other
+            return fewest(outlook, each, victims, name)
         tried.append(list(victims))
+        return None
 
     with mock.patch.object(reclaim, "fewest", too_few):
         found = Reclaim(world, fast.tree, fast.leaves, deserved).claim(fast.claim(claimant, displace=displace))
