@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
-from ullage.core.evicting.reclaim_search import Loser, RoomClaim, may_do
+from ullage.core.evicting.reclaim_search import Loser, RoomClaim, cards_to_free, may_do, shared
 from ullage.core.evicting.reclaim_victims import ExecutorVictim
 from ullage.core.sharing.entitlement import place_unit
 from ullage.core.sharing.promise import charge_back
@@ -143,6 +143,8 @@ class SlowReclaim:
         with trial(fleet):
             release(fleet, willing)
             room = claim.outlook.room(claimant.requirement).tolist()
+        if sum(room) < batch:
+            return
         there: dict[int, list[ExecutorVictim]] = {}
         for victim in willing:
             for row in self.rows(fleet, victim):
@@ -150,32 +152,46 @@ class SlowReclaim:
                     there.setdefault(row, []).append(victim)
         losers = {session: Loser(self.held[session], left) for session, left in self.may_lose(claim).items()}
         there = {row: victims for row, victims in there.items() if may_do(claim, row, victims, losers)}
-        if cards:
+        if cards and there:
             everywhere = [victim for victims in there.values() for victim in victims]
             yield self.card_by_card(claim, everywhere, set(there))
         for row, victims in there.items() if batch == 1 else ():
-            yield from self.on_node(claim, row, victims)
+            yield from self.on_node(claim, row, victims, losers=losers)
         if batch > 1:
             yield self.member_by_member(claim) or []
             there = {0: [each for each in willing if self.rows(fleet, each) & set(there)]}
         for victims in there.values():
-            for one in victims:
-                yield self.affordable(claim, self.around(fleet, one, victims))
+            yield from self.around_each(claim, victims)
+
+    def around_each(self, claim: RoomClaim, victims: list[ExecutorVictim]) -> Iterator[list[ExecutorVictim]]:
+        """Those near each victim that differs in its session, its places or who shares its cards."""
+        fleet, kinds = claim.outlook.fleet, dict[object, ExecutorVictim]()
+        for each in victims:
+            places = sorted((fleet.ledger[uid].node, str(fleet.ledger[uid].requirement)) for uid in each.ids)
+            cards = [fleet.card_of[uuid] for uid in each.ids for uuid in fleet.ledger[uid].gpus]
+            sharing = frozenset(uid for card in cards for uid in fleet.holders[card]) - each.ids
+            kinds.setdefault((each.session, tuple(places), sharing), each)
+        for one in kinds.values():
+            yield self.affordable(claim, self.around(fleet, one, victims))
 
     def affordable(self, claim: RoomClaim, victims: Iterable[ExecutorVictim]) -> list[ExecutorVictim]:
         losses = Losses(self, claim)
         return [each for each in victims if losses.pay([each])]
 
-    def on_node(self, claim: RoomClaim, row: int, victims: list[ExecutorVictim]) -> Iterator[Iterable[ExecutorVictim]]:
+    def on_node(
+        self, claim: RoomClaim, row: int, victims: list[ExecutorVictim], losers: dict[str, Loser]
+    ) -> Iterator[Iterable[ExecutorVictim]]:
         """All on a node, gangs that lie on it in whole, and who holds its cards."""
         fleet, cards = claim.outlook.fleet, claim.claimant.requirement.gpu_count
         yield list(self.in_order(claim, lambda each: row in self.rows(fleet, each)))
-        yield list(self.in_order(claim, lambda each: self.rows(fleet, each) == {row}))
+        if any(len(each.members) > 1 for each in victims):
+            yield list(self.in_order(claim, lambda each: self.rows(fleet, each) == {row}))
         if cards > 1:
             yield self.card_by_card(claim, victims, {row})
-        for card in fleet.cards_on(row) if cards == 1 else ():
-            holders = set(fleet.holders[card])
-            yield list(self.in_order(claim, lambda each, holders=holders: bool(each.ids & holders)))
+        if cards == 1 and shared(fleet, row):
+            for card in cards_to_free(claim, row, victims, losers):
+                holders = set(fleet.holders[card])
+                yield list(self.in_order(claim, lambda each, holders=holders: bool(each.ids & holders)))
 
     def card_by_card(self, claim: RoomClaim, victims: list[ExecutorVictim], rows: set[int]) -> list[ExecutorVictim]:
         """Those who hold a card together, then those of the next; cards with few holders first."""

@@ -10,12 +10,23 @@ from hypothesis import strategies as st
 from tests.books import Books, a_card, a_node, content
 
 from ullage.core.books.fleet import Fleet
+from ullage.core.books.slices import at_once
 from ullage.core.books.trial import trial
 from ullage.core.evicting.consolidation import consolidate
-from ullage.core.evicting.moves import Consolidation, MoveCost, NoConsolidation
+from ullage.core.evicting.move_search import MoveHolders
+from ullage.core.evicting.moves import (
+    Consolidation,
+    Move,
+    MoveContext,
+    MoveCost,
+    MovePlan,
+    MoveQuestion,
+    NoConsolidation,
+)
 from ullage.core.evicting.protection import Shield
 from ullage.core.evicting.victims import Budgets
 from ullage.core.kernel.freeing import NEVER, share_out
+from ullage.core.placing.decision import Choice
 from ullage.core.placing.nomination import Nominations
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
@@ -377,6 +388,23 @@ def test_the_brute_force_meets_every_kind_of_answer():
         kinds.add(min(3, len(found.moves)) if isinstance(found, Consolidation) else "none")
         kinds.add("one by one" if isinstance(found, Consolidation) and not found.least else "exact")
     assert kinds >= {0, 1, 2, "none", "exact"}
+
+
+def test_what_is_decided_for_one_unit_is_fixed_for_the_next_until_the_trial_ends():
+    books = Books(*(a_node(name, *(a_card(f"{name}-{k}") for k in range(3))) for name in "no"))
+    books.run("moves", "n-0", of=PART).run("stays", "o-2", of=PART)
+    look = MoveContext.of(books.fleet, Rules(), MoveQuestion(wanted("gpu=1"), 1, NOW))
+    holders = at_once(MoveHolders.read(look, books.fleet.ledger.values()))
+    first, second = books.fleet.ledger["moves"], books.fleet.ledger["stays"]
+    assert [holders.of(row, mask) for row, mask in ((0, 1), (1, 4), (1, 3))] == [[first], [second], []]
+    with holders.trial():
+        holders.fix(
+            MovePlan((Choice("n", ("n-0", "n-2"), charges=()),), (Move(first, Choice("o", ("o-1",), charges=())),))
+        )
+        assert holders.stays.tolist() == [0b101, 0b010]
+        assert [holders.of(0, 1), holders.of(1, 4)] == [[], [second]]
+    assert holders.stays.tolist() == [0, 0]
+    assert holders.of(0, 1) == [first]
 
 
 LOW, HIGH = "tflops=30,vram=4g", "tflops=10,vram=9g"

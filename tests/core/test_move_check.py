@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 from tests.lab import a_node
 
 from ullage.core.allocator import FleetAllocator
@@ -13,11 +16,13 @@ from ullage.core.books.slices import at_once
 from ullage.core.evicting import move_check
 from ullage.core.evicting.consolidation import consolidating
 from ullage.core.evicting.move_check import rows_of, still_holds
-from ullage.core.evicting.moves import Consolidation, MoveQuestion
+from ullage.core.evicting.move_order import in_order
+from ullage.core.evicting.moves import Consolidation, Move, MoveContext, MoveCost, MoveQuestion
+from ullage.core.placing.decision import Choice
 from ullage.core.placing.nomination import Nominations, Promised
 from ullage.core.placing.rules import Rules
-from ullage.model.allocation import Allocation
-from ullage.model.claim import Request
+from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.claim import Claim, Request
 from ullage.model.nomination import Nomination
 from ullage.model.request import ResourceRequirement
 
@@ -54,6 +59,39 @@ def change(books: FleetAllocator, rng: random.Random) -> None:
         books.dealloc(rng.choice(sorted(books.fleet.ledger)), 0.0)
     else:
         place(books, f"late{rng.random()}", rng.choice(TEXTS))
+
+
+def test_a_move_that_has_to_wait_for_a_later_one_does_not_hold_though_all_fit_in_the_end():
+    books = Fleet([a_node("n", 64, gpus=2), a_node("o", 64, gpus=1), a_node("p", 64, gpus=1)])
+    part = ResourceRequirement.from_string("gpu=0.4")
+    charges = (Charge(400_000, 400_000),)
+    for uid, node, card in (("a", "n", "GPU-n-0"), ("b", "o", "GPU-o-0")):
+        books.charge(Allocation(uid, node, part, (card,), AllocationState.BOUND, charges, Claim(), 0.0, 0.0))
+    moves = [
+        Move(books.ledger[uid], Choice(node, (card,), charges=()))
+        for uid, node, card in (("a", "o", "GPU-o-0"), ("b", "p", "GPU-p-0"))
+    ]
+    question = MoveQuestion(Request("wide", ResourceRequirement.of(gpu=2)), 1, 1.0)
+    units = (Choice("n", ("GPU-n-0", "GPU-n-1"), charges=()),)
+    found = Consolidation(units, tuple(moves), MoveCost(0, 2, 800), 0.0, least=True, stays={})
+    for rows in (None, {1}):
+        assert still_holds(books, Rules(), question, found, rows)
+    late = (Charge(300_000, 300_000),)
+    books.charge(Allocation("late", "o", part, ("GPU-o-0",), AllocationState.BOUND, late, Claim(), 0.0, 0.0))
+    for rows in (None, {1}):
+        assert not still_holds(books, Rules(), question, found, rows)
+
+
+def test_of_two_that_change_places_the_smaller_leaves_first_and_waits():
+    books = Fleet([a_node("n", 64, gpus=1), a_node("o", 64, gpus=1)])
+    for uid, node, milli in (("small", "n", 600), ("large", "o", 700)):
+        asked, amount = ResourceRequirement.from_string(f"gpu={milli / 1000}"), milli * 1000
+        held = (Charge(amount, amount),)
+        books.charge(Allocation(uid, node, asked, (f"GPU-{node}-0",), AllocationState.BOUND, held, Claim(), 0.0, 0.0))
+    look = MoveContext.of(books, Rules(), MoveQuestion(WIDE, 1, 1.0))
+    small = Move(books.ledger["small"], Choice("o", ("GPU-o-0",), charges=books.ledger["small"].charges))
+    large = Move(books.ledger["large"], Choice("n", ("GPU-n-0",), charges=books.ledger["large"].charges))
+    assert at_once(in_order(look, [large, small])) == (replace(small, gap=True), large)
 
 
 def test_a_check_of_the_nodes_that_changed_has_the_answer_of_a_check_of_all():
@@ -100,3 +138,38 @@ def test_nodes_with_other_reservations_are_those_of_entries_that_came_and_went()
     before, after = Nominations((stays, goes)), Nominations((stays, comes), (Promised((place,)),))
     assert rows_of(fleet, before.all(fleet), after.all(fleet)) == {1, 2, 3}
     assert rows_of(fleet, after.all(fleet), after.all(fleet)) == set()
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(2, 6), min_size=2, max_size=8), st.permutations(range(4)), st.randoms(use_true_random=False)
+)
+def test_each_leaves_as_soon_as_its_next_place_is_free_or_the_smallest_waits_for_it(tenths, next_card, rng):
+    """All who hold parts of a card go to the card that is its next one."""
+    held, sizes = [10] * 4, dict[str, tuple[int, int, int]]()
+    for number, size in enumerate(tenths):
+        here = rng.choice([card for card in range(4) if held[card] >= size] or [-1])
+        if here >= 0:
+            held[here] -= size
+            sizes[f"a{number}"] = here, next_card[here], size
+    books, moves = Fleet([a_node(f"n{n}", 64, gpus=1) for n in range(4)]), list[Move]()
+    for uid, (here, there, size) in sizes.items():
+        asked, charges = ResourceRequirement.from_string(f"gpu=0.{size}"), (Charge(size * 100_000, size * 100_000),)
+        card = (f"GPU-n{here}-0",)
+        books.charge(Allocation(uid, f"n{here}", asked, card, AllocationState.BOUND, charges, Claim(), 0.0, 0.0))
+        moves.append(Move(books.ledger[uid], Choice(f"n{there}", (f"GPU-n{there}-0",), charges=charges)))
+    look = MoveContext.of(books, Rules(), MoveQuestion(WIDE, 1, 1.0))
+    expected, pending, out = list[tuple[str, bool]](), list(sizes), list[str]()
+    while pending:
+        able = [uid for uid, (here, there, size) in sizes.items() if here == there or held[there] >= size]
+        able = [uid for uid in able if uid in pending]
+        one = able[0] if able else min(pending, key=lambda uid: (sizes[uid][2], uid))
+        expected.append((one, not able))
+        pending.remove(one)
+        out.append(one)
+        held[sizes[one][0]] += sizes[one][2]
+        for back in [uid for uid in out if held[sizes[uid][1]] >= sizes[uid][2]]:
+            held[sizes[back][1]] -= sizes[back][2]
+            out.remove(back)
+    event(f"{sum(gap for _, gap in expected)} wait")
+    assert [(move.allocation.id, move.gap) for move in at_once(in_order(look, moves))] == expected

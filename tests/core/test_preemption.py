@@ -530,6 +530,41 @@ def test_a_node_at_the_cap_of_workers_says_how_many_it_has_and_may_have():
     assert said == (Code.WORKER_CAP, 2, 1)
 
 
+def test_one_beyond_its_budget_stays_first_and_the_others_of_its_workload_after_dearer_ones():
+    books = Books(a_node("n", *(a_card(f"n-{n}") for n in range(4)))).run("web1", "n-0", of="", workload="web")
+    books.run("web2", "n-1", of="", workload="web", since=900.0).run("job", "n-2", of="", workload="job", priority=1)
+    rules, budgets = Rules(quotas=Quotas({"team": Quota(max_workers=3)})), Budgets({("team", "web"): 1})
+    assert uids(books.preempt(ask("gpu=1"), rules, budgets=budgets)) == ("web2",)
+    assert uids(books.preempt(ask("gpu=1"), rules, budgets=Budgets({("team", "web"): 0}))) == ("job",)
+
+
+def test_a_victim_has_the_reason_why_nothing_fits_while_it_and_those_who_stay_are_there():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("stays", "n-0", of="tflops=30", priority=9)
+    books.run("goes", "n-0", of="tflops=40")
+    for uid in ("twice", "too"):  # a card may hold more than it has, and both stay
+        books.run(uid, "n-1", of="tflops=1,vram=1g", priority=9)
+        held = books.fleet.release(uid)
+        books.fleet.charge(replace(held, charges=(replace(held.charges[0], compute=60_000),)), force=True)
+    found = books.preempt(ask("tflops=50"))
+    assert uids(found) == ("goes",)
+    (reason,) = {(each.reason.code, each.reason.needed, each.reason.had) for each in found.victims}
+    assert reason == (Code.GPU_COMPUTE, 50_000, 30_000)
+
+
+def test_only_nodes_that_take_work_and_have_enough_cards_of_the_right_kind_are_tried():
+    two = [a_card("n-0"), a_card("n-1")]
+    books = Books(
+        a_node("closed", a_card("c-0"), a_card("c-1"), cordoned=True),
+        a_node("few", a_card("f-0"), a_card("f-1", model="A100")),
+        a_node("n", *(replace(card, model="T4") for card in two)),
+    )
+    for uid, card in (("x", "c-0"), ("y", "f-0"), ("z", "n-0")):
+        books.run(uid, card, of="")
+    found = books.preempt(ask("gpu=2,gpu_model=T4"))
+    assert isinstance(found, Preemption)
+    assert [attempt.node for attempt in found.attempts] == ["n"]
+
+
 def test_of_a_workload_with_a_minimum_as_many_may_go_as_are_bound_above_it():
     books = Books(a_node("n", *(a_card(f"n-{n}") for n in range(6))))
     for number, (workload, state) in enumerate(

@@ -13,9 +13,11 @@ from tests.books import GIB, frozen
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
 from ullage.core.evicting import reclaim, reclaim_victims
+from ullage.core.evicting.idle import Idle
 from ullage.core.evicting.reclaim import Reclaim
 from ullage.core.evicting.reclaim_search import RoomClaim
 from ullage.core.evicting.reclaim_victims import ExecutorVictim
+from ullage.core.evicting.surplus import surplus
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import Leaves, application_limits, place_unit
@@ -25,7 +27,7 @@ from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorPhase, Ex
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
-from ullage.model.part import IsolationPolicy
+from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
@@ -152,6 +154,84 @@ def test_an_executor_stays_on_a_card_that_was_given_twice_if_no_session_needs_it
     assert schedule(world, Policy(), NOW, deserved={"a": 1, "b": 1}).actions == (Keep("e0"),)
 
 
+def test_a_partition_is_made_where_its_slots_are_freed_however_much_else_is():
+    """The newest executors hold as much as is claimed, but their slots do not lie together."""
+    card = Gpu("g", 0, "NVIDIA A100 80GB", "NVIDIA", 80 * GIB, 312_000, isolation=Isolation.PARTITIONED)
+    small = ResourceRequirement.from_string("gpu=1,partition=1g.10gb")
+    placer, views = Placer(Fleet([Node("n", 8000, 64 * GIB, (card,))]), Policy()), []
+    for bound_at, unit in zip((6, 1, 5, 2, 4, 0, 3), range(7), strict=True):  # those of the slots 0, 2, 4, 6 came last
+        placed = placer.place(f"e{unit}", small)
+        assert placed is not None
+        assert placed.charges[0].slot is not None
+        assert placed.charges[0].slot.start == unit
+        views.append(ExecutorView(placed.id, ExecutorPhase.BUSY, small, "s", bound_at=float(bound_at)))
+    claimant = Demand("claim", 2, ResourceRequirement.from_string("gpu=1,partition=3g.40gb"), 1)
+    world = World(placer.fleet, (Demand("s", 1, small, 0, 7), claimant), tuple(views))
+    plan = schedule(world, Policy(), NOW, deserved={"s": 0, "claim": 1})
+    gone = {action.executor for action in plan.actions if isinstance(action, Unbind)}
+    assert gone in ({"e4", "e5", "e6"}, {"e0", "e1", "e2", "e3"})
+
+
+def test_idle_executors_are_known_by_what_they_run_and_hold():
+    one, two = ResourceRequirement.of(cpu=1), ResourceRequirement.of(cpu=2)
+    idle = ExecutorView("e0", ExecutorPhase.IDLE, one, application="app", setup="s")
+    busy = ExecutorView("e1", ExecutorPhase.BUSY, one, "a", application="other")
+    known = Idle(world_of([Node("n", 4000, GIB)], [], (idle, "n", ()), (busy, "n", ())))
+    same = Demand("b", 1, one, application="app", setup="s")
+    assert known.kind_of(same) is not None
+    for other in (replace(same, application="other"), replace(same, setup="t"), replace(same, requirement=two)):
+        assert known.kind_of(other) is None
+    assert known.warm(same, lambda _: True) == [idle]
+    assert known.warm(same, lambda _: False) == []
+    known.take(idle)
+    assert list(known) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "taken", "leaves"),
+    [
+        pytest.param({"max_instances": 4, "pending": 1}, (), [], id="none at the maximum"),
+        pytest.param(
+            {"max_instances": 2, "pending": 1}, (), ["vacant", "new"], id="vacant ones above it, then the newest"
+        ),
+        pytest.param({"max_instances": 2, "pending": 1}, ("vacant",), ["new"], id="fewer if others leave already"),
+        pytest.param({"max_instances": 2, "pending": 1}, ("vacant", "new"), [], id="none if enough leave"),
+        pytest.param({"running": 3}, (), ["vacant"], id="those without a task for long enough"),
+        pytest.param({"running": 3, "delay_release_s": 501.0}, (), [], id="not before"),
+        pytest.param({"running": 3, "pending": 1}, (), [], id="not if there is a task for it"),
+        pytest.param({"running": 3, "min_instances": 4}, (), [], id="not below the minimum"),
+        pytest.param({"running": 3, "min_instances": 3}, (), ["vacant"], id="down to the minimum"),
+        pytest.param(None, ("old",), ["vacant", "new", "mid"], id="all that do not leave yet of a closed session"),
+    ],
+)
+def test_executors_that_their_session_does_not_need_leave(facts, taken, leaves):
+    one = ResourceRequirement.of(cpu=1)
+    ages = {"old": 1.0, "mid": 2.0, "vacant": 0.0, "new": 3.0}
+    views = [
+        ExecutorView(
+            name,
+            ExecutorPhase.VACANT if name == "vacant" else ExecutorPhase.BUSY,
+            one,
+            "s",
+            since=NOW - 500,
+            bound_at=bound_at,
+        )
+        for name, bound_at in ages.items()
+    ]
+    demand = None if facts is None else Demand("s", 1, one, **{"delay_release_s": 500.0, **facts})
+    found = surplus(demand, views, lambda uid: uid in taken, lambda at: at <= NOW)
+    assert [view.id for view in found] == leaves
+
+
+def test_the_room_of_an_executor_that_stays_is_promised_to_nobody():
+    one = ResourceRequirement.of(cpu=1)
+    goes = ExecutorView("e0", ExecutorPhase.LEAVING, one, "a", eviction=Eviction("gone", Cause.SHARE, NOW))
+    demands = [Demand("a", 1, one, leaving=1), Demand("b", 2, one, 1, waiting_since=0.0)]
+    world = world_of([Node("n", 1000, GIB)], demands, (replace(goes, may_stay=True), "n", ()))
+    plan = schedule(world, Policy(), NOW, deserved={"a": 0, "b": 0})
+    assert (plan.actions, plan.reserved, plan.promised) == ((Keep("e0"),), {}, {})
+
+
 def test_an_executor_leaves_for_a_session_that_is_promised_room_on_its_node_once_its_winner_is_gone():
     one, held, promises = ResourceRequirement.of(cpu=1), [], {}
     for node, winner, promised in (("m", "b", "b"), ("n", "gone", "c")):
@@ -160,9 +240,10 @@ def test_an_executor_leaves_for_a_session_that_is_promised_room_on_its_node_once
         )
         held.append((replace(leaves, may_stay=True), node, ()))
         promises[promised] = Promise((Allocation(f"of {promised}", node, one),))
-    demands = [Demand("a", 1, one, leaving=2), Demand("b", 2, one, 1), Demand("c", 3, one, 1)]
-    world = world_of([Node("m", 1000, GIB), Node("n", 1000, GIB)], demands, *held)
-    plan = schedule(replace(world, promises=promises), Policy(), NOW, deserved={"a": 0, "b": 1, "c": 1})
+    promises["c"] = Promise((Allocation("also of c", "o", one), *promises["c"].places))
+    demands = [Demand("a", 1, one, leaving=2), Demand("b", 2, one, 1), Demand("c", 3, one, 2, batch_size=2)]
+    world = world_of([Node(name, 1000, GIB) for name in "mno"], demands, *held)
+    plan = schedule(replace(world, promises=promises), Policy(), NOW, deserved={"a": 0, "b": 1, "c": 2})
     assert plan.actions == (Unbind("on n", Eviction("c", Cause.SHARE, NOW)),)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 from random import Random
+from unittest import mock
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from tests.books import GIB, NOW, frozen
 from tests.core.slow_reclaim import SlowReclaim, everybody
 
 from ullage.core.books.fleet import Fleet
+from ullage.core.evicting import reclaim
 from ullage.core.evicting.reclaim import Reclaim
 from ullage.core.evicting.reclaim_search import Loser, RoomClaim, Ways, cards_to_free, may_do, shared
 from ullage.core.evicting.reclaim_victims import ExecutorVictim
@@ -168,14 +171,30 @@ def test_each_way_asks_the_victims_that_slow_code_asks(any_world, displace, now)
     for rows in (*({row} for row in range(len(fleet.nodes))), set(range(len(fleet.nodes)))):
         victims = [each for each in willing if rows & slow.rows(fleet, each)]
         assert list(ways.card_by_card(victims, sorted(rows))) == slow.card_by_card(claim, victims, rows)
-        kinds = dict[object, ExecutorVictim]()
-        for each in victims:
-            places = sorted((fleet.ledger[uid].node, str(fleet.ledger[uid].requirement)) for uid in each.ids)
-            cards = [fleet.card_of[uuid] for uid in each.ids for uuid in fleet.ledger[uid].gpus]
-            sharing = frozenset(uid for card in cards for uid in fleet.holders[card]) - each.ids
-            kinds.setdefault((each.session, tuple(places), sharing), each)
-        orders = [slow.affordable(claim, slow.around(fleet, each, victims)) for each in kinds.values()]
-        assert list(map(list, ways.around([victims]))) == orders[:64]
+        assert list(map(list, ways.around([victims]))) == list(slow.around_each(claim, victims))[:64]
+
+
+@settings(max_examples=150)
+@given(any_worlds, st.booleans())
+def test_where_no_way_makes_room_a_claim_tries_all_of_them(any_world, displace):
+    """One after the other: in order, whole cards, nodes, cards, and each victim with those near it."""
+    world, deserved = any_world
+    fast, slow = Cycle(world), Cycle(world)
+    claimant = next(each for each in world.demands if each.session == "claim")
+    tried, size, fewest = list[list[ExecutorVictim]](), claimant.batch_size, reclaim.fewest
+
+    def too_few(outlook: Placer, each: Demand, victims: Iterable[ExecutorVictim], name: str) -> object:
+        if each.batch_size < size:  # members of a gang may find room, one after the other
+            return fewest(outlook, each, victims, name)
+        tried.append(list(victims))
+        return None
+
+    with mock.patch.object(reclaim, "fewest", too_few):
+        found = Reclaim(world, fast.tree, fast.leaves, deserved).claim(fast.claim(claimant, displace=displace))
+    assert found is None
+    ways = SlowReclaim(world, slow.tree, slow.leaves, deserved).ways(slow.claim(claimant, displace=displace))
+    event(f"{len(tried)} ways")
+    assert tried == list(map(list, ways))
 
 
 @settings(max_examples=150)
@@ -195,21 +214,21 @@ def test_executors_without_a_task_leave_in_the_place_of_some_that_work_or_nothin
     staying = [each for each in views if each.id in {member.id for member in gang}]
     fast, slow = Cycle(world), Cycle(world)
     claimant = next(demand for demand in world.demands if demand.session == "claim")
-    found, reclaim = [], Reclaim(world, fast.tree, fast.leaves, deserved)
+    taking = Reclaim(world, fast.tree, fast.leaves, deserved)
     for cycle in (fast, slow):
         for each in staying:
             cycle.outlook.fleet.release(each.id)
-    before = [victim.ids for victim in reclaim.in_order(fast.claim(claimant))]
+    before = [victim.ids for victim in taking.in_order(fast.claim(claimant))]
     mark, marked = fast.outlook.fleet.checkpoint(), frozen(fast.outlook.fleet)
     wanted = SlowReclaim(world, slow.tree, slow.leaves, deserved).claim_vacant(slow.claim(claimant), names, staying)
-    found = reclaim.claim_vacant(fast.claim(claimant), names, staying)
+    found = taking.claim_vacant(fast.claim(claimant), names, staying)
     event("nobody" if found is None else f"{len(found[0])} victims")
     assert (None if found is None else list(found[0])) == wanted
     assert fast.tree.executors() == slow.tree.executors()
     if found is None:
         fast.outlook.fleet.rollback(mark)
         assert frozen(fast.outlook.fleet) == marked
-        assert [victim.ids for victim in reclaim.in_order(fast.claim(claimant))] == before
+        assert [victim.ids for victim in taking.in_order(fast.claim(claimant))] == before
     else:
         victims, placed = found
         gone = {uid for victim in victims for uid in victim.ids}

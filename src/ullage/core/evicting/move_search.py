@@ -164,7 +164,7 @@ class MoveSearch:
         self._opened = look.table(look.wanted).opened
         self._empty = look.fleet.emptied()
         largest = int(np.diff(look.fleet.gpu_start).max(initial=0))
-        most = max(1, min(look.units, largest // asked.gpu_count))
+        most = min(look.units, largest // asked.gpu_count)
         self._costs: Rows = np.zeros((len(look.fleet.nodes), most + 1), dtype=np.int64)
         self._picks = np.zeros_like(self._costs)
 

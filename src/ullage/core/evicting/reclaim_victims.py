@@ -96,7 +96,7 @@ def fewest(
 def room_without(outlook: Placer, claimant: Demand, victims: list[ExecutorVictim]) -> Column:
     """Units of the claimant that fit on each node once all of these have left. The books are as before."""
     asked = claimant.requirement
-    if not _counted(outlook, asked) or not victims:
+    if not _counted(outlook, asked):
         with trial(outlook.fleet):
             leave(outlook.fleet, victims)
             return outlook.room(asked).copy()
