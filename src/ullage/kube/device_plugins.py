@@ -82,6 +82,9 @@ class DevicePlugins:
         self._record_event = context.record_event
         self._clock, self._now, self._pause = context.clock, context.now, context.pause
         self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._cluster = context.cluster
+        self._masked: dict[str, tuple[str, dict[str, int]]] = {}
+        """By pod, its node and the cores of each card that it was given, until the watch reports it."""
         self.waiting: set[tuple[str, str]] = set()
         """Pods, by namespace and name, that wait for a node lock or are being bound under one."""
         self.controller = Controller("Node", self.reconcile, on_error=context.on_error)
@@ -223,6 +226,11 @@ class DevicePlugins:
         given = GivenCards(known, charges, self._masks(family, allocation))
         containers = [each.all_of_it() if bound else each for each in ask.containers]
         devices = devices_of(containers, allocation.gpus, given, family)
+        if family.results.cores == "mask":
+            masks: dict[str, int] = {}
+            for each in (device for devices_of_one in devices for device in devices_of_one):
+                masks[each.uuid] = masks.get(each.uuid, 0) | each.cores
+            self._masked[allocation.id] = allocation.node, masks
         slices = encode_reservations(reservations_of(ask.containers, allocation))
         return to_allocate(grant_of(ask, devices, allocation.node, self._now(), slices=slices))
 
@@ -233,11 +241,18 @@ class DevicePlugins:
             return found
         for pod in self._pods.objects.values():
             written = (pod.metadata.annotations or {}).get(family.results.allocated)
-            if not written or pod.finished or pod.spec.node_name != allocation.node:
+            if not written or not pod.spec.node_name:
+                continue
+            self._masked.pop(pod.metadata.uid, None)
+            if pod.finished or pod.spec.node_name != allocation.node or pod.metadata.uid == allocation.id:
                 continue
             with suppress(InvalidRequest):
                 for device in (each for devices in decode_devices(written) for each in devices):
                     found[device.uuid] = found.get(device.uuid, 0) | device.cores
+        self._masked = {uid: given for uid, given in self._masked.items() if self._cluster.held(uid) is not None}
+        for uid, (node, masks) in self._masked.items():  # binds that the watch has not reported yet
+            for uuid, mask in masks.items() if node == allocation.node and uid != allocation.id else ():
+                found[uuid] = found.get(uuid, 0) | mask
         return found
 
     def _on_pod(self, delta: Delta[Pod]) -> None:
