@@ -87,6 +87,12 @@ HALF = "tflops=50,vram=8g"
             PLAIN, (HALF,), asked("tflops=51"), (Code.GPU_COMPUTE, ROOM, 51_000, 50_000, None), id="more than is left"
         ),
         pytest.param(
+            replace(PLAIN, vendor="nvidia"), (), asked("tflops=1,gpu_vendor=nvidia"), None, id="of its vendor"
+        ),
+        pytest.param(
+            replace(PLAIN, vendor="nvidia", model="A100"), (), asked("tflops=1,gpu_model=A100"), None, id="of its model"
+        ),
+        pytest.param(
             PLAIN,
             ("tflops=1,vram=1g",),
             asked("tflops=100,vram=1g"),

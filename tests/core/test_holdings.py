@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.books import NOW, a_card, a_node, ask
+from tests.books import GIB, NOW, a_card, a_node, ask
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import OtherUsage
 from ullage.core.placing.nomination import Promised
-from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim
+from ullage.model.error import Conflict
 from ullage.model.nomination import Nomination
 from ullage.model.request import ResourceRequirement
 
@@ -95,3 +96,35 @@ def test_a_ledger_that_is_reconciled_has_what_was_found_and_what_is_assumed():
     moved = replace(found, gpus=("m-0",), node="m")
     assert allocator.reconcile([moved], NOW) == ("found",)
     assert allocator.fleet.ledger["found"].gpus == ("m-0",)
+
+
+@pytest.mark.parametrize(("pod_uid", "freed"), [(None, True), ("of the pod", True), ("held", True), ("other", False)])
+def test_what_a_pod_holds_is_freed_by_the_uid_of_the_pod_or_of_the_request(pod_uid, freed):
+    allocator = an_allocator()
+    request = ask("gpu=1", "held", pod="web", pod_uid="of the pod")
+    assert isinstance(allocator.bind(request, ["n-0"], NOW), Allocation)
+    assert [each.uid for each in allocator.dealloc_by_pod("team", "web", NOW, pod_uid)] == ["held"] * freed
+    assert ("held" in allocator.fleet.ledger) is not freed
+
+
+@pytest.mark.parametrize(
+    ("more", "fits"),
+    [((50_000, 8), True), ((50_001, 8), False), ((50_000, 9), False), ((1, 1), True), ((50_001, 9), False)],
+)
+def test_a_part_is_entered_only_if_its_card_has_as_much_left(more, fits):
+    fleet = Fleet(NODES)
+    part = ResourceRequirement.from_string("tflops=50,vram=8g")
+
+    def enter(uid: str, compute: int, gib: int, *, force: bool = False) -> None:
+        charges = (Charge(compute, gib * GIB),)
+        fleet.charge(Allocation(uid, "m", part, ("m-0",), charges=charges, claim=Claim("team")), force=force)
+
+    enter("first", 50_000, 8)
+    if fits:
+        enter("second", *more)
+    else:
+        with pytest.raises(Conflict):
+            enter("second", *more)
+        assert fleet.ledger.keys() == {"first"}
+        enter("second", *more, force=True)
+    assert (fleet.compute_free.item(0), fleet.vram_free.item(0)) == (50_000 - more[0], (8 - more[1]) * GIB)

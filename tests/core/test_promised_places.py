@@ -16,7 +16,7 @@ from ullage.core.placing.nomination import Nominations, Promised
 from ullage.core.placing.offers import offers
 from ullage.core.placing.reserving import reserving, reserving_requests
 from ullage.core.placing.rules import Rules
-from ullage.core.placing.selection import reserved_place
+from ullage.core.placing.selection import held_place, reserved_place
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.nomination import Nomination
 from ullage.model.part import Isolation
@@ -116,11 +116,29 @@ def test_who_leaves_the_whole_cards_of_a_place_leaves_for_it_if_it_is_held_and_o
         assert books.fleet.cpu_free.item(0) == had - (0 if hold and is_owed else 4000)
 
 
+def test_a_place_is_that_of_the_request_and_held_only_if_it_says_so():
+    books, request = Books(a_node("n", a_card("n-0"), a_card("n-1"))), ask("gpu=1", "first", priority=5)
+    for hold in (True, False):
+        entries = Nominations((Nomination(request, "n", gpus=("n-1",), hold=hold),))
+        found = reserved_place(books.fleet, Rules(), request, entries)
+        assert found is not None
+        assert found.gpus == ("n-1",)
+        assert (held_place(books.fleet, Rules(), request, entries) is not None) is hold
+        other = ask("gpu=1", "other", priority=5)
+        assert reserved_place(books.fleet, Rules(), other, entries) is None
+        assert held_place(books.fleet, Rules(), other, entries) is None
+    assert held_place(books.fleet, Rules(), request, Nominations()) is None
+    books.run("x", "n-1", of="tflops=10")
+    assert reserved_place(books.fleet, Rules(), request, entries) is None
+
+
 def test_a_place_without_cards_is_where_the_least_is_left_after_it_as_a_fraction_of_the_card():
     books = Books(a_node("n", a_card("n-0", 100, 10), a_card("n-1", 100, 40)))
     books.run("x", "n-0", of="tflops=10,vram=2g", priority=20).run("y", "n-1", of="tflops=10,vram=20g", priority=20)
     assert free_beside(books, owed("tflops=10,vram=6g")) == {"n-0": (80_000, 2 * GIB), "n-1": (90_000, 20 * GIB)}
     assert free_beside(books, owed("tflops=10,vram=1g")) == {"n-0": (90_000, 8 * GIB), "n-1": (80_000, 19 * GIB)}
+    books = Books(a_node("n", a_card("n-0", 200), a_card("n-1", 50))).run("y", "n-0", of="tflops=110", priority=20)
+    assert free_beside(books, owed("tflops=10,vram=1g"))["n-0"] == (80_000, 15 * GIB)
 
 
 def test_a_card_that_is_promised_whole_is_nobodys_part_while_a_part_of_it_is_left():
