@@ -15,6 +15,8 @@ from ullage.core.books.usage import Usage
 from ullage.core.kernel import columns, reasons
 from ullage.core.kernel.verdict import judge_card, takes
 from ullage.core.verdict.cards import CardVerdicts, any_takes, exclusion_of, free_cards, open_cards, refusal_of
+from ullage.core.verdict.kinds import exclusion_of as kind_excludes
+from ullage.core.verdict.kinds import keeps_apart
 from ullage.core.verdict.nodes import closed, lacking, shortfalls, slots_short, workers_at_cap
 from ullage.core.verdict.quota import Asked, Quotas
 from ullage.core.verdict.shape import shape_of
@@ -22,6 +24,7 @@ from ullage.model.affinity import ANY_NODE, NODE_NAME, Expression, NodeAffinity,
 from ullage.model.error import Conflict
 from ullage.model.gpu import Gpu, GpuPhase
 from ullage.model.part import Isolation, IsolationPolicy
+from ullage.model.profiles import SHIPPED
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
@@ -330,3 +333,42 @@ def test_the_reason_of_a_refusal_is_true_and_what_is_taken_has_none(text, free, 
         reasons.NO_COMPUTE: compute <= 0 or modes & 1 != 0,
     }
     assert true.get(reason, needed > had)
+
+
+@pytest.mark.parametrize(
+    ("policy", "of_static", "supported", "text", "reason"),
+    [
+        (IsolationPolicy.STATIC, None, None, "tflops=1", reasons.FITS),
+        (IsolationPolicy.STATIC, Isolation.HARD, None, "tflops=1", reasons.ISOLATION_POLICY),
+        (IsolationPolicy.STATIC, Isolation.SOFT, None, "tflops=1", reasons.FITS),
+        (IsolationPolicy.STATIC, Isolation.HARD, None, "gpu=1", reasons.FITS),
+        (IsolationPolicy.STATIC, None, {Isolation.HARD}, "tflops=1", reasons.ISOLATION_UNSUPPORTED),
+        (IsolationPolicy.STATIC, None, {Isolation.SOFT}, "tflops=1", reasons.FITS),
+        (IsolationPolicy.DYNAMIC, None, {Isolation.HARD}, "tflops=1", reasons.ISOLATION_UNSUPPORTED),
+        (IsolationPolicy.DYNAMIC, None, {Isolation.SOFT}, "tflops=1,isolation=partitioned", reasons.ISOLATION_POLICY),
+    ],
+)
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("", None),
+        (",gpu_model=A100", None),
+        (",gpu_vendor=nvidia", None),
+        (",gpu_model=A100,gpu_vendor=nvidia", None),
+        (",gpu_model=H100", reasons.WRONG_MODEL),
+        (",gpu_vendor=amd", reasons.WRONG_VENDOR),
+        (",gpu_model=H100,gpu_vendor=nvidia", reasons.WRONG_MODEL),
+        (",gpu_model=A100,gpu_vendor=amd", reasons.WRONG_VENDOR),
+    ],
+)
+def test_an_isolation_that_a_card_does_not_have_is_the_reason_unless_its_kind_is_not_requested(
+    policy, of_static, supported, text, reason, kind, wrong
+):
+    """An isolation policy comes before the kind in any case."""
+    facts = {"isolation_policy": policy, "isolation": of_static, "isolations": supported and frozenset(supported)}
+    card = replace(PLAIN, model="A100", vendor="nvidia", **facts)
+    found = kind_excludes(card, asked(text + kind), SHIPPED)
+    assert found == (wrong if wrong and reason != reasons.ISOLATION_POLICY else reason)
+    assert keeps_apart(card, asked(text + kind)) is (
+        found not in (reasons.ISOLATION_POLICY, reasons.ISOLATION_UNSUPPORTED)
+    )

@@ -139,6 +139,9 @@ def test_a_place_without_cards_is_where_the_least_is_left_after_it_as_a_fraction
     assert free_beside(books, owed("tflops=10,vram=1g")) == {"n-0": (90_000, 8 * GIB), "n-1": (80_000, 19 * GIB)}
     books = Books(a_node("n", a_card("n-0", 200), a_card("n-1", 50))).run("y", "n-0", of="tflops=110", priority=20)
     assert free_beside(books, owed("tflops=10,vram=1g"))["n-0"] == (80_000, 15 * GIB)
+    books = Books(a_node("n", a_card("n-0", 400), a_card("n-1", 40)))
+    books.run("y", "n-0", of="tflops=180", priority=20).run("z", "n-1", of="tflops=15", priority=20)
+    assert free_beside(books, owed("tflops=20,vram=1g"))["n-1"] == (5_000, 15 * GIB)
 
 
 def test_a_card_that_is_promised_whole_is_nobodys_part_while_a_part_of_it_is_left():
