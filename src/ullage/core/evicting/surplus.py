@@ -20,11 +20,9 @@ def surplus(
     gangs: dict[str, list[ExecutorView]] = {}
     for executor in sorted(executors, key=lambda e: (e.phase is ExecutorPhase.BUSY, -e.bound_at, e.id)):
         gangs.setdefault(executor.gang or executor.id, []).append(executor)
-    left = len(executors)
-    for members in gangs.values():
-        if any(taken(member.id) for member in members):
-            left -= len(members)
-            continue
+    stay = [members for members in gangs.values() if not any(taken(member.id) for member in members)]
+    left = sum(map(len, stay))
+    for members in stay:
         if demand is None or (demand.max_instances is not None and left > demand.max_instances):
             leave = True
         else:
