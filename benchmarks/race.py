@@ -1,4 +1,4 @@
-"""Pods that a real kube-scheduler binds in a second: alone, beside it with Ullage, in one run on one machine.
+"""Pods that a real kube-scheduler binds in a second: alone, and with Ullage, in one run on one machine.
 
 Work: a control plane of real processes (`make control-plane`; without one nothing is measured), 500, 1,000 and 5,000
 nodes of 8 cards without kubelets, and 1,000 pods that a client creates 16 at a time: the time from the first creation

@@ -6,7 +6,6 @@ tests/docs/test_tables.py fails while one of them differs from the code.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import inspect
 import re
@@ -19,11 +18,10 @@ from typing import Any, cast
 import msgspec
 
 import ullage
+from docs.command_line import exit_codes, options, plugin, verbs
+from docs.markdown import table
 from docs.vendors import vendors, write_chart_keys
 from ullage.bootstrap import kube_card_settings, kube_settings, request_settings, settings
-from ullage.cli import exits, kubectl
-from ullage.cli.main import build_parser
-from ullage.cli.verbs import GROUPS, VERBS
 from ullage.client.allocations import Allocations
 from ullage.client.client import Client
 from ullage.client.session import Session
@@ -137,18 +135,10 @@ def write_tables() -> list[Path]:
 def renew(text: str) -> str:
     """Return a reference page with its tables updated from the code."""
 
-    def table(match: re.Match[str]) -> str:
+    def renewed(match: re.Match[str]) -> str:
         return f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]().strip()}\n\n<!-- end -->"
 
-    return re.sub(r"<!-- table: ([a-z-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
-
-
-def _rows(titles: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    def line(cells: Iterable[object]) -> str:
-        return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
-
-    titles = list(titles)
-    return "\n".join([line(titles), line("---" for _ in titles), *map(line, rows)])
+    return re.sub(r"<!-- table: ([a-z-]+) -->.*?<!-- end -->", renewed, text, flags=re.DOTALL)
 
 
 def _doc(thing: object) -> str:
@@ -174,22 +164,22 @@ def _signature(thing: Callable[..., object]) -> str:
 def reasons() -> str:
     """Return the codes of `why`, with their meanings and cures."""
     rows = ((f"`{code}`", MEANINGS[code], f"`{CURES[code]}`" if code in CURES else "-") for code in Code)
-    return _rows(("code", "meaning", "cure"), rows)
+    return table(("code", "meaning", "cure"), rows)
 
 
 def _states(meanings: dict[Any, str], kind: Iterable[object]) -> str:
-    return _rows(("state", "meaning"), ((f"`{state}`", meanings[state]) for state in kind))
+    return table(("state", "meaning"), ((f"`{state}`", meanings[state]) for state in kind))
 
 
 def transitions() -> str:
     """Return the state transitions of an executor."""
     rows = ((f"`{state}`", f"`{operation}`", f"`{after}`") for (state, operation), after in TRANSITIONS.items())
-    return _rows(("state", "operation", "next state"), rows)
+    return table(("state", "operation", "next state"), rows)
 
 
 def bind_codes() -> str:
     """Return the results of a bind."""
-    return _rows(("code", "meaning"), ((code.value, code.name.lower().replace("_", " ")) for code in BindCode))
+    return table(("code", "meaning"), ((code.value, code.name.lower().replace("_", " ")) for code in BindCode))
 
 
 def _trees(under: str) -> Iterator[ast.AST]:
@@ -210,7 +200,7 @@ def event_kinds() -> set[str]:
 
 def events() -> str:
     """Return the kinds of events and their meanings."""
-    return _rows(("kind", "meaning"), ((f"`{kind}`", EVENTS[kind]) for kind in sorted(event_kinds())))
+    return table(("kind", "meaning"), ((f"`{kind}`", EVENTS[kind]) for kind in sorted(event_kinds())))
 
 
 def metrics() -> str:
@@ -253,7 +243,7 @@ def metrics() -> str:
         )
         for family in ServiceCollector(cast("Any", service), cast("Any", answers)).collect()
     ]
-    return _rows(("name", "type", "labels", "meaning"), rows)
+    return table(("name", "type", "labels", "meaning"), rows)
 
 
 # --- settings ---
@@ -294,7 +284,7 @@ def _is_section(field: msgspec.structs.FieldInfo) -> bool:
 
 def environment() -> str:
     """Return the environment variables that a user may set."""
-    return _rows(("variable", "meaning"), ((f"`{name}`", meaning) for name, meaning in variables.SETTINGS.items()))
+    return table(("variable", "meaning"), ((f"`{name}`", meaning) for name, meaning in variables.SETTINGS.items()))
 
 
 def policy() -> str:
@@ -311,7 +301,7 @@ def _fields(kind: type[msgspec.Struct], only: set[str] | None = None) -> str:
         for field in msgspec.structs.fields(kind)
         if only is None or field.name in only
     )
-    return _rows(("key", "type", "default"), rows)
+    return table(("key", "type", "default"), rows)
 
 
 def _type(text: str) -> str:
@@ -330,71 +320,6 @@ def _default(field: Any) -> str:
     return f"`{msgspec.json.encode(field.default).decode()}`"
 
 
-# --- the command line ---
-
-
-def verbs() -> str:
-    """Return every verb with its summary, by group."""
-    tables = (
-        f"{_sentence(group)[:-1]}:\n\n"
-        + _rows(("verb", "does"), ((f"[`{name}`](#ullage-{name})", verb.help) for name, verb in verbs.items()))
-        for group, verbs in GROUPS.items()
-    )
-    return "\n\n".join(tables)
-
-
-def exit_codes() -> str:
-    """Return the table of the module that defines the exit codes."""
-    return "\n".join(line for line in (exits.__doc__ or "").splitlines() if line.startswith("|"))
-
-
-def options() -> str:
-    """Return every verb with its arguments and an example."""
-    sections = []
-    for name, parser in subparsers(build_parser()).items():
-        text = [f"### ullage {name}", f"{_sentence(VERBS[name].help)}", f"    {VERBS[name].example}"]
-        text += [table for table in (_arguments(parser),) if table]
-        for action, own in subparsers(parser).items():
-            text += [f"`ullage {name} {action}`:", _arguments(own) or "No options."]
-        sections.append("\n\n".join(text))
-    return "\n\n".join(sections)
-
-
-def plugin() -> str:
-    """Return every verb of the plugin of kubectl with its arguments and an example."""
-    sections = []
-    for name, parser in subparsers(kubectl.build_parser()).items():
-        example = str(parser.epilog).removeprefix("example: ")
-        text = [f"### kubectl ullage {name}", _sentence(str(parser.description)), f"    {example}", _arguments(parser)]
-        sections.append("\n\n".join(text))
-    return "\n\n".join(sections)
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + "."
-
-
-def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Return the parsers of the subcommands."""
-    found: dict[str, argparse.ArgumentParser] = {}
-    for action in parser._actions:  # noqa: SLF001 - argparse has no public way to list them
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
-            found.update(action.choices)
-    return found
-
-
-def _arguments(parser: argparse.ArgumentParser) -> str:
-    rows = []
-    for action in parser._actions:  # noqa: SLF001 - as above
-        if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):  # noqa: SLF001 - as above
-            continue
-        value = action.metavar or (",".join(action.choices) if action.choices else action.dest.upper())
-        takes = f" {value}" if action.nargs != 0 else ""
-        shown = ", ".join(f"`{option}{takes}`" for option in action.option_strings) or f"`{value}`"
-        rows.append((shown, (action.help or "-") % {"default": action.default, "prog": parser.prog}))
-    return _rows(("argument", "meaning"), rows) if rows else ""
-
-
 # --- the HTTP API ---
 
 
@@ -411,7 +336,7 @@ def routes() -> str:
         )
         for endpoint in endpoints_of(*fronts)
     ]
-    return _rows(("route", "does", "query", "body", "answer"), rows)
+    return table(("route", "does", "query", "body", "answer"), rows)
 
 
 def _answers(endpoint: Endpoint) -> Iterator[tuple[int, Any]]:
@@ -457,7 +382,7 @@ def errors() -> str:
             }
     order = sorted(found, key=lambda pair: (status_of(kinds[pair[1]]("")), pair))
     rows = ((f"`{code}`", f"`{kind}`", status_of(kinds[kind](""))) for code, kind in order)
-    return _rows(("code", "exception", "status"), rows)
+    return table(("code", "exception", "status"), rows)
 
 
 # --- Python ---
@@ -466,7 +391,7 @@ def errors() -> str:
 def names() -> str:
     """Return the names of the package `ullage`."""
     kept = [name for name in ullage.__all__ if name != "__version__"]
-    return _rows(("name", "is"), ((f"`ullage.{name}`", _first(getattr(ullage, name))) for name in kept))
+    return table(("name", "is"), ((f"`ullage.{name}`", _first(getattr(ullage, name))) for name in kept))
 
 
 def _methods(kind: type) -> str:
@@ -476,12 +401,12 @@ def _methods(kind: type) -> str:
         for name, function in vars(base).items()
         if inspect.isfunction(function) and not name.startswith("_")
     ]
-    return _rows(("method", "does"), rows)
+    return table(("method", "does"), rows)
 
 
 def session_options() -> str:
     """Return the options of a session."""
-    return f"{_doc(SessionOptions)}\n\n" + _rows(
+    return f"{_doc(SessionOptions)}\n\n" + table(
         ("option", "type"), ((f"`{name}`", f"`{text}`") for name, text in _option_types())
     )
 

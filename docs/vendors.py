@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from docs.markdown import table
 from ullage.wire.dialect import PodSettings, request_annotations
 from ullage.wire.hami.results import result_keys
 from ullage.wire.vendors.container_request import WHOLE
@@ -51,14 +52,14 @@ def vendors() -> str:
 
 def _section(vendor: VendorFile) -> Iterator[str]:
     yield f"## {vendor.vendor}\n"
-    for alike in _alike(vendor.family):
-        (first, *_), words = alike, ", ".join(f"`{family.word}`" for family in alike)
-        by_word = f", where `WORD` is one of {words}" if len(alike) > 1 else ""
-        yield f"Cards of {_listed(family.name for family in alike)}{by_word}:\n"
-        yield from _table(("what", "key", "meaning"), _rows(first if len(alike) == 1 else _generic(first)))
+    for group in _with_equal_rules(vendor.family):
+        (first, *_), words = group, ", ".join(f"`{family.word}`" for family in group)
+        by_word = f", where `WORD` is one of {words}" if len(group) > 1 else ""
+        yield f"Cards of {_listed(family.name for family in group)}{by_word}:\n"
+        yield table(("what", "key", "meaning"), _rows(first if len(group) == 1 else _generic(first))) + "\n"
     sliced = [family for family in vendor.family if family.templates]
     if sliced:
-        yield from _table(("slice", "of", "MiB", "cores"), _templates(sliced))
+        yield table(("slice", "of", "MiB", "cores"), _templates(sliced)) + "\n"
     if vendor.plain:
         yield f"Whole cards of other plugins: {_listed(vendor.plain)}.\n"
     if vendor.not_offered:
@@ -67,7 +68,7 @@ def _section(vendor: VendorFile) -> Iterator[str]:
         yield ""
 
 
-def _alike(families: Iterable[Family]) -> list[list[Family]]:
+def _with_equal_rules(families: Iterable[Family]) -> list[list[Family]]:
     """Return the families, those together that differ in their words and slices only."""
     found: dict[str, list[Family]] = {}
     for family in families:
@@ -178,13 +179,6 @@ def _templates(families: Iterable[Family]) -> Iterator[tuple[Any, ...]]:
     for family in families:
         for each in family.templates:
             yield f"`{each.name}`", family.name, each.memory_mib, each.cores
-
-
-def _table(titles: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(titles)} |"
-    yield f"|{' --- |' * len(titles)}"
-    yield from (f"| {' | '.join(map(str, row))} |" for row in rows)
-    yield ""
 
 
 def _listed(keys: Iterable[str]) -> str:

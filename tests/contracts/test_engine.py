@@ -187,8 +187,8 @@ async def runs_on(engine: Engine, log: Log, name: str, task: int) -> list[tuple[
 
     def look() -> list[tuple[int, ...]]:
         import subprocess  # noqa: PLC0415  # this runs in a worker
-        import sys  # noqa: PLC0415
-        import threading  # noqa: PLC0415
+        import sys  # noqa: PLC0415  # this runs in a worker
+        import threading  # noqa: PLC0415  # this runs in a worker
 
         if "KEPT" not in os.environ:
             threading.Thread(target=threading.Event().wait, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Whom a claim of a session evicts, by slow and obvious code: every way, and every node and card that could do."""
+"""The victims of a claim of a session, by slow and obvious code: every way, and every node and card that could do."""
 
 from __future__ import annotations
 

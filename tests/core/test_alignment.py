@@ -29,7 +29,7 @@ BEST, RESTRICTED, SINGLE = "best-effort", "restricted", "single-numa-node"
 
 
 def allocator(*nodes: Node, **rules: object) -> FleetAllocator:
-    found = FleetAllocator(Fleet(nodes), Rules(**rules))  # type: ignore[arg-type]
+    found = FleetAllocator(Fleet(nodes), Rules(**rules))  # type: ignore[arg-type]  # facts by name
     found.set_ready()
     return found
 
@@ -77,7 +77,7 @@ def hold(books: FleetAllocator, node: str, cards: list[int]) -> None:
 
 def with_free(free: list[int], policy: str | None = None, **more: object) -> FleetAllocator:
     """Layout B with just these cards free."""
-    node = machine(kubelet=None if policy is None else kubelet(policy), **more)  # type: ignore[arg-type]
+    node = machine(kubelet=None if policy is None else kubelet(policy), **more)  # type: ignore[arg-type]  # facts by name
     books = allocator(node)
     for card in range(8):
         if card not in free:
@@ -342,8 +342,9 @@ def test_a_node_that_cannot_claim_alignment_comes_last_and_is_not_excluded(last)
 
 def place_all(books: FleetAllocator, text: str, number: int) -> list[Allocation]:
     found = [books.alloc(replace(asked(text), uid=str(uid)), 0.0) for uid in range(number)]
-    assert all(isinstance(one, Allocation) for one in found), found
-    return found  # type: ignore[return-value]
+    placed = [one for one in found if isinstance(one, Allocation)]
+    assert len(placed) == number, found
+    return placed
 
 
 def test_on_one_zone_nothing_can_lie_apart():

@@ -1,4 +1,4 @@
-"""Whom a session evicts that a limit stops, against slow code; and that nothing changes where that is of no use."""
+"""The victims of a session that a limit stops, against slow code; and that nothing changes where that is of no use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom reclaim chooses, against trying the claimant again after every victim."""
+"""The victims that reclaim chooses, against trying the claimant again after every victim."""
 
 from __future__ import annotations
 

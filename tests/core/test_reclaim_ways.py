@@ -1,4 +1,4 @@
-"""Whom a claim of a session evicts, in any world, against slow code that tries every way."""
+"""The victims of a claim of a session, in any world, against slow code that tries every way."""
 
 from __future__ import annotations
 

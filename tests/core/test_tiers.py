@@ -155,7 +155,7 @@ def test_one_thread_may_use_the_compiled_tier_ahead_of_the_others(plain):
 
 @JIT
 def test_whoever_only_reads_is_not_made_to_compile(plain):
-    from ullage.core.kernel.compiled import compiled  # noqa: PLC0415
+    from ullage.core.kernel.compiled import compiled  # noqa: PLC0415  # the test reads the tier first
 
     @compiled
     def nobody_called_this_before(a):

@@ -32,7 +32,7 @@ REQUIRED, PREFERRED = Level.REQUIRED, Level.PREFERRED
 
 def with_nics(zones: Sequence[int], owner: Kubelet | None = None, **more: object) -> Node:
     """Layout B with adapters in these zones."""
-    node = machine(kubelet=owner, **more)  # type: ignore[arg-type]
+    node = machine(kubelet=owner, **more)  # type: ignore[arg-type]  # facts by name
     nics = tuple(Device(NIC, number, f"e{number}", zones=(zone,)) for number, zone in enumerate(zones))
     return replace(node, topology=replace(node.topology, devices=nics))
 

@@ -169,7 +169,7 @@ NICS = tuple(Device("nic", number, f"nic-{number}", zones=(1,)) for number in ra
 
 
 def cards_and(name: str = "", **needs: object) -> ContainerNeeds:
-    return ContainerNeeds(name, devices=(("gpu", 2),), **needs)  # type: ignore[arg-type]
+    return ContainerNeeds(name, devices=(("gpu", 2),), **needs)  # type: ignore[arg-type]  # facts by name
 
 
 def test_memory_that_no_zone_has_is_the_reason():

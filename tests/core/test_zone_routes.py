@@ -40,13 +40,13 @@ SINGLE = "numa=single-numa-node"
 
 
 def allocator(*nodes: Node, **rules: object) -> FleetAllocator:
-    found = FleetAllocator(Fleet(nodes), Rules(**rules))  # type: ignore[arg-type]
+    found = FleetAllocator(Fleet(nodes), Rules(**rules))  # type: ignore[arg-type]  # facts by name
     found.set_ready()
     return found
 
 
 def asked(text: str, uid: str = "r", **claim: object) -> Request:
-    return Request(uid, ResourceRequirement.from_string(text), Claim(**claim))  # type: ignore[arg-type]
+    return Request(uid, ResourceRequirement.from_string(text), Claim(**claim))  # type: ignore[arg-type]  # facts by name
 
 
 def alloc(books: FleetAllocator, text: str, uid: str, **claim: object) -> Allocation:

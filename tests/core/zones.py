@@ -47,4 +47,4 @@ def machine(
 
 def kubelet(policy: str, *, static_cpus: bool = True, **more: object) -> Kubelet:
     """A kubelet with a static CPU manager and a policy."""
-    return Kubelet(ZonePolicy(policy), static_cpus=static_cpus, **more)  # type: ignore[arg-type]
+    return Kubelet(ZonePolicy(policy), static_cpus=static_cpus, **more)  # type: ignore[arg-type]  # facts by name

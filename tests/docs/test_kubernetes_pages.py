@@ -172,7 +172,7 @@ def shared(name: str) -> dict[str, Any]:
 
 @pytest.mark.anyio
 @pytest.mark.timeout(900)
-async def test_two_halves_are_on_one_card(server: ApiServer, api: HttpKubeApi) -> None:  # noqa: F811
+async def test_two_halves_are_on_one_card(server: ApiServer, api: HttpKubeApi) -> None:  # noqa: F811 - the fixtures
     half = shared("half-1")
     put(server, "nodes", hami_node("a", "GPU-1", "GPU-2", mib=40960), a_node("of-unknown-cards"))
     named = [half | {"metadata": half["metadata"] | {"name": f"half-{number}"}} for number in (1, 2, 3)]
@@ -186,7 +186,7 @@ async def test_two_halves_are_on_one_card(server: ApiServer, api: HttpKubeApi) -
 
 @pytest.mark.anyio
 @pytest.mark.timeout(900)
-async def test_the_plugin_hands_out_the_part(server: ApiServer, api: HttpKubeApi) -> None:  # noqa: F811
+async def test_the_plugin_hands_out_the_part(server: ApiServer, api: HttpKubeApi) -> None:  # noqa: F811 - the fixtures
     put(server, "nodes", hami_node("a", "GPU-1", mib=40960))
     (pod,) = put(server, "pods", shared("part"))
     async with HamiNode(api, "a") as plugin, running(server, api, readers=[RegisteredCards()]) as up:
@@ -200,7 +200,7 @@ async def test_the_plugin_hands_out_the_part(server: ApiServer, api: HttpKubeApi
 
 @pytest.mark.anyio
 @pytest.mark.timeout(900)
-async def test_the_claim_gets_two_cards_of_one_zone(server: ApiServer, api: HttpKubeApi) -> None:  # noqa: F811
+async def test_the_claim_gets_two_cards_of_one_zone(server: ApiServer, api: HttpKubeApi) -> None:  # noqa: F811 - the fixtures
     pytest.importorskip("cel_expr_python", reason="cel-expr-python is in the lock, and not installed here")
     template, pod = objects(CLAIM)
     put(server, "deviceclasses", a_class("gpu.nvidia.com"))

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.tables import subparsers
+from docs.command_line import subparsers
 
 from ullage.cli.main import build_parser
 from ullage.cli.verbs import VERBS

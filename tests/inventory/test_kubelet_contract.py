@@ -123,7 +123,7 @@ def container(cpu: object, gpus: int = 0, nics: int = 0, memory: str = "1Gi", *,
     return {"resources": {"limits": {"cpu": str(cpu), "memory": memory, **devices}}}
 
 
-def pod_of(uid: str, apps: list[dict], before: list[dict] = (), policy: str | None = None) -> dict:  # type: ignore[assignment]
+def pod_of(uid: str, apps: list[dict], before: list[dict] = (), policy: str | None = None) -> dict:  # type: ignore[assignment]  # a tuple is read only
     """A pod; containers are named by their places."""
     named = [{"name": f"c{place}", **one} for place, one in enumerate([*before, *apps])]
     keys = {} if policy is None else {"ullage.io/numa-policy": policy}

@@ -193,7 +193,7 @@ _VERBS = {
 
 def _place(arguments: argparse.Namespace) -> FrontPlace:
     require_packages()
-    from ullage.bootstrap.front_client import FrontPlace  # noqa: PLC0415  # as above
+    from ullage.bootstrap.front_client import FrontPlace  # noqa: PLC0415  # packages of clusters
 
     return FrontPlace(arguments.kubeconfig, arguments.context, arguments.front)
 
@@ -202,13 +202,13 @@ def _namespace(arguments: argparse.Namespace) -> str:
     if arguments.namespace is not None:
         return check_name("namespace", arguments.namespace)
     place = _place(arguments)
-    from ullage.bootstrap.front_client import current_namespace  # noqa: PLC0415  # as above
+    from ullage.bootstrap.front_client import current_namespace  # noqa: PLC0415  # packages of clusters
 
     return current_namespace(place)
 
 
 def _overview(place: FrontPlace) -> ClusterOverview:
-    from ullage.bootstrap.front_client import cluster_overview  # noqa: PLC0415  # as above
+    from ullage.bootstrap.front_client import cluster_overview  # noqa: PLC0415  # packages of clusters
 
     return cluster_overview(place)
 
@@ -234,7 +234,7 @@ def _followed(place: FrontPlace) -> Iterator[ClusterOverview]:
 
 def _picture(overview: ClusterOverview) -> Any:
     from rich.console import Group  # noqa: PLC0415  # slow to import, and needed only here
-    from rich.text import Text  # noqa: PLC0415  # as above
+    from rich.text import Text  # noqa: PLC0415  # slow to import
 
     front = overview.front
     head = f"ullage {front.version}   {show_time(overview.at)}   {front.identity}   q quits"

@@ -121,7 +121,7 @@ class CardSets:
         ]
 
     def _is_free(self, card: RegisteredCard, holders: Sequence[Allocation], asked: _Asked) -> bool:
-        """Return whether a card seems to have room beside its holders; the books decide."""
+        """Return whether a card seems to have room besides its holders; the books decide."""
         fleet, uuid = self._cluster.allocator.fleet, card.gpu.uuid
         at = fleet.card_of.get(uuid)
         requirement = asked.request.requirement

@@ -40,7 +40,7 @@ def compiled(function: F) -> F:
 
 
 def _unliteral(kind: Any) -> Any:
-    return types.unliteral(kind)  # type: ignore[no-untyped-call]
+    return types.unliteral(kind)  # type: ignore[no-untyped-call]  # numba is not typed
 
 
 def inlined(function: F) -> F:

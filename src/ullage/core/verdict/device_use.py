@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
 
 from ullage.model.device_claim import DeviceResult
 from ullage.model.slice_device import DeviceId, Pool, SliceDevice
 
 Consumed = Mapping[str, int]
+K = TypeVar("K", bound=Hashable)
 
 
 def consumption(device: SliceDevice, asked: Mapping[str, int]) -> Consumed | None:
@@ -85,7 +87,7 @@ class DeviceUse:
                     _add(self._counters, (device.driver, device.pool, group, counter), sign * amount)
 
 
-def _add(counts: dict, key: object, amount: int) -> None:  # type: ignore[type-arg]
+def _add(counts: dict[K, int], key: K, amount: int) -> None:
     left = counts.get(key, 0) + amount
     if left:
         counts[key] = left

@@ -1,4 +1,4 @@
-"""The annotations that HAMi's agents write on a node beside its cards: links, cordoned cards, and the handshake."""
+"""The annotations that HAMi's agents write on a node besides its cards: links, cordoned cards, and the handshake."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def with_allocatable(
     """Return the topology and the cards of a machine, completed by what its kubelet says; `zones` are known to it.
 
     CPUs that pods may not have are reserved by id; without any CPU, as where the CPU manager is off, nothing is said
-    of them. Zones of cards and devices are taken where the machine does not tell them. Devices of resources that the
+    of them. Zones of cards and devices are taken where the machine does not state them. Devices of resources that the
     machine does not list are added with the ids of their plugin.
     """
     known = set(topology.zone_ids)
@@ -49,20 +49,20 @@ def _devices(
     devices: tuple[Device, ...],
     cards: Iterable[Gpu],
     card_resource: str,
-    told: Mapping[str, Mapping[str, tuple[int, ...]]],
+    zones_of: Mapping[str, Mapping[str, tuple[int, ...]]],
     *,
     known: set[int],
 ) -> tuple[Device, ...]:
     own = [
-        replace(each, zones=each.zones or _zones(each.resource, each, told.get(each.resource, {}), known))
+        replace(each, zones=each.zones or _zones(each.resource, each, zones_of.get(each.resource, {}), known))
         for each in devices
     ]
     listed = {each.resource for each in devices} | {card_resource}
     uuids = {card.uuid for card in cards}
-    for resource in sorted(told.keys() - listed):
-        ids = sorted(id_ for id_ in told[resource] if id_.partition("::")[0] not in uuids)
+    for resource in sorted(zones_of.keys() - listed):
+        ids = sorted(id_ for id_ in zones_of[resource] if id_.partition("::")[0] not in uuids)
         own += [
-            Device(resource, index, id_, zones=tuple(zone for zone in told[resource][id_] if zone in known))
+            Device(resource, index, id_, zones=tuple(zone for zone in zones_of[resource][id_] if zone in known))
             for index, id_ in enumerate(ids[: max(0, _MOST_DEVICES - len(own))])
         ]
     return tuple(own)
@@ -70,12 +70,12 @@ def _devices(
 
 def _zone(zone: Zone, memory: Iterable[MemoryHolding]) -> Zone:
     """Return a zone with the memory and huge pages that the kubelet may hand out of it; unchanged if it has none."""
-    told: dict[str, int] = {}
+    stated: dict[str, int] = {}
     for block in memory:
         if block.zones == (zone.id,):
-            told[block.kind] = told.get(block.kind, 0) + block.amount_bytes
-    pages = {size: _at_most(room, told.get(pages_of(size))) for size, room in zone.hugepages.items()}
-    return replace(zone, memory=zone.memory and _at_most(zone.memory, told.get(MEMORY)), hugepages=pages)
+            stated[block.kind] = stated.get(block.kind, 0) + block.amount_bytes
+    pages = {size: _at_most(room, stated.get(pages_of(size))) for size, room in zone.hugepages.items()}
+    return replace(zone, memory=zone.memory and _at_most(zone.memory, stated.get(MEMORY)), hugepages=pages)
 
 
 def _at_most(room: Room, allocatable: int | None) -> Room:

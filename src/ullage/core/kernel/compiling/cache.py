@@ -49,7 +49,7 @@ def cache_on_disk(made: Any, function: Callable[..., Any]) -> None:
 
 def directory() -> str:
     """Return the configured directory of the cache, or "": a process that compiles for this one needs it."""
-    return str(config.CACHE_DIR)  # type: ignore[attr-defined]
+    return str(config.CACHE_DIR)  # type: ignore[attr-defined]  # numba is not typed
 
 
 def _enabled(made: Any) -> bool:
@@ -74,7 +74,7 @@ def _use_temporary_directory() -> bool:
         return False
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     _warn(f"compiled code cannot be cached: none of {_PLACES} can be written; {_AGAIN}")
-    config.CACHE_DIR = path  # type: ignore[attr-defined]
+    config.CACHE_DIR = path  # type: ignore[attr-defined]  # numba is not typed
     return True
 
 
@@ -85,7 +85,7 @@ def _tie_to_sources(cache: Any, function: Callable[..., Any]) -> None:
     are in the key of each entry, because the loops over several strategies share a file.
     """
     cache._cache_file._source_stamp = sources_of_function(function)  # noqa: SLF001 - numba has no public interface
-    load, key, inner = cache.load_overload, cache._index_key, digest_of(*closure_of(function)).hex()  # noqa: SLF001
+    load, key, inner = cache.load_overload, cache._index_key, digest_of(*closure_of(function)).hex()  # noqa: SLF001 - not public
 
     def key_with_sources(signature: Any, codegen: Any) -> Any:
         signature, target, (code, _) = key(signature, codegen)
@@ -95,7 +95,7 @@ def _tie_to_sources(cache: Any, function: Callable[..., Any]) -> None:
         found = load(signature, context)
         if found is None and tiers.is_read_only():
             raise tiers.NotCached(function.__qualname__)
-        types, _ = sigutils.normalize_signature(signature)  # type: ignore[no-untyped-call]
+        types, _ = sigutils.normalize_signature(signature)  # type: ignore[no-untyped-call]  # numba is not typed
         return found if found is None or found.signature.args == tuple(types) else None
 
     cache.load_overload, cache._index_key = load_if_same_types, key_with_sources  # noqa: SLF001 - as above
@@ -112,13 +112,13 @@ def _check_entries(file: Any) -> None:
     def load_checked(key: Any) -> Any:
         name = load_checked_index().get(key)
         path = "" if name is None else file._data_path(name)  # noqa: SLF001 - as above
-        return None if name is None else _read_or_warn(lambda: _checked(load(key), file._source_stamp, key), path)  # noqa: SLF001
+        return None if name is None else _read_or_warn(lambda: _checked(load(key), file._source_stamp, key), path)  # noqa: SLF001 - not public
 
     def save_with_digest(key: Any, data: Any) -> None:
-        content: bytes = dumps(data)  # type: ignore[no-untyped-call]
+        content: bytes = dumps(data)  # type: ignore[no-untyped-call]  # numba is not typed
         save(key, (file._source_stamp, key, sha256(content).digest(), content))  # noqa: SLF001 - as above
 
-    file._load_index, file.load, file.save = load_checked_index, load_checked, save_with_digest  # noqa: SLF001
+    file._load_index, file.load, file.save = load_checked_index, load_checked, save_with_digest  # noqa: SLF001 - not public
 
 
 def _checked(entry: Any, sources: bytes, key: Any) -> Any:

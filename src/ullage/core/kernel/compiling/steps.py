@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import llvmlite.binding  # type: ignore[import-untyped]
+import llvmlite.binding  # type: ignore[import-untyped]  # numba is not typed
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -63,7 +63,7 @@ def step(number: int) -> Callable[[Step], Step]:
             def through_table(
                 nodes: Any, cards: Any, row: Any, shape: Any, units: Any, arena: Any, one: Any, other: Any
             ) -> Any:
-                return _call(nodes, cards, row, shape, units, arena, one, other, number)  # type: ignore[call-arg]
+                return _call(nodes, cards, row, shape, units, arena, one, other, number)  # type: ignore[call-arg]  # numba types it
 
             return through_table
 
@@ -89,7 +89,7 @@ tiers.at_change_over(prepare_steps)
 @cache
 def _compiled(number: int) -> Any:
     function = _STEPS[number]
-    made: Any = CFunc(function, normalize_signature(_NUMBER(*_ARGUMENTS)), {}, {})  # type: ignore[no-untyped-call]
+    made: Any = CFunc(function, normalize_signature(_NUMBER(*_ARGUMENTS)), {}, {})  # type: ignore[no-untyped-call]  # numba is not typed
     cache_on_disk(made, function)
     made.compile()
     return made

@@ -57,7 +57,7 @@ def at_change_over(act: Callable[[], None]) -> None:
 
 def is_plain() -> bool:
     """Return whether decisions of this thread run as plain Python."""
-    return bool(config.DISABLE_JIT) or (_TIER.plain and not _ahead.get())  # type: ignore[attr-defined]
+    return bool(config.DISABLE_JIT) or (_TIER.plain and not _ahead.get())  # type: ignore[attr-defined]  # numba is not typed
 
 
 def awaits_change_over() -> bool:
@@ -72,7 +72,7 @@ def is_read_only() -> bool:
 
 def start_plain() -> None:
     """Decide in the plain tier from now on. Without a compiler a process always does."""
-    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]  # numba is not typed
         return
     _TIER.plain = True
     for function in _TIER.functions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir  # type: ignore[import-untyped]  # numba is not typed
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
@@ -46,7 +46,7 @@ def _part(_: Any, array: Any, begin: Any, shape: Any) -> Any:
         rows, begin, shape = arguments
         of_rows, of_begin, of_shape = signature.args
         first = context.cast(builder, begin, of_begin, types.intp)
-        given = zip(cgutils.unpack_tuple(builder, shape), of_shape, strict=True)  # type: ignore[no-untyped-call]
+        given = zip(cgutils.unpack_tuple(builder, shape), of_shape, strict=True)  # type: ignore[no-untyped-call]  # numba is not typed
         sizes = [context.cast(builder, *size, types.intp) for size in given]
         strides = [ir.Constant(word, _BYTES)]
         for size in reversed(sizes[1:]):
@@ -54,7 +54,7 @@ def _part(_: Any, array: Any, begin: Any, shape: Any) -> Any:
         data = context.make_array(of_rows)(context, builder, rows).data
         view = context.make_array(found)(context, builder)
         where = {"data": builder.gep(data, [first]), "shape": sizes, "strides": strides}
-        arrayobj.populate_array(  # type: ignore[no-untyped-call]
+        arrayobj.populate_array(  # type: ignore[no-untyped-call]  # numba is not typed
             view, **where, itemsize=ir.Constant(word, _BYTES), meminfo=None
         )
         return view._getvalue()  # noqa: SLF001 - as above
@@ -65,6 +65,6 @@ def _part(_: Any, array: Any, begin: Any, shape: Any) -> Any:
 @overload(part)
 def _part_in_compiled_code(array: Any, begin: Any, shape: Any) -> Any:  # noqa: ARG001 - numba compares the names
     def view(array: Any, begin: Any, shape: Any) -> Any:
-        return _part(array, begin, shape)  # type: ignore[call-arg]
+        return _part(array, begin, shape)  # type: ignore[call-arg]  # numba types it
 
     return view
