@@ -26,7 +26,7 @@ warm: $(READY)
 test: warm
 	@$(BIN)/python -m pytest -n auto --maxprocesses 8 $(ARGS)
 
-# Without the compiler nothing waits for it: the core in less than a minute, or the tests that ARGS names.
+# Without the compiler nothing waits for it: the core in about a minute, or the tests that ARGS names.
 quick: $(READY)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not long" --hypothesis-profile=quick $(if $(ARGS),$(ARGS),-n auto --maxprocesses 8 tests/core tests/binding)
 
