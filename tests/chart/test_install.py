@@ -16,7 +16,6 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-import httpx2
 import pytest
 import yaml
 from cryptography.x509 import Certificate, load_pem_x509_certificate, load_pem_x509_certificates
@@ -28,8 +27,8 @@ from tests.kube.control_plane import ControlPlane, kubeconfig
 from tests.kube.live_front import LiveFront
 from tests.kube.test_front import a_node
 from tests.kube.test_topologies import told
-from ullage.kube.client.changes import Create, Delete, Patch
-from ullage.kube.client.connection import connect
+from ullage.kube.client.changes import Call, Create, Delete, Patch
+from ullage.kube.client.connection import Answer, Connection, connect
 from ullage.kube.client.errors import AlreadyExists
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, PODS, Kind
@@ -100,26 +99,30 @@ class Installed(LiveFront):
         self._options = f"--kubeconfig={account}", *ports[1:]
 
 
-async def read(client: httpx2.AsyncClient, path: str) -> Document:
-    answer = await client.get(path)
-    assert answer.status_code == 200, answer.text
-    found: Document = answer.json()
+async def read(client: Connection, path: str) -> Document:
+    answer = await get(client, path)
+    assert answer.status == 200, answer.content
+    found: Document = json.loads(answer.content)
     return found
 
 
-async def listed(client: httpx2.AsyncClient, path: str, key: str) -> list[Document]:
+async def get(client: Connection, path: str) -> Answer:
+    return await client.request(Call("GET", path, {}, b""), 60)
+
+
+async def listed(client: Connection, path: str, key: str) -> list[Document]:
     """Return the objects there; none of a kind whose definition is being deleted.
 
     The API server answers 429 while the storage of a new definition starts.
     """
-    while (answer := await client.get(path)).status_code == 429:  # noqa: ASYNC110 - the server says when to ask
+    while (answer := await get(client, path)).status == 429:  # noqa: ASYNC110 - the server says when to ask
         await asyncio.sleep(float(answer.headers.get("Retry-After", "1")))
-    assert answer.status_code in (200, 404), answer.text
-    found: list[Document] = answer.json()[key] if answer.status_code == 200 else []
+    assert answer.status in (200, 404), answer.content
+    found: list[Document] = json.loads(answer.content)[key] if answer.status == 200 else []
     return found
 
 
-async def everything(client: httpx2.AsyncClient) -> set[tuple[str, str, str]]:
+async def everything(client: Connection) -> set[tuple[str, str, str]]:
     """All objects of the cluster."""
     groups = (await read(client, "/apis"))["groups"]
     roots = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
@@ -135,7 +138,7 @@ async def everything(client: httpx2.AsyncClient) -> set[tuple[str, str, str]]:
     return {each for each in found if each[1:] != ("default", "kubernetes")}  # the API server's own address
 
 
-async def mounted(client: httpx2.AsyncClient, workload: Document, folder: Path) -> Document:
+async def mounted(client: Connection, workload: Document, folder: Path) -> Document:
     """Its only container, with the files that are mounted into it under a folder."""
     template = workload["spec"]["template"]["spec"]
     (container,) = template["containers"]
@@ -156,17 +159,14 @@ async def mounted(client: httpx2.AsyncClient, workload: Document, folder: Path) 
     return found
 
 
-async def account(client: httpx2.AsyncClient, plane: ControlPlane, name: str) -> Path:
+async def account(client: Connection, plane: ControlPlane, name: str) -> Path:
     """The kubeconfig of a ServiceAccount of the release."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token"
-    answer = await client.post(path, json={"spec": {"expirationSeconds": 3600}})
-    assert answer.status_code == 201, answer.text
+    answer = await client.request(Call("POST", path, {}, b'{"spec": {"expirationSeconds": 3600}}'), 60)
+    assert answer.status == 201, answer.content
+    token = json.loads(answer.content)["status"]["token"]
     place = plane.folder / f"{name}.account"
-    place.write_text(
-        json.dumps(
-            kubeconfig(plane.url, {"certificate-authority": "ca.pem"}, {"token": answer.json()["status"]["token"]})
-        )
-    )
+    place.write_text(json.dumps(kubeconfig(plane.url, {"certificate-authority": "ca.pem"}, {"token": token})))
     return place
 
 
@@ -218,7 +218,7 @@ async def test_from_an_empty_cluster_to_the_first_shared_card_and_back(empty: Co
         await there_and_back(empty, client, tmp_path)
 
 
-async def there_and_back(plane: ControlPlane, client: httpx2.AsyncClient, folder: Path) -> None:
+async def there_and_back(plane: ControlPlane, client: Connection, folder: Path) -> None:
     before, api = await everything(client), HttpKubeApi(client, SHORT)
     cluster = helm.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE)
     cluster.install(CHART, "ullage", VALUES, namespace=NAMESPACE, create_namespace=True)
@@ -298,7 +298,7 @@ async def test_the_chart_can_be_installed_and_removed(plane: ControlPlane, value
         await installed_and_removed(plane, client, values)
 
 
-async def installed_and_removed(plane: ControlPlane, client: httpx2.AsyncClient, values: dict[str, Any]) -> None:
+async def installed_and_removed(plane: ControlPlane, client: Connection, values: dict[str, Any]) -> None:
     authority = base64.b64encode((plane.folder / "ca.pem").read_bytes()).decode()
     given = VALUES | values | ({"tls": values["tls"] | {"caBundle": authority}} if "tls" in values else {})
     cluster = helm.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE)
@@ -329,7 +329,7 @@ class Keys:
     checksums: tuple[str, str]
 
     @classmethod
-    async def read(cls, client: httpx2.AsyncClient) -> Self:
+    async def read(cls, client: Connection) -> Self:
         space = f"namespaces/{NAMESPACE}"
         secrets = [
             await read(client, f"/api/v1/{space}/secrets/{name}") for name in ("ullage-tls", "ullage-scheduler-tls")

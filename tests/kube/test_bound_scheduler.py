@@ -29,8 +29,8 @@ from ullage.kube.bindings.callers import Admins, Authentication, Tokens, caller_
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.cards import RegisteredCards
-from ullage.kube.client.changes import Create, Delete, Patch
-from ullage.kube.client.connection import connect
+from ullage.kube.client.changes import Call, Create, Delete, Patch
+from ullage.kube.client.connection import Connection, connect
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import DEPLOYMENTS, GPU_BINDINGS, NAMESPACES, NODES, PODS
 from ullage.kube.client.lease import Candidate
@@ -87,13 +87,13 @@ async def bound(plane: ControlPlane, port: int) -> AsyncIterator[tuple[HttpKubeA
             yield api, kubelets, front, Users(http, tokens)
 
 
-async def _token(client: httpx2.AsyncClient, name: str) -> str:
+async def _token(client: Connection, name: str) -> str:
     """A token of a service account, as the API server signs it."""
     accounts = "/api/v1/namespaces/default/serviceaccounts"
-    await client.post(accounts, json={"metadata": {"name": name}})
-    made = await client.post(f"{accounts}/{name}/token", json={"spec": {"audiences": []}})
-    assert made.status_code == 201, made.text
-    return str(made.json()["status"]["token"])
+    await client.request(Call("POST", accounts, {}, json.dumps({"metadata": {"name": name}}).encode()), 60)
+    made = await client.request(Call("POST", f"{accounts}/{name}/token", {}, b'{"spec": {"audiences": []}}'), 60)
+    assert made.status == 201, made.content
+    return str(json.loads(made.content)["status"]["token"])
 
 
 async def _join(api: HttpKubeApi, kubelets: Kubelets, machine: dict[str, Any]) -> None:

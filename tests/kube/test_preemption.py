@@ -145,8 +145,7 @@ async def test_a_pod_of_lower_priority_is_evicted_after_the_scheduler_had_time_t
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", priority=5), a_part("two", priority=7))
         it.create(a_part("urgent", 50, URGENT))
-        await it.preemptor.controller.drain()
-        assert await it.ask("urgent", "a") == []
+        assert await it.ask("urgent", "a") == [], "it is asked about before a round has looked at their holders"
         assert await it.look(PATIENCE_S - 0.1) == set()
         assert await it.look(0.2) == {"one"}, "the one with the lowest priority, and no more than are needed"
         assert it.now("urgent")["metadata"]["annotations"]["ullage.io/room-on"] == "a"
@@ -164,10 +163,22 @@ async def test_nobody_is_evicted_for_an_equal_priority_or_a_pod_that_may_not_pre
     async with pressed(server, api) as it:
         await it.place("a", a_part("one"), a_part("two"))
         it.create(a_part("equal"), a_part("modest", 50, URGENT, preemptionPolicy="Never"))
-        await it.preemptor.controller.drain()
         for name in ("equal", "modest"):
             assert await it.ask(name, "a") == []
         assert await it.look(PATIENCE_S) == set()
+
+
+async def test_a_pod_that_waits_gets_the_room_of_a_holder_of_lower_priority_that_came_later(
+    server: ApiServer, api: HttpKubeApi
+):
+    async with pressed(server, api) as it:
+        await it.place("a", a_part("equal", 60, URGENT))
+        it.create(a_part("urgent", 60, URGENT))
+        assert await it.ask("urgent", "a") == []
+        assert await it.look(PATIENCE_S) == set()
+        await it.end("equal")
+        await it.place("a", a_part("low", 60))
+        assert await it.look(AGAIN_S) == {"low"}
 
 
 async def test_only_nodes_that_the_scheduler_asked_about_are_examined(server: ApiServer, api: HttpKubeApi):
@@ -175,7 +186,6 @@ async def test_only_nodes_that_the_scheduler_asked_about_are_examined(server: Ap
         await it.place("a", a_part("cheap", 60, 1))
         await it.place("b", a_part("dear", 60, 9))
         it.create(a_part("urgent", 50, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "b") == []
         assert await it.look(PATIENCE_S) == {"dear"}
 
@@ -186,7 +196,6 @@ async def test_a_budget_is_never_violated_and_all_victims_are_evicted_or_none(se
         a_budget(server, "b", "two")
         await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is observed")
         it.create(a_part("urgent", 80, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == set()
         key = "poddisruptionbudgets", "default", "b"
@@ -206,7 +215,6 @@ async def test_of_many_nodes_some_are_examined_in_each_attempt(server: ApiServer
             a_budget(server, name, name)
         await until(lambda: len(it.up.front.followed.budgets.objects) == 2, "the budgets are observed")
         it.create(a_part("urgent", 100, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a", "b", "c") == []
         assert await it.look(PATIENCE_S) == set()
         assert await it.look(AGAIN_S) == set()
@@ -219,7 +227,6 @@ async def test_a_budget_that_was_used_up_meanwhile_keeps_all_of_them(server: Api
         await it.place("a", a_part("one"), a_part("two"))
         a_budget(server, "b", "two")
         it.create(a_part("urgent", 80, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == set()
         assert "ullage.io/room-on" not in it.now("urgent")["metadata"]["annotations"]
@@ -229,7 +236,6 @@ async def test_nothing_is_evicted_if_the_scheduler_offers_victims_itself(server:
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         offered = await it.extender.preempt(PreemptionArgs(it.pods["urgent"], {"a": Victims([])}))
         assert offered.node_name_to_meta_victims.keys() == {"a"}
@@ -328,7 +334,6 @@ async def test_simulated_and_old_requests_evict_nobody(server: ApiServer, api: H
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("old", 100, URGENT))
-        await it.preemptor.controller.drain()
         nodes = {"items": [a_node("a", 1)]}
         assert not (it.extender.filter(ExtenderArgs(it.pods["urgent"], nodes=nodes)).nodes or {})["items"]
         assert await it.look(PATIENCE_S) == set()
@@ -340,7 +345,6 @@ async def test_room_is_reserved_until_it_is_used_or_expires(server: ApiServer, a
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("low", 100, 1))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == {"one"}
         await it.heard_to_leave("one")
@@ -358,7 +362,6 @@ async def test_room_stays_reserved_over_a_change_of_leaders(server: ApiServer, a
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100))
         it.create(a_part("urgent", 100, URGENT), a_part("low", 100, 1))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == {"one"}
         await until(lambda: _room(it, "urgent") == "a", "it is heard")

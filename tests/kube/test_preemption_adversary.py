@@ -33,7 +33,6 @@ async def test_each_of_several_equal_pods_gets_room_of_its_own(server: ApiServer
         await _two_parts_on(it, "a", "b")
         names = [f"urgent{number}" for number in range(3)]
         it.create(*(a_part(name, 50, URGENT) for name in names))
-        await it.preemptor.controller.drain()
         for name in names:
             assert await it.ask(name, "a", "b") == []
         gone = await it.look(PATIENCE_S)
@@ -53,7 +52,6 @@ async def test_no_other_pod_takes_the_room_of_victims_whatever_its_priority(serv
     async with pressed(server, api) as it:
         await it.place("a", a_part("one", 100, 1))
         it.create(a_part("urgent", 100, URGENT), a_part("later", 100, URGENT), a_part("before", 100, URGENT + 1))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == {"one"}
         await it.heard_to_leave("one")
@@ -67,7 +65,6 @@ async def test_no_pod_waits_for_room_that_another_pod_gets(server: ApiServer, ap
     async with pressed(server, api, nodes=2) as it:
         await _two_parts_on(it, "a", "b")
         it.create(a_part("first", 100, URGENT + 1), a_part("second", 100, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("first", "a") == []
         assert await it.look(PATIENCE_S) == {"a1", "a2"}
         await it.heard_to_leave("a1", "a2")
@@ -82,7 +79,6 @@ async def test_a_pod_that_found_room_meanwhile_evicts_nobody(server: ApiServer, 
         await it.place("a", a_part("one", 100, 1))
         await it.place("b", a_part("other", 100, 1))
         it.create(a_part("urgent", 100, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         loop = asyncio.get_running_loop()
 
@@ -110,7 +106,6 @@ async def test_a_vanished_card_does_not_prevent_evictions_elsewhere(server: ApiS
         _replace(it, "nodes", "a", status=a_node("a", 1)["status"])
         await until(lambda: len(it.up.front.mirror.machines.by_name["a"].gpus) == 1, "a card is gone")
         it.create(a_part("urgent", 50, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a", "b") == []
         assert await it.look(PATIENCE_S), "somebody gives way"
 
@@ -127,7 +122,6 @@ async def test_if_the_api_refuses_an_eviction_the_next_node_is_chosen(server: Ap
         budgets = it.up.front.followed.budgets.objects
         await until(lambda: sum(b.status.disruptions_allowed for b in budgets.values()) == 2, "they are observed")
         it.create(a_part("urgent", 50, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a", "b") == []
         assert await it.look(PATIENCE_S) == {"dear"}
 
@@ -138,7 +132,6 @@ async def test_a_requested_quality_of_service_evicts_nobody(server: ApiServer, a
         pod = a_part("sly", 100)
         pod["metadata"]["annotations"]["ullage.io/qos"] = "critical"
         it.create(pod)
-        await it.preemptor.controller.drain()
         assert await it.ask("sly", "a") == []
         assert await it.look(PATIENCE_S) == set()
 
@@ -149,7 +142,6 @@ async def test_nobody_is_evicted_from_a_node_that_no_longer_accepts_pods(server:
         await it.place("b", a_part("two", 100, 2))
         await it.place("c", a_part("three", 100, 3))
         it.create(a_part("urgent", 100, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a", "b", "c") == []
         it.clock[0] += 0.9
         known = server.do(lambda: server.rules.get(("nodes", "", "c"))["metadata"])
@@ -173,7 +165,6 @@ async def test_of_two_pods_on_a_card_the_one_is_evicted_whose_budget_allows_it(s
         a_budget(server, "b", "kept")
         await until(lambda: bool(it.up.front.followed.budgets.objects), "the budget is observed")
         it.create(a_part("urgent", 50, URGENT))
-        await it.preemptor.controller.drain()
         assert await it.ask("urgent", "a") == []
         assert await it.look(PATIENCE_S) == {"dear"}
 
@@ -185,7 +176,6 @@ async def test_many_pods_get_all_available_room_in_one_round(server: ApiServer, 
             await it.place(node, a_part(f"on-{node}", 100, 1))
         names = [f"urgent{number}" for number in range(8)]
         it.create(*(a_part(name, 50, URGENT) for name in names))
-        await it.preemptor.controller.drain()
         for name in names:
             assert await it.ask(name, "a", "b", "c") == []
         gone = await it.look(PATIENCE_S)
@@ -206,7 +196,6 @@ async def test_of_many_equal_requests_without_victims_one_is_examined(
         for pod in alike:
             pod["metadata"]["labels"] = {"app": "urgent"}
         it.create(*alike, other)
-        await it.preemptor.controller.drain()
         for name in ("urgent0", "urgent1", "urgent2", "other"):
             assert await it.ask(name, "a") == []
         looked: list[str] = []

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx2
+import aiohttp
 import msgspec
 import yaml
 
-from ullage import __version__
 from ullage.kube.client.api import Selection
-from ullage.kube.client.connection import connect, namespace_of
+from ullage.kube.client.changes import Call
+from ullage.kube.client.connection import Answer, Connection, connect, namespace_of
 from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import SERVICES
@@ -108,11 +108,10 @@ def _pod_in(document: Any) -> dict[str, Any] | None:
 
 
 async def _ask(place: FrontPlace, method: str, path: str, body: bytes = b"") -> bytes:
-    async with _reached(place) as (client, base, name):
-        sent = {"Content-Type": "application/json"} if body else {}
+    async with _reached(place) as (connection, base, name):
         try:
-            answer = await client.request(method, f"{base}/{path}", content=body, headers=sent, timeout=ANSWER_S)
-        except (httpx2.HTTPError, OSError) as error:
+            answer = await connection.request(Call(method, f"{base}/{path}", {}, body), ANSWER_S)
+        except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"{name} does not answer: {error or type(error).__name__}", code="front-silent") from None
         if answer.is_success:
             return answer.content
@@ -120,20 +119,19 @@ async def _ask(place: FrontPlace, method: str, path: str, body: bytes = b"") -> 
 
 
 @asynccontextmanager
-async def _reached(place: FrontPlace) -> AsyncIterator[tuple[httpx2.AsyncClient, str, str]]:
-    """Yield a client, the base of the addresses, and the name of the front."""
+async def _reached(place: FrontPlace) -> AsyncIterator[tuple[Connection, str, str]]:
+    """Yield a connection, the base of the paths, and the name of the front."""
     if place.front.startswith(("http://", "https://")):
-        headers = {"User-Agent": f"ullage/{__version__}"}
-        async with httpx2.AsyncClient(trust_env=False, headers=headers) as client:
-            yield client, place.front.rstrip("/"), f"the front at {place.front}"
+        async with Connection(place.front) as connection:
+            yield connection, "", f"the front at {place.front}"
         return
-    async with connect(place.kubeconfig, place.context) as client:
-        namespace, slash, service = (place.front or await _found(HttpKubeApi(client))).partition("/")
+    async with connect(place.kubeconfig, place.context) as connection:
+        namespace, slash, service = (place.front or await _found(HttpKubeApi(connection))).partition("/")
         if not (namespace and slash and service):
             raise invalid("front", place.front, "write NAMESPACE/SERVICE, or a URL")
         port = f"{service}:{_PORT}" if ":" not in service else service
         base = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(port, safe=':')}/proxy"
-        yield client, base, f"the front {namespace}/{service}"
+        yield connection, base, f"the front {namespace}/{service}"
 
 
 async def _found(api: HttpKubeApi) -> str:
@@ -161,22 +159,22 @@ def _has_page(service: Object) -> bool:
     return any(port.get("name") == _PORT for port in ports)
 
 
-def _refusal(answer: httpx2.Response, name: str) -> UllageError:
+def _refusal(answer: Answer, name: str) -> UllageError:
     """Return the error of a failed answer, of the front or of the API server before it."""
     try:
         body = msgspec.json.decode(answer.content, type=ErrorBody)
     except msgspec.DecodeError:
         return _unreached(answer, name)
-    kind = _KINDS.get(answer.status_code, Unavailable)
+    kind = _KINDS.get(answer.status, Unavailable)
     return kind(body.message, code=body.code, field=body.field)
 
 
-def _unreached(answer: httpx2.Response, name: str) -> UllageError:
+def _unreached(answer: Answer, name: str) -> UllageError:
     try:
         said = msgspec.json.decode(answer.content, type=Status).message
     except msgspec.DecodeError:
         said = ""
-    said = said or f"status {answer.status_code}"
-    if answer.status_code in (401, 403):
+    said = said or f"status {answer.status}"
+    if answer.status in (401, 403):
         return Forbidden(f"{name} may not be asked by you: {said}; {_RIGHTS}", code="front-forbidden")
     return Unavailable(f"{name} cannot be reached: {said}", code="no-front")

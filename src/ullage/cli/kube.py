@@ -11,7 +11,7 @@ from ullage.cli.exits import complain
 from ullage.cli.loading import loading
 from ullage.model.error import Unavailable
 
-_PACKAGES = ("httpx2", "lightkube", "numpy", "starlette", "uvicorn")
+_PACKAGES = ("aiohttp", "httpx2", "lightkube", "numpy", "starlette", "uvicorn")
 _IGNORED = ("kube-qps", "kube-burst")
 """Options of HAMi's scheduler that are accepted for its manifests, and ignored."""
 

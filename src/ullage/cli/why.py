@@ -34,7 +34,7 @@ _EVENTS = (
     Column("MESSAGE", lambda e: e.message),
 )
 
-_PACKAGES = ("httpx2", "lightkube")
+_PACKAGES = ("aiohttp", "httpx2", "lightkube")
 
 _HOLDERS = (
     Column("HELD BY", lambda h: h.session),

@@ -121,7 +121,6 @@ class Preemptor:
         self._reserved: dict[str, _Reserved] = {}
         self.evicted = 0
         """Pods evicted since the start."""
-        self._lowest = -math.inf
         self._without_victims: set[Hashable] = set()
         """Equivalence classes for which no victims were found in this round: one pod of each class is examined."""
         self._changed: dict[str, float] = {}
@@ -137,7 +136,7 @@ class Preemptor:
     def refused(self, wanted: Wanted) -> None:
         """Note that no node fits a pod, and on which nodes evictions could help."""
         request = next((request for request, _ in wanted), None)
-        if request is None or request.claim.priority <= self._lowest:
+        if request is None:
             return
         now, uid, known = self._clock(), request.uid, self._waiting.get(request.uid)
         if known is None:
@@ -199,10 +198,10 @@ class Preemptor:
         """Preempt for pending pods in order of priority."""
         epoch = self._term.check()
         self._without_victims.clear()
-        self._lowest = self._cluster.holders.lowest_priority
         await self._expire_reservations(epoch)
+        lowest = self._cluster.holders.lowest_priority
         for entry in sorted(self._waiting.values(), key=lambda each: each.rank):
-            if entry.not_before > self._clock():
+            if entry.not_before > self._clock() or entry.claim.priority <= lowest:
                 continue
             if entry.refused_at + ASKED_S < self._clock() or not self._waits(entry.claim):
                 self._waiting.pop(entry.claim.pod_uid, None)

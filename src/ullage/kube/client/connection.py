@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
+import aiohttp
 import httpx2
 import yaml
 from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError
+from yarl import URL
 
 from ullage import __version__
+from ullage.kube.client.changes import Call
 from ullage.model.error import InvalidRequest
 
 CONNECT_S = 5.0
+_UNAUTHORIZED = 401
 _KEEP_ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -28,18 +37,143 @@ _KEEP_ALIVE = (
 """A peer that vanished is noticed within a minute, also on a watch that waits."""
 
 
-def connect(kubeconfig: Path | None = None, context: str | None = None) -> httpx2.AsyncClient:
-    """Return a client of one API server, with its address, certificates and credentials. Proxies are not used.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete response."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return is_success(self.status)
+
+
+class Connection:
+    """A server of HTTP with its address, certificates and credentials; proxies are not used, redirects not followed.
+
+    `credentials` are asked for a header before the first request, and again when the server no longer accepts it.
+    """
+
+    def __init__(self, url: str, secured: ssl.SSLContext | None = None, credentials: httpx2.Auth | None = None) -> None:
+        self._url, self._secured = url.rstrip("/"), secured
+        self._authorization = _Authorization(credentials, url)
+        self._opened: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(ssl=self._secured or True, socket_factory=_socket)
+        headers = {"Accept": "application/json", "User-Agent": f"ullage/{__version__}"}
+        cookies = aiohttp.DummyCookieJar()
+        self._opened = aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=cookies, trust_env=False)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def request(self, call: Call, within_s: float) -> Answer:
+        """Return the response to a request, read to its end.
+
+        Raises:
+            aiohttp.ClientError, TimeoutError, OSError: there is no complete response within that time.
+
+        """
+        async with asyncio.timeout(within_s), await self._send(call, within_s) as answer:
+            return Answer(answer.status, answer.headers, await answer.read())
+
+    @asynccontextmanager
+    async def stream(self, call: Call, within_s: float, silence_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield a response with an unread body, and close it at the end. `silence_s` is the longest time between parts.
+
+        Raises:
+            aiohttp.ClientError, TimeoutError, OSError: there is no response within that time, or its body breaks off.
+
+        """
+        async with asyncio.timeout(within_s):
+            answer = await self._send(call, silence_s)
+        try:
+            yield answer
+        finally:
+            answer.close()
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        assert self._opened is not None, "a connection is used within `async with`"
+        return self._opened
+
+    async def _send(self, call: Call, silence_s: float) -> aiohttp.ClientResponse:
+        answer = await self._try(call, silence_s)
+        if answer.status != _UNAUTHORIZED or not await self._authorization.renew():
+            return answer
+        answer.close()
+        return await self._try(call, silence_s)
+
+    async def _try(self, call: Call, silence_s: float) -> aiohttp.ClientResponse:
+        headers = await self._authorization.headers()
+        if call.body:
+            headers["Content-Type"] = call.media
+        return await self._session.request(
+            call.method,
+            URL(self._url + call.path, encoded=True),
+            params=call.query,
+            data=call.body or None,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s),
+            allow_redirects=False,
+        )
+
+
+class _Authorization:
+    """The header that the credentials of a user give. They are written for httpx2, as a conversation of requests."""
+
+    def __init__(self, credentials: httpx2.Auth | None, url: str) -> None:
+        self._credentials, self._url = credentials, url
+        self._header: str | None = None
+
+    async def headers(self) -> dict[str, str]:
+        if self._header is None and self._credentials is not None:
+            flow = self._credentials.async_auth_flow(httpx2.Request("GET", self._url))
+            self._header = (await anext(flow)).headers.get("Authorization")
+            await flow.aclose()
+        return {} if self._header is None else {"Authorization": self._header}
+
+    async def renew(self) -> bool:
+        """Ask for another header than the one that was refused, and return whether there is one."""
+        if self._credentials is None:
+            return False
+        refused = self._header
+        flow = self._credentials.async_auth_flow(httpx2.Request("GET", self._url))
+        try:
+            await anext(flow)
+            self._header = (await flow.asend(httpx2.Response(_UNAUTHORIZED))).headers.get("Authorization")
+        except StopAsyncIteration:  # these credentials have only one header
+            return False
+        finally:
+            await flow.aclose()
+        return self._header != refused
+
+
+def is_success(status: int) -> bool:
+    return 200 <= status < 300  # noqa: PLR2004 - the statuses of success, by RFC 9110
+
+
+def connect(kubeconfig: Path | None = None, context: str | None = None, master: str | None = None) -> Connection:
+    """Return a connection to one API server, with its address, certificates and credentials.
 
     Without a path: the service account of this pod, else the file in KUBECONFIG, else the user's kubeconfig. A token
-    that is kept in a file is read again when the server no longer accepts the old one.
+    that is kept in a file is read again when the server no longer accepts the old one. `master` overrides the address.
 
     Raises:
         InvalidRequest: (`kube-config`) the configuration cannot be read, or is incomplete.
 
     """
     with _usable(kubeconfig):
-        return _client(_config(kubeconfig, context))
+        config = _config(kubeconfig, context)
+        user = config.user or User()
+        secured = verify_cluster(config.cluster, user, config.abs_file, trust_env=False)
+        return Connection(master or config.cluster.server, secured, user_auth(user))
 
 
 def namespace_of(kubeconfig: Path | None = None, context: str | None = None) -> str:
@@ -74,13 +208,9 @@ def _config(kubeconfig: Path | None, context: str | None) -> SingleConfig:
     return config
 
 
-def _client(config: SingleConfig) -> httpx2.AsyncClient:
-    user = config.user or User()
-    secured = verify_cluster(config.cluster, user, config.abs_file, trust_env=False)
-    return httpx2.AsyncClient(
-        base_url=config.cluster.server,
-        auth=user_auth(user),
-        transport=httpx2.AsyncHTTPTransport(verify=secured, socket_options=_KEEP_ALIVE),
-        headers={"Accept": "application/json", "User-Agent": f"ullage/{__version__}"},
-        trust_env=False,
-    )
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    opened = socket.socket(family, kind, protocol)
+    for level, option, value in _KEEP_ALIVE:
+        opened.setsockopt(level, option, value)
+    return opened

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-import httpx2
+import aiohttp
 import msgspec
 
 from ullage.kube.client.api import ALL, EventType, ListPage, Selection, T, WatchEvent
 from ullage.kube.client.changes import Call, Change, Evict, call_of
+from ullage.kube.client.connection import Answer, Connection, is_success
 from ullage.kube.client.errors import BudgetExhausted, Throttled, Unreachable, refusal
 from ullage.kube.client.kinds import Kind, Unreadable
 from ullage.kube.client.objects import EventLine, ObjectList, Status
@@ -46,18 +47,18 @@ class KubeTimeouts:
 
 
 class HttpKubeApi:
-    """One API server behind the port. `client` has its address and credentials, and is not closed here."""
+    """One API server behind the port. The connection is not closed here."""
 
     def __init__(
         self,
-        client: httpx2.AsyncClient,
+        connection: Connection,
         timeouts: KubeTimeouts = KubeTimeouts(),
         *,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._client, self._timeouts = client, timeouts
+        self._connection, self._timeouts = connection, timeouts
         self._clock, self._pause, self._chance = clock, pause, chance
 
     async def pages(
@@ -83,9 +84,9 @@ class HttpKubeApi:
             "timeoutSeconds": str(max(1, round(lasts_s))),
         }
         what = f"watch {kind.plural}"
-        async with self._answer(Call("GET", kind.path(select.namespace), query, b""), what) as answer:
+        async with self._lines(Call("GET", kind.path(select.namespace), query, b""), what) as lines:
             yield WatchEvent(EventType.BOOKMARK, since, None)
-            async for line in _lines(answer, what):
+            async for line in lines:
                 yield _event(kind, line, what)
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
@@ -112,35 +113,24 @@ class HttpKubeApi:
                 await self._pause(error.retry_after_s)
 
     async def _once(self, call: Call, answer_s: float | None = None) -> bytes:
-        what, within_s = f"{call.method} {call.path}", answer_s or self._timeouts.answer_s
+        what = f"{call.method} {call.path}"
         with _network(what):
-            async with asyncio.timeout(within_s):
-                answer = await self._client.send(self._request(call, within_s))
+            answer = await self._connection.request(call, answer_s or self._timeouts.answer_s)
         if not answer.is_success:
             raise _refusal(answer, what)
         return answer.content
 
     @asynccontextmanager
-    async def _answer(self, call: Call, what: str) -> AsyncIterator[httpx2.Response]:
-        """Yield a response with an unread body, and close it at the end."""
+    async def _lines(self, call: Call, what: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Yield the lines of a successful response, and close it at the end."""
+        within_s = self._timeouts.answer_s
         with _network(what):
-            async with asyncio.timeout(self._timeouts.answer_s):
-                answer = await self._client.send(self._request(call, self._timeouts.silence_s), stream=True)
-            try:
-                if not answer.is_success:
-                    async with asyncio.timeout(self._timeouts.answer_s):
-                        await answer.aread()
-                    raise _refusal(answer, what)
-                yield answer
-            finally:
-                await answer.aclose()
-
-    def _request(self, call: Call, read_s: float) -> httpx2.Request:
-        content = {"Content-Type": call.media} if call.body else {}
-        wait = httpx2.Timeout(self._timeouts.answer_s, read=read_s)
-        return self._client.build_request(
-            call.method, call.path, params=dict(call.query), content=call.body or None, headers=content, timeout=wait
-        )
+            async with self._connection.stream(call, within_s, self._timeouts.silence_s) as answer:
+                if not is_success(answer.status):
+                    async with asyncio.timeout(within_s):
+                        failed = Answer(answer.status, answer.headers, await answer.read())
+                    raise _refusal(failed, what)
+                yield _lines(answer.content.iter_any(), what)
 
 
 @contextmanager
@@ -148,16 +138,16 @@ def _network(what: str) -> Iterator[None]:
     """Convert network errors in the block into errors of Ullage."""
     try:
         yield
-    except (httpx2.TimeoutException, TimeoutError) as error:
+    except TimeoutError as error:
         raise Unreachable(f"{what}: no answer in time", code="kube-timeout") from error
-    except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+    except (aiohttp.ClientError, OSError) as error:
         raise Unreachable(f"{what}: {error or type(error).__name__}") from error
 
 
-async def _lines(answer: httpx2.Response, what: str) -> AsyncIterator[bytes]:
+async def _lines(pieces: AsyncIterator[bytes], what: str) -> AsyncIterator[bytes]:
     """Yield the lines of a stream. Only a line feed ends one: text in JSON may contain other Unicode line ends."""
     kept = bytearray()
-    async for piece in answer.aiter_bytes():
+    async for piece in pieces:
         kept += piece
         if b"\n" in piece:
             *whole, rest = bytes(kept).split(b"\n")
@@ -192,13 +182,13 @@ def _decode(body: bytes | msgspec.Raw, kind: type[D]) -> D:
         raise Unreadable(f"what the server sent cannot be read: {error}") from None
 
 
-def _refusal(answer: httpx2.Response, what: str) -> UllageError:
+def _refusal(answer: Answer, what: str) -> UllageError:
     """Return the error of a failed response. A proxy may send one without a Status."""
     try:
         answered = msgspec.json.decode(answer.content, type=Status)
     except msgspec.DecodeError:
-        answered = Status(message=answer.text[:200])
-    status = Status(code=answer.status_code, reason=answered.reason, message=answered.message)
+        answered = Status(message=answer.content[:200].decode(errors="replace"))
+    status = Status(code=answer.status, reason=answered.reason, message=answered.message)
     return refusal(status, what, _retry_after(answer.headers))
 
 

@@ -36,10 +36,8 @@ def serve(settings: ExporterSettings, kubeconfig: Path | None = None, master: st
 
 
 async def _export(settings: ExporterSettings, kubeconfig: Path | None, master: str | None) -> None:
-    async with connect(kubeconfig) as client:
-        if master:
-            client.base_url = master
-        work = asyncio.create_task(Exporter(HttpKubeApi(client), settings, NvmlCards(), ErrorLog()).run())
+    async with connect(kubeconfig, master=master) as connection:
+        work = asyncio.create_task(Exporter(HttpKubeApi(connection), settings, NvmlCards(), ErrorLog()).run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, work.cancel)
         log.info("node %s is exported every %g s", settings.node, settings.period_s)
