@@ -28,7 +28,7 @@ from tests.kube.live_front import LiveFront
 from tests.kube.test_front import a_node
 from tests.kube.test_topologies import told
 from ullage.kube.client.changes import Call, Create, Delete, Patch
-from ullage.kube.client.connection import Answer, Connection, connect
+from ullage.kube.client.connection import HttpAnswer, Connection, connect
 from ullage.kube.client.errors import AlreadyExists
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, PODS, Kind
@@ -106,7 +106,7 @@ async def read(client: Connection, path: str) -> Document:
     return found
 
 
-async def get(client: Connection, path: str) -> Answer:
+async def get(client: Connection, path: str) -> HttpAnswer:
     return await client.request(Call("GET", path, {}, b""), 60)
 
 

@@ -17,7 +17,7 @@ import yaml
 
 from ullage.kube.client.api import Selection
 from ullage.kube.client.changes import Call
-from ullage.kube.client.connection import Answer, Connection, connect, namespace_of
+from ullage.kube.client.connection import HttpAnswer, Connection, connect, namespace_of
 from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import SERVICES
@@ -159,7 +159,7 @@ def _has_page(service: Object) -> bool:
     return any(port.get("name") == _PORT for port in ports)
 
 
-def _refusal(answer: Answer, name: str) -> UllageError:
+def _refusal(answer: HttpAnswer, name: str) -> UllageError:
     """Return the error of a failed answer, of the front or of the API server before it."""
     try:
         body = msgspec.json.decode(answer.content, type=ErrorBody)
@@ -169,7 +169,7 @@ def _refusal(answer: Answer, name: str) -> UllageError:
     return kind(body.message, code=body.code, field=body.field)
 
 
-def _unreached(answer: Answer, name: str) -> UllageError:
+def _unreached(answer: HttpAnswer, name: str) -> UllageError:
     try:
         said = msgspec.json.decode(answer.content, type=Status).message
     except msgspec.DecodeError:

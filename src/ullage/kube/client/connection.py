@@ -38,7 +38,7 @@ _KEEP_ALIVE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A complete response."""
 
     status: int
@@ -73,7 +73,7 @@ class Connection:
     ) -> None:
         await self._session.close()
 
-    async def request(self, call: Call, within_s: float) -> Answer:
+    async def request(self, call: Call, within_s: float) -> HttpAnswer:
         """Return the response to a request, read to its end.
 
         Raises:
@@ -81,7 +81,7 @@ class Connection:
 
         """
         async with asyncio.timeout(within_s), await self._send(call, within_s) as answer:
-            return Answer(answer.status, answer.headers, await answer.read())
+            return HttpAnswer(answer.status, answer.headers, await answer.read())
 
     @asynccontextmanager
     async def stream(self, call: Call, within_s: float, silence_s: float) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -15,7 +15,7 @@ import msgspec
 
 from ullage.kube.client.api import ALL, EventType, ListPage, Selection, T, WatchEvent
 from ullage.kube.client.changes import Call, Change, Evict, call_of
-from ullage.kube.client.connection import Answer, Connection, is_success
+from ullage.kube.client.connection import HttpAnswer, Connection, is_success
 from ullage.kube.client.errors import BudgetExhausted, Throttled, Unreachable, refusal
 from ullage.kube.client.kinds import Kind, Unreadable
 from ullage.kube.client.objects import EventLine, ObjectList, Status
@@ -128,7 +128,7 @@ class HttpKubeApi:
             async with self._connection.stream(call, within_s, self._timeouts.silence_s) as answer:
                 if not is_success(answer.status):
                     async with asyncio.timeout(within_s):
-                        failed = Answer(answer.status, answer.headers, await answer.read())
+                        failed = HttpAnswer(answer.status, answer.headers, await answer.read())
                     raise _refusal(failed, what)
                 yield _lines(answer.content.iter_any(), what)
 
@@ -182,7 +182,7 @@ def _decode(body: bytes | msgspec.Raw, kind: type[D]) -> D:
         raise Unreadable(f"what the server sent cannot be read: {error}") from None
 
 
-def _refusal(answer: Answer, what: str) -> UllageError:
+def _refusal(answer: HttpAnswer, what: str) -> UllageError:
     """Return the error of a failed response. A proxy may send one without a Status."""
     try:
         answered = msgspec.json.decode(answer.content, type=Status)
