@@ -28,7 +28,7 @@ from tests.kube.live_front import LiveFront
 from tests.kube.test_front import a_node
 from tests.kube.test_topologies import told
 from ullage.kube.client.changes import Call, Create, Delete, Patch
-from ullage.kube.client.connection import HttpAnswer, Connection, connect
+from ullage.kube.client.connection import ApiConnection, HttpAnswer, connect
 from ullage.kube.client.errors import AlreadyExists
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NAMESPACES, NODES, NUMATOPOLOGIES, PODS, Kind
@@ -99,18 +99,18 @@ class Installed(LiveFront):
         self._options = f"--kubeconfig={account}", *ports[1:]
 
 
-async def read(client: Connection, path: str) -> Document:
+async def read(client: ApiConnection, path: str) -> Document:
     answer = await get(client, path)
     assert answer.status == 200, answer.content
     found: Document = json.loads(answer.content)
     return found
 
 
-async def get(client: Connection, path: str) -> HttpAnswer:
+async def get(client: ApiConnection, path: str) -> HttpAnswer:
     return await client.request(Call("GET", path, {}, b""), 60)
 
 
-async def listed(client: Connection, path: str, key: str) -> list[Document]:
+async def listed(client: ApiConnection, path: str, key: str) -> list[Document]:
     """Return the objects there; none of a kind whose definition is being deleted.
 
     The API server answers 429 while the storage of a new definition starts.
@@ -122,7 +122,7 @@ async def listed(client: Connection, path: str, key: str) -> list[Document]:
     return found
 
 
-async def everything(client: Connection) -> set[tuple[str, str, str]]:
+async def everything(client: ApiConnection) -> set[tuple[str, str, str]]:
     """All objects of the cluster."""
     groups = (await read(client, "/apis"))["groups"]
     roots = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
@@ -138,7 +138,7 @@ async def everything(client: Connection) -> set[tuple[str, str, str]]:
     return {each for each in found if each[1:] != ("default", "kubernetes")}  # the API server's own address
 
 
-async def mounted(client: Connection, workload: Document, folder: Path) -> Document:
+async def mounted(client: ApiConnection, workload: Document, folder: Path) -> Document:
     """Its only container, with the files that are mounted into it under a folder."""
     template = workload["spec"]["template"]["spec"]
     (container,) = template["containers"]
@@ -159,7 +159,7 @@ async def mounted(client: Connection, workload: Document, folder: Path) -> Docum
     return found
 
 
-async def account(client: Connection, plane: ControlPlane, name: str) -> Path:
+async def account(client: ApiConnection, plane: ControlPlane, name: str) -> Path:
     """The kubeconfig of a ServiceAccount of the release."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token"
     answer = await client.request(Call("POST", path, {}, b'{"spec": {"expirationSeconds": 3600}}'), 60)
@@ -218,7 +218,7 @@ async def test_from_an_empty_cluster_to_the_first_shared_card_and_back(empty: Co
         await there_and_back(empty, client, tmp_path)
 
 
-async def there_and_back(plane: ControlPlane, client: Connection, folder: Path) -> None:
+async def there_and_back(plane: ControlPlane, client: ApiConnection, folder: Path) -> None:
     before, api = await everything(client), HttpKubeApi(client, SHORT)
     cluster = helm.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE)
     cluster.install(CHART, "ullage", VALUES, namespace=NAMESPACE, create_namespace=True)
@@ -298,7 +298,7 @@ async def test_the_chart_can_be_installed_and_removed(plane: ControlPlane, value
         await installed_and_removed(plane, client, values)
 
 
-async def installed_and_removed(plane: ControlPlane, client: Connection, values: dict[str, Any]) -> None:
+async def installed_and_removed(plane: ControlPlane, client: ApiConnection, values: dict[str, Any]) -> None:
     authority = base64.b64encode((plane.folder / "ca.pem").read_bytes()).decode()
     given = VALUES | values | ({"tls": values["tls"] | {"caBundle": authority}} if "tls" in values else {})
     cluster = helm.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE)
@@ -329,7 +329,7 @@ class Keys:
     checksums: tuple[str, str]
 
     @classmethod
-    async def read(cls, client: Connection) -> Self:
+    async def read(cls, client: ApiConnection) -> Self:
         space = f"namespaces/{NAMESPACE}"
         secrets = [
             await read(client, f"/api/v1/{space}/secrets/{name}") for name in ("ullage-tls", "ullage-scheduler-tls")

@@ -16,7 +16,7 @@ from tests.kube.admission import Hook
 from tests.kube.api_server import TOKEN, ApiServer
 from tests.kube.control_plane import ControlPlane, kubeconfig
 from ullage.kube.client.changes import Create, Delete
-from ullage.kube.client.connection import Connection, connect
+from ullage.kube.client.connection import ApiConnection, connect
 from ullage.kube.client.http import HttpKubeApi, KubeTimeouts
 from ullage.kube.client.kinds import GPU_BINDINGS, NAMESPACES, PODS, Kind
 from ullage.kube.client.objects import Object
@@ -96,13 +96,13 @@ def server() -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-async def client(server: ApiServer, tmp_path: Path, anyio_backend: str) -> AsyncIterator[Connection]:
+async def client(server: ApiServer, tmp_path: Path, anyio_backend: str) -> AsyncIterator[ApiConnection]:
     async with connect(write_kubeconfig(tmp_path, server.url)) as client:
         yield client
 
 
 @pytest.fixture
-async def api(client: Connection) -> HttpKubeApi:
+async def api(client: ApiConnection) -> HttpKubeApi:
     """The adapter on the server in this process."""
     return HttpKubeApi(client, SHORT)
 

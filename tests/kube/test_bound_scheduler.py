@@ -30,7 +30,7 @@ from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.changes import Call, Create, Delete, Patch
-from ullage.kube.client.connection import Connection, connect
+from ullage.kube.client.connection import ApiConnection, connect
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import DEPLOYMENTS, GPU_BINDINGS, NAMESPACES, NODES, PODS
 from ullage.kube.client.lease import Candidate
@@ -87,7 +87,7 @@ async def bound(plane: ControlPlane, port: int) -> AsyncIterator[tuple[HttpKubeA
             yield api, kubelets, front, Users(http, tokens)
 
 
-async def _token(client: Connection, name: str) -> str:
+async def _token(client: ApiConnection, name: str) -> str:
     """A token of a service account, as the API server signs it."""
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     await client.request(Call("POST", accounts, {}, json.dumps({"metadata": {"name": name}}).encode()), 60)

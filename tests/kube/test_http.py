@@ -14,7 +14,7 @@ from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import SHORT, write_kubeconfig
 from ullage.kube.client.api import EventType, WatchEvent
 from ullage.kube.client.changes import Create, Delete
-from ullage.kube.client.connection import Connection, connect
+from ullage.kube.client.connection import ApiConnection, connect
 from ullage.kube.client.errors import ApiForbidden, ApiGone, Throttled, Unreachable
 from ullage.kube.client.http import HttpKubeApi, KubeTimeouts
 from ullage.kube.client.kinds import NODES, PODS, Unreadable
@@ -35,11 +35,11 @@ class Pauses:
         self.made.append(seconds)
         self.now += seconds
 
-    def api(self, client: Connection) -> HttpKubeApi:
+    def api(self, client: ApiConnection) -> HttpKubeApi:
         return HttpKubeApi(client, SHORT, clock=lambda: self.now, pause=self.pause)
 
 
-async def test_a_busy_server_is_asked_again_when_it_says(server: ApiServer, client: Connection) -> None:
+async def test_a_busy_server_is_asked_again_when_it_says(server: ApiServer, client: ApiConnection) -> None:
     server.canned += [Canned("POST", "/pods", 429, {"Retry-After": "2"}, 2), Canned("GET", "/p", 429)]
     pauses = Pauses()
     api = pauses.api(client)
@@ -49,7 +49,7 @@ async def test_a_busy_server_is_asked_again_when_it_says(server: ApiServer, clie
     assert pauses.made == [2, 2, 1]
 
 
-async def test_a_server_that_stays_busy_is_not_asked_for_ever(server: ApiServer, client: Connection) -> None:
+async def test_a_server_that_stays_busy_is_not_asked_for_ever(server: ApiServer, client: ApiConnection) -> None:
     server.canned.append(Canned("GET", "/nodes", 429, {"Retry-After": "3"}, 100))
     pauses = Pauses()
     with pytest.raises(Throttled) as raised:
@@ -81,7 +81,7 @@ async def test_a_refusal_has_a_stable_code(
     assert "as the test wants it" in str(listed.value)
 
 
-async def test_a_watch_asks_for_its_end_and_for_bookmarks(server: ApiServer, client: Connection) -> None:
+async def test_a_watch_asks_for_its_end_and_for_bookmarks(server: ApiServer, client: ApiConnection) -> None:
     asked = KubeTimeouts(watch_s=(300, 600))
     server.canned.append(Canned("GET", "/nodes", 500))
     with pytest.raises(Unavailable):

@@ -17,7 +17,7 @@ import yaml
 
 from ullage.kube.client.api import Selection
 from ullage.kube.client.changes import Call
-from ullage.kube.client.connection import HttpAnswer, Connection, connect, namespace_of
+from ullage.kube.client.connection import ApiConnection, HttpAnswer, connect, namespace_of
 from ullage.kube.client.errors import ApiForbidden
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import SERVICES
@@ -119,10 +119,10 @@ async def _ask(place: FrontPlace, method: str, path: str, body: bytes = b"") -> 
 
 
 @asynccontextmanager
-async def _reached(place: FrontPlace) -> AsyncIterator[tuple[Connection, str, str]]:
+async def _reached(place: FrontPlace) -> AsyncIterator[tuple[ApiConnection, str, str]]:
     """Yield a connection, the base of the paths, and the name of the front."""
     if place.front.startswith(("http://", "https://")):
-        async with Connection(place.front) as connection:
+        async with ApiConnection(place.front) as connection:
             yield connection, "", f"the front at {place.front}"
         return
     async with connect(place.kubeconfig, place.context) as connection:

@@ -50,7 +50,7 @@ class HttpAnswer:
         return is_success(self.status)
 
 
-class Connection:
+class ApiConnection:
     """A server of HTTP with its address, certificates and credentials; proxies are not used, redirects not followed.
 
     `credentials` are asked for a header before the first request, and again when the server no longer accepts it.
@@ -159,7 +159,7 @@ def is_success(status: int) -> bool:
     return 200 <= status < 300  # noqa: PLR2004 - the statuses of success, by RFC 9110
 
 
-def connect(kubeconfig: Path | None = None, context: str | None = None, master: str | None = None) -> Connection:
+def connect(kubeconfig: Path | None = None, context: str | None = None, master: str | None = None) -> ApiConnection:
     """Return a connection to one API server, with its address, certificates and credentials.
 
     Without a path: the service account of this pod, else the file in KUBECONFIG, else the user's kubeconfig. A token
@@ -173,7 +173,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, master: 
         config = _config(kubeconfig, context)
         user = config.user or User()
         secured = verify_cluster(config.cluster, user, config.abs_file, trust_env=False)
-        return Connection(master or config.cluster.server, secured, user_auth(user))
+        return ApiConnection(master or config.cluster.server, secured, user_auth(user))
 
 
 def namespace_of(kubeconfig: Path | None = None, context: str | None = None) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from ullage.kube.client.api import ALL, EventType, ListPage, Selection, T, WatchEvent
 from ullage.kube.client.changes import Call, Change, Evict, call_of
-from ullage.kube.client.connection import HttpAnswer, Connection, is_success
+from ullage.kube.client.connection import ApiConnection, HttpAnswer, is_success
 from ullage.kube.client.errors import BudgetExhausted, Throttled, Unreachable, refusal
 from ullage.kube.client.kinds import Kind, Unreadable
 from ullage.kube.client.objects import EventLine, ObjectList, Status
@@ -51,7 +51,7 @@ class HttpKubeApi:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiConnection,
         timeouts: KubeTimeouts = KubeTimeouts(),
         *,
         clock: Callable[[], float] = time.monotonic,
