@@ -151,12 +151,48 @@ class RemovedCards:
     why: Callable[[int], Why]
 
 
+@dataclass(frozen=True, slots=True)
+class _CardQuestions:
+    """The rules about single cards: each returns why it refuses the request on the card at a position."""
+
+    fleet: Fleet
+    rules: Rules
+    request: Request
+    cards: Column
+    rows: Column
+
+    def node(self, k: int) -> Why:
+        return _only(node_refuses(self.fleet, self.rows.item(k), self.request.requirement))
+
+    def cap(self, k: int) -> Why:
+        return _only(_cap_refuses(self.fleet, self.rules, self.rows.item(k), self.request.requirement))
+
+    def limits(self, k: int) -> Why:
+        """Return why oversubscription refuses the request as if all its cards were like this one."""
+        cards = [self.cards.item(k)] * self.request.requirement.gpu_count
+        return _only(check_limits(self.fleet, self.rules, self.request, cards))
+
+    def named(self, why: Callable[[int], Why]) -> Callable[[int], Why]:
+        """Return the same with the names of the node and the card."""
+        nodes, gpus, cards, rows = self.fleet.nodes, self.fleet.cards, self.cards, self.rows
+
+        def named(k: int) -> Why:
+            node, gpu = nodes[rows.item(k)].name, gpus[cards.item(k)].uuid
+            return tuple(replace(each, node=node, gpu=gpu) for each in why(k))
+
+        return named
+
+
 class Judgement:
-    """All rules over some cards for one request, as arrays with a position per card."""
+    """All rules over some cards for one request, as arrays with a position per card.
+
+    What a stage keeps to name reasons later holds no judgement, so that nothing outlives the last reader of a refusal.
+    """
 
     def __init__(self, fleet: Fleet, rules: Rules, request: Request, cards: Column) -> None:
         self.cards = cards
         self.rows = fleet.card_row[cards]
+        self._questions = _CardQuestions(fleet, rules, request, cards, self.rows)
         self.left = np.arange(len(cards))
         """Positions of the cards that passed all rules so far."""
         self.removed: list[RemovedCards] = []
@@ -185,9 +221,9 @@ class Judgement:
         """
         helps = ~self._lost & ((self._verdicts.reason == FITS) | self._verdicts.curable)
         positions = helps.nonzero()[0]
-        positions = positions[_where(positions, self._node_classes, lambda k: _could(self._node_refuses(k)))]
+        positions = positions[_where(positions, self._node_classes, lambda k: _could(self._questions.node(k)))]
         if self._rules.oversubscription:
-            positions = positions[_where(positions, self._each, lambda k: _could(self._limits_refuse(k)))]
+            positions = positions[_where(positions, self._each, lambda k: _could(self._questions.limits(k)))]
         counts = np.bincount(self.rows[positions], minlength=len(self._fleet.nodes))
         for row in np.flatnonzero(counts >= max(1, self._asked.gpu_count)).tolist():
             if fits_when_empty(self._fleet, self._asked, row):
@@ -197,14 +233,15 @@ class Judgement:
 
     def by_quota(self, used: Used | None) -> None:
         """Remove the cards on which the quotas refuse the request."""
-        fleet, rules, request = self._fleet, self._rules, self._request
+        fleet, rules, request, cards = self._fleet, self._rules, self._request, self.cards
         answers: dict[object, Why] = {}
 
         def check(k: int) -> Why:
-            card = self.cards.item(k)
+            card = cards.item(k)
             key = amounts_on(fleet, card, request), cores_on(fleet, card, request)
             if key not in answers:
-                answers[key] = check_quota(fleet, rules, request, [card] * self._asked.gpu_count, used=used)
+                alike = [card] * request.requirement.gpu_count
+                answers[key] = check_quota(fleet, rules, request, alike, used=used)
             return answers[key]
 
         of_kind = self._asked.cards.isolation is not Isolation.PARTITIONED
@@ -223,10 +260,10 @@ class Judgement:
 
     def by_node(self) -> None:
         """Remove the cards of nodes that lack CPU or memory, promise too much, or have too many workers."""
-        self._ask("node", StageKind.NODE, self._node_classes, self._node_refuses)
+        self._ask("node", StageKind.NODE, self._node_classes, self._questions.node)
         if self._rules.oversubscription:
-            self._ask("oversubscription", StageKind.NODE, self._each, self._limits_refuse)
-        self._ask("worker-cap", StageKind.NODE, self._node_classes, self._cap_refuses)
+            self._ask("oversubscription", StageKind.NODE, self._each, self._questions.limits)
+        self._ask("worker-cap", StageKind.NODE, self._node_classes, self._questions.cap)
 
     def by_number(self) -> None:
         """Remove the cards of nodes that have fewer of them left than one request needs."""
@@ -242,15 +279,15 @@ class Judgement:
 
     def by_zones(self) -> None:
         """Remove the cards of nodes whose zones refuse a unit on the cards that are left there."""
-        fleet, asked = self._fleet, self._asked
+        fleet, asked, rows = self._fleet, self._asked, self.rows
         if not shape_of(fleet, asked).rows[0, columns.NEEDS] or not fleet.board.seats(asked):
             return  # zones refuse nothing
         on: dict[int, list[int]] = {}
         for k in self.left.tolist():
-            on.setdefault(self.rows.item(k), []).append(self.cards.item(k))
+            on.setdefault(rows.item(k), []).append(self.cards.item(k))
 
         def check(k: int) -> Why:
-            row = self.rows.item(k)
+            row = rows.item(k)
             return _only(refusal_on(fleet, asked, row, on[row]))
 
         self._ask("zones", StageKind.NODE, self.rows, check)
@@ -269,17 +306,6 @@ class Judgement:
         numbers, _ = number_classes(np.ascontiguousarray(facts))
         return numbers[at_row]
 
-    def _node_refuses(self, k: int) -> Why:
-        return _only(node_refuses(self._fleet, self.rows.item(k), self._asked))
-
-    def _cap_refuses(self, k: int) -> Why:
-        return _only(_cap_refuses(self._fleet, self._rules, self.rows.item(k), self._asked))
-
-    def _limits_refuse(self, k: int) -> Why:
-        """Return why oversubscription refuses the request as if all its cards were like this one."""
-        cards = [self.cards.item(k)] * self._asked.gpu_count
-        return _only(check_limits(self._fleet, self._rules, self._request, cards))
-
     def _ask(self, name: str, kind: StageKind, classes: Column, check: Callable[[int], Why]) -> None:
         """Ask a rule about one card of each class of those that are left; its answer holds for the class."""
         answers: dict[int, Why] = {}
@@ -295,13 +321,7 @@ class Judgement:
         lost = gone[~_where(gone, classes, lambda k: _could(why(k)))]
         hopeless = _where(gone, classes, lambda k: any(each.cure is Cure.NODE_CHANGE for each in why(k)))
         self._possible[gone[hopeless]] = False
-        fleet, cards, rows = self._fleet, self.cards, self.rows
-        nodes, gpus = fleet.nodes, fleet.cards
-
-        def named(k: int) -> Why:
-            node, gpu = nodes[rows.item(k)].name, gpus[cards.item(k)].uuid
-            return tuple(replace(each, node=node, gpu=gpu) for each in why(k))
-
+        named = self._questions.named(why)
         self._remove(name, kind, RemovedCards(gone, classes[gone], named), ~goes, lost=lost)
 
     def _remove(self, name: str, kind: StageKind, removed: RemovedCards, stays: Flags, lost: Column) -> None:
