@@ -24,6 +24,7 @@ ALL = (
     "policies",
     "strangers",
     "race",
+    "failover",
 )
 
 for step in warming.steps():

@@ -36,7 +36,7 @@ from tests.kube.live_front import LiveFront
 _SIZES = 500, 1_000, 5_000
 _CARDS, _PODS, _AT_ONCE = 8, 1_000, 16
 _GPU = "nvidia.com/gpu"
-_PODS_PATH = "/api/v1/namespaces/default/pods"
+PODS_PATH = "/api/v1/namespaces/default/pods"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _DEADLINE_S = 300.0
 _PLAIN = {
@@ -129,7 +129,7 @@ class Bound:
     def follow(self) -> None:
         """Follow the pods until as many as wanted have a node. A watch that ends begins again."""
         while len(self.names) < self.wanted:
-            page = self.api.call("GET", f"{_PODS_PATH}?fieldSelector=spec.nodeName%21%3D")
+            page = self.api.call("GET", f"{PODS_PATH}?fieldSelector=spec.nodeName%21%3D")
             self.names.update(pod["metadata"]["name"] for pod in page["items"])
             self._watch(page["metadata"]["resourceVersion"])
         self.done.set()
@@ -137,7 +137,7 @@ class Bound:
     def _watch(self, version: str) -> None:
         connection = self.api.connection()
         query = f"watch=true&timeoutSeconds=3600&resourceVersion={version}&fieldSelector=spec.nodeName%3D"
-        connection.request("GET", f"{_PODS_PATH}?{query}")
+        connection.request("GET", f"{PODS_PATH}?{query}")
         answer = connection.getresponse()
         while len(self.names) < self.wanted and (line := answer.readline()):
             event = json.loads(line)
@@ -157,8 +157,8 @@ def nodes(api: Api, count: int) -> None:
 
 
 def _delete_pods(api: Api) -> None:
-    names = [pod["metadata"]["name"] for pod in api.call("GET", _PODS_PATH)["items"]]
-    api.each(("DELETE", f"{_PODS_PATH}/{name}", {"gracePeriodSeconds": 0}) for name in names)
+    names = [pod["metadata"]["name"] for pod in api.call("GET", PODS_PATH)["items"]]
+    api.each(("DELETE", f"{PODS_PATH}/{name}", {"gracePeriodSeconds": 0}) for name in names)
 
 
 def _webhook(url: str, certificates: Certificates) -> Document:
@@ -218,7 +218,7 @@ def race(api: Api, pods: list[Document], processes: dict[str, int]) -> str:
     threading.Thread(target=bound.follow, daemon=True).start()
     before = {name: _cpu_s(pid) for name, pid in processes.items()}
     began = time.perf_counter()
-    api.each(("POST", _PODS_PATH, pod) for pod in pods)
+    api.each(("POST", PODS_PATH, pod) for pod in pods)
     created = time.perf_counter() - began
     assert bound.done.wait(_DEADLINE_S), f"{len(bound.names)} of {len(pods)} pods are bound after {_DEADLINE_S:g} s"
     took = time.perf_counter() - began
