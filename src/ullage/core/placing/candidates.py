@@ -192,7 +192,7 @@ class Judgement:
     def __init__(self, fleet: Fleet, rules: Rules, request: Request, cards: Column) -> None:
         self.cards = cards
         self.rows = fleet.card_row[cards]
-        self._questions = _CardQuestions(fleet, rules, request, cards, self.rows)
+        self._questions = _CardQuestions(fleet, rules, request, cards=cards, rows=self.rows)
         self.left = np.arange(len(cards))
         """Positions of the cards that passed all rules so far."""
         self.removed: list[RemovedCards] = []
