@@ -7,7 +7,8 @@ of the caller's clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ullage.core.books.bind_handlers import BindHandlers, Handler
@@ -46,8 +47,9 @@ class Holdings:
     """
 
     def __init__(self, fleet: Fleet, learning: Learning | None = None) -> None:
+        self.fleet, self._card_pools = fleet, _pools_of(fleet)
         self.learning = learning or Learning()
-        self._adopt(fleet)
+        self.learning.follow(fleet)
         self.nominations = NO_NOMINATIONS
         self.version = 0
         self._dirty: set[str] = set()
@@ -305,6 +307,17 @@ class Holdings:
         self.version += 1
         return tuple(changed)
 
+    @contextmanager
+    def supposing(self, nodes: Iterable[Node]) -> Iterator[None]:
+        """Have questions in the block answered as if these machines were there too. It must change nothing."""
+        books, pools = self.fleet, self._card_pools
+        self.fleet = books.rebuilt((*books.nodes, *nodes), books.ledger.values())
+        self._card_pools = _pools_of(self.fleet)
+        try:
+            yield
+        finally:
+            self.fleet, self._card_pools = books, pools
+
     def recall_departed(self, uids: Mapping[str, float]) -> None:
         """After a restart: whose cards were given back lately, each with when, in that order."""
         self._departed.recall(uids)
@@ -429,7 +442,7 @@ class Holdings:
     def _adopt(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.learning.follow(fleet)
-        self._card_pools = frozenset(gpu.pool for gpu in fleet.cards if gpu.pool)
+        self._card_pools = _pools_of(fleet)
 
     def _found(self, allocation: Allocation) -> Allocation:
         """An allocation as it is entered when it was found outside, charged on its cards as they are now."""
@@ -468,3 +481,7 @@ class Holdings:
         if unknown:
             raise NotFound(f"card {unknown[0]} is not known", code="unknown-gpu", field="gpus")
         return [self.fleet.card_of[uuid] for uuid in gpus]
+
+
+def _pools_of(fleet: Fleet) -> frozenset[str]:
+    return frozenset(gpu.pool for gpu in fleet.cards if gpu.pool)

@@ -34,6 +34,7 @@ from ullage.kube.explained import Explained, why_nowhere
 from ullage.kube.preemption import NODES_AT_ONCE, Preemptor
 from ullage.kube.ready_term import ReadyTerm
 from ullage.kube.recent import Recent
+from ullage.kube.templates import with_templates
 from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.model.counted import counted
 from ullage.model.error import Conflict, NotFound, UllageError, Unavailable
@@ -114,24 +115,25 @@ class Extender:
         if asked is None:
             return self._filter_aligned(args, names)
         self._refresh()
-        comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
-        admitted = self._admit(args.pod, asked, names, note=comes)
-        found = self._offers.of(asked, admitted, expected=comes)
-        why, never = admitted.refused(helps=True), admitted.refused(helps=False)
-        for refusal, refused in found.refused:
-            count = asked.requirement.gpu_count
-            text = refusal_text(refusal.rejections, refusal.cards, count, mutex=asked.idle_only)
-            (why if refusal.helps else never).update(dict.fromkeys(refused, text))
-        lacking = self._lacking(asked, admitted, found.names)
-        why |= {node: refusal_text(short, len(admitted.uneven[node])) for node, short in lacking.items()}
-        fits = [node for node in found.names if node not in lacking] if lacking else found.names
-        if comes:
-            self._refused.clear()
-            self._refused[asked.uid] = why
-            self._note(asked, admitted, found, placed=bool(fits), why=why, never=never)
-        if self._offered_nodes and not lacking and not prefers_nodes(args.pod):
-            fits = found.best_names(self._offered_nodes)
-        return args.result(fits, why, never)
+        with with_templates(args, self._term.mirror.machines, self._cluster):
+            comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
+            admitted = self._admit(args.pod, asked, names, note=comes)
+            found = self._offers.of(asked, admitted, expected=comes)
+            why, never = admitted.refused(helps=True), admitted.refused(helps=False)
+            for refusal, refused in found.refused:
+                count = asked.requirement.gpu_count
+                text = refusal_text(refusal.rejections, refusal.cards, count, mutex=asked.idle_only)
+                (why if refusal.helps else never).update(dict.fromkeys(refused, text))
+            lacking = self._lacking(asked, admitted, found.names)
+            why |= {node: refusal_text(short, len(admitted.uneven[node])) for node, short in lacking.items()}
+            fits = [node for node in found.names if node not in lacking] if lacking else found.names
+            if comes:
+                self._refused.clear()
+                self._refused[asked.uid] = why
+                self._note(asked, admitted, found, placed=bool(fits), why=why, never=never)
+            if self._offered_nodes and not lacking and not prefers_nodes(args.pod):
+                fits = found.best_names(self._offered_nodes)
+            return args.result(fits, why, never)
 
     def _filter_aligned(self, args: ExtenderArgs, names: list[str]) -> FilterResult:
         """Return the nodes that fit a pod without cards by zones."""
@@ -140,7 +142,8 @@ class Extender:
             return args.result(names, {}, {})
         self._refresh()
         comes = not (args.simulated or self._unconfirmed.is_gone(request.uid))
-        found = self._aligned.offers(request, names, expected=comes)
+        with with_templates(args, self._term.mirror.machines, self._cluster):
+            found = self._aligned.offers(request, names, expected=comes)
         why: dict[str, str] = {}
         never: dict[str, str] = {}
         for refusal, refused in found.refused:
@@ -210,10 +213,11 @@ class Extender:
         if asked is None and request is None:
             return dict.fromkeys(names, 0)
         self._refresh()
-        if asked is not None:
-            scores = ranked(self._offers.of(asked, self._admit(args.pod, asked, names), expected=False))
-        elif request is not None:
-            scores = ranked(self._aligned.offers(request, names, expected=False))
+        with with_templates(args, self._term.mirror.machines, self._cluster):
+            if asked is not None:
+                scores = ranked(self._offers.of(asked, self._admit(args.pod, asked, names), expected=False))
+            elif request is not None:
+                scores = ranked(self._aligned.offers(request, names, expected=False))
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
 
     async def preempt(self, args: PreemptionArgs) -> PreemptionResult:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
+import msgspec
+
 from ullage.kube.client.informer import Added, Changed, Delta, Removed
+from ullage.kube.client.kinds import NODES
 from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.client.objects import Object
 from ullage.kube.client.served import LateInformer
 from ullage.kube.context import KubeContext
-from ullage.kube.nodes import CardSources, node_of
+from ullage.kube.nodes import CardSources, node_of, template_of
 from ullage.kube.zone_records import ZoneRecords
 from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.holding import Use
 from ullage.model.node import Node
 from ullage.model.node_record import NodeRecord
+from ullage.wire.document import Document
 
 
 class Machines:
@@ -73,6 +77,16 @@ class Machines:
         node = self._nodes.objects.get(("", name))
         if node is not None:
             self._describe(node)
+
+    def templates(self, described: Mapping[str, Document]) -> list[Node]:
+        """Return the machines that these Nodes describe and the cluster does not have.
+
+        Raises:
+            Unreadable: one of them is no Node.
+
+        """
+        unknown = [document for name, document in described.items() if name not in self.by_name]
+        return [template_of(NODES.read(msgspec.json.encode(document)), self._cards) for document in unknown]
 
     def distinct(self, shut: Collection[str]) -> list[Node]:
         """Return the machines. The cards of those in `shut` are cordoned.

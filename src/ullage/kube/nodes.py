@@ -106,6 +106,15 @@ def node_of(
     )
 
 
+def template_of(node: NodeObject, sources: CardSources = NO_SOURCES) -> Node:
+    """Return the machine that an autoscaler would add, by the Node that describes it.
+
+    Its cards have names of their own, because such a Node has the register of the node that it was copied from.
+    """
+    machine = node_of(node, sources)
+    return replace(machine, gpus=tuple(replace(gpu, uuid=f"{machine.name}/{gpu.uuid}") for gpu in machine.gpus))
+
+
 def _soft_at_most(card: Gpu) -> Gpu:
     """Return a card without partitions and hard limits, unless a source states that it enforces them."""
     return replace(card, isolations=_SOFTLY) if card.isolations is None else card

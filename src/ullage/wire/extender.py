@@ -15,7 +15,7 @@ import msgspec
 
 from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.decoding import ANYTHING, decode_document
-from ullage.wire.document import mapping, named, sequence, text
+from ullage.wire.document import Document, mapping, named, sequence, text
 
 MAX_BODY = 8 * 2**20
 """Bytes of the largest body unless the caller sets another limit; 5,000 names are 160 kB."""
@@ -58,6 +58,11 @@ class ExtenderArgs(_Request, frozen=True):
         if self.node_names is None:
             raise invalid("NodeNames", None, "offer nodes: NodeNames, or Nodes in full")
         return self.node_names
+
+    def described(self) -> dict[str, Document]:
+        """Return the nodes that came in full, by name; none where only names came."""
+        items = [] if self.nodes is None else _items(self.nodes)
+        return {_name_of(node, position): mapping(node, "node") for position, node in enumerate(items)}
 
     def result(self, names: list[str], why: dict[str, str], never: dict[str, str]) -> FilterResult:
         """Return the response in the form of the request; `names` are the nodes that passed.
