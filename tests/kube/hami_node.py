@@ -20,6 +20,7 @@ GPU = "nvidia.com/gpu"
 REGISTER = "hami.io/node-nvidia-register"
 LOCK = "hami.io/mutex.lock"
 TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
+ALLOCATED = "hami.io/vgpu-devices-allocated"
 PHASE = "hami.io/bind-phase"
 SPLIT = 10
 Document = dict[str, Any]
@@ -190,7 +191,7 @@ class HamiScheduler:
         meta = pod["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         written, now = f"{uuid},NVIDIA,1000,10:;", str(int(datetime.now(UTC).timestamp()))
-        notes = {"hami.io/vgpu-node": node, "hami.io/vgpu-time": now, TO_ALLOCATE: written}
+        notes = {"hami.io/vgpu-node": node, "hami.io/vgpu-time": now, TO_ALLOCATE: written, ALLOCATED: written}
         await self._api.write(Patch(PODS, name, {"metadata": {"annotations": notes}}, namespace))
         while not await self._lock(node, namespace, name):
             pass  # as kube-scheduler has it tried again and again
