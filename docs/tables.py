@@ -267,6 +267,8 @@ def settings_() -> str:
         ("kube", settings.KubeSection),
         ("kube.bindings", kube_settings.BindingsSection),
         ("kube.bindings.quotas.OWNER", kube_settings.OwnerQuotaSection),
+        ("kube.bindings.quotas.OWNER.models.MODEL", kube_settings.CardQuotaSection),
+        ("kube.bindings.quotas.OWNER.apps.APPLICATION", kube_settings.AppQuotaSection),
         ("[kube.card_driver]", kube_card_settings.CardDriverSection),
         ("[kube.card_model]", kube_card_settings.CardModelSection),
         ("[kube.card_pool]", kube_card_settings.CardPoolSection),

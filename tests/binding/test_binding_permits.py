@@ -54,7 +54,7 @@ def test_accepted_bindings_fit_on_their_card_and_rejected_ones_would_not(world, 
     for card in cards.values():
         there = [each.on(card.memory_bytes) for each in bindings if each.uuid == card.id]
         there = [each for each in there if each.state is not BindingState.INVALID]
-        refused = rejections(card, there, tenants)
+        refused = rejections({card.id: card}, there, tenants)
         kept = [each for each in there if each.name not in refused]
         forced = [each for each in kept if each.state is BindingState.DRAINING]
         if not forced:
@@ -75,7 +75,7 @@ def test_the_free_memory_of_a_card_is_what_another_binding_can_get(world, tenant
         there = [each.on(card.memory_bytes) for each in bindings if each.uuid == card.id]
         there = [each for each in there if each.state is not BindingState.INVALID]
         new = Binding("new", card.id, "new", memory_bytes=mib * MIB)
-        accepted = "new" not in rejections(card, [*there, new], tenants)
+        accepted = "new" not in rejections({card.id: card}, [*there, new], tenants)
         enough = mib * MIB if card.share is SLICED else 1
         assert accepted is (view.free_bytes(card) >= enough)
 

@@ -8,12 +8,16 @@ from hypothesis import strategies as st
 from tests.bindings import ALONE, GIB, MIB, SLICED, TURNS, a_card, a_node, a_row, a_view, an_app, ask
 
 from ullage.binding.assignment import reassigned
+from ullage.binding.force import in_force
 from ullage.binding.installation import chosen
-from ullage.binding.limits import beyond_quota, of_quota
+from ullage.binding.migration import migrated
+from ullage.binding.permit import BindingClaims
 from ullage.binding.preflight import preflight
-from ullage.binding.rows import Ledger
+from ullage.binding.quotas import beyond_quota, quota_uses
+from ullage.binding.rows import Ledger, as_binding, row_on
 from ullage.binding.validation import validate
-from ullage.model.compute import CardKey, HostRoom, OwnerQuota, Pick
+from ullage.model.binding import Binding
+from ullage.model.compute import AppKey, AppQuota, CardKey, CardQuota, HostRoom, OwnerQuota, Pick
 from ullage.model.compute_result import AppDemand, CheckType, FailedCheck, Shortage
 from ullage.model.error import Conflict
 
@@ -53,9 +57,9 @@ def test_a_card_with_several_applications_of_one_owner_counts_once():
 
 def test_an_owner_without_a_quota_has_that_of_everybody():
     there = a_view((NODE,), quotas={"*": OwnerQuota(cards=0), "bob": OwnerQuota()})
-    assert beyond_quota(there, APP.key, [a_row(CARDS[0], "new")]) == "owner-quota:cards"
-    assert beyond_quota(there, an_app("new", "bob").key, [a_row(CARDS[0], "new", "bob")]) == ""
-    assert beyond_quota(a_view((NODE,)), APP.key, [a_row(CARDS[0], "new")]) == ""
+    assert beyond_quota(there, APP.key, [a_row(CARDS[0], "new")]).code == "owner-quota:cards"
+    assert beyond_quota(there, an_app("new", "bob").key, [a_row(CARDS[0], "new", "bob")]) is None
+    assert beyond_quota(a_view((NODE,)), APP.key, [a_row(CARDS[0], "new")]) is None
 
 
 def test_an_automatic_installation_respects_the_quota():
@@ -104,7 +108,7 @@ rows = st.lists(
 def test_the_usage_of_a_quota_is_what_the_rows_hold(before, more):
     more = [replace(row, app=APP.key) for row in more]
     there = a_view((NODE,), tuple(before), quotas={"alice": OwnerQuota(cards=99, vram_bytes=2**50)})
-    cards, vram = of_quota(there, APP.key, rows=more)
+    cards, vram = (each.dimension for each in quota_uses(there, APP.key, rows=more))
 
     def slow(rows):
         mine = [row for row in rows if row.app.owner == "alice"]
@@ -120,3 +124,153 @@ def test_the_usage_of_a_quota_is_what_the_rows_hold(before, more):
     assert (cards.used, vram.used) == slow(before)
     assert (cards.used + cards.required, vram.used + vram.required) == slow([*before, *more])
     assert {row.share for row in before} <= {ALONE, SLICED, TURNS}
+
+
+# --- models and applications ---
+
+A100, A10, L4 = (
+    replace(a_card(device=name, share=share), model=model)
+    for name, share, model in (
+        ("a100", ALONE, "NVIDIA A100-SXM4-40GB"),
+        ("a10", ALONE, "NVIDIA-A10"),
+        ("l4", SLICED, "NVIDIA L4"),
+    )
+)
+MIXED = a_node(A100, A10, L4)
+SEVERAL = an_app("new", "alice", ask(4000, several_cards=True), one_card_per_pod=True)
+
+
+def models(quota, *rows):
+    return a_view((MIXED,), rows, quotas={"alice": quota})
+
+
+def pick(card, mib=4000):
+    return Pick("n1", card.id, mib * MIB)
+
+
+def test_a_quota_of_a_model_counts_only_cards_whose_name_starts_with_it():
+    one = models(OwnerQuota(models={"a100": CardQuota(cards=1)}), a_row(A100, "other"))
+    assert code(one, pick(A10)) == ""
+    full = models(OwnerQuota(models={"A10": CardQuota(cards=0)}))
+    assert code(full, pick(A100)) == ""  # A10 is no start of A100
+    assert code(full, pick(A10)) == "owner-quota:cards:A10"
+    slices = models(OwnerQuota(models={"NVIDIA L4": CardQuota(vram_bytes=6000 * MIB)}), a_row(L4, "other", mib=2000))
+    assert code(slices, pick(L4)) == ""
+    assert code(slices, pick(L4, 4001)) == "owner-quota:vram:NVIDIA L4"
+
+
+def test_a_quota_of_an_application_counts_its_own_rows():
+    quota = OwnerQuota(apps={"new": AppQuota(cards=1, models={"L4": CardQuota(vram_bytes=0)}), "*": AppQuota(cards=2)})
+    there = models(quota, a_row(A100, "other"), a_row(A10, "other"))
+    assert code(models(quota), pick(A100)) == ""
+    assert code(models(quota), pick(A100), pick(A10)) == "app-quota:cards"
+    assert code(there, pick(L4)) == "app-quota:vram:L4"
+    other = an_app("other", "alice").key
+    assert beyond_quota(there, other, [a_row(L4, "other", mib=1)]).code == "app-quota:cards"
+    assert beyond_quota(there, an_app("third", "alice").key, [a_row(L4, "third", mib=1)]) is None
+    elsewhere = replace(a_row(A10, "new"), app=APP.key._replace(namespace="elsewhere"))
+    assert code(models(quota, elsewhere), pick(A100)) == "app-quota:cards"  # of that name, in all namespaces
+
+
+def test_the_quota_of_the_owner_comes_first_and_the_sentence_has_its_numbers_and_what_helps():
+    quota = OwnerQuota(cards=1, models={"A100": CardQuota(cards=0)}, apps={"new": AppQuota(cards=0)})
+    found = validate(models(quota, a_row(A10, "chat")), ask(4000), [pick(A100)], APP.key).quota
+    assert found.code == "owner-quota:cards"
+    assert found.sentence == (
+        "the quota of alice is 1 (cards): 1 used, 1 more asked; "
+        "release a card of chat, or have an administrator raise kube.bindings.quotas.alice.cards"
+    )
+    sliced = models(OwnerQuota(apps={"*": AppQuota(vram_bytes=3000 * MIB)}))
+    found = validate(sliced, ask(4000), [pick(L4)], APP.key).quota
+    assert "is 3000Mi (memory of cards): 0 used, 4000Mi more asked; ask for at most 3000Mi, or" in found.sentence
+    assert 'kube.bindings.quotas.alice.apps."*".vram' in found.sentence
+
+
+def test_an_automatic_choice_takes_a_model_of_which_the_quota_has_some_left():
+    quota = OwnerQuota(models={"A100": CardQuota(cards=0), "A10": CardQuota(vram_bytes=0)})
+    assert chosen(models(quota), SEVERAL, "", ())[1] == (pick(L4),)
+    found = chosen(
+        models(replace(quota, models={"": CardQuota(cards=0), **quota.models, "L4": CardQuota(cards=0)})), APP, "", ()
+    )
+    assert isinstance(found, FailedCheck)
+    assert found.validation.code.startswith("owner-quota")
+    demands = [AppDemand(name, an_app(name, "alice").key, ask(4000)) for name in "ab"]
+    result = preflight(models(OwnerQuota(models={"A1": CardQuota(cards=9)}, apps={"b": AppQuota(cards=0)})), demands)
+    assert (result.failed, result.quota.code) == ("b", "app-quota:cards")
+
+
+def foreign(name, card, app="new", owner="alice", mib=None):
+    memory = None if mib is None else mib * MIB
+    return Binding(name, card.id, app, owner, f"{app}-{owner}", selector=(), memory_bytes=memory)
+
+
+def test_bindings_of_other_writers_beyond_a_quota_are_not_in_force_and_take_nothing():
+    quota = OwnerQuota(cards=1, apps={"new": AppQuota(vram_bytes=0)})
+    own = models(quota)
+    bindings = [
+        foreign("0", A100),
+        foreign("1", A10, "chat"),
+        foreign("2", L4, "chat", mib=1),
+        foreign("3", L4, "x", "bob"),
+    ]
+    claims = BindingClaims(own, bindings)
+    assert [claims.reason(each).partition(": ")[0] for each in bindings] == [
+        "app-quota:vram",
+        "",
+        "owner-quota:cards",
+        "",
+    ]
+    assert "is 1 (cards): 1 used, 1 more asked; release a card of chat" in claims.reason(bindings[2])
+    there = in_force(own, bindings)
+    assert {row.app.name for row in there.rows} == {"chat", "x"}
+    (card,) = (each.dimension for each in quota_uses(there, APP.key) if each.dimension.resource == "cards")
+    assert (card.used, card.capacity) == (1, 1)
+
+
+def test_a_lowered_quota_keeps_rows_of_the_ledger_and_a_binding_without_an_owner_is_in_no_quota():
+    own = models(OwnerQuota(cards=0), a_row(A100, "chat"))
+    claims = BindingClaims(own, [foreign("0", A10, "chat")])
+    (row,) = own.rows
+    assert claims.reason(as_binding(row)) == ""
+    assert claims.reason(foreign("0", A10, "chat")).startswith("owner-quota:cards")
+    every = replace(own, quotas={"*": OwnerQuota(cards=0)})
+    assert BindingClaims(every, [foreign("0", A10, "chat", "")]).reason(foreign("0", A10, "chat", "")) == ""
+
+
+def test_a_migration_makes_no_row_beyond_a_quota():
+    binding = foreign("0", A10, "chat")
+    done = migrated(models(OwnerQuota(cards=0)), Ledger(), [binding], [an_app("chat", "alice")])
+    assert (done.kept, [each.item for each in done.problems]) == ([], ["0"])
+    assert done.problems[0].reason.startswith("owner-quota:cards: the quota of alice is 0 (cards)")
+
+
+some_bindings = st.lists(
+    st.tuples(st.sampled_from((A100, A10, L4)), st.sampled_from(("new", "chat")), st.integers(1, 8000)), max_size=8
+)
+
+
+@given(some_bindings, st.integers(0, 3), st.integers(0, 3), st.integers(0, 60_000))
+def test_what_is_in_force_is_within_every_quota_and_what_is_not_would_exceed_one(some, cards, of_app, vram):
+    quota = OwnerQuota(
+        cards,
+        models={"A": CardQuota(vram_bytes=vram * MIB), "L4": CardQuota(vram_bytes=vram * MIB)},
+        apps={"new": AppQuota(cards=of_app)},
+    )
+    own = replace(models(quota), tenants=99)
+    bindings = [foreign(f"{number}", card, app, mib=mib) for number, (card, app, mib) in enumerate(some)]
+    claims = BindingClaims(own, bindings)
+    for number, each in enumerate(bindings):
+        before = in_force(own, bindings[:number])
+        row = row_on(
+            own.inventory.by_device[each.uuid],
+            each.name,
+            AppKey(each.app, each.owner, each.namespace),
+            each.memory_bytes,
+        )
+        over = beyond_quota(before, row.app, [row])
+        reason = claims.reason(each)
+        if reason.partition(":")[0] in ("owner-quota", "app-quota"):
+            assert over is not None
+            assert over.code == reason.partition(": ")[0]
+        elif not reason:
+            assert over is None

@@ -14,7 +14,7 @@ from ullage.inventory.facts import CardFacts
 from ullage.kube.client.lease import LeaseTerms
 from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.card_pool import PoolRule
-from ullage.model.compute import OwnerQuota
+from ullage.model.compute import AppQuota, CardQuota, OwnerQuota
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.oversubscription import Oversubscription
@@ -314,6 +314,33 @@ def test_quotas_of_owners_are_quantities(tmp_path: Path):
     )
     found = settings(tmp_path, text).kube.bindings.owner_quotas
     assert found == {"alice": OwnerQuota(2, 40 * 2**30), "*": OwnerQuota(0, cpu_milli=1500)}
+
+
+def test_quotas_of_owners_have_quotas_of_models_and_applications(tmp_path: Path):
+    text = """
+        [kube.bindings.quotas.alice]
+        models.A100 = {cards = 1}
+        [kube.bindings.quotas.alice.apps.chat]
+        vram = "8Gi"
+        models."RTX 4090" = {vram = "4Gi"}
+    """
+    chat = AppQuota(vram_bytes=8 * 2**30, models={"RTX 4090": CardQuota(vram_bytes=4 * 2**30)})
+    found = settings(tmp_path, text).kube.bindings.owner_quotas
+    assert found == {"alice": OwnerQuota(models={"A100": CardQuota(1)}, apps={"chat": chat})}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("models.A100 = {cards = -1}", r"quotas.bob.models.A100.cards"),
+        ('apps.chat.models.A100 = {vram = "much"}', r"quotas.bob.apps.chat.models.A100.vram"),
+        ('models."" = {cards = 1}', r"quotas.bob.models"),
+        ('apps.chat = {cpu = "1"}', "cpu"),
+    ],
+)
+def test_an_impossible_quota_of_a_model_or_application_stops_the_start(tmp_path: Path, text: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
+        settings(tmp_path, f"[kube.bindings.quotas.bob]\n{text}\n")
 
 
 @pytest.mark.parametrize(

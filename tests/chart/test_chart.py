@@ -17,7 +17,7 @@ from ullage.kube.client.holder import CONTAINER, NAMESPACE, POD, UID
 from ullage.kube.client.http import KubeTimeouts
 from ullage.kube.leader_label import LEADER
 from ullage.model.card_pool import PoolRule
-from ullage.model.compute import OwnerQuota
+from ullage.model.compute import AppQuota, CardQuota, OwnerQuota
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
@@ -80,7 +80,10 @@ CASES: dict[str, dict[str, Any]] = {
             "allocations": "os-framework/app-gpu-allocations",
             "admins": ["root"],
             "from": [{"namespaceSelector": {}}],
-            "quotas": {"alice": {"cards": 2, "vram": "40Gi"}, "*": {"cpu": "1500m"}},
+            "quotas": {
+                "alice": {"cards": 2, "vram": "40Gi", "models": {"A100": {"cards": 1}}},
+                "*": {"cpu": "1500m", "apps": {"chat": {"cards": 1, "models": {"RTX 4090": {"vram": "8Gi"}}}}},
+            },
         },
         "cleanupStartupDelay": "10m",
     },
@@ -544,7 +547,11 @@ def test_settings_of_bindings_are_read(tmp_path: Path) -> None:
     assert "bindings" not in str(named(render(), "ConfigMap", "ullage")["data"])
     read = read_settings(file).kube.bindings
     assert (read.scope, read.allocations, read.admins) == ("on", "os-framework/app-gpu-allocations", ("root",))
-    assert read.owner_quotas == {"alice": OwnerQuota(2, 40 * 2**30), "*": OwnerQuota(cpu_milli=1500)}
+    chat = AppQuota(1, models={"RTX 4090": CardQuota(vram_bytes=8 * 2**30)})
+    assert read.owner_quotas == {
+        "alice": OwnerQuota(2, 40 * 2**30, models={"A100": CardQuota(1)}),
+        "*": OwnerQuota(cpu_milli=1500, apps={"chat": chat}),
+    }
 
 
 def test_two_releases_share_nothing_but_definitions() -> None:
@@ -566,6 +573,8 @@ def test_two_releases_share_nothing_but_definitions() -> None:
         {"queues": True},
         {"bindings": {"quotas": {"alice": {"gpus": 1}}}},
         {"bindings": {"quotas": {"alice": {"vram": "40 Gi"}}}},
+        {"bindings": {"quotas": {"alice": {"models": {"A100": {"cpu": 1}}}}}},
+        {"bindings": {"quotas": {"alice": {"apps": {"chat": {"cards": -1}}}}}},
         {"tls": {"existingServer": "a"}},
         {"tls": {"existingServer": "a", "existingClient": "b"}},
         {"exporter": {"checkPeriod": "often"}},

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from tests.bindings import ALONE, GIB, MIB, SLICED, MemoryBindings, a_card, a_node, a_row, an_app, ask
 from tests.wire.topology.hostile import shaped
 from ullage.kube.bindings.compute_resources import compute_resources
-from ullage.model.compute import CPU, AppState
+from ullage.model.compute import CPU, AppState, CardQuota, OwnerQuota
 from ullage.model.error import Forbidden, Unavailable
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_snapshot import Caller
@@ -475,3 +475,49 @@ def test_long_names_are_the_callers(client):
     assert client.get(BOUND, params={"owner": "x" * 257}).status_code == 400
     many = {"computeBinding": CHOICE * 1025}
     assert client.post(f"{COMFY}/resume", json=many).status_code == 400
+
+
+# --- quotas ---
+
+
+def quotas_of(port):
+    model = {"RTX": CardQuota(cards=1)}
+    port.facts["quotas"] = {"alice": OwnerQuota(vram_bytes=8000 * MIB, models=model), "*": OwnerQuota(cards=3)}
+    return port
+
+
+def test_a_refusal_by_a_quota_says_which_one_its_use_and_what_helps(client, port):
+    quotas_of(port).bind(a_row(CARD, "other", mib=4000))
+    check = data(client.post(f"{BOUND}/validate", json={"computeBinding": CHOICE}), 422)["Data"]["validation"]
+    assert check["code"] == "owner-quota:vram"
+    message = check["quota"].pop("message")
+    assert check["quota"] == {
+        "owner": "alice",
+        "resource": "vram",
+        "used": 4000 * MIB,
+        "required": 8000 * MIB,
+        "capacity": 8000 * MIB,
+        "available": 4000 * MIB,
+        "pressured": True,
+        "setting": "kube.bindings.quotas.alice.vram",
+    }
+    assert "release a card of other, ask for at most 4000Mi" in message
+    assert data(client.post(f"{COMFY}/resume", json={"computeBinding": CHOICE}), 422)["Data"]["validation"]["code"] == (
+        "owner-quota:vram"
+    )
+    assigned = client.post("/gpus/d1/assign", json={"appName": "comfyui", "memory": 8000})
+    assert (assigned.status_code, assigned.text.partition(": ")[0]) == (409, "owner-quota:vram")
+    assert message in assigned.text
+
+
+def test_an_owner_sees_the_usage_of_own_quotas_and_an_administrator_that_of_all(client, port):
+    quotas_of(port).have(an_app("chat", "bob")).bind(a_row(CARD, mib=1000), a_row(WHOLE, "chat", "bob"))
+    seen = data(client.get(f"{RESOURCES}/quotas"))
+    assert [(each["resource"], each.get("cardModel"), each["used"]) for each in seen] == [
+        ("vram", None, 1000 * MIB),
+        ("cards", "RTX", 1),
+    ]
+    assert {each["owner"] for each in data(client.get(f"{RESOURCES}/quotas", headers=ADMIN))} == {"alice", "bob"}
+    (bob,) = data(client.get(f"{RESOURCES}/quotas?owner=bob", headers=ADMIN))
+    assert (bob["capacity"], bob["used"], bob["setting"]) == (3, 1, 'kube.bindings.quotas."*".cards')
+    assert client.get(f"{RESOURCES}/quotas?owner=bob").status_code == 403

@@ -83,13 +83,26 @@ user_prefix = {{ .Values.bindings.userPrefix | quote }}
 admins = {{ .Values.bindings.admins | toJson }}
 admin_groups = {{ .Values.bindings.adminGroups | toJson }}
 {{- range $owner, $quota := .Values.bindings.quotas }}
-[kube.bindings.quotas.{{ $owner | toJson }}]
-{{- range $name, $most := $quota }}
+{{- $path := printf "kube.bindings.quotas.%s" ($owner | toJson) }}
+{{- include "ullage.quota" (list $path (omit $quota "apps")) }}
+{{- range $app, $most := $quota.apps }}
+{{- include "ullage.quota" (list (printf "%s.apps.%s" $path ($app | toJson)) $most) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A section of a quota and those of its models: the path of the section, and its values. */}}
+{{- define "ullage.quota" }}
+{{- $path := first . }}
+[{{ $path }}]
+{{- range $name, $most := omit (last .) "models" }}
 {{ $name }} = {{ $most | toJson }}
 {{- end }}
+{{- range $model, $most := (last .).models }}
+{{- include "ullage.quota" (list (printf "%s.models.%s" $path ($model | toJson)) $most) }}
 {{- end }}
-{{- end }}
-{{- end }}
+{{- end -}}
 
 {{/* The names of the Services in the server's certificate, separated by commas. */}}
 {{- define "ullage.certificateNames" -}}

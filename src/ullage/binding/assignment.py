@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ullage.binding.limits import beyond_quota
+from ullage.binding.quotas import beyond_quota
 from ullage.binding.rows import Ledger, LedgerChange, bound
 from ullage.binding.validation import mixed, unfit
 from ullage.binding.view import BindingView
@@ -24,7 +24,7 @@ def reassigned(
 
     Raises:
         InvalidRequest: the memory of a card is sliced, and no amount is requested.
-        Conflict: a card is full or unusable, the quota of the owner is exceeded, or cards of a node have different
+        Conflict: a card is full or unusable, a quota is exceeded, or cards of a node have different
             share modes.
 
     """
@@ -46,8 +46,8 @@ def reassigned(
     change = bound(view, ledger, app, {**kept, **wanted}.values(), held=held)
     fresh = [row for row in change.put if not row.draining]
     staying = [row for row in ledger.of(app.key) if row.id not in {each.id for each in change.put} | {*change.drop}]
-    if fresh and (code := beyond_quota(others, app.key, [*staying, *fresh])):
-        raise Conflict(f"{app.key.owner} may not have so much: {code}", code=code)
+    if fresh and (over := beyond_quota(others, app.key, [*staying, *fresh])) is not None:
+        raise Conflict(over.sentence, code=over.code)
     if wanted and not app.one_card_per_pod and (code := mixed(others.cards[key] for key in {**kept, **wanted})):
         message = f"{app.key.name} would have cards of one node that are shared differently; its pods take all of them"
         raise Conflict(message, code=code)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ullage.binding.availability import availability
 from ullage.binding.limits import too_full
-from ullage.binding.placement import Picks, place, roomy
+from ullage.binding.placement import Picks, place_in_quotas, roomy
 from ullage.binding.validation import validate
 from ullage.binding.view import BindingView
 from ullage.model.compute import ComputeRequirement, HostedApp, Pick
@@ -52,7 +52,7 @@ def chosen(
 def _cards(
     view: BindingView, app: HostedApp, asked: ComputeRequirement, picks: Sequence[Pick]
 ) -> tuple[HostedApp, Picks] | FailedCheck:
-    chosen = picks or place(view, asked, roomy(view, asked, install=True))
+    chosen = picks or place_in_quotas(view, app.key, asked, roomy(view, asked, install=True))
     if chosen is None:
         return FailedCheck(CheckType.UNAVAILABLE, availability(view, asked, install=True))
     found = validate(view, asked, chosen, app.key, install=True, one_card_per_pod=app.one_card_per_pod)

@@ -1,19 +1,12 @@
-"""The limits of nodes, and the quotas of owners over all their applications.
-
-A node accepts nothing that would fill more than nine tenths of its CPUs or memory. An owner above its quota keeps what
-it has.
-"""
+"""The limits of nodes. A node accepts nothing that would fill more than nine tenths of its CPUs or memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ullage.binding.view import BindingView
-from ullage.model.binding import ShareMode
-from ullage.model.compute import EVERY_OWNER, AppKey, BoundCard, CardKey, ComputeNode, HostRoom
+from ullage.model.compute import ComputeNode, HostRoom
 from ullage.model.compute_result import Dimension, NodePressure
 
-NOTHING = HostRoom()
 _FULL_TENTHS = 9
 
 
@@ -66,51 +59,3 @@ def _amounts(capacity: HostRoom, used: HostRoom, added: HostRoom) -> Iterator[tu
 def _sum(rooms: Iterable[HostRoom]) -> HostRoom:
     amounts = [(room.cpu_milli, room.memory_bytes, room.disk_bytes) for room in rooms]
     return HostRoom(*map(sum, zip(*amounts, strict=True))) if amounts else HostRoom()
-
-
-def of_quota(
-    view: BindingView, app: AppKey, added: HostRoom = NOTHING, rows: Iterable[BoundCard] = ()
-) -> tuple[Dimension, ...]:
-    """Return the usage of the quota of an owner after adding this room and these rows, which are not in the view.
-
-    Only limited amounts are returned. An addition of nothing never exceeds a quota.
-    """
-    quota = view.quotas.get(app.owner) or view.quotas.get(EVERY_OWNER)
-    if quota is None:
-        return ()
-    used = view.owner_use.get(app.owner, HostRoom())
-    there = [row for row in view.rows if row.app.owner == app.owner]
-    cards, memory = _on_cards(view, there)
-    more_cards, more_memory = _on_cards(view, [*there, *rows])
-    amounts = (
-        ("cards", quota.cards, cards, more_cards - cards),
-        ("vram", quota.vram_bytes, memory, more_memory - memory),
-        ("cpu", quota.cpu_milli, used.cpu_milli, added.cpu_milli),
-        ("memory", quota.memory_bytes, used.memory_bytes, added.memory_bytes),
-    )
-    return tuple(
-        Dimension(resource, more, before, most, pressured=more > 0 and before + more > most)
-        for resource, most, before, more in amounts
-        if most is not None
-    )
-
-
-def beyond_quota(view: BindingView, app: AppKey, rows: Iterable[BoundCard]) -> str:
-    """Return the rejection code if these rows exceed the quota of the owner, else ""."""
-    short = [each.resource for each in of_quota(view, app, rows=rows) if each.pressured]
-    return f"owner-quota:{short[0]}" if short else ""
-
-
-def _on_cards(view: BindingView, rows: Iterable[BoundCard]) -> tuple[int, int]:
-    """Return the number of cards, and their bytes: the amounts on sliced cards, and each other card once, whole."""
-    shared: dict[tuple[AppKey, CardKey], int] = {}
-    whole: dict[CardKey, int] = {}
-    for row in rows:
-        if row.share is ShareMode.MEMORY_SLICE:
-            key = row.app, row.card
-            shared[key] = max(shared.get(key, 0), row.memory_bytes)
-        else:
-            card = view.cards.get(row.card)
-            whole[row.card] = card.memory_bytes if card is not None else 0
-    cards = whole.keys() | {card for _, card in shared}
-    return len(cards), sum(whole.values()) + sum(shared.values())

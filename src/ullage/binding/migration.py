@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ullage.binding.quotas import beyond_quota
 from ullage.binding.rows import Ledger, LedgerChange, row_on
 from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, BindingState, ShareMode
@@ -100,7 +101,9 @@ def _row(view: BindingView, binding: Binding, app: HostedApp) -> BoundCard | Pro
         return Problem(binding.name, f"{card.id} shares out its memory, and the binding says no amount")
     if (rejected := view.room(card).reject(memory or 0)) is not None:
         return Problem(binding.name, rejected.sentence)
-    return replace(row_on(card, binding.name, app.key, memory), app_id=app.id, spec=app.requirement)
+    row = replace(row_on(card, binding.name, app.key, memory), app_id=app.id, spec=app.requirement)
+    over = beyond_quota(view, app.key, (row,))
+    return row if over is None else Problem(binding.name, f"{over.code}: {over.sentence}")
 
 
 def stale(

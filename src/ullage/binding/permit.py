@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
+from ullage.binding.quotas import QuotaMeter
 from ullage.binding.room import FULL, MODE_ORDER, TENANTS, BindingRejection, CardTenants, Hindrance
 from ullage.binding.rows import as_binding
 from ullage.binding.view import BindingView
 from ullage.model.binding import Binding, BindingMismatch, BindingState, Consume, ShareMode, Tenant, match_bindings
 from ullage.model.compute import AppKey, BoundCard, ComputeCard
+from ullage.model.compute_result import BindingQuotaUse
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
@@ -99,16 +102,26 @@ def _cap(bound: PermittedCard, own: Part | None) -> int:
     return total if own is None else own.on(0, total)[1]
 
 
-def rejections(card: ComputeCard, bindings: Iterable[Binding], tenants: int = TENANTS) -> dict[str, BindingRejection]:
-    """Return why the card has no room for some of its bindings, by name. Earlier bindings take precedence.
+def rejections(
+    cards: Mapping[str, ComputeCard],
+    bindings: Iterable[Binding],
+    tenants: int = TENANTS,
+    beyond: Callable[[Binding, ComputeCard], BindingQuotaUse | None] = lambda _binding, _card: None,
+) -> dict[str, BindingRejection]:
+    """Return why cards have no room for some of their bindings, by name. Earlier bindings take precedence.
 
-    A draining binding takes its room until it is gone.
+    `cards` are by id. `beyond` returns the quota that a binding exceeds. A draining binding takes its room until it is
+    gone.
     """
-    room = CardTenants(card, tenants)
+    rooms = {uuid: CardTenants(card, tenants) for uuid, card in cards.items()}
     rejected: dict[str, BindingRejection] = {}
     for each in bindings:
+        card, room = cards[each.uuid], rooms[each.uuid]
         app, memory = AppKey(each.app, each.owner, each.namespace), each.memory_bytes or 0
         why = None if each.state is BindingState.DRAINING else room.reject(memory, app)
+        if why is None and (over := beyond(each, card)) is not None:
+            code, _, detail = over.code.partition(":")
+            why = BindingRejection(Hindrance(code), detail, note=over.sentence)
         if why is None:
             room.add(app, card.share, memory)
         else:
@@ -128,10 +141,11 @@ class BindingClaims:
         self._of_app: defaultdict[str, list[Binding]] = defaultdict(list)
         self._on_card: defaultdict[str, list[Binding]] = defaultdict(list)
         self._rejected: dict[str, dict[str, BindingRejection]] = {}
+        self._own, self._all = own, (*map(as_binding, own.rows), *bindings)
         self._stands_in = {uuid: card.id for card in self._cards.values() for uuid in card.represents}
         self._closed = {row.card.device for row in own.rows if row.draining and self._has_old_mode(row)}
         """Cards with a draining row that has another share mode than the card now."""
-        for each in (*map(as_binding, own.rows), *bindings):
+        for each in self._all:
             self._of_app[each.app].append(each)
             self._on_card[each.uuid].append(each)
 
@@ -167,14 +181,27 @@ class BindingClaims:
         return self.crowded_out(binding)
 
     def crowded_out(self, binding: Binding) -> BindingRejection | None:
-        """Return why earlier bindings leave no room on the card; None if they leave enough."""
+        """Return why earlier bindings leave no room on the card, or in a quota; None if they leave enough."""
         uuid = binding.uuid
         if uuid not in self._cards:
             return None
+        if self._own.quotas:
+            return self._over_quotas.get(binding.name)
         if uuid not in self._rejected:
             there = [self.seen(each) for each in self._on_card.get(uuid, ()) if not self.invalid(each)]
-            self._rejected[uuid] = rejections(self._cards[uuid], there, self._tenants)
+            self._rejected[uuid] = rejections({uuid: self._cards[uuid]}, there, self._tenants)
         return self._rejected[uuid].get(binding.name)
+
+    @cached_property
+    def _over_quotas(self) -> dict[str, BindingRejection]:
+        """Why cards or quotas have no room, by the name of the binding. Quotas count over all cards."""
+        meter, own = QuotaMeter(self._own), {row.id for row in self._own.rows}
+        there = [self.seen(each) for each in self._all if each.uuid in self._cards and not self.invalid(each)]
+
+        def beyond(binding: Binding, card: ComputeCard) -> BindingQuotaUse | None:
+            return None if binding.name in own else meter.rejected(binding, card)
+
+        return rejections(self._cards, there, self._tenants, beyond)
 
     def permit(
         self,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ullage.binding.limits import too_full
+from ullage.binding.quotas import beyond_quota
 from ullage.binding.room import MODE_ORDER
+from ullage.binding.rows import rows_of
 from ullage.binding.view import BindingView
 from ullage.model.binding import ShareMode
-from ullage.model.compute import AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement, Pick
+from ullage.model.card_figures import names_model
+from ullage.model.compute import AppKey, AvailabilityScope, ComputeCard, ComputeNode, ComputeRequirement, Pick
 from ullage.model.compute_result import FitLevel
 
 Picks = tuple[Pick, ...]
@@ -42,6 +46,28 @@ def place(view: BindingView, asked: ComputeRequirement, nodes: Iterable[ComputeN
         if found is not None:
             return found
     return None
+
+
+def place_in_quotas(
+    view: BindingView, app: AppKey, asked: ComputeRequirement, nodes: Iterable[ComputeNode]
+) -> Picks | None:
+    """Return the cards as `place`, without models of which a quota has no more for the application.
+
+    If only such cards are left they are returned, and their validation names the quota.
+    """
+    nodes = list(nodes)
+    first = found = place(view, asked, nodes)
+    while found is not None:
+        over = beyond_quota(view, app, rows_of(view, app, asked, found))
+        if over is None or not over.scope.model:
+            return found
+        model = over.scope.model
+        nodes = [
+            replace(node, cards=tuple(card for card in node.cards if not names_model(model, card.model)))
+            for node in nodes
+        ]
+        found = place(view, asked, nodes)
+    return first
 
 
 def roomy(view: BindingView, asked: ComputeRequirement, *, install: bool = False) -> list[ComputeNode]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ullage.binding.limits import of_quota, overall, overcommitted, pressure, requested, too_full
-from ullage.binding.placement import Picks, place
+from ullage.binding.limits import overall, overcommitted, pressure, requested, too_full
+from ullage.binding.placement import Picks, place_in_quotas
+from ullage.binding.quotas import quota_uses
 from ullage.binding.rows import rows_of
 from ullage.binding.view import BindingView
 from ullage.model.compute import ComputeNode, HostRoom
@@ -45,12 +46,15 @@ def _place(view: BindingView, demand: AppDemand) -> Found | Preflight:
     if anywhere is None:
         return Preflight(demand.id, Shortage.CLUSTER_CAPACITY if ready else Shortage.UNSCHEDULABLE)
     _, picks = anywhere
-    quota = of_quota(view, demand.app, added, rows_of(view, demand.app, requirement, picks))
-    if found is not None and not _pressured(quota) and not _pressured(together):
+    uses = quota_uses(view, demand.app, added, rows_of(view, demand.app, requirement, picks))
+    over = next((each for each in uses if each.pressured), None)
+    if over is not None:
+        dimensions = tuple(each.dimension for each in uses if each.scope == over.scope)
+        return Preflight(demand.id, Shortage.OWNER_QUOTA, dimensions, quota=over)
+    if _pressured(together):
+        return Preflight(demand.id, Shortage.CLUSTER_PRESSURE, together)
+    if found is not None:
         return found
-    for reason, dimensions in ((Shortage.OWNER_QUOTA, quota), (Shortage.CLUSTER_PRESSURE, together)):
-        if _pressured(dimensions):
-            return Preflight(demand.id, reason, dimensions)
     if (there := _on(view, demand, roomy)) is None:
         return Preflight(demand.id, Shortage.NODE_PRESSURE, pressure(_first(view, anywhere), added).dimensions)
     return Preflight(demand.id, Shortage.K8S_REQUEST, requested(_first(view, there), added))
@@ -59,7 +63,7 @@ def _place(view: BindingView, demand: AppDemand) -> Found | Preflight:
 def _on(view: BindingView, demand: AppDemand, nodes: list[ComputeNode]) -> Found | None:
     """Return the nodes and cards of a demand among these nodes; without cards, the node with the most free memory."""
     if demand.requirement.needs_card:
-        picks = place(view, demand.requirement, nodes)
+        picks = place_in_quotas(view, demand.app, demand.requirement, nodes)
         return None if picks is None else ({pick.node for pick in picks}, picks)
     best = min(nodes, key=lambda node: (node.used.memory_bytes - node.capacity.memory_bytes, node.name), default=None)
     return None if best is None else ({best.name}, ())

@@ -29,17 +29,22 @@ class Hindrance(StrEnum):
     NO_MEMORY = "device-vram-insufficient"
     TENANTS = "tenants-exhausted"
     DRAINING = "device-draining"
+    OWNER_QUOTA = "owner-quota"
+    APP_QUOTA = "app-quota"
 
 
-FULL = frozenset({Hindrance.EXCLUSIVE, Hindrance.NO_MEMORY, Hindrance.TENANTS})
-"""The reasons why a card has no room for another application."""
+FULL = frozenset(
+    {Hindrance.EXCLUSIVE, Hindrance.NO_MEMORY, Hindrance.TENANTS, Hindrance.OWNER_QUOTA, Hindrance.APP_QUOTA}
+)
+"""The reasons with amounts why an application may not have a card: no room on it, or a quota."""
 
 
 class BindingRejection(NamedTuple):
     """Why bindings exclude a node for a pod, or why a card has no room for a binding.
 
-    `detail` is a card, or the owners of the cards. `needed` and `had` are bytes of memory, applications on a card, or
-    cards of a node, depending on `code`. `helps`: whether evicting another pod of the application could help.
+    `detail` is a card, the owners of the cards, or an amount of a quota. `needed` and `had` are bytes of memory,
+    applications on a card, or cards of a node, depending on `code`. `helps`: whether evicting another pod of the
+    application could help. `note` has the amounts of a quota.
     """
 
     code: Hindrance | BindingMismatch
@@ -47,6 +52,7 @@ class BindingRejection(NamedTuple):
     needed: int = 0
     had: int = 0
     helps: bool = False
+    note: str = ""
 
     @property
     def text(self) -> str:
@@ -63,7 +69,7 @@ class BindingRejection(NamedTuple):
                 return f"{self.text}: {format_bytes(self.needed)} are bound, {format_bytes(self.had)} are left"
             case Hindrance.TENANTS:
                 return f"{self.text}: {self.needed} applications would take turns, at most {self.had} may"
-        return self.text
+        return f"{self.text}: {self.note}" if self.note else self.text
 
 
 class CardTenants:

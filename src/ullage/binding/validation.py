@@ -2,8 +2,9 @@
 
 The codes are those that clients know, followed by a colon and the card or node. Four are additions:
 `device-draining:X` (an application still drains that has another share mode), `tenants-exhausted:X` (the maximum number
-of applications time-slices the card), `owner-quota:R` (the quota of `cards` or `vram` would be exceeded) and
-`bound-cards-shared-differently:N` (cards of node N have different share modes, and a pod takes all its bound cards).
+of applications time-slices the card), `owner-quota:R` or `app-quota:R` (a quota of `cards` or `vram` would be
+exceeded; with `:M` that of a model) and `bound-cards-shared-differently:N` (cards of node N have different share modes,
+and a pod takes all its bound cards).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ullage.binding.limits import beyond_quota, pressure
+from ullage.binding.limits import pressure
+from ullage.binding.quotas import beyond_quota
 from ullage.binding.room import Hindrance
 from ullage.binding.rows import rows_of
 from ullage.binding.view import BindingView
@@ -39,9 +41,10 @@ def validate(
     cards = [view.cards[pick.key] for pick in picks]
     code = next(filter(None, (_alone(view, card, asked, pick) for card, pick in zip(cards, picks, strict=True))), "")
     code = code or ("" if one_card_per_pod else mixed(cards)) or _enough(cards, asked, picks)
-    code = code or beyond_quota(view, app, rows_of(view, app, asked, picks))
     if code:
         return Validation(code)
+    if (over := beyond_quota(view, app, rows_of(view, app, asked, picks))) is not None:
+        return Validation(over.code, quota=over)
     for name in dict.fromkeys(pick.node for pick in picks):
         found = pressure(view.node(name), asked.room(install=install))
         if found.pressured:

@@ -23,9 +23,9 @@ from ullage.bootstrap.kube_card_settings import (
 from ullage.kube.extender import OFFERED_NODES
 from ullage.model.card_driver import NVIDIA as NVIDIA_DRIVER
 from ullage.model.card_driver import CardDriver
-from ullage.model.card_figures import SHIPPED_FIGURES, Figures
+from ullage.model.card_figures import SHIPPED_FIGURES, Figures, model_key
 from ullage.model.card_pool import PoolRule
-from ullage.model.compute import OwnerQuota
+from ullage.model.compute import AppQuota, CardQuota, OwnerQuota
 from ullage.model.error import invalid
 from ullage.model.resources import MILLI
 from ullage.wire.dialect import PodSettings
@@ -53,17 +53,58 @@ _SELECTOR = re.compile(rf"{_CONDITION}(?:,{_CONDITION})*")
 _NAME = re.compile(DNS_NAME)
 
 
-class OwnerQuotaSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The most that the applications of one owner may be bound to together; an omitted amount is not limited.
+class CardQuotaSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The most cards of one model that count in a quota. The name of the section is the start of the model's name.
 
-    `cards` and `vram` (as `40Gi`) are of cards: memory caps count on a card whose memory is divided, any other card
-    counts whole. `cpu` and `memory` are requested of nodes, and checked by preflight.
+    `cards` and `vram` (as `40Gi`) count as those of an owner.
     """
 
     cards: int | None = None
     vram: str | None = None
+
+    def of_cards(self, path: str) -> CardQuota:
+        """Return the amounts of cards.
+
+        Raises:
+            InvalidRequest: an amount is malformed.
+
+        """
+        if self.cards is not None and self.cards < 0:
+            raise invalid(f"{path}.cards", self.cards, "0 or more are needed")
+        return CardQuota(self.cards, _amount(self.vram, f"{path}.vram"))
+
+
+class AppQuotaSection(CardQuotaSection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The most that an application of an owner may be bound to, in all namespaces; an omitted amount is not limited.
+
+    `models` limits its cards of a model, by the start of the model's name.
+    """
+
+    models: dict[str, CardQuotaSection] = {}
+
+    def of_models(self, path: str) -> dict[str, CardQuota]:
+        """Return the quotas of models by name; raises as `of_cards`."""
+        if unnamed := [name for name in self.models if not model_key(name)]:
+            raise invalid(f"{path}.models", unnamed[0], "write the start of the name of a model, such as A100")
+        return {name: each.of_cards(f"{path}.models.{name}") for name, each in self.models.items()}
+
+    def of_app(self, path: str) -> AppQuota:
+        """Return the section as a value; raises as `of_cards`."""
+        found = self.of_cards(path)
+        return AppQuota(found.cards, found.vram_bytes, self.of_models(path))
+
+
+class OwnerQuotaSection(AppQuotaSection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The most that the applications of one owner may be bound to together; an omitted amount is not limited.
+
+    `cards` and `vram` (as `40Gi`) are of cards: memory caps count on a card whose memory is divided, any other card
+    counts whole. `cpu` and `memory` are requested of nodes, and checked by preflight. `models` limits the cards of a
+    model, by the start of its name in any case. `apps` limits single applications by name, `*` each other one.
+    """
+
     cpu: str | None = None
     memory: str | None = None
+    apps: dict[str, AppQuotaSection] = {}
 
     def quota(self, owner: str) -> OwnerQuota:
         """Return the section as a value.
@@ -73,13 +114,19 @@ class OwnerQuotaSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
         """
         path = f"kube.bindings.quotas.{owner}"
-        if self.cards is not None and self.cards < 0:
-            raise invalid(f"{path}.cards", self.cards, "0 or more are needed")
-        vram, cpu, memory = (
-            None if text is None else parse_quantity(text, f"{path}.{name}", units=units)
-            for name, text, units in (("vram", self.vram, 1), ("cpu", self.cpu, MILLI), ("memory", self.memory, 1))
+        found = self.of_cards(path)
+        return OwnerQuota(
+            found.cards,
+            found.vram_bytes,
+            _amount(self.cpu, f"{path}.cpu", units=MILLI),
+            _amount(self.memory, f"{path}.memory"),
+            models=self.of_models(path),
+            apps={name: each.of_app(f"{path}.apps.{name}") for name, each in self.apps.items()},
         )
-        return OwnerQuota(self.cards, vram, cpu, memory)
+
+
+def _amount(text: str | None, path: str, units: int = 1) -> int | None:
+    return None if text is None else parse_quantity(text, path, units=units)
 
 
 class BindingsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

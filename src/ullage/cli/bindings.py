@@ -147,8 +147,9 @@ def _call(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
         failed, details = answer.data["type"], answer.data.get("Data")
         if failed == CheckType.REQUIRED:
             raise InvalidRequest("it needs a card: name one by --compute-binding; `ullage bindings` shows what is free")
-        code = details.get("validation", {}).get("code", "") if isinstance(details, dict) else ""
-        raise Conflict(f"{code}{': ' if code else ''}`ullage bindings` shows what is free", code=failed)
+        check = details.get("validation", {}) if isinstance(details, dict) else {}
+        code, quota = check.get("code", ""), check.get("quota", {}).get("message", "")
+        raise Conflict(f"{code}{': ' if code else ''}{quota or '`ullage bindings` shows what is free'}", code=failed)
     return msgspec.convert(answer.data, kind)
 
 

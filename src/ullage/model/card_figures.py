@@ -76,6 +76,11 @@ def model_key(model: str) -> str:
     return key
 
 
+def names_model(start: str, model: str) -> bool:
+    """Return whether the name of a model starts with these words, compared by `model_key`."""
+    return f"{model_key(model)}-".startswith(f"{model_key(start)}-")
+
+
 def _shipped() -> Figures:
     text = (files("ullage.model.profiles") / "compute.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text, parse_float=Decimal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ullage.model.card_figures import model_key
+from ullage.model.card_figures import names_model
 from ullage.model.gpu import Gpu
 
 
@@ -24,5 +24,4 @@ class PoolRule:
         """Return whether a card of a node with these labels is in the pool."""
         if any(labels.get(key) != value for key, value in self.labels.items()):
             return False
-        model = "" if gpu.model is None else f"{model_key(gpu.model)}-"
-        return not self.models or any(model.startswith(f"{model_key(each)}-") for each in self.models)
+        return not self.models or any(names_model(each, gpu.model or "") for each in self.models)

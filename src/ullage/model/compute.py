@@ -48,18 +48,39 @@ EVERY_OWNER = "*"
 """In place of an owner: the quota of each owner without an own one."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerQuota:
-    """The most that the applications of an owner may have together; None is no limit, and 0 nothing at all.
+EVERY_APP = "*"
+"""In place of an application: the quota of each application without an own one."""
 
-    `vram_bytes` counts the memory caps on a card whose memory is divided, and all of any other card. `cpu_milli` and
-    `memory_bytes` are of nodes.
+
+@dataclass(frozen=True, slots=True)
+class CardQuota:
+    """The most cards, and bytes of their memory; None is no limit, and 0 nothing at all.
+
+    `vram_bytes` counts the memory caps on a card whose memory is divided, and all of any other card.
     """
 
     cards: int | None = None
     vram_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppQuota(CardQuota):
+    """The quota of one application, and the quotas of its cards by the start of the name of their model."""
+
+    models: Mapping[str, CardQuota] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerQuota(CardQuota):
+    """The most that the applications of an owner may have together. `cpu_milli` and `memory_bytes` are of nodes.
+
+    `models` has the quotas of cards by the start of the name of their model, `apps` those of applications by name.
+    """
+
     cpu_milli: int | None = None
     memory_bytes: int | None = None
+    models: Mapping[str, CardQuota] = field(default_factory=dict)
+    apps: Mapping[str, AppQuota] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from ullage.model.compute import AppKey, AvailabilityScope, BoundCard, CardKey, ComputeCard, ComputeRequirement, Pick
+from ullage.model.quantity import format_bytes
 
 
 class FitLevel(StrEnum):
@@ -60,6 +62,69 @@ class NodePressure:
         return any(each.pressured for each in self.dimensions)
 
 
+class QuotaScope(NamedTuple):
+    """The cards that a quota counts: all of an owner, those of one application, those of one model, or both.
+
+    `path` is the section of the settings that limits them.
+    """
+
+    path: str
+    owner: str
+    app: str = ""
+    model: str = ""
+
+    @property
+    def text(self) -> str:
+        of_app = f" for {self.app}" if self.app else ""
+        of_model = f" of {self.model}" if self.model else ""
+        return f"the quota of {self.owner}{of_app}{of_model}"
+
+
+_MOST_NAMES = 3
+_KINDS = {"cards": "cards", "vram": "memory of cards", "cpu": "CPUs", "memory": "memory"}
+
+
+@dataclass(frozen=True, slots=True)
+class BindingQuotaUse:
+    """One amount of a quota, and the names of the applications that use it."""
+
+    scope: QuotaScope
+    dimension: Dimension
+    holders: tuple[str, ...] = ()
+
+    @property
+    def pressured(self) -> bool:
+        """Whether more is asked than is left."""
+        return self.dimension.pressured
+
+    @property
+    def code(self) -> str:
+        """The rejection code, such as `owner-quota:cards` or `app-quota:vram:A100`."""
+        name = "app-quota" if self.scope.app else "owner-quota"
+        return f"{name}:{self.dimension.resource}{f':{self.scope.model}' if self.scope.model else ''}"
+
+    @property
+    def sentence(self) -> str:
+        """The quota, its use, what is asked, and what would help."""
+        found = self.dimension
+        most, used, asked, left = map(self._amount, (found.capacity, found.used, found.required, found.available))
+        others = ", ".join(self.holders[:_MOST_NAMES]) + (", ..." if len(self.holders) > _MOST_NAMES else "")
+        fixes = [f"release a card of {others}"] if others else []
+        fixes += [f"ask for at most {left}"] if found.available else []
+        setting = f"kube.bindings.{self.scope.path}.{found.resource}"
+        fix = ", ".join([*fixes, f"or have an administrator raise {setting}" if fixes else f"raise {setting}"])
+        kind = _KINDS[found.resource]
+        return f"{self.scope.text} is {most} ({kind}): {used} used, {asked} more asked; {fix}"
+
+    def _amount(self, amount: int) -> str:
+        match self.dimension.resource:
+            case "cards":
+                return str(amount)
+            case "cpu":
+                return f"{amount}m"
+        return format_bytes(amount)
+
+
 @dataclass(frozen=True, slots=True)
 class ComputeCardRoom:
     """The room of a card for an application; `fit` is None if the card alone is not enough."""
@@ -100,10 +165,11 @@ class Availability:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Whether a choice of cards is valid; `code` says why not."""
+    """Whether a choice of cards is valid; `code` says why not. `quota` is the one that it exceeds."""
 
     code: str = ""
     pressure: NodePressure | None = None
+    quota: BindingQuotaUse | None = None
 
     @property
     def ok(self) -> bool:
@@ -132,11 +198,15 @@ class AppDemand:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """Whether all demands could be installed one after the other, else the first that could not."""
+    """Whether all demands could be installed one after the other, else the first that could not.
+
+    `quota` is the one that it exceeds, if that is the reason.
+    """
 
     failed: str | None = None
     reason: Shortage | None = None
     dimensions: tuple[Dimension, ...] = ()
+    quota: BindingQuotaUse | None = None
     picks: tuple[tuple[str, tuple[Pick, ...]], ...] = ()
 
     @property

@@ -18,13 +18,15 @@ from ullage.binding.assignment import reassigned
 from ullage.binding.availability import availability
 from ullage.binding.migration import Migration, migrated, stale
 from ullage.binding.preflight import preflight
+from ullage.binding.quotas import quota_status
 from ullage.binding.rows import Answered, LedgerChange, bound, drained, released, rows_of, taken_back
 from ullage.binding.switching import STOPPED, share_of, switched
 from ullage.binding.validation import validate
-from ullage.model.compute import AppKey, AppState, BoundCard, CardKey, HostedApp, Pick
+from ullage.model.compute import EVERY_OWNER, AppKey, AppState, BoundCard, CardKey, HostedApp, Pick
 from ullage.model.compute_result import (
     AppDemand,
     Availability,
+    BindingQuotaUse,
     CheckType,
     FailedCheck,
     Preflight,
@@ -85,6 +87,21 @@ class Bindings:
         snapshot = await self.snapshot_now()
         app = snapshot.judged(caller, named)
         return await written(lambda: _judged(snapshot, app, picks))
+
+    async def quotas(self, caller: Caller, owner: str = "") -> tuple[BindingQuotaUse, ...]:
+        """Return the usage of the quotas of an owner, by default of the caller; of an administrator, of all owners.
+
+        Raises:
+            Forbidden: it is another owner, and the caller is no administrator.
+
+        """
+        if owner or not caller.is_admin:
+            check_owner(caller, owner or caller.name)
+        snapshot = await self.snapshot_now()
+        apps = dict.fromkeys([*snapshot.apps, *(row.app for row in snapshot.view.rows)])
+        named = {key.owner for key in apps} | {each for each in snapshot.cluster.quotas if each != EVERY_OWNER}
+        owners = sorted(named) if caller.is_admin and not owner else [owner or caller.name]
+        return tuple(use for each in owners if each for use in quota_status(snapshot.view, each, apps))
 
     async def preflight(self, caller: Caller, demands: Sequence[AppDemand]) -> Preflight:
         """Return whether these demands could be installed one after the other.

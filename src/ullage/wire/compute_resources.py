@@ -12,6 +12,7 @@ from ullage.model.binding import supported_modes
 from ullage.model.compute import CPU, BoundCard, ComputeCard, ComputeNode, ComputeRequirement
 from ullage.model.compute_result import (
     Availability,
+    BindingQuotaUse,
     CheckType,
     ComputeCardRoom,
     FailedCheck,
@@ -156,6 +157,22 @@ class NodePressureBody(_Body, frozen=True):
     dimensions: list[DimensionBody]
 
 
+class BindingQuotaBody(_Sparse, frozen=True):
+    """One amount of a quota: of whom, of which application and model, and how much of it is used."""
+
+    owner: str
+    resource: str
+    used: int
+    required: int
+    capacity: int
+    available: int
+    pressured: bool
+    app: str = field(name="appName", default="")
+    model: str = field(name="cardModel", default="")
+    setting: str = ""
+    message: str = ""
+
+
 class ValidationBody(_Sparse, frozen=True):
     """Whether a choice is valid."""
 
@@ -163,6 +180,7 @@ class ValidationBody(_Sparse, frozen=True):
     code: str
     reason: str
     pressure: NodePressureBody | None = field(name="nodePressure", default=None)
+    quota: BindingQuotaBody | None = None
 
 
 class ValidatedBody(_Sparse, frozen=True):
@@ -206,6 +224,7 @@ class PreflightResultBody(_Sparse, frozen=True):
     failed: str = field(name="failedDemandId", default="")
     reason: str = ""
     pressure: list[PressureBody] = []
+    quota: BindingQuotaBody | None = None
 
 
 class ModeBody(_Sparse, frozen=True):
@@ -288,7 +307,15 @@ def availability_body(found: Availability) -> AvailabilityBody:
 
 
 def validation_body(found: Validation) -> ValidationBody:
-    return body_of(ValidationBody, found, reason="valid" if found.ok else "invalid")
+    quota = None if found.quota is None else quota_body(found.quota)
+    return body_of(ValidationBody, found, reason="valid" if found.ok else "invalid", quota=quota)
+
+
+def quota_body(found: BindingQuotaUse) -> BindingQuotaBody:
+    """Return the body of an amount of a quota. It has a message only if more is asked than is left."""
+    setting = f"kube.bindings.{found.scope.path}.{found.dimension.resource}"
+    message = found.sentence if found.pressured else ""
+    return body_of(BindingQuotaBody, found.dimension, found.scope, setting=setting, message=message)
 
 
 def validated_body(
@@ -307,7 +334,8 @@ def switch_body(report: SwitchReport, device: ComputeDeviceBody) -> SwitchBody:
 def preflight_result_body(found: Preflight) -> PreflightResultBody:
     reason = found.reason or ""
     pressure = [body_of(PressureBody, found, source=reason)] if found.dimensions else []
-    return PreflightResultBody(found.installable, found.failed or "", reason, pressure)
+    quota = None if found.quota is None else quota_body(found.quota)
+    return PreflightResultBody(found.installable, found.failed or "", reason, pressure, quota=quota)
 
 
 def failed_check(found: FailedCheck, device: ComputeDeviceBody | None = None) -> Envelope:

@@ -27,7 +27,7 @@ from ullage.model.compute import CardKey, ComputeCard
 from ullage.model.compute_result import FailedCheck
 from ullage.service.bindings import Bindings
 from ullage.service.bindings_snapshot import BindingsSnapshot, NamedApp
-from ullage.wire.compute_request import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody
+from ullage.wire.compute_request import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody, check_text
 from ullage.wire.compute_resources import (
     ComputeDeviceBody,
     MigrationBody,
@@ -35,6 +35,7 @@ from ullage.wire.compute_resources import (
     device_body,
     node_body,
     preflight_result_body,
+    quota_body,
     switch_body,
     validated_body,
 )
@@ -55,6 +56,7 @@ def compute_routes(bindings: Bindings, caller_of: CallerOf, meter: Meter) -> lis
     rows: list[tuple[str, str, Handler]] = [
         ("GET", f"{ROOT}/compute-resources", api.resources),
         ("GET", f"{ROOT}/compute-resources/problems", api.problems),
+        ("GET", f"{ROOT}/compute-resources/quotas", api.quotas),
         ("POST", f"{ROOT}/compute-resources/migrate", api.migrate),
         ("POST", f"{ROOT}/compute-resources/clean", api.clean),
         ("GET", f"{ROOT}/gpu/types", api.types),
@@ -87,6 +89,10 @@ class _Api:
         self.caller_of(request)
         snapshot = await self.bindings.snapshot_now()
         return await long_found(lambda: list(snapshot.problems()))
+
+    async def quotas(self, request: Request) -> Response:
+        owner = check_text(request.query_params.get("owner", ""), "owner")
+        return found([quota_body(each) for each in await self.bindings.quotas(self.caller_of(request), owner)])
 
     async def migrate(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, UpkeepBody)

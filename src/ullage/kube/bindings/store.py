@@ -224,7 +224,7 @@ class KubeBindings:
         if ledger is None or not self.synced:
             raise Unavailable("bindings have not been read yet", code="not-ready")
         if self._claims is None:
-            own = BindingView(self._inventory.shared(ledger.shares), ledger.rows)
+            own = BindingView(self._inventory.shared(ledger.shares), ledger.rows, quotas=self._terms.quotas)
             self._claims = BindingClaims(own, self.foreign, strict=self._terms.strict)
         return self._claims
 
