@@ -126,6 +126,10 @@ class MemoryBindings:
     async def restart(self, app):
         self._tell("restart", app, AppState.RUNNING)
 
+    async def discard(self, bindings):
+        kept = (each for each in self.facts.get("bindings", ()) if each.name not in bindings)
+        self.facts["bindings"] = tuple(kept)
+
     def ended(self):
         """All processes of applications that do not run are over."""
         running = {key for key, app in self.apps.items() if app.state == AppState.RUNNING}

@@ -585,7 +585,7 @@ async def test_rows_that_cannot_be_read_are_not_taken_for_stale(server: ApiServe
     place = {"name": "app-gpu-allocations", "namespace": "os-framework"}
     put(server, "configmaps", {"metadata": place, "data": {"allocations.json": "[{"}})
     async with hosting(server, api, BindingTerms(allocations="os-framework/app-gpu-allocations")) as up:
-        (problem,) = (await up.call("GET", f"{RESOURCES}/problems"))["data"]
+        (problem,) = (await up.call("GET", f"{RESOURCES}/problems", user="root"))["data"]
         assert problem["item"] == "os-framework/app-gpu-allocations"
         assert (await up.call("POST", f"{RESOURCES}/clean", {"dryRun": False}, user="root"))["data"] == []
         await up.front.bindings.upkeep.reconcile(PROJECT)
@@ -706,5 +706,5 @@ async def test_one_unreadable_row_of_app_service_hides_no_other(server: ApiServe
     (pod,) = put(server, "pods", pod_of("p"))
     async with hosting(server, api, BindingTerms(allocations="default/rows")) as up:
         assert await up.place(pod, ["a"]) == "!a"
-        problems = (await up.call("GET", f"{RESOURCES}/problems"))["data"]
+        problems = (await up.call("GET", f"{RESOURCES}/problems", user="root"))["data"]
         assert [each["item"] for each in problems] == ["default/rows[0]"]

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
-from tests.kube.hosting import ALONE, MIB, SLICED, TURNS, Hosting, a_binding, a_machine, delete, hosting, pod_of
+from tests.kube.hosting import (
+    ALONE,
+    MIB,
+    RESOURCES,
+    SLICED,
+    TURNS,
+    Hosting,
+    a_binding,
+    a_machine,
+    delete,
+    hosting,
+    pod_of,
+)
 from tests.kube.test_front import cards_of, put
 from tests.kube.test_webhook import admitted, refused
 from ullage.kube.bindings.filter import SCOPE_LABEL
@@ -18,6 +31,7 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.webhook.admission import bound_counts
 from ullage.kube.webhook.webhook import Webhook
 from ullage.model.allocation import Allocation
+from ullage.model.compute import AppQuota, CardQuota, OwnerQuota
 from ullage.model.part import Isolation
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
@@ -393,3 +407,61 @@ async def test_pods_of_a_shared_server_belong_to_the_owner_its_namespace_names(s
     async with hosting(server, api) as up:
         assert await up.place(pod, ["a"]) == "!a"
         assert (await up.offered(other, "a"))["FailedNodes"] == {"a": "InsufficientGPU: requested=1, bound=0"}
+
+
+async def test_a_binding_of_another_writer_beyond_a_quota_gives_no_pod_its_card(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": SLICED}))
+    quota = OwnerQuota(models={"RTX": CardQuota(cards=1)}, apps={"comfyui": AppQuota(vram_bytes=4000 * MIB)})
+    put(server, "gpubindings", a_binding("first", "g2", owner="alice", namespace="default", memory="3000"))
+    put(server, "gpubindings", a_binding("second", "g1", "other", owner="alice", namespace="default"))
+    put(server, "gpubindings", a_binding("third", "g2", owner="bob", namespace="default", memory="9000"))
+    mine, beyond = put(server, "pods", pod_of("mine"), pod_of("beyond", "other"))
+    async with hosting(server, api, BindingTerms(quotas={"alice": quota})) as up:
+        await up.heard("first", "second", "third")
+
+        def note(name: str) -> str:
+            return str((up.objects()[name]["metadata"].get("annotations") or {}).get("ullage.io/binding-reason", ""))
+
+        await until(lambda: bool(note("second")), "the second is not in force")
+        assert note("second").startswith("owner-quota:cards:RTX: the quota of alice of RTX is 1 (cards): 1 used")
+        assert (note("first"), note("third")) == ("", "")
+        found = await up.offered(beyond, "a")
+        assert found["FailedAndUnresolvableNodes"] == {"a": "owner-quota:cards:RTX"}
+        assert await up.place(mine, ["a"]) == "!a"
+        assert cards_of(server, "mine") == ["g2"]
+        delete(server, "pods", "mine", gracePeriodSeconds=0)
+        delete(server, "gpubindings", "first")
+        await until(lambda: not note("second"), "its quota has room again")
+        assert await up.place(beyond, ["a"]) == "!a"
+
+
+async def test_cordoned_cards_and_nodes_drain_until_their_pods_end(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_machine("a", {"g1": ALONE, "g2": ALONE}))
+    put(server, "gpubindings", a_binding("x", "g1", owner="alice", namespace="default"))
+    (pod,) = put(server, "pods", pod_of("p"))
+
+    async def becomes(up: Hosting, *wanted: str) -> None:
+        found: list[str] = []
+        for _ in range(1000):  # a watch may be behind what was written
+            (node,) = (await up.call("GET", RESOURCES))["data"]
+            found = [node["state"], *(card["state"] for card in node["devices"])]
+            if found == list(wanted):
+                return
+            await asyncio.sleep(0.005)
+        assert found == list(wanted)
+
+    def write(cards: str, **spec: Any) -> None:
+        node = server.do(lambda: server.rules.get(("nodes", "", "a")))
+        node["metadata"]["annotations"]["hami.io/device-cordon"] = cards
+        server.do(lambda: server.rules.replace(("nodes", "", "a"), node | {"spec": spec}))
+
+    async with hosting(server, api) as up:
+        await up.heard("x")
+        await becomes(up, "ready", "bound", "free")
+        assert await up.place(pod, ["a"]) == "!a"
+        write("g1,g2")
+        await becomes(up, "ready", "draining", "cordoned")
+        write("", unschedulable=True)
+        await becomes(up, "draining", "draining", "cordoned")
+        delete(server, "pods", "p", gracePeriodSeconds=0)
+        await becomes(up, "cordoned", "cordoned", "cordoned")

@@ -74,6 +74,7 @@ def test_44_cards_say_what_is_left_in_bytes(client, port):
         "gpuType": "nvidia",
         "gpuTypes": ["nvidia"],
         "health": "yes",
+        "state": "ready",
     }
     whole, sliced = node["devices"]
     assert (whole["available"], sliced["available"]) == (0, 9000 * MIB)
@@ -86,6 +87,7 @@ def test_44_cards_say_what_is_left_in_bytes(client, port):
         "health": "yes",
         "supportType": "MemorySlice",
         "availableSupportTypes": ["TimeSlice", "MemorySlice", "Exclusive"],
+        "state": "bound",
     }
     assert sliced["bindings"][0] == {
         "appId": "id-comfyui",
@@ -356,7 +358,7 @@ def test_52_bodies_have_a_mebibyte(client):
 
 
 def test_the_older_list_counts_in_mib(client, port):
-    port.bind(a_row(CARD, mib=6000), a_row(WHOLE, "other", "bob"))
+    port.bind(a_row(CARD, mib=6000), a_row(WHOLE, "other"))
     whole, sliced = client.get("/gpus").json()
     assert sliced == {
         "nodeName": "n1",
@@ -521,3 +523,144 @@ def test_an_owner_sees_the_usage_of_own_quotas_and_an_administrator_that_of_all(
     (bob,) = data(client.get(f"{RESOURCES}/quotas?owner=bob", headers=ADMIN))
     assert (bob["capacity"], bob["used"], bob["setting"]) == (3, 1, 'kube.bindings.quotas."*".cards')
     assert client.get(f"{RESOURCES}/quotas?owner=bob").status_code == 403
+
+
+# --- states ---
+
+
+def states(client):
+    (node,) = data(client.get(RESOURCES))
+    return node["state"], [card["state"] for card in node["devices"]]
+
+
+def test_a_card_says_whether_it_is_free_bound_draining_cordoned_or_unhealthy(client, port):
+    cards = [
+        *(WHOLE, CARD, a_card(device="d2"), replace(a_card(device="d3"), cordoned=True)),
+        *(replace(a_card(device="d4"), cordoned=True), replace(a_card(device="d5"), healthy=False)),
+        *(a_card(device="d6"), replace(a_card(device="d7"), cordoned=True, partitioned=True)),
+    ]
+    port.nodes = (a_node(*cards),)
+    port.bind(a_row(WHOLE, "other", "bob"), a_row(CARD, "left", draining=True), a_row(cards[2], share=ALONE))
+    port.facts["held_cards"] = frozenset({"d4", "d5", "d6", "d7"})
+    assert states(client) == (
+        "ready",
+        ["bound", "draining", "draining", "cordoned", "draining", "unhealthy", "bound", "cordoned"],
+    )
+
+
+def test_a_cordoned_node_drains_while_pods_hold_its_cards(client, port):
+    port.nodes = (a_node(WHOLE, CARD, ready=False, cordoned=True),)
+    assert states(client) == ("cordoned", ["cordoned", "cordoned"])
+    port.facts["held_cards"] = frozenset({"d1"})
+    assert states(client) == ("draining", ["cordoned", "draining"])
+    port.nodes = (a_node(WHOLE, CARD, ready=False),)
+    assert states(client)[0] == "not-ready"
+
+
+def test_an_application_that_stops_drains_while_it_has_pods(client, port):
+    def state():
+        (node,) = data(client.get(RESOURCES))
+        return [row.get("state", "") for card in node["devices"] for row in card["bindings"]]
+
+    port.bind(a_row(CARD, mib=1000))
+    assert state() == [""]
+    port.have(an_app(state=AppState.STOPPING))
+    assert state() == ["draining"]
+
+
+# --- who may see and change what ---
+
+VISIBLE = [
+    ("GET", RESOURCES, None),
+    ("GET", "/gpus", None),
+    ("GET", f"{RESOURCES}/problems", None),
+    ("POST", f"{BOUND}/validate", {"computeBinding": CHOICE}),
+    ("POST", f"{BOUND}/validate", {}),
+    ("POST", f"{COMFY}/resume", {"computeBinding": CHOICE}),
+    ("POST", f"{COMFY}/install", {"computeBinding": CHOICE}),
+    ("GET", BOUND, None),
+    ("GET", f"{RESOURCES}/quotas", None),
+]
+OF_AN_APP = [
+    ("GET", BOUND, None),
+    ("DELETE", BOUND, None),
+    ("POST", f"{BOUND}/validate", {"computeBinding": CHOICE}),
+    ("POST", f"{COMFY}/resume", {"computeBinding": CHOICE}),
+    ("POST", f"{COMFY}/install", {"computeBinding": CHOICE}),
+    ("POST", f"{COMFY}/uninstall", None),
+    ("POST", "/gpus/d0/assign", {"appName": "comfyui"}),
+    ("POST", "/gpus/d0/unassign", {"appName": "comfyui"}),
+    ("PUT", "/gpus/assignments/bulk", {"appName": "comfyui", "assign": [{"id": "d0"}]}),
+]
+OF_OPERATORS = [
+    ("PUT", SWITCH, {"supportType": "Exclusive"}),
+    ("POST", "/gpus/d1/mode", {"mode": 0}),
+    ("POST", f"{RESOURCES}/migrate", {"dryRun": False}),
+    ("POST", f"{RESOURCES}/clean", {"dryRun": False}),
+    ("POST", f"{RESOURCES}/migrate", {}),
+    ("POST", f"{RESOURCES}/clean", {}),
+]
+OF_EVERYBODY = [("GET", f"{ROOT}/gpu/types", None), ("POST", f"{RESOURCES}/preflight", {"demands": []})]
+
+
+def shared():
+    """A card that is cut for two owners, and a row of a card that is gone for each."""
+    port = hold(STOPPED, an_app("comfyui", "bob", state=AppState.STOPPED), an_app("secret", "bob"))
+    gone = a_card(device="gone")
+    port.bind(a_row(CARD, "secret", "bob", mib=1000), a_row(gone, "secret", "bob"), a_row(gone, "mine", "alice"))
+    port.facts["quotas"] = {"bob": OwnerQuota(cards=7), "alice": OwnerQuota(cards=9)}
+    return port
+
+
+@pytest.mark.parametrize(("method", "path", "body"), VISIBLE)
+def test_a_tenant_sees_own_applications_only_and_an_operator_all(method, path, body):
+    seen = client_of(shared()).request(method, path, json=body)
+    assert seen.status_code == 200, seen.text
+    assert "secret" not in seen.text
+    assert "bob" not in seen.text
+    shows_all = path in (RESOURCES, "/gpus", f"{RESOURCES}/problems") or path.endswith("validate")
+    query = "?owner=alice" if path.startswith(COMFY) else ""
+    found = client_of(shared()).request(method, f"{path}{query}", json=body, headers=ADMIN)
+    assert found.status_code == 200, found.text
+    assert ("secret" in found.text) is shows_all
+
+
+@pytest.mark.parametrize(("method", "path", "body"), OF_AN_APP)
+def test_only_the_owner_and_an_operator_change_an_application(method, path, body):
+    def answer(user, owner=""):
+        port = shared()
+        query = f"?owner={owner}" if owner else ""
+        before = port.state, list(port.told)
+        found = client_of(port).request(method, f"{path}{query}", json=body, headers={"x-user": user})
+        return found.status_code, (port.state, list(port.told)) == before
+
+    assert answer("alice")[0] == 200
+    assert answer("root", "alice")[0] == 200
+    assert answer("bob", "alice") == (403, True)
+    assert answer("nobody") == (403, True)
+    status, untouched = answer("carol")  # she has no such application
+    assert untouched
+    assert status == (200 if path.endswith(("uninstall", "unassign")) else 404)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), OF_OPERATORS)
+def test_only_an_operator_changes_cards_and_rows_of_all_owners(method, path, body):
+    for user, status in (("alice", 403), ("bob", 403), ("nobody", 403), ("root", 200)):
+        port = shared()
+        before = port.state
+        assert client_of(port).request(method, path, json=body, headers={"x-user": user}).status_code == status
+        assert user == "root" or port.state == before
+
+
+def test_the_matrix_of_roles_has_each_route():
+    routes = compute_resources(Bindings(shared()), caller_of).routes
+    there = {(method, route.path) for route in routes for method in route.methods - {"HEAD"}}
+    tried = {(method, path) for method, path, _ in (*VISIBLE, *OF_AN_APP, *OF_OPERATORS, *OF_EVERYBODY)}
+
+    def pattern(path):
+        path = path.replace("/apps/comfyui", "/apps/{name}").replace(
+            "/nodes/n1/devices/d1", "/nodes/{node}/devices/{device}"
+        )
+        return path.replace("/gpus/d0/", "/gpus/{id}/").replace("/gpus/d1/", "/gpus/{id}/")
+
+    assert {(method, pattern(path)) for method, path in tried} == there

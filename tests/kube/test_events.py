@@ -96,3 +96,29 @@ async def test_an_event_that_was_dropped_is_written_when_it_is_recorded_again(
         recorder.record(event)
         await recorder.controller.drain()
     assert [message for _, _, message in recorded(server)] == ["one", "two"]
+
+
+async def test_a_pod_whose_annotations_the_webhook_removed_has_an_event_once(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 1))
+    old, new = a_pod("old"), a_pod("new")
+    for pod in (old, new):
+        pod["metadata"]["annotations"] = {"ullage.io/removed-annotations": "hami.io/bind-phase,ullage.io/gpu-ids"}
+    put(server, "pods", new)
+    async with running(server, api) as up:
+        await until(lambda: len(recorded(server)) == 1, "the pod from before the term has its event")
+        assert recorded(server) == [
+            (
+                "new",
+                "AnnotationsRemoved",
+                (
+                    "annotations were removed at creation, as only a scheduler writes them: "
+                    "hami.io/bind-phase, ullage.io/gpu-ids"
+                ),
+            )
+        ]
+        put(server, "pods", a_pod("plain"), a_pod("later") | {"metadata": {**old["metadata"], "name": "later"}})
+        await until(lambda: len(recorded(server)) == 2, "a new pod has its event")
+        assert {name for name, _, _ in recorded(server)} == {"new", "later"}
+        assert await up.place(up.server.do(lambda: up.server.rules.get(("pods", "default", "later"))), ["a"]) == "!a"

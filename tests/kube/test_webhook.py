@@ -149,8 +149,24 @@ def test_annotations_of_schedulers_are_removed_whichever_scheduler_places_the_po
     forged |= {"ullage.io/gang-group-key": "others/train"}
     forged |= {"volcano.sh/topology-decision": '{"numa": {"0": {"cpu": "4"}}}'}
     answer = answered(pod := a_pod(forged | {"kept": "1"}, **spec))
-    assert patched(pod, answer)["metadata"]["annotations"] == {"kept": "1"}
+    done = patched(pod, answer)
+    removed = done["metadata"]["annotations"].pop("ullage.io/removed-annotations")
+    assert set(removed.split(",")) == set(forged)
+    assert done["metadata"]["annotations"] == {"kept": "1"}
     assert len(answer["warnings"]) == len(forged)
+
+
+def test_what_was_removed_is_kept_when_the_webhook_is_asked_again_and_nobody_changes_it_later() -> None:
+    note = "ullage.io/removed-annotations"
+    once = patched(pod := a_pod({"ullage.io/gpu-ids": "x"}), answered(pod))
+    assert patched(once, answered(once))["metadata"]["annotations"][note] == "ullage.io/gpu-ids"
+    once["metadata"]["annotations"]["hami.io/bind-phase"] = "success"
+    twice = patched(once, answered(once))
+    assert twice["metadata"]["annotations"] == {note: "ullage.io/gpu-ids,hami.io/bind-phase"}
+    assert answered(twice, path="/validate")["allowed"]
+    named = Webhook(AdmissionSettings(own_user="ullage"))
+    change = {"operation": "UPDATE", "oldObject": twice, "userInfo": {"username": "alice"}}
+    assert not answered(a_pod(), named, **change)["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -664,4 +680,4 @@ def test_the_reason_of_a_waiting_pod_may_change() -> None:
 
 def test_no_pod_can_claim_that_it_was_admitted() -> None:
     done = admitted(a_pod({"ullage.io/queue-place": "a", "ullage.io/queue-waits": "x", "kept": "1"}), queueing("all"))
-    assert done["metadata"]["annotations"] == {"kept": "1"}
+    assert set(done["metadata"]["annotations"]) == {"kept", "ullage.io/removed-annotations"}

@@ -363,7 +363,7 @@ def test_assigning_wins_over_unassigning_and_comes_as_one_change():
 def test_problems_are_reported_item_by_item():
     port = hold(an_app()).bind(a_row(a_card(device="lost"), mib=1), a_row(CARD, "other", draining=True))
     snapshot = asyncio.run(Bindings(port).snapshot_now())
-    assert [(each.item, each.reason) for each in snapshot.problems()] == [
+    assert [(each.item, each.reason) for each in snapshot.problems(Caller("root", is_admin=True))] == [
         ("comfyui of alice on n1/lost", "card-gone"),
         ("other of alice on n1/d1", "draining"),
     ]

@@ -120,7 +120,7 @@ def test_pods_under_a_binding_in_force_are_charged_once():
 def test_a_row_of_more_memory_than_its_card_blocks_no_other_and_is_listed():
     port = hold().bind(a_row(CARD, "other", mib=20_000))
     assert free_mib(port) == 16_000
-    assert [each.reason for each in snapshot(port).problems()] == [
+    assert [each.reason for each in snapshot(port).problems(ADMIN)] == [
         "more memory is bound than the card has; its pods are refused"
     ]
 

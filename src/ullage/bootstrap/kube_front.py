@@ -33,6 +33,7 @@ from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
 from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.removed_annotations import RemovedAnnotations
 from ullage.kube.resource_quotas import ResourceQuotas
 from ullage.kube.sweep import Sweep
 from ullage.kube.takeover import Takeover
@@ -130,6 +131,7 @@ def make_front(
     unconfirmed = UnconfirmedBinds(context, term, allowed)
     plugins = DevicePlugins(context, settings.plugins, mirror.machines.describe_again)
     preemptor = Preemptor(context, term) if settings.preemption else None
+    RemovedAnnotations(context, term)
     takeover = Takeover(context, term, unconfirmed, device_mirror)
     parts: list[Running] = [*context.followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
     some = (unconfirmed, plugins, events, LeaderLabel(context, term), hypernodes)

@@ -24,6 +24,7 @@ BOUND_CARDS = (
     Column("CARD", lambda card: card.id),
     Column("MODEL", lambda card: card.model),
     Column("SHARED", lambda card: card.share),
+    Column("STATE", lambda card: card.state or "-"),
     Column("FREE", lambda card: f"{format_bytes(card.available)} of {format_bytes(card.memory_bytes)}"),
     Column("APPLICATIONS", lambda card: ", ".join(map(_holder, card.bindings))),
 )

@@ -54,6 +54,7 @@ class Reason(StrEnum):
     BOUND_ELSEWHERE = "CardBoundElsewhere"
     CARDS_UNKNOWN = "CardsUnknown"
     REQUEST_CHANGED = "RequestChanged"
+    ANNOTATIONS_REMOVED = "AnnotationsRemoved"
 
 
 _WARNINGS = frozenset(
@@ -63,6 +64,7 @@ _WARNINGS = frozenset(
         Reason.BOUND_ELSEWHERE,
         Reason.CARDS_UNKNOWN,
         Reason.REQUEST_CHANGED,
+        Reason.ANNOTATIONS_REMOVED,
     }
 )
 

@@ -87,8 +87,8 @@ class OwnerQuota(CardQuota):
 class ComputeCard:
     """A card, or what a node with unified memory reports for its cards. `share` is its sharing mode.
 
-    `healthy` is reported by its driver, `cordoned` set by an operator; both keep new work away. `represents` are the
-    cards of the node for which it is shown.
+    `healthy` is reported by its driver, `cordoned` set by an operator; both keep new work away, and so it is if the
+    card is `partitioned`. `represents` are the cards of the node for which it is shown.
     """
 
     node: str
@@ -102,6 +102,7 @@ class ComputeCard:
     healthy: bool = True
     cordoned: bool = False
     represents: tuple[str, ...] = ()
+    partitioned: bool = False
 
     @property
     def uuids(self) -> tuple[str, ...]:
@@ -115,7 +116,10 @@ class ComputeCard:
 
 @dataclass(frozen=True, slots=True)
 class ComputeNode:
-    """A node with its cards. `used` is measured, `requested` by its pods; 0 of `capacity` is not known."""
+    """A node with its cards. `used` is measured, `requested` by its pods; 0 of `capacity` is not known.
+
+    A node that is `cordoned` is not `ready`.
+    """
 
     name: str
     cards: tuple[ComputeCard, ...] = ()
@@ -123,6 +127,7 @@ class ComputeNode:
     used: HostRoom = HostRoom()
     requested: HostRoom = HostRoom()
     ready: bool = True
+    cordoned: bool = False
 
     @property
     def accelerators(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ class ClusterFacts:
     them into rows. With `strict`, a binding without an owner or a namespace is not in force. `users` are pods of
     applications that hold cards. `problems` are objects that could not be read. `quotas` are those of owners,
     `owner_use` is what their pods request of nodes, `tenants` is how many applications may share a card in turns.
+    `held_cards` are cards that any pods hold, by the books.
     """
 
     nodes: tuple[ComputeNode, ...] = ()
@@ -33,6 +34,7 @@ class ClusterFacts:
     tenants: int = TENANTS
     users: tuple[CardUser, ...] = ()
     strict: bool = False
+    held_cards: frozenset[str] = frozenset()
 
 
 class BindingPort(Protocol):

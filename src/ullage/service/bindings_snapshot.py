@@ -9,7 +9,7 @@ from functools import cached_property
 from ullage.binding.force import in_force
 from ullage.binding.rows import Ledger
 from ullage.binding.view import BindingInventory, BindingView
-from ullage.model.compute import AppKey, CardKey, ComputeCard, ComputeNode, HostedApp
+from ullage.model.compute import AppKey, AppState, CardKey, ComputeCard, ComputeNode, HostedApp
 from ullage.model.compute_result import Problem
 from ullage.model.error import Conflict, Forbidden, NotFound
 from ullage.service.bindings_port import ClusterFacts
@@ -17,10 +17,14 @@ from ullage.service.bindings_port import ClusterFacts
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user who asks. An administrator may act for other owners."""
+    """The user who asks. An administrator sees the applications of all owners, and may act for them."""
 
     name: str
     is_admin: bool = False
+
+    def sees(self, app: AppKey) -> bool:
+        """Return whether the user may see an application and the rows of it."""
+        return self.is_admin or app.owner == self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +134,24 @@ class BindingsSnapshot:
             raise NotFound(f"there is no card {device!r}", field="id")
         return card
 
+    @cached_property
+    def stopping(self) -> frozenset[AppKey]:
+        """The applications that were asked to stop and still have pods."""
+        return frozenset(key for key, app in self.apps.items() if app.state == AppState.STOPPING)
+
     def nodes(self) -> tuple[ComputeNode, ...]:
         """Return the nodes, sorted by name."""
         return tuple(self.view.by_name.values())
 
-    def problems(self) -> Iterator[Problem]:
-        """Yield unreadable objects, rows of cards that do not exist, and rows whose application is being stopped."""
-        yield from self.cluster.problems
+    def problems(self, caller: Caller) -> Iterator[Problem]:
+        """Yield rows of cards that do not exist, or whose application is being stopped, as far as a caller sees them.
+
+        An administrator also sees unreadable objects.
+        """
+        if caller.is_admin:
+            yield from self.cluster.problems
         counted = {row.id for row in self.view.rows}
-        for row in self.ledger.rows:
+        for row in (row for row in self.ledger.rows if caller.sees(row.app)):
             whose = f"{row.app.name} of {row.app.owner} on {row.card.node}/{row.card.device}"
             if row.card not in self.view.cards:
                 yield Problem(whose, "card-gone")

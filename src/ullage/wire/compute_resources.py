@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 from msgspec import field
 
 from ullage.model.binding import supported_modes
-from ullage.model.compute import CPU, BoundCard, ComputeCard, ComputeNode, ComputeRequirement
+from ullage.model.compute import CPU, AppKey, BoundCard, ComputeCard, ComputeNode, ComputeRequirement
 from ullage.model.compute_result import (
     Availability,
     BindingQuotaUse,
@@ -94,6 +94,7 @@ class ComputeDeviceBody(_Body, frozen=True):
     share: str = field(name="supportType")
     available_support_types: list[str]
     bindings: list[ComputeAllocationBody]
+    state: str = ""
 
 
 class ComputeNodeBody(_Body, frozen=True):
@@ -104,6 +105,7 @@ class ComputeNodeBody(_Body, frozen=True):
     accelerators: list[str] = field(name="gpuTypes")
     health: str
     devices: list[ComputeDeviceBody]
+    state: str = ""
 
 
 class ComputeRoomBody(_Sparse, frozen=True):
@@ -288,21 +290,26 @@ def allocation_bodies(rows: Iterable[BoundCard]) -> list[ComputeAllocationBody]:
     ]
 
 
-def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard]) -> ComputeDeviceBody:
-    """Return the body of a card, with the amount that is left of it and its applications."""
+def device_body(card: ComputeCard, available: int, rows: Iterable[BoundCard], state: str) -> ComputeDeviceBody:
+    """Return the body of a card, with the amount that is left of it, its applications and its state."""
     types = supported_modes(card.accelerator)
-    own = {"available": available, "health": _yes(card.healthy), "available_support_types": types}
+    own = {"available": available, "health": _yes(card.healthy), "available_support_types": types, "state": state}
     return body_of(ComputeDeviceBody, card, **own, bindings=allocation_bodies(rows))
 
 
-def node_body(node: ComputeNode, devices: list[ComputeDeviceBody]) -> ComputeNodeBody:
+def node_body(node: ComputeNode, devices: list[ComputeDeviceBody], state: str) -> ComputeNodeBody:
     kinds = node.accelerators
     only = next((kind for kind in kinds if kind != CPU), next(iter(kinds), ""))
-    return body_of(ComputeNodeBody, node, gpu_type=only, health=_yes(node.ready), devices=devices)
+    return body_of(ComputeNodeBody, node, gpu_type=only, health=_yes(node.ready), devices=devices, state=state)
 
 
-def availability_body(found: Availability) -> AvailabilityBody:
-    nodes = [body_of(NodeRoomBody, node, cards=[_room_body(room) for room in node.cards]) for node in found.nodes]
+Sees = Callable[[AppKey], bool]
+"""Return whether the caller may see an application."""
+
+
+def availability_body(found: Availability, sees: Sees) -> AvailabilityBody:
+    """Return the body of an availability, with the rows that the caller may see."""
+    nodes = [body_of(NodeRoomBody, node, cards=[_room_body(room, sees) for room in node.cards]) for node in found.nodes]
     return body_of(AvailabilityBody, found, nodes=nodes, reason=found.reason or "")
 
 
@@ -319,12 +326,13 @@ def quota_body(found: BindingQuotaUse) -> BindingQuotaBody:
 
 
 def validated_body(
-    availability: Availability | None, validation: Validation | None, rows: Iterable[BoundCard]
+    availability: Availability | None, validation: Validation | None, rows: Iterable[BoundCard], sees: Sees
 ) -> ValidatedBody:
     """Return the response to a valid dry run; without `availability` no card is needed."""
     if availability is None or validation is None:
         return ValidatedBody("not-required", [])
-    return ValidatedBody("valid", allocation_bodies(rows), availability_body(availability), validation_body(validation))
+    room = availability_body(availability, sees)
+    return ValidatedBody("valid", allocation_bodies(rows), room, validation_body(validation))
 
 
 def switch_body(report: SwitchReport, device: ComputeDeviceBody) -> SwitchBody:
@@ -338,7 +346,7 @@ def preflight_result_body(found: Preflight) -> PreflightResultBody:
     return PreflightResultBody(found.installable, found.failed or "", reason, pressure, quota=quota)
 
 
-def failed_check(found: FailedCheck, device: ComputeDeviceBody | None = None) -> Envelope:
+def failed_check(found: FailedCheck, sees: Sees, device: ComputeDeviceBody | None = None) -> Envelope:
     """Return the response to a failed check; one of a change of mode includes the card."""
     data: Any
     if found.type is CheckType.MODE:
@@ -348,14 +356,15 @@ def failed_check(found: FailedCheck, device: ComputeDeviceBody | None = None) ->
     else:
         data = {}
         if found.availability is not None:
-            data["availability"] = availability_body(found.availability)
+            data["availability"] = availability_body(found.availability, sees)
         if found.validation is not None:
             data["validation"] = validation_body(found.validation)
     return Envelope(FailedCheckBody(found.type, data), 422)
 
 
-def _room_body(room: ComputeCardRoom) -> ComputeRoomBody:
-    return body_of(ComputeRoomBody, room, room.card, bindings=allocation_bodies(room.bound), fit=room.fit or "")
+def _room_body(room: ComputeCardRoom, sees: Sees) -> ComputeRoomBody:
+    rows = [row for row in room.bound if sees(row.app)]
+    return body_of(ComputeRoomBody, room, room.card, bindings=allocation_bodies(rows), fit=room.fit or "")
 
 
 def _stopped(apps: Iterable[StoppedApp]) -> list[StoppedBody]:

@@ -26,7 +26,7 @@ from ullage.kube.front import Front
 from ullage.model.error import UllageError
 from ullage.model.queue import ROOT
 from ullage.server.snapshot import ExecutorSession, gpu_body, held_cards_milli, limit_text
-from ullage.service.bindings_snapshot import BindingsSnapshot
+from ullage.service.bindings_snapshot import BindingsSnapshot, Caller
 from ullage.service.gated import QueueFigures, Standing
 from ullage.service.pages import written
 from ullage.wire import api
@@ -154,10 +154,14 @@ def _gpus(fleet: Fleet) -> list[api.GpuBody]:
 _UNKNOWN = ExecutorSession()
 
 
+_OPERATOR = Caller("", is_admin=True)
+"""The page shows the applications of all owners."""
+
+
 def _bound(snapshot: BindingsSnapshot) -> Iterator[ComputeDeviceBody]:
     for node in snapshot.nodes():
         for card in node.cards:
-            if (found := device_of(snapshot, card)).bindings:
+            if (found := device_of(snapshot, card, _OPERATOR)).bindings:
                 yield found
 
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ullage.binding.states import card_state, node_state, shown_rows
 from ullage.kube.app import Meter, no_meter
 from ullage.kube.bindings.gpus import gpu_routes
 from ullage.kube.bindings.http import (
@@ -23,13 +24,14 @@ from ullage.kube.bindings.http import (
     routes,
     terms_of,
 )
-from ullage.model.compute import CardKey, ComputeCard
+from ullage.model.compute import CardKey, ComputeCard, ComputeNode
 from ullage.model.compute_result import FailedCheck
 from ullage.service.bindings import Bindings
-from ullage.service.bindings_snapshot import BindingsSnapshot, NamedApp
+from ullage.service.bindings_snapshot import BindingsSnapshot, Caller, NamedApp
 from ullage.wire.compute_request import BindingBody, PreflightBody, SupportTypeBody, UpkeepBody, check_text
 from ullage.wire.compute_resources import (
     ComputeDeviceBody,
+    ComputeNodeBody,
     MigrationBody,
     allocation_bodies,
     device_body,
@@ -78,17 +80,17 @@ class _Api:
     caller_of: CallerOf
 
     async def resources(self, request: Request) -> Response:
-        self.caller_of(request)
+        caller = self.caller_of(request)
         snapshot = await self.bindings.snapshot_now()
         return await long_found(
-            lambda: [node_body(node, [device_of(snapshot, card) for card in node.cards]) for node in snapshot.nodes()],
+            lambda: [_node(snapshot, node, caller) for node in snapshot.nodes()],
             snapshot.ledger.version,
         )
 
     async def problems(self, request: Request) -> Response:
-        self.caller_of(request)
+        caller = self.caller_of(request)
         snapshot = await self.bindings.snapshot_now()
-        return await long_found(lambda: list(snapshot.problems()))
+        return await long_found(lambda: list(snapshot.problems(caller)))
 
     async def quotas(self, request: Request) -> Response:
         owner = check_text(request.query_params.get("owner", ""), "owner")
@@ -113,9 +115,9 @@ class _Api:
         caller, asked = self.caller_of(request), await body_of(request, SupportTypeBody)
         report = await self.bindings.switch(caller, key, asked.support_type, terms_of(request))
         snapshot = await self.bindings.snapshot_now()
-        device = device_of(snapshot, snapshot.card(key))
+        device = device_of(snapshot, snapshot.card(key), caller)
         if isinstance(report, FailedCheck):
-            return await failed(report, device)
+            return await failed(report, caller, device)
         return found(switch_body(report, device), snapshot.ledger.version)
 
     async def preflight(self, request: Request) -> Response:
@@ -133,17 +135,18 @@ class _Api:
         caller, body = self.caller_of(request), await body_of(request, BindingBody)
         answer = await self.bindings.validate(caller, _app(request), body.picks())
         if isinstance(answer, FailedCheck):
-            return await failed(answer)
-        return found(validated_body(answer.availability, answer.validation, answer.rows))
+            return await failed(answer, caller)
+        return found(validated_body(answer.availability, answer.validation, answer.rows, caller.sees))
 
     async def resume(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, BindingBody)
-        return await checked(await self.bindings.resume(caller, _app(request), body.picks(), terms_of(request)))
+        answer = await self.bindings.resume(caller, _app(request), body.picks(), terms_of(request))
+        return await checked(answer, caller)
 
     async def install(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, BindingBody)
         app, terms = _app(request), terms_of(request)
-        return await checked(await self.bindings.install(caller, app, body.mode, body.picks(), terms=terms))
+        return await checked(await self.bindings.install(caller, app, body.mode, body.picks(), terms=terms), caller)
 
     async def uninstall(self, request: Request) -> Response:
         await self.bindings.uninstall(self.caller_of(request), _app(request), terms_of(request))
@@ -154,6 +157,13 @@ def _app(request: Request) -> NamedApp:
     return named(request, request.path_params["name"])
 
 
-def device_of(snapshot: BindingsSnapshot, card: ComputeCard) -> ComputeDeviceBody:
-    """Return a card with the applications that are bound to it."""
-    return device_body(card, snapshot.view.free_bytes(card), snapshot.view.on(card))
+def device_of(snapshot: BindingsSnapshot, card: ComputeCard, caller: Caller) -> ComputeDeviceBody:
+    """Return a card with the applications that are bound to it, as far as a caller may see them."""
+    rows = [row for row in shown_rows(snapshot.view, card, snapshot.stopping) if caller.sees(row.app)]
+    state = card_state(snapshot.view, card, snapshot.cluster.held_cards)
+    return device_body(card, snapshot.view.free_bytes(card), rows, state)
+
+
+def _node(snapshot: BindingsSnapshot, node: ComputeNode, caller: Caller) -> ComputeNodeBody:
+    devices = [device_of(snapshot, card, caller) for card in node.cards]
+    return node_body(node, devices, node_state(node, snapshot.cluster.held_cards))

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ullage.binding.view import BindingView
 from ullage.kube.app import Meter
 from ullage.kube.bindings.http import CallerOf, Handler, body_of, named, routes, terms_of
 from ullage.model.compute_result import FailedCheck
 from ullage.model.error import Conflict
 from ullage.service.bindings import Bindings
+from ullage.service.bindings_snapshot import BindingsSnapshot, Caller
 from ullage.service.pages import written
 from ullage.wire.compute_request import (
     AssignBody,
@@ -48,9 +48,9 @@ class _Api:
     caller_of: CallerOf
 
     async def cards(self, request: Request) -> Response:
-        self.caller_of(request)
+        caller = self.caller_of(request)
         snapshot = await self.bindings.snapshot_now()
-        return Response(await written(lambda: _cards(snapshot.view)), media_type="application/json")
+        return Response(await written(lambda: _cards(snapshot, caller)), media_type="application/json")
 
     async def mode(self, request: Request) -> Response:
         caller, body = self.caller_of(request), await body_of(request, ShareModeBody)
@@ -86,6 +86,8 @@ class _Api:
         return Response()
 
 
-def _cards(view: BindingView) -> bytes:
+def _cards(snapshot: BindingsSnapshot, caller: Caller) -> bytes:
+    view = snapshot.view
     cards = sorted(view.cards.values(), key=lambda card: (card.id, card.node))
-    return msgspec.json.encode([gpu_body(card, view.on(card), view.free_bytes(card), view.tenants) for card in cards])
+    seen = ((card, [row for row in view.on(card) if caller.sees(row.app)]) for card in cards)
+    return msgspec.json.encode([gpu_body(card, rows, view.free_bytes(card), view.tenants) for card, rows in seen])

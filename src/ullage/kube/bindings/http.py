@@ -134,14 +134,14 @@ async def long_found(data: Callable[[], Any], version: int | None = None) -> Res
     return _json(await written(lambda: msgspec.json.encode(Envelope(data()))), version)
 
 
-async def checked(answer: tuple[BoundCard, ...] | FailedCheck) -> Response:
+async def checked(answer: tuple[BoundCard, ...] | FailedCheck, caller: Caller) -> Response:
     """Return the rows of an application, or the check that failed."""
-    return await failed(answer) if isinstance(answer, FailedCheck) else found(allocation_bodies(answer))
+    return await failed(answer, caller) if isinstance(answer, FailedCheck) else found(allocation_bodies(answer))
 
 
-async def failed(check: FailedCheck, device: ComputeDeviceBody | None = None) -> Response:
-    """Return a failed check. It is no protocol error and has status 200."""
-    content = await written(lambda: msgspec.json.encode(failed_check(check, device)))
+async def failed(check: FailedCheck, caller: Caller, device: ComputeDeviceBody | None = None) -> Response:
+    """Return a failed check, as far as the caller may see it. It is no protocol error and has status 200."""
+    content = await written(lambda: msgspec.json.encode(failed_check(check, caller.sees, device)))
     answer = FailedResponse(content, media_type="application/json")
     answer.outcome = check.type
     return answer

@@ -40,11 +40,12 @@ def compute_node(found: NodeObject, node: Node) -> tuple[ComputeNode, tuple[Prob
         cards = [_shared_memory(node, accelerator, annotations)]
     capacity = HostRoom(node.cpu_milli, node.memory_bytes, disk)
     ready = found.ready and not node.cordoned
-    return ComputeNode(node.name, tuple(cards), capacity, ready=ready), tuple(problems)
+    return ComputeNode(node.name, tuple(cards), capacity, ready=ready, cordoned=node.cordoned), tuple(problems)
 
 
 def _card(node: Node, gpu: Gpu, accelerator: str, annotations: Document) -> ComputeCard:
     """Return a card. Applications cannot be bound to one that is partitioned or takes no new work by the books."""
+    partitioned = gpu.isolation is Isolation.PARTITIONED
     return ComputeCard(
         node.name,
         gpu.uuid,
@@ -55,7 +56,8 @@ def _card(node: Node, gpu: Gpu, accelerator: str, annotations: Document) -> Comp
         index=gpu.index,
         zone=gpu.zones[0] if gpu.zones else 0,
         healthy=gpu.healthy,
-        cordoned=(gpu.healthy and not gpu.usable) or gpu.isolation is Isolation.PARTITIONED,
+        cordoned=(gpu.healthy and not gpu.usable) or partitioned,
+        partitioned=partitioned,
     )
 
 

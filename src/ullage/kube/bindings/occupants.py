@@ -101,6 +101,11 @@ class Occupants:
                 held |= {uuid: charge.vram for uuid, charge in zip(found.gpus, found.charges, strict=False)}
                 yield CardUser(AppKey(*identity(each.tenant)), found.node, held)
 
+    def held_cards(self) -> frozenset[str]:
+        """Return the cards that pods hold by the books, of applications or not."""
+        there = chain(self.there.items(), self._reserved.items())
+        return frozenset(card for uid, each in there if each.node for card in self._cluster.cards_of(uid))
+
     def cards_of(self, uid: str) -> tuple[str, ...]:
         """Return the cards that a pod holds by the books."""
         return self._cluster.cards_of(uid)

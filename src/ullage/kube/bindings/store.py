@@ -127,6 +127,7 @@ class KubeBindings:
             owner_use=dict(self.occupants.used_by),
             users=tuple(self.occupants.users()),
             strict=self._terms.strict,
+            held_cards=self.occupants.held_cards(),
         )
 
     async def ledger(self) -> Ledger:

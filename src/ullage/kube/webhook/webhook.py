@@ -25,8 +25,9 @@ from ullage.wire.ineffective_keys import ineffective_annotations, ineffective_re
 from ullage.wire.json_patch import JsonPatch
 from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotations
 from ullage.wire.pod.alignment import zone_annotations
-from ullage.wire.pod.bind import OUTPUT
+from ullage.wire.pod.bind import OUTPUT, REMOVED
 from ullage.wire.pod.gate import GATE_ANNOTATIONS, gate_of
+from ullage.wire.pod.keys import comma_list
 from ullage.wire.pod.placement import DECISION
 from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels, unknown_resources
 from ullage.wire.vendors.completion import webhook_amounts, webhook_annotations, webhook_variables
@@ -123,6 +124,10 @@ class Webhook:
             raise _ResultChanged(f"metadata.annotations.{taken[0]}: only a scheduler writes it; leave it out")
         for key in taken:
             patch.remove("metadata", "annotations", key)
+        if taken:
+            key = f"{self._domain}/{REMOVED}"
+            before = comma_list(text(_annotations(pod).get(key)))  # of an earlier call for the same pod
+            patch.put("metadata", "annotations", key, value=",".join(dict.fromkeys((*before, *taken))))
         removed = (f"metadata.annotations.{key}: only a scheduler writes it; it was removed" for key in taken)
         unknown = tuple(unknown_annotations(_annotations(pod), self._domain, self._families))
         warnings = *removed, *map(str, unknown), *map(str, unknown_labels(_labels(pod), self._domain, self._families))
@@ -275,7 +280,7 @@ class Webhook:
     def _forged(self, pod: Document, namespace: str) -> Iterator[str]:
         """Yield annotations that only a scheduler may write, and the gang of another namespace."""
         annotations = _annotations(pod)
-        own = (f"{self._domain}/{name}" for name in (*OUTPUT, *GATE_ANNOTATIONS))
+        own = (f"{self._domain}/{name}" for name in (*OUTPUT, *GATE_ANNOTATIONS) if name != REMOVED)
         yield from (key for key in (*own, *result_keys(self._families), DECISION) if key in annotations)
         for domain in dict.fromkeys((self._domain, TENSOR_FUSION)):
             key = f"{domain}/gang-group-key"

@@ -18,11 +18,15 @@ from ullage.wire.pod.split import split_container_gpus
 BINDINGS = "gpu-bindings"
 """The bindings that gave the pod its cards, with commas."""
 
+REMOVED = "removed-annotations"
+"""The annotations that the webhook took off a new pod because only a scheduler writes them, with commas."""
+
 OUTPUT = (
     *("gpu-ids", "allocation", "index", "effective-hard-sm-percent", "container-gpus", "numa-placement"),
     BINDINGS,
+    REMOVED,
 )
-"""Annotations under its domain that only the scheduler of a pod writes. A `partition-id` may be requested as well."""
+"""Annotations under its domain that only a scheduler and the webhook write. A `partition-id` may be requested too."""
 
 
 def bind_annotations(
