@@ -80,11 +80,11 @@ def test_a_prefix_means_nothing_where_a_proxy_names_users() -> None:
 
 def test_hamis_device_configuration_names_the_resources(tmp_path):
     file = tmp_path / "device-config.yaml"
-    file.write_text("nvidia: {resourceCountName: acme.com/gpu, overwriteEnv: true}")
+    file.write_text("nvidia: {resourceCountName: acme.com/gpu, enableNvlink: true}")
     section = KubeSection(device_config_file=str(file), default_memory=4000)
     (nvidia,) = (family for family in section.pods.families if family.name == "NVIDIA")
     assert (nvidia.resources.count, nvidia.memory.default_mib) == ("acme.com/gpu", 4000)
-    assert section.device_config.ignored == ("nvidia.overwriteEnv: it is not followed",)
+    assert section.device_config.ignored == ("nvidia.enableNvlink: it is not followed",)
 
 
 @pytest.mark.parametrize("text", [None, "nvidia: [", "nvidia: 3"])

@@ -25,9 +25,10 @@ from ullage.model.part import Isolation
 from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
-from ullage.wire.dialect import PodSettings, request_annotations
+from ullage.wire.dialect import PodReader, PodSettings, request_annotations
 from ullage.wire.hami.results import result_keys
 from ullage.wire.pod.bind import OUTPUT
+from ullage.wire.vendors.device_config import read_device_config
 from ullage.wire.vendors.shipped import FAMILIES
 
 GATE = "ullage.io/queue"
@@ -681,3 +682,50 @@ def test_the_reason_of_a_waiting_pod_may_change() -> None:
 def test_no_pod_can_claim_that_it_was_admitted() -> None:
     done = admitted(a_pod({"ullage.io/queue-place": "a", "ullage.io/queue-waits": "x", "kept": "1"}), queueing("all"))
     assert set(done["metadata"]["annotations"]) == {"kept", "ullage.io/removed-annotations"}
+
+
+# --- the environment by HAMi's device configuration ---
+
+
+def configured(**nvidia: Any) -> Webhook:
+    config = read_device_config({"nvidia": nvidia, "vnpus": {"configs": [ASCEND]}}, FAMILIES)
+    return Webhook(reader=PodReader(PodSettings(families=config.families)))
+
+
+ASCEND = {"commonWord": "Ascend910B3", "overwriteEnv": True}
+
+
+def environment(pod: Any, webhook: Webhook) -> list[dict[str, str]]:
+    done = patched(pod, answered(pod, webhook))["spec"]
+    containers = [*done.get("initContainers", ()), *done["containers"]]
+    return [{each["name"]: each["value"] for each in container.get("env", ())} for container in containers]
+
+
+def test_containers_without_cards_see_none_where_the_configuration_says_so() -> None:
+    hidden = {"NVIDIA_VISIBLE_DEVICES": "none", "ASCEND_VISIBLE_DEVICES": ""}
+    own = {"name": "own", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    npu = {"name": "n", "resources": {"limits": {"huawei.com/Ascend910B3": "1"}}}
+    claims = {"name": "k", "resources": {"claims": [{"name": "x"}]}}
+    hook = configured(overwriteEnv=True)
+    first = {"initContainers": [{"name": "i"}]}
+    assert environment(a_pod(**first, containers=[asking(gpumem="1000"), own]), hook) == [
+        hidden,
+        {"ASCEND_VISIBLE_DEVICES": ""},
+        {"NVIDIA_VISIBLE_DEVICES": "all", "ASCEND_VISIBLE_DEVICES": ""},
+    ]
+    assert environment(a_pod(containers=[npu, claims]), hook) == [{"NVIDIA_VISIBLE_DEVICES": "none"}, {}]
+    assert environment(a_pod(containers=[{"name": "c"}]), hook) == [hidden]  # a pod without cards
+    assert environment(a_pod(containers=[{"name": "c"}], schedulerName="volcano"), hook) == [{}]
+    by_annotation = a_pod({"ullage.io/gpu-count": "1"}, containers=[{"name": "c"}])
+    assert environment(by_annotation, hook) == [{}]
+    plain = Webhook()
+    assert environment(a_pod(containers=[asking(gpu="1"), {"name": "c"}]), plain) == [{}, {}]
+
+
+@pytest.mark.parametrize(("policy", "written"), [("force", "force"), ("disable", "disable"), ("default", None)])
+def test_containers_with_cards_have_the_policy_of_the_configuration_for_cores(policy: str, written: str | None) -> None:
+    hook = configured(gpuCorePolicy=policy)
+    (first, second) = environment(a_pod(containers=[asking(gpu="1", priority="0"), {"name": "c"}]), hook)
+    assert first.get("GPU_CORE_UTILIZATION_POLICY") == written
+    assert first["CUDA_TASK_PRIORITY"] == "0"
+    assert "GPU_CORE_UTILIZATION_POLICY" not in second

@@ -11,7 +11,7 @@ from ullage.model.binding import BindingState
 from ullage.model.compute import AppKey, BoundCard, ComputeCard, ComputeNode
 
 
-class CardState(StrEnum):
+class BindingCardState(StrEnum):
     """The state of a card. One that drains takes no new work, or none of its mode, while pods on it still run."""
 
     FREE = "free"
@@ -21,7 +21,7 @@ class CardState(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
-class NodeState(StrEnum):
+class BindingNodeState(StrEnum):
     """The state of a node. One that drains is cordoned, and pods still hold cards of it."""
 
     READY = "ready"
@@ -30,24 +30,24 @@ class NodeState(StrEnum):
     NOT_READY = "not-ready"
 
 
-def card_state(view: BindingView, card: ComputeCard, held: Collection[str]) -> CardState:
+def card_state(view: BindingView, card: ComputeCard, held: Collection[str]) -> BindingCardState:
     """Return the state of a card. `held` are the cards that pods hold by the books, bound or not."""
     rows, in_use = view.on(card), any(uuid in held for uuid in card.uuids)
     cordoned = card.cordoned or view.by_name[card.node].cordoned
     if not card.healthy:
-        return CardState.UNHEALTHY
+        return BindingCardState.UNHEALTHY
     if cordoned:
-        return CardState.DRAINING if in_use and not card.partitioned else CardState.CORDONED
+        return BindingCardState.DRAINING if in_use and not card.partitioned else BindingCardState.CORDONED
     if any(row.draining or row.share is not card.share for row in rows):
-        return CardState.DRAINING
-    return CardState.BOUND if rows or in_use else CardState.FREE
+        return BindingCardState.DRAINING
+    return BindingCardState.BOUND if rows or in_use else BindingCardState.FREE
 
 
-def node_state(node: ComputeNode, held: Collection[str]) -> NodeState:
+def node_state(node: ComputeNode, held: Collection[str]) -> BindingNodeState:
     if node.cordoned:
         in_use = any(uuid in held for card in node.cards for uuid in card.uuids)
-        return NodeState.DRAINING if in_use else NodeState.CORDONED
-    return NodeState.READY if node.ready else NodeState.NOT_READY
+        return BindingNodeState.DRAINING if in_use else BindingNodeState.CORDONED
+    return BindingNodeState.READY if node.ready else BindingNodeState.NOT_READY
 
 
 def shown_rows(view: BindingView, card: ComputeCard, stopping: Collection[AppKey]) -> tuple[BoundCard, ...]:

@@ -103,7 +103,6 @@ def test_a_chip_that_no_file_has_is_made_from_the_defaults_of_its_vendor(config)
 def test_what_is_not_followed_is_named(config):
     plugin = "its device plugin follows it, and the register of a node has the result"
     assert set(config.ignored) == {
-        "nvidia.overwriteEnv: it is not followed",
         f"nvidia.deviceSplitCount: {plugin}",
         "metax.sgpuTopologyAware: it is not followed",
         f"iluvatars[0].chipName: {plugin}",
@@ -138,3 +137,14 @@ def test_what_is_not_followed_is_named(config):
 def test_a_wrong_value_is_named_with_its_key(text, where):
     with pytest.raises(InvalidRequest, match=where):
         read_device_config(yaml.safe_load(text), FAMILIES)
+
+
+def test_what_the_webhook_writes_of_the_configuration_is_followed_and_checked():
+    config = read_device_config({"nvidia": {"overwriteEnv": True, "gpuCorePolicy": "force"}}, FAMILIES)
+    assert config.ignored == ()
+    rule = family(config, "NVIDIA").webhook
+    assert (rule.hides_cards, rule.core_policy) == (True, "force")
+    with pytest.raises(InvalidRequest, match="gpuCorePolicy"):
+        read_device_config({"nvidia": {"gpuCorePolicy": "sometimes"}}, FAMILIES)
+    with pytest.raises(InvalidRequest, match="overwriteEnv"):
+        read_device_config({"nvidia": {"overwriteEnv": "perhaps"}}, FAMILIES)

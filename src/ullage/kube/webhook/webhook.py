@@ -30,7 +30,7 @@ from ullage.wire.pod.gate import GATE_ANNOTATIONS, gate_of
 from ullage.wire.pod.keys import comma_list
 from ullage.wire.pod.placement import DECISION
 from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels, unknown_resources
-from ullage.wire.vendors.completion import webhook_amounts, webhook_annotations, webhook_variables
+from ullage.wire.vendors.completion import hiding_variables, webhook_amounts, webhook_annotations, webhook_variables
 from ullage.wire.vendors.container_request import FamilyRequest
 from ullage.wire.vendors.family import Family
 
@@ -145,6 +145,7 @@ class Webhook:
         warnings = *warnings, *ineffective_resources(clean, self._families, split)
         warnings = *warnings, *ineffective_annotations(clean, asked, self.reader.settings)
         if asked is None:
+            self._hide_cards(patch, clean)
             return patch, (*warnings, *self._without_cards(clean))
         check_pod(clean, scheduler=self.settings.scheduler)
         if ask_for_bound(patch, clean, asked, self.bound(clean, asked)):
@@ -298,6 +299,26 @@ class Webhook:
             patch.put("metadata", "annotations", key, value=value)
         if asked.devices is not None:
             _complete_containers(patch, pod, asked.devices)
+        if asked.dialect not in (Dialect.OURS, Dialect.TENSOR_FUSION):  # these name no containers
+            self._hide_cards(patch, pod)
+
+    def _hide_cards(self, patch: JsonPatch, pod: Document) -> None:
+        """Write the environment that hides cards from containers which request none, if a family is set so.
+
+        A container that states the variable itself, or has a claim, is left as it is.
+        """
+        if not any(family.webhook.hides_cards for family in self._families):
+            return
+        spec = mapping(pod.get("spec"), "spec")
+        for kind in ("initContainers", "containers"):
+            for position, (path, container) in enumerate(mappings(spec.get(kind), f"spec.{kind}")):
+                resources = mapping(container.get("resources"), f"{path}.resources")
+                if resources.get("claims"):
+                    continue
+                stated = {name for amounts in ("limits", "requests") for name in resources.get(amounts) or {}}
+                for name, value in hiding_variables(self._families, stated).items():
+                    if not _has_variable(container, name):
+                        patch.append("spec", kind, position, "env", value={"name": name, "value": value})
 
     def _close_gate(self, patch: JsonPatch, pod: Document, namespace: str) -> None:
         """Gate a pod in the queue that it names, or its namespace names, or that has the name of its namespace.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from ullage.model.quantity import PPM
 from ullage.wire.vendors.container_request import MIB, ContainerRequest
@@ -39,7 +39,26 @@ def _cores(family: Family, request: ContainerRequest, stated: bool) -> int:
 
 def webhook_variables(family: Family, request: ContainerRequest) -> dict[str, str]:
     """Return the environment of one container."""
-    return _known(family.webhook.env, {"container": request.name, "priority": request.task_priority})
+    policy = family.webhook.core_policy
+    values = {"container": request.name, "priority": request.task_priority}
+    return _known(family.webhook.env, values | {"core_policy": None if policy == "default" else policy})
+
+
+def hiding_variables(families: Iterable[Family], stated: Container[str]) -> dict[str, str]:
+    """Return the environment of a container that hides cards of which it requests none.
+
+    `stated` are the resources that it requests. A variable that several families share is written only if the container
+    requests cards of none of them.
+    """
+    found: dict[str, str] = {}
+    needed: set[str] = set()
+    for family in families:
+        own, rule = family.resources, family.webhook
+        if any(name in stated for name in (own.count, *family.amounts) if name and name != own.priority):
+            needed.update(rule.env_without_cards)
+        elif rule.hides_cards:
+            found |= rule.env_without_cards
+    return {name: value for name, value in found.items() if name not in needed}
 
 
 def webhook_annotations(family: Family, requests: Sequence[ContainerRequest]) -> dict[str, str]:

@@ -175,12 +175,19 @@ class ResultRule(Section, frozen=True, kw_only=True):
 
 
 class WebhookRule(Section, frozen=True, kw_only=True):
-    """What the webhook writes: amounts that are read otherwise than stated, environment, and annotations."""
+    """What the webhook writes: amounts that are read otherwise than stated, environment, and annotations.
+
+    `env` is of containers with cards, `env_without_cards` of others, so that they see no card; that is written only
+    if `hides_cards`. `core_policy` says when the limiter holds a container to its cores.
+    """
 
     complete: tuple[Literal["memory", "cores"], ...] = ()
     env: dict[str, str] = {}
     annotations: dict[str, str] = {}
     runtime_class: str = ""
+    env_without_cards: dict[str, str] = {}
+    hides_cards: bool = False
+    core_policy: Literal["default", "force", "disable"] = "default"
 
 
 class ConfigKeys(Section, frozen=True, kw_only=True):

@@ -180,7 +180,7 @@ def _check_values(family: Family, where: str) -> None:
                     raise invalid(f"{where}.{section}.{key}", text, f"nobody computes {name}. {fix}")
 
 
-WEBHOOK_VALUES = frozenset({"container", "priority", "several"})
+WEBHOOK_VALUES = frozenset({"container", "core_policy", "priority", "several"})
 """The values of what the webhook writes."""
 
 
