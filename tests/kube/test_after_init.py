@@ -170,6 +170,21 @@ async def test_a_whole_card_of_an_init_container_is_shared_afterwards(server: Ap
         pass
 
 
+async def test_containers_that_stay_may_ask_in_two_units(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", hami_node("a", "A0", "A1", mib=8000))
+    app = {GPU: 1, MIB: 1000, CORES: 5}, {GPU: 1, "nvidia.com/gpumem-percentage": 25, CORES: 10}
+    (pod,) = put(server, "pods", a_pod("p", *app, init=({GPU: 1},)))
+    after = sorted([(1000, 5), (2000, 10)])
+    async with HamiNode(api, "a"), running(server, api, readers=READERS) as up:
+        assert await settle(up, pod, ["a"])
+        assert set(held(up, pod).values()) == {(-1, -1)}
+        await say(up, api, "p", ENDED)
+        assert sorted(held(up, pod).values()) == after
+        found = held(up, pod)
+    async with restarted(server, api, pod, found):
+        pass
+
+
 async def test_cards_that_a_kubelet_keeps_until_the_pod_ends_stay_with_it(server: ApiServer, api: HttpKubeApi) -> None:
     node = hami_node("a", "A0", "A1", mib=8000)
     put(server, "nodes", node)

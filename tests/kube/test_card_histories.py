@@ -50,6 +50,7 @@ class Game:
         self.log: list[str] = []
         self.number = 0
         self.cordoned: set[str] = set()
+        self.in_mib = True
         put(server, "nodes", *self._nodes())
         self.moves: list[tuple[Callable[[], Any], int]] = [
             (self.hami_pod, 8),
@@ -134,6 +135,11 @@ class Game:
                 return f"{name} holds {held}, not {says.cards}"
         return f"nobody has {books}" if books else ""
 
+    def story(self) -> list[str]:
+        """What happened to the pod that differs, and what happened last."""
+        name = self.differs().partition(" ")[0]
+        return [*(line for line in self.log if line.startswith(f"{name} ")), *self.log[-5:]]
+
     def used(self) -> dict[str, Amount]:
         """What is held of each card, by the books, which are those of the oracle."""
         used: defaultdict[str, Amount] = defaultdict(lambda: (0, 0))
@@ -143,7 +149,7 @@ class Game:
         return used
 
     async def check(self) -> None:
-        await until(lambda: not self.differs(), lambda: f"{self.differs()}; {self.log[-12:]}", 20.0)
+        await until(lambda: not self.differs(), lambda: f"{self.differs()}; {self.story()}", 20.0)
         for each, (ppm, mib) in self.used().items():
             assert ppm <= WHOLE_PPM, (each, ppm, self.log[-12:])
             assert mib <= self.oracle.capacity[each], (each, mib, self.log[-12:])
@@ -199,7 +205,8 @@ class Game:
 
     def limits(self) -> dict[str, int]:
         """A container's words of HAMi for NVIDIA's cards."""
-        amount = self.chance.choice([{MIB: self.chance.randint(1, 6000)}, {PERCENT: self.chance.choice([5, 25, 50])}])
+        in_mib = self.chance.random() < (0.9 if self.in_mib else 0.1)  # two units go together only beside whole cards
+        amount = {MIB: self.chance.randint(1, 6000)} if in_mib else {PERCENT: self.chance.choice([5, 25, 50])}
         if self.chance.random() < 0.15:
             return {GPU: 1}
         cores = {CORES: self.chance.randint(1, 40)} if self.chance.random() < 0.5 else {}
@@ -207,6 +214,7 @@ class Game:
 
     def containers(self, name: str) -> Document:
         """A pod with one to three containers, and perhaps init containers and sidecars."""
+        self.in_mib = self.chance.random() < 0.6
         body = a_pod(name, self.limits(), *(self.limits() for _ in range(self.chance.choice([0, 0, 1, 2]))))
         before = a_pod("i", *(self.limits() for _ in range(self.chance.choice([0, 0, 1, 2]))))["spec"]["containers"]
         for at, each in enumerate(before):

@@ -46,13 +46,14 @@ def still_held(pod: Document, held: Allocation, read: ReadPod, charge_of: Charge
     remaining = tuple(card for card in held.gpus if card in staying or not by_plugin)
     if not remaining:
         return replace(held, gpus=(), charges=(), placement=None)
-    rest = read(_without_init(pod)) if asked.dialect is Dialect.HAMI else None
-    parts = {card: _sum(each) for card, each in staying.items()} if rest is not None and _in_parts(rest) else {}
+    isolation = _isolation(pod, read) if asked.dialect is Dialect.HAMI else None
+    sums = {card: _sum(each) for card, each in staying.items()} if isolation is not None else {}
+    parts = {card: part for card, part in sums.items() if part is not None}
     was = dict(zip(held.gpus, held.charges, strict=False))
-    if rest is None or not parts:
+    if isolation is None or not parts:
         return _on(held, remaining, held.requirement, tuple(was[card] for card in remaining if card in was))
     part = max(parts.values(), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
-    cards = replace(held.requirement.cards, isolation=rest.requirement.cards.isolation)
+    cards = replace(held.requirement.cards, isolation=isolation)
     if was:
         charges = tuple(_reduced(was[card], parts[card]) if card in parts else was[card] for card in remaining)
         return _on(held, remaining, replace(held.requirement, part=part), charges)
@@ -72,22 +73,37 @@ def _shrinks(pod: Document, held: Allocation, asked: PodRequest) -> bool:
     return by_init and not sliced and not bound and init_is_over(pod)
 
 
-def _in_parts(rest: PodRequest) -> bool:
-    """Return whether containers state what they need of each card, and need less than all of it."""
-    return rest.dialect is Dialect.HAMI and rest.requirement.cards.isolation in _SHARES
+def _isolation(pod: Document, read: ReadPod) -> Isolation | None:
+    """Return how containers that stay share their cards; None if one of them needs all of a card, or none needs any.
 
-
-def _without_init(pod: Document) -> Document:
+    Each is read alone: together they may ask for memory in two units, which one request cannot have.
+    """
     spec = section(pod, "spec")
-    sidecars = [each for stage, _, each in containers_of(spec) if stage is AlignmentStage.SIDECAR]
-    return {**pod, "spec": {**spec, "initContainers": sidecars}}
+    staying = [each for stage, _, each in containers_of(spec) if stage is not AlignmentStage.INIT]
+    alone = [rest for each in staying if (rest := read(_with_requests_of(pod, each))) is not None]
+    if not alone or not all(rest.dialect is Dialect.HAMI for rest in alone):
+        return None
+    found = [rest.requirement.cards.isolation for rest in alone]
+    return found[0] if all(each in _SHARES for each in found) else None
 
 
-def _sum(requests: Sequence[ContainerRequest]) -> Part:
+def _with_requests_of(pod: Document, chosen: Document) -> Document:
+    """Return the pod with the requests of one container only."""
+    spec = section(pod, "spec")
+    lists = {
+        name: [each if each is chosen else {**each, "resources": {}} for each in spec.get(name) or ()]
+        for name in ("initContainers", "containers")
+    }
+    return {**pod, "spec": {**spec, **lists}}
+
+
+def _sum(requests: Sequence[ContainerRequest]) -> Part | None:
+    """Return what several containers need of one card; None if they state its memory in two units."""
     cores = min(sum(request.cores_ppm for request in requests), PPM)
-    if share := sum(request.vram_ppm for request in requests):
-        return Part(compute_ppm=cores, vram_ppm=min(share, PPM))
-    return Part(compute_ppm=cores, vram_bytes=sum(request.vram_bytes for request in requests))
+    share, memory = sum(request.vram_ppm for request in requests), sum(request.vram_bytes for request in requests)
+    if share and memory:
+        return None
+    return Part(compute_ppm=cores, vram_ppm=min(share, PPM)) if share else Part(compute_ppm=cores, vram_bytes=memory)
 
 
 def _reduced(charge: Charge, part: Part) -> Charge:
