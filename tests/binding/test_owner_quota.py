@@ -237,6 +237,12 @@ def test_a_lowered_quota_keeps_rows_of_the_ledger_and_a_binding_without_an_owner
     assert BindingClaims(every, [foreign("0", A10, "chat", "")]).reason(foreign("0", A10, "chat", "")) == ""
 
 
+def test_a_binding_with_the_name_of_a_row_is_not_exempt_from_quotas():
+    own = models(OwnerQuota(cards=1), a_row(A100, "chat", row_id="chat-1-0"))
+    disguised = foreign("chat-1-0", A10)
+    assert BindingClaims(own, [disguised]).reason(disguised).startswith("owner-quota:cards")
+
+
 def test_a_migration_makes_no_row_beyond_a_quota():
     binding = foreign("0", A10, "chat")
     done = migrated(models(OwnerQuota(cards=0)), Ledger(), [binding], [an_app("chat", "alice")])
@@ -274,3 +280,11 @@ def test_what_is_in_force_is_within_every_quota_and_what_is_not_would_exceed_one
             assert over.code == reason.partition(": ")[0]
         elif not reason:
             assert over is None
+
+
+def test_a_binding_whose_card_is_shared_otherwise_counts_whole_and_may_leave_its_quota():
+    binding = foreign("0", L4, "chat", mib=1000)
+    quota = OwnerQuota(vram_bytes=8000 * MIB)
+    assert BindingClaims(models(quota), [binding]).reason(binding) == ""
+    turns = a_view((a_node(replace(L4, share=TURNS)),), quotas={"alice": quota})
+    assert BindingClaims(turns, [binding]).reason(binding).startswith("owner-quota:vram: ")

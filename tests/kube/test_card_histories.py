@@ -50,6 +50,7 @@ class Game:
         self.log: list[str] = []
         self.number = 0
         self.cordoned: set[str] = set()
+        self.broken: set[str] = set()
         self.in_mib = True
         put(server, "nodes", *self._nodes())
         self.moves: list[tuple[Callable[[], Any], int]] = [
@@ -66,6 +67,8 @@ class Game:
             (self.end, 4),
             (self.delete, 6),
             (self.cordon, 2),
+            (self.card_fails, 2),
+            (self.node_leaves, 1),
             (self.leader_ends, 1),
         ]
 
@@ -185,7 +188,7 @@ class Game:
             assert "refused" in answer, (answer, self.cordoned, self.log[-8:])
             idle = defaultdict(int)
             for each, node in self.oracle.node_of.items():
-                idle[node] += used.get(each, (0, 0)) == (0, 0) and each not in self.cordoned
+                idle[node] += used.get(each, (0, 0)) == (0, 0) and each not in self.cordoned | self.broken
             roomy = [node for node in nodes if node not in closed and alone and idle[node] >= alone]
             assert not roomy, (roomy, answer, self.log[-12:])
             self.remove(name)
@@ -194,6 +197,9 @@ class Game:
         assert node in nodes
         assert node not in closed, (answer, self.log[-12:])
         await self.handed_out(name, node)
+        says = self.oracle.says(self.pods()[name])
+        assert says is not None
+        assert not says.cards.keys() & (self.cordoned | self.broken), (says, self.log[-1])
         return node
 
     async def handed_out(self, name: str, node: str) -> None:
@@ -415,6 +421,44 @@ class Game:
             return node in unknown or all(there[each] is (each in closed) for each in cards)
 
         await until(known, "the front knows which cards are closed")
+
+    async def card_fails(self) -> None:
+        """An agent registers its cards again: some are broken, or repaired, and they may come in another order."""
+        node = self.chance.choice(list(SHARED))
+        found = self.server.do(lambda: self.server.rules.get(("nodes", "", node)))
+        cards = json.loads(found["metadata"]["annotations"][REGISTER])
+        for each in cards:
+            each["health"] = self.chance.random() < 0.7
+        self.chance.shuffle(cards)
+        bad = {each["id"] for each in cards if not each["health"]}
+        self.broken = (self.broken - {each["id"] for each in cards}) | bad
+        self.log.append(f"{sorted(bad)} of {node} are broken")
+        await self.api.write(Patch(NODES, node, {"metadata": {"annotations": {REGISTER: json.dumps(cards)}}}))
+
+        def known() -> bool:
+            self.up.front.mirror.settle()
+            there = {gpu.uuid: gpu.healthy for gpu in self.up.front.cluster.allocator.fleet.cards}
+            return all(there.get(each["id"]) is each["health"] for each in cards)
+
+        await until(known, "the front knows which cards are broken")
+
+    async def node_leaves(self) -> None:
+        """A node is deleted, and its kubelet registers it again; its pods run on."""
+        node = self.chance.choice([*SHARED, *PLAIN, *self.stories])
+        body = self.server.do(lambda: self.server.rules.get(("nodes", "", node)))
+        self.log.append(f"{node} leaves")
+        self.server.do(lambda: self.server.rules.delete(("nodes", "", node), {}))
+
+        def there() -> bool:
+            self.up.front.mirror.settle()
+            return any(each.name == node for each in self.up.front.cluster.allocator.fleet.nodes)
+
+        if self.chance.random() < 0.7:
+            await until(lambda: not there(), "the front knows that the node is gone")
+        kept = {key: body["metadata"][key] for key in ("name", "annotations", "labels") if key in body["metadata"]}
+        self.log.append(f"{node} is back")
+        put(self.server, "nodes", {"metadata": kept, "spec": body.get("spec", {}), "status": body["status"]})
+        await until(there, "the front knows the node")
 
     async def leader_ends(self) -> None:
         """The process ends, and another one leads with the same books."""

@@ -195,13 +195,15 @@ class BindingClaims:
     @cached_property
     def _over_quotas(self) -> dict[str, BindingRejection]:
         """Why cards or quotas have no room, by the name of the binding. Quotas count over all cards."""
-        meter, own = QuotaMeter(self._own), {row.id for row in self._own.rows}
-        there = [self.seen(each) for each in self._all if each.uuid in self._cards and not self.invalid(each)]
+        meter, own = QuotaMeter(self._own), len(self._own.rows)
+        seen = [(at < own, self.seen(each)) for at, each in enumerate(self._all) if not self.invalid(each)]
+        there = [(is_row, each) for is_row, each in seen if each.uuid in self._cards]
+        rows = {id(each) for is_row, each in there if is_row}  # a foreign binding may have the name of a row
 
         def beyond(binding: Binding, card: ComputeCard) -> BindingQuotaUse | None:
-            return None if binding.name in own else meter.rejected(binding, card)
+            return None if id(binding) in rows else meter.rejected(binding, card)
 
-        return rejections(self._cards, there, self._tenants, beyond)
+        return rejections(self._cards, [each for _, each in there], self._tenants, beyond)
 
     def permit(
         self,
