@@ -33,6 +33,7 @@ scope = "on"
 bind = "127.0.0.1:0"
 user_prefix = "users:"
 admin_groups = ["admins"]
+quotas."*".cards = 5
 """
 
 
@@ -69,8 +70,10 @@ def test_what_was_bound_is_known_after_a_kill(server: ApiServer, front: LiveFron
     front.kill()
 
     front.start().wait_ready()
-    (device,) = call(front, "bob", "GET", RESOURCES)[1]["data"][0]["devices"]
+    (device,) = call(front, "alice", "GET", RESOURCES)[1]["data"][0]["devices"]
     assert [row["state"] for row in device["bindings"]] == ["draining"]
+    (device,) = call(front, "bob", "GET", RESOURCES)[1]["data"][0]["devices"]
+    assert (device["state"], device["bindings"]) == ("draining", [])
     assert call(front, "bob", "POST", f"{COMFY}/resume", CHOICE)[1]["code"] == 422
     delete(server, "pods", "p", gracePeriodSeconds=0)
     wait_until(lambda: call(front, "bob", "POST", f"{COMFY}/resume", CHOICE)[1]["code"] == 200, "it is free", 60)
@@ -102,7 +105,10 @@ def test_the_command_line_binds_and_unbinds(front: LiveFront) -> None:
     unnamed = run("alice", "resume", "comfyui")
     assert (unnamed.returncode, "needs a card: name one by --compute-binding" in unnamed.stderr) == (2, True)
     assert run("alice", "resume", "comfyui", chosen).returncode == 0
-    assert "comfyui of alice" in run("bob", "list").stdout
+    assert "comfyui of alice" in run("root", "list").stdout
+    assert "comfyui" not in run("bob", "list").stdout
+    assert run("alice", "quotas").stdout.splitlines()[1].split() == ["alice", "-", "-", "cards", "1", "of", "5"]
+    assert run("alice", "quotas", "--owner=bob").returncode == 2
     refused = run("bob", "resume", "comfyui", chosen)
     assert (refused.returncode, "exclusive-already-bound:g1" in refused.stderr) == (75, True)
     assert refused.stderr.count("computeBinding") == 1

@@ -16,7 +16,13 @@ from ullage.client.transport import Transport
 from ullage.model.compute_result import CheckType
 from ullage.model.error import Conflict, InvalidRequest, invalid
 from ullage.model.quantity import format_bytes, parse_bytes
-from ullage.wire.compute_resources import ComputeAllocationBody, ComputeDeviceBody, ComputeNodeBody, Envelope
+from ullage.wire.compute_resources import (
+    BindingQuotaBody,
+    ComputeAllocationBody,
+    ComputeDeviceBody,
+    ComputeNodeBody,
+    Envelope,
+)
 
 _ROOT = "/app-service/v1"
 BOUND_CARDS = (
@@ -37,6 +43,15 @@ _ROWS = (
 )
 
 
+_QUOTAS = (
+    Column("OWNER", lambda quota: quota.owner),
+    Column("APPLICATION", lambda quota: quota.app or "-"),
+    Column("MODEL", lambda quota: quota.model or "-"),
+    Column("RESOURCE", lambda quota: quota.resource),
+    Column("USED", lambda quota: f"{_amount(quota, quota.used)} of {_amount(quota, quota.capacity)}"),
+)
+
+
 def configure_bindings(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
     parser.set_defaults(act=_list)
@@ -44,6 +59,10 @@ def configure_bindings(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="cards and their applications", epilog="example: ullage bindings list")
     add_output(listing)
     listing.set_defaults(act=_list)
+    quotas = actions.add_parser("quotas", help="the use of your quotas", epilog="example: ullage bindings quotas")
+    quotas.add_argument("--owner", metavar="NAME", help="of this owner (default: you; an administrator: all owners)")
+    add_output(quotas)
+    quotas.set_defaults(act=_quotas)
     for name, help_, act in (
         ("resume", "bind an application to cards and start it", _resume),
         ("check", "check whether it could be bound; nothing changes", _check),
@@ -92,6 +111,13 @@ def _list(arguments: argparse.Namespace) -> int:
     nodes = _call("GET", f"{_ROOT}/compute-resources", list[ComputeNodeBody])
     cards: list[ComputeDeviceBody] = [card for node in nodes for card in node.devices]
     print_list(cards, BOUND_CARDS, arguments.output)
+    return 0
+
+
+def _quotas(arguments: argparse.Namespace) -> int:
+    asked = f"?{urlencode({'owner': arguments.owner})}" if arguments.owner else ""
+    found = _call("GET", f"{_ROOT}/compute-resources/quotas{asked}", list[BindingQuotaBody])
+    print_list(found, _QUOTAS, arguments.output)
     return 0
 
 
@@ -155,6 +181,15 @@ def _call(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
 
 
 _OK = 200
+
+
+def _amount(quota: BindingQuotaBody, amount: int) -> str:
+    match quota.resource:
+        case "cards":
+            return str(amount)
+        case "cpu":
+            return f"{amount}m"
+    return format_bytes(amount)
 
 
 def _holder(row: ComputeAllocationBody) -> str:
