@@ -19,7 +19,8 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import Part
-from ullage.model.profile import Profile, Profiles, Template, Vendor
+from ullage.model.profile import Profile, Profiles, Vendor
+from ullage.model.template import Template
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement

@@ -53,7 +53,7 @@ class Charge:
     """The amount that an allocation takes of one card that it shares.
 
     `compute` is in GFLOPS and `vram` in bytes of the card as it is now; on a card of unknown capacity they are in
-    millionths of it. `basis` says what they are derived from; a charge without one is derived from the request and
+    millionths of it. `slot` is the place of its partition, `further` those of more partitions on the card. `basis` says what they are derived from; a charge without one is derived from the request and
     from the card as its allocation remembers it. `mixed` says that users of another isolation were found on a card
     that allows one at a time. Neither counts when two charges are compared.
     """
@@ -64,6 +64,12 @@ class Charge:
     slot: Slot | None = None
     basis: Basis | None = field(default=None, compare=False)
     mixed: bool = field(default=False, compare=False)
+    further: tuple[Slot, ...] = ()
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The places of all its partitions."""
+        return () if self.slot is None else (self.slot, *self.further)
 
     @classmethod
     def of(cls, part: Part, gpu: Gpu, isolation: Isolation = Isolation.SOFT, slot: Slot | None = None) -> Charge:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from ullage.model.error import invalid
 from ullage.model.gpu import Gpu
 from ullage.model.part import GFLOPS_PER_TFLOPS
-from ullage.model.profile import name_key
+from ullage.model.template import name_key
 
 _VENDOR_PREFIXES = ("nvidia-", "tesla-", "amd-")
 """Prefixes of a model's name that do not distinguish models; some agents write the vendor twice."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from ullage.model.part import Isolation, IsolationPolicy
 from ullage.model.quantity import PPM
+from ullage.model.template import Template
 
 
 class GpuPhase(StrEnum):
@@ -27,6 +28,7 @@ class Gpu:
     `uuid` identifies the card permanently; `index` is its present position on the node. A card that is not `healthy`,
     not running, `cordoned`, or `used_by` another device plugin keeps what runs on it and receives nothing new.
     `isolations` are the modes it supports (None: unknown), `isolation` the one its node's runtime is set to.
+    `partitions` are the hardware partitions that its agent makes (None: not known, those of its model count).
     `max_users` is how many may have parts of it at a time (None: any number); requests for hardware slices are not
     limited by it. `zones` are the NUMA nodes it is near to, ascending; none: not known.
     """
@@ -48,6 +50,7 @@ class Gpu:
     isolations: frozenset[Isolation] | None = None
     cordoned: bool = False
     max_users: int | None = None
+    partitions: tuple[Template, ...] | None = None
 
     @property
     def compute(self) -> int:

@@ -25,6 +25,9 @@ from ullage.model.resources import show_milli
 
 GFLOPS_PER_TFLOPS = 1000
 
+MAX_SLICES = 128
+"""The most partitions of one request on one card."""
+
 MAX_NAMES = 1024
 """The most cards, or words, in one condition of a request."""
 
@@ -164,7 +167,8 @@ class CardSelector:
     """The conditions on cards; an empty field accepts any. `template` pins a partition, `indices` name all cards.
 
     `uuids` are cards among which they are chosen, `not_uuids` excluded cards. A card's model is one of `models`, has
-    one of `model_words` in its name, and none of `not_model_words`; words match in any case.
+    one of `model_words` in its name, and none of `not_model_words`; words match in any case. `slices` is the number of
+    partitions on each card.
 
     Raises:
         InvalidRequest: an index is named twice or negative, a template goes with no partition, a name is empty
@@ -183,12 +187,16 @@ class CardSelector:
     not_uuids: tuple[str, ...] = ()
     model_words: tuple[str, ...] = ()
     not_model_words: tuple[str, ...] = ()
+    slices: int = 1
 
     def __post_init__(self) -> None:
         if len(set(self.indices)) != len(self.indices) or any(index < 0 for index in self.indices):
             raise invalid("gpu_index", "|".join(map(str, self.indices)), "name different cards, 0 or above")
         if self.template is not None and self.isolation is not Isolation.PARTITIONED:
             raise invalid("partition", self.template, "only isolation=partitioned has partitions")
+        check_range("slices", self.slices, 1, MAX_SLICES)
+        if self.slices > 1 and self.isolation is not Isolation.PARTITIONED:
+            raise invalid("slices", self.slices, "only isolation=partitioned has partitions")
         for key, name in _LISTS.items():
             texts = () if name == "vendors" else getattr(self, name)
             if len(texts) > MAX_NAMES or not all(map(_is_name, texts)):
@@ -218,6 +226,7 @@ class CardSelector:
             pool=entries.get("pool"),
             isolation=parse_choice(Isolation, entries["isolation"], "isolation") if "isolation" in entries else usual,
             template=partition,
+            slices=parse_count(entries["slices"], "slices", MAX_SLICES) if "slices" in entries else 1,
             **lists,
         )
 
@@ -228,7 +237,8 @@ class CardSelector:
         text += f",pool={self.pool}" if self.pool else ""
         if self.isolation in (Isolation.HARD, Isolation.PARTITIONED):
             text += f",isolation={self.isolation.value}"
-        return text + (f",partition={self.template}" if self.template else "")
+        text += f",partition={self.template}" if self.template else ""
+        return text + (f",slices={self.slices}" if self.slices > 1 else "")
 
 
 ANY_CARD = CardSelector()

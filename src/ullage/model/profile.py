@@ -10,15 +10,11 @@ from functools import lru_cache
 from ullage.model.error import invalid
 from ullage.model.gpu import Gpu
 from ullage.model.part import GFLOPS_PER_TFLOPS, Part
-from ullage.model.quantity import MAX_INT64, PPM, check_range
-
-MAX_COUNT = 1024
-"""The most partitions, slots or groups in a table."""
+from ullage.model.quantity import PPM, check_range
+from ullage.model.template import MAX_COUNT, Template, name_key
 
 _MAX_CHOSEN = 4096
 """The most choices that are cached."""
-
-_TO_DASH = str.maketrans("._ ", "---")
 
 
 class Vendor(StrEnum):
@@ -45,70 +41,17 @@ _VENDOR_NAMES = {
 }
 
 
-@lru_cache(maxsize=4096)
-def name_key(name: str) -> str:
-    """Return the key for comparing names of models, templates and vendors.
-
-    Case does not count, `.` `_` and blank count as `-`, and `mig-` is left out.
-    """
-    return name.strip().lower().translate(_TO_DASH).removeprefix("mig-")
-
-
 def vendor_named(name: str) -> Vendor | None:
     """Return the vendor of that name; None if its partitions cannot be placed."""
     return _VENDOR_NAMES.get(name_key(name))
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """One kind of partition: its amounts, how many a card may hold, and where it may lie.
-
-    `compute_ppm` is in millionths of the card. With placement slots it takes `size` of them from one of `starts`,
-    tried in this order. With isolation groups, up to `per_group` of one kind lie together. Errors name fields as a
-    table of profiles does.
-
-    Raises:
-        InvalidRequest: an amount is out of range, or as many as the card may hold are more than the card.
-
-    """
-
-    name: str
-    memory_bytes: int
-    compute_ppm: int
-    max_partitions: int
-    id: str = ""
-    starts: tuple[int, ...] = ()
-    size: int = 0
-    extended: tuple[tuple[str, int], ...] = ()
-    per_group: int = 1
-
-    def __post_init__(self) -> None:
-        if not name_key(self.name):
-            raise invalid("name", self.name, "give the template a name")
-        for field_name, value, least, most in (
-            ("memory_gigabytes", self.memory_bytes, 1, MAX_INT64),
-            ("compute_percent", self.compute_ppm, 1, PPM),
-            ("max_partition", self.max_partitions, 1, MAX_COUNT),
-            ("placement_offset", self.size, 0, MAX_COUNT),
-            ("max_partitions_per_isolation_group", self.per_group, 1, MAX_COUNT),
-            *(("placement_limit", start, 0, MAX_COUNT) for start in self.starts),
-            *((f"extended_resources.{name}", amount, 1, MAX_INT64) for name, amount in self.extended),
-        ):
-            check_range(field_name, value, least, most)
-        if len(set(self.starts)) != len(self.starts):
-            raise invalid("placement_limit", self.starts, "name each start slot once")
-        if self.compute_ppm * self.max_partitions > PPM:
-            fix = f"{self.max_partitions} such partitions (max_partition) exceed the card; round it down"
-            raise invalid("compute_percent", self.compute_ppm / 10_000, fix)
-
-    @property
-    def keys(self) -> frozenset[str]:
-        return frozenset(name_key(name) for name in (self.name, self.id) if name)
-
-
-@dataclass(frozen=True, slots=True)
 class Profile:
     """The partitions of one model of card. `extended` are the amounts of further countable resources of a card.
+
+    With `reported` they are what the agent of a card reports of it. Then a place counts only if it is one of these, and
+    a request takes the smallest partition that covers it and has a free place.
 
     Raises:
         InvalidRequest: a template does not fit on the card, or two have the same key.
@@ -123,6 +66,7 @@ class Profile:
     slots: int = 0
     groups: int = 4
     extended: tuple[tuple[str, int], ...] = ()
+    reported: bool = False
     _by_key: dict[str, Template] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -179,14 +123,19 @@ class Profile:
         a set that the slots allow has to fit.
         """
         vram = vram_total * template.size // self.slots if self.vendor.by_slots else vram_total
-        return template.compute_ppm * compute_total // PPM, min(template.memory_bytes, vram)
+        return template.takes_ppm * compute_total // PPM, min(template.memory_bytes, vram)
 
-    def choose(self, part: Part, pinned: str | None, compute_total: int, vram_total: int) -> Template | None:
-        """Return the template that covers a part of such a card with the least waste, or the pinned one if it does.
+    def covering(self, part: Part, pinned: str | None, compute_total: int, vram_total: int) -> tuple[Template, ...]:
+        """Return the templates to try for a part of such a card, in this order; none if no template covers it.
+
+        Of reported partitions these are all that cover it, the least vram first; a share of the vram is one of the
+        largest partition. Else it is the one with the least waste. With `pinned` only that one counts.
 
         A template counts with its nominal vram. Waste is 0.6 times that of compute (in TFLOPS) plus 0.4 times that of
         vram (in bytes), each relative to the request; ties go by name.
         """
+        if self.reported:
+            vram_total = min(vram_total, max(template.memory_bytes for template in self.templates))
         compute, vram = part.on(compute_total, vram_total)
         candidates = self.templates
         if pinned is not None:
@@ -196,7 +145,10 @@ class Profile:
             for template in candidates
             if (has := template.compute_ppm * compute_total // PPM) >= compute and template.memory_bytes >= vram
         ]
-        return min(covering, key=lambda found: found[:2])[2] if covering else None
+        if self.reported:
+            by_size = sorted((found[2] for found in covering), key=lambda each: (each.memory_bytes, each.compute_ppm))
+            return tuple(by_size)
+        return (min(covering, key=lambda found: found[:2])[2],) if covering else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +157,7 @@ class Profiles:
 
     entries: tuple[Profile, ...] = ()
     _by_key: dict[str, Profile] = field(init=False, repr=False, compare=False)
-    _chosen: dict[tuple[object, ...], tuple[Profile, Template] | None] = field(
+    _chosen: dict[tuple[object, ...], tuple[Profile, tuple[Template, ...]] | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
     """Cached choices; the result of a choice never changes."""
@@ -215,7 +167,12 @@ class Profiles:
         object.__setattr__(self, "_by_key", by_key)
 
     def of(self, gpu: Gpu) -> Profile | None:
-        """Return the profile of a card; None if its model has none, or the card reports another vendor."""
+        """Return the profile of a card; None if its model has none, or the card reports another vendor.
+
+        Partitions that its agent reports take precedence; none are reported by an agent that makes none.
+        """
+        if gpu.partitions is not None:
+            return _reported(gpu.vendor or "", gpu.partitions)
         if gpu.model is None:
             return None
         profile = self._by_key.get(name_key(gpu.model))
@@ -225,23 +182,38 @@ class Profiles:
 
     def choose(self, gpu: Gpu, part: Part, pinned: str | None) -> tuple[Profile, Template] | None:
         """Return the profile of a card and its template for a part; None if there is none or its vram is not known."""
-        key = (gpu.model, gpu.vendor, gpu.compute, gpu.vram_bytes, part, pinned)
+        found = self.candidates(gpu, part, pinned)
+        return None if found is None else (found[0], found[1][0])
+
+    def candidates(self, gpu: Gpu, part: Part, pinned: str | None) -> tuple[Profile, tuple[Template, ...]] | None:
+        """Return the profile of a card and its templates to try for a part; None if there is none."""
+        key = (gpu.model, gpu.vendor, gpu.compute, gpu.vram_bytes, gpu.partitions, part, pinned)
         if key not in self._chosen:
             if len(self._chosen) >= _MAX_CHOSEN:
                 self._chosen.clear()
             self._chosen[key] = self._choose(gpu, part, pinned)
         return self._chosen.get(key)
 
-    def _choose(self, gpu: Gpu, part: Part, pinned: str | None) -> tuple[Profile, Template] | None:
+    def _choose(self, gpu: Gpu, part: Part, pinned: str | None) -> tuple[Profile, tuple[Template, ...]] | None:
         profile = self.of(gpu)
         if profile is None or gpu.vram_bytes is None:
             return None
-        template = profile.choose(part, pinned, gpu.compute, gpu.vram)
-        return None if template is None else (profile, template)
+        templates = profile.covering(part, pinned, gpu.compute, gpu.vram)
+        return (profile, templates) if templates else None
 
     def overridden_by(self, others: Iterable[Profile]) -> Profiles:
         """Return profiles in which `others` override these."""
         return Profiles((*others, *self.entries))
+
+
+@lru_cache(maxsize=_MAX_CHOSEN)
+def _reported(vendor: str, partitions: tuple[Template, ...]) -> Profile | None:
+    """Return the profile of the partitions that the agent of a card reports; None if there are none."""
+    by = vendor_named(vendor)
+    if by is None or not by.by_slots or not partitions:
+        return None
+    slots = max(start + template.size for template in partitions for start in template.starts)
+    return Profile("reported", by, partitions, max_partitions=slots, slots=slots, reported=True)
 
 
 def _waste(compute_over: int, compute: int, vram_over: int, vram: int) -> float:

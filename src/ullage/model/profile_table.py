@@ -30,8 +30,9 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 from ullage.model.error import InvalidRequest, invalid
-from ullage.model.profile import Profile, Profiles, Template, Vendor, vendor_named
+from ullage.model.profile import Profile, Profiles, Vendor, vendor_named
 from ullage.model.quantity import MAX_INT64, is_whole
+from ullage.model.template import Template
 
 _GIGABYTE = 1 << 30
 _PPM_PER_PERCENT = 10_000

@@ -35,6 +35,7 @@ MAX_CARDS = 128
 _ALIASES = {"memory": "mem", "gpu_models": "gpu_model", "gpu_indices": "gpu_index", "compute": "percent"}
 _CONDITIONS = (
     *("vram", "tflops", "percent", "gpu_model", "gpu_vendor", "gpu_index", "pool", "isolation", "partition"),
+    "slices",
     *("gpu_uuid", "not_gpu_uuid", "gpu_model_like", "not_gpu_model_like"),
 )
 _KEYS = ("cpu", "mem", "gpu", *_CONDITIONS, "numa")

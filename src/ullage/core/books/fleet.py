@@ -267,8 +267,9 @@ class Fleet(Inventory):
                 held |= _is_full(self.cards[card], charge, len(self.holders[card]))
                 held |= charge.compute > self.compute_free[card] or charge.vram > self.vram_free[card]
                 if charge.slot is not None:
-                    others = (other.slot for other in self.holders[card].values() if other is not None)
-                    held |= share_a_place(self.profiles, self.cards[card], (charge.slot, *others))
+                    users = (other for other in self.holders[card].values() if other is not None)
+                    others = (slot for other in users for slot in other.slots)
+                    held |= share_a_place(self.profiles, self.cards[card], (*charge.slots, *others))
             else:
                 held = bool(self.holders[card])
             if held:

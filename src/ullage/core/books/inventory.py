@@ -120,7 +120,7 @@ class Inventory:
 
     def _share_of_card(self, requirement: ResourceRequirement) -> Fraction:
         kinds = {
-            (gpu.compute, gpu.vram, gpu.model, gpu.vendor): gpu
+            (gpu.compute, gpu.vram, gpu.model, gpu.vendor, gpu.partitions): gpu
             for gpu in self.cards
             if gpu.compute_gflops or gpu.vram_bytes
         }
@@ -134,7 +134,10 @@ class Inventory:
         if requirement.cards.isolation is not Isolation.PARTITIONED:
             return part.on(gpu.compute, gpu.vram)
         found = self.profiles.choose(gpu, part, requirement.cards.template)
-        return None if found is None else found[0].usage(found[1], gpu.compute, gpu.vram)
+        if found is None:
+            return None
+        compute, vram = found[0].usage(found[1], gpu.compute, gpu.vram)
+        return compute * requirement.cards.slices, vram * requirement.cards.slices
 
 
 def _sum_of(amounts: Iterable[Resources]) -> Resources:

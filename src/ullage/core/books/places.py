@@ -13,7 +13,8 @@ from itertools import pairwise
 from ullage.model.allocation import Allocation, Slot
 from ullage.model.error import Conflict
 from ullage.model.gpu import Gpu
-from ullage.model.profile import Profiles, name_key
+from ullage.model.profile import Profiles
+from ullage.model.template import name_key
 
 
 def share_a_place(profiles: Profiles, gpu: Gpu | None, slots: Iterable[Slot | None]) -> bool:
@@ -45,9 +46,9 @@ def check_places(profiles: Profiles, allocations: Iterable[Allocation]) -> None:
     known: dict[str, Gpu] = {}
     for held in (held for held in allocations if not held.observed):
         known |= {gpu.uuid: gpu for gpu in held.cards}
-        slots = [charge.slot for charge in held.charges] or [None] * len(held.gpus)
-        for uuid, slot in zip(held.gpus, slots, strict=True):
-            on_card.setdefault(uuid, []).append((held, slot))
+        slots: list[tuple[Slot | None, ...]] = [charge.slots or (None,) for charge in held.charges]
+        for uuid, there in zip(held.gpus, slots or [(None,)] * len(held.gpus), strict=True):
+            on_card.setdefault(uuid, []).extend((held, slot) for slot in there)
     for uuid, holders in on_card.items():
         whole = len(holders) > 1 and any(not held.charges for held, _ in holders)
         if whole or share_a_place(profiles, known.get(uuid), (slot for _, slot in holders)):

@@ -115,7 +115,7 @@ def adjusted(fleet: Fleet, held: Allocation, change: AmountsChange) -> Allocatio
     charges = held.charges
     if asked.cards.isolation is not Isolation.PARTITIONED:
         charges = tuple(
-            replace(Charge.of(part, gpu, charge.isolation, charge.slot), mixed=charge.mixed)
+            replace(Charge.of(part, gpu, charge.isolation, charge.slot), mixed=charge.mixed, further=charge.further)
             for gpu, charge in zip(gpus, held.charges, strict=bool(held.charges))
         )
     return replace(held, requirement=requirement, charges=charges, claim=replace(claim, limit=limit))

@@ -16,7 +16,7 @@ from ullage.core.kernel.columns import KIND, Flags
 from ullage.core.kernel.row_classes import number_classes
 from ullage.core.kernel.verdict import judge_card, judge_cards
 from ullage.core.verdict.mismatch import MISMATCHES, mismatch
-from ullage.core.verdict.partition import fit
+from ullage.core.verdict.partition import fit, no_template
 from ullage.core.verdict.reasons import CURABLE, MEANS
 from ullage.core.verdict.shape import shape_of
 from ullage.model.affinity import ANY_NODE
@@ -48,6 +48,8 @@ class CardVerdict(NamedTuple):
         code, cure = MEANS[self.reason]
         if code in MISMATCHES:
             return mismatch(code, gpu, node, asked)
+        if code is Code.NO_PARTITION_TEMPLATE:
+            return no_template(gpu, node.name, asked)
         plain = Rejection(code, cure, self.needed, self.had, node=node.name, gpu=gpu.uuid)
         if self.reason != reasons.LOCKED:
             return plain

@@ -7,16 +7,23 @@ partition takes the first free run of placement slots, on those of Ascend it joi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ullage.core.books.fleet import Fleet, age_of
-from ullage.model.allocation import Charge, Slot
+from ullage.model.allocation import Basis, Charge, Slot
+from ullage.model.gpu import Gpu
 from ullage.model.part import Isolation, Part
-from ullage.model.profile import Profile, Template
+from ullage.model.profile import Profile
 from ullage.model.rejection import Code, Cure, Rejection
+from ullage.model.quantity import PPM, format_bytes, format_percent
 from ullage.model.request import ResourceRequirement
+from ullage.model.resources import show_milli
+from ullage.model.template import Template
 
 _NOTHING = Part()
 _UNKNOWN = Slot("")
+_Short = tuple[Code, int, int, str]
+"""The check that a partition fails: what it needed and had, and of what."""
 
 
 def template_for(fleet: Fleet, card: int, asked: ResourceRequirement) -> Template | None:
@@ -37,37 +44,65 @@ def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Cha
     its present users is for `core/books/modes.py` to say.
     """
     gpu, node = fleet.cards[card], fleet.nodes[int(fleet.card_row[card])].name
-    found = fleet.profiles.choose(gpu, asked.part or _NOTHING, asked.cards.template)
+    found = fleet.profiles.candidates(gpu, asked.part or _NOTHING, asked.cards.template)
     if found is None:
-        return Rejection(Code.NO_PARTITION_TEMPLATE, Cure.NODE_CHANGE, node=node, gpu=gpu.uuid)
-    answer = _Cut(fleet, card, *found, taken).next()
+        return no_template(gpu, node, asked)
+    cut = _Cut(fleet, card, *found, taken)
+    answer = cut.unit(asked.cards.slices)
     if isinstance(answer, Charge):
         return answer
     code, needed, had, resource = answer
-    return Rejection(code, Cure.CAPACITY, needed, max(0, had), node=node, gpu=gpu.uuid, resource=resource)
+    refused = Rejection(code, Cure.CAPACITY, needed, max(0, had), node=node, gpu=gpu.uuid, resource=resource)
+    if code is not Code.NO_PARTITION_SLOT:
+        return refused
+    smallest, free = found[1][0], _Cut(fleet, card, *found, taken).free_starts()
+    wanted = f"{_asked_text(asked)}: a slice {smallest.name}{'' if asked.cards.template else ' or larger'}"
+    return replace(refused, wanted=wanted, found=(f"{gpu.uuid} with {free}",))
+
+
+def no_template(gpu: Gpu, node: str, asked: ResourceRequirement) -> Rejection:
+    """Return the rejection of a card without a partition that covers a request."""
+    plain = Rejection(Code.NO_PARTITION_TEMPLATE, Cure.NODE_CHANGE, node=node, gpu=gpu.uuid)
+    if gpu.partitions is None:
+        return plain
+    has = ", ".join(f"{each.name} ({format_bytes(each.memory_bytes)})" for each in gpu.partitions)
+    there = f"{gpu.uuid} with {has}" if has else f"{gpu.uuid}, of which its device plugin registers no profile"
+    return replace(plain, wanted=_asked_text(asked), found=(there,))
+
+
+def _asked_text(asked: ResourceRequirement) -> str:
+    """Return what a request wants of a card: `slice 1g.10gb, 8Gi of vram, 20% of its compute`."""
+    part, cards = asked.part or _NOTHING, asked.cards
+    pieces = [f"slice {cards.template}"] if cards.template else []
+    if part.vram_bytes or part.vram_ppm:
+        vram = format_bytes(part.vram_bytes) if part.vram_bytes else format_percent(part.vram_ppm)
+        pieces.append(f"{vram} of vram")
+    pieces += [f"{show_milli(part.compute_gflops)} TFLOPS"] if part.compute_gflops else []
+    pieces += [f"{format_percent(part.compute_ppm)} of its compute"] if part.compute_ppm else []
+    pieces += [f"{cards.slices} slices on one card"] if cards.slices > 1 else []
+    return ", ".join(pieces) or "any slice"
 
 
 def fitting(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
     """Return how many partitions for this request the card takes one after the other."""
-    found = fleet.profiles.choose(fleet.cards[card], asked.part or _NOTHING, asked.cards.template)
+    found = fleet.profiles.candidates(fleet.cards[card], asked.part or _NOTHING, asked.cards.template)
     if found is None:
         return 0
     cut, count = _Cut(fleet, card, *found), 0
-    while isinstance(answer := cut.next(), Charge):
-        cut.take(answer)
+    while isinstance(cut.unit(asked.cards.slices), Charge):
         count += 1
     return count
 
 
 class _Cut:
-    """One template being cut out of one card, as often as it goes."""
+    """The first of some templates that fits, being cut out of one card as often as it goes."""
 
     def __init__(
-        self, fleet: Fleet, card: int, profile: Profile, template: Template, taken: Sequence[Charge] = ()
+        self, fleet: Fleet, card: int, profile: Profile, templates: Sequence[Template], taken: Sequence[Charge] = ()
     ) -> None:
-        self._profile, self._template, self._gpu = profile, template, fleet.cards[card]
+        self._profile, self._templates, self._gpu = profile, templates, fleet.cards[card]
         self._layout = _layout(profile, fleet, card)
-        self._usage = profile.usage(template, int(fleet.compute_total[card]), int(fleet.vram_total[card]))
+        self._totals = int(fleet.compute_total[card]), int(fleet.vram_total[card])
         self._compute, self._vram = int(fleet.compute_free[card]), int(fleet.vram_free[card])
         self._whole = None in fleet.holders[card].values()
         for charge in taken:
@@ -75,19 +110,45 @@ class _Cut:
 
     def take(self, charge: Charge) -> None:
         """Count a charge that the books do not have."""
-        self._layout.enter(charge.slot or _UNKNOWN)
+        for slot in charge.slots or (_UNKNOWN,):
+            self._layout.enter(slot)
         self._compute -= charge.compute
         self._vram -= charge.vram
 
-    def next(self) -> Charge | tuple[Code, int, int, str]:
-        """Return what the next partition takes, or the first check that fails: what it needed and had, and of what."""
-        profile, template, layout = self._profile, self._template, self._layout
+    def unit(self, slices: int) -> Charge | _Short:
+        """Return what so many partitions take, and take it; or the first check that one of them fails."""
+        charges = []
+        for _ in range(slices):
+            answer = self.next()
+            if not isinstance(answer, Charge):
+                return answer
+            self.take(answer)
+            charges.append(answer)
+        return charges[0] if slices == 1 else _together(charges)
+
+    def next(self) -> Charge | _Short:
+        """Return what the next partition takes, or the first check that fails of the first template."""
+        answers = map(self._next, self._templates)
+        first = next(answers)
+        return next((each for each in (first, *answers) if isinstance(each, Charge)), first)
+
+    def free_starts(self) -> str:
+        """Return where partitions of each template of the card could start: `1g.10gb free at 0, 6`."""
+        free = {template.name: self._layout.free_starts(template) for template in self._profile.templates}
+        texts = [f"{name} free at {', '.join(map(str, starts))}" for name, starts in free.items() if starts]
+        return " and ".join(texts) or "no place free"
+
+    def _next(self, template: Template) -> Charge | _Short:
+        profile, layout = self._profile, self._layout
         slot = layout.place(template)
-        compute, vram = self._usage
+        compute, vram = profile.usage(template, *self._totals)
         no_place = Code.NO_PARTITION_SLOT if profile.vendor.by_slots else Code.NO_ISOLATION_GROUP
-        for code, needed, had, resource in (
+        counts = (
             (Code.PARTITION_COUNT, 1, profile.max_partitions - layout.partitions, ""),
             (Code.TEMPLATE_MAX, 1, template.max_partitions - layout.of_template.get(template.name, 0), ""),
+        )
+        for code, needed, had, resource in (
+            *(() if profile.reported else counts),
             *((Code.EXTENDED_RESOURCE, amount, layout.left[name], name) for name, amount in template.extended),
             (no_place, 1, int(slot is not None), ""),
             (Code.GPU_COMPUTE, max(1, compute) if self._whole else compute, self._compute, ""),
@@ -95,7 +156,7 @@ class _Cut:
         ):
             if needed > had:
                 return code, needed, had, resource
-        part = Part(compute_ppm=template.compute_ppm, vram_bytes=vram)
+        part = Part(compute_ppm=template.takes_ppm, vram_bytes=vram)
         return Charge.of(part, self._gpu, Isolation.PARTITIONED, slot)
 
 
@@ -115,10 +176,13 @@ class _Layout:
         if not self._profile.vendor.by_slots:
             group = self._group(template)
             return None if group is None else Slot(template.name, group=group)
-        for start in template.starts:
-            if not self._occupied & _run(start, start + template.size):
-                return Slot(template.name, start, start + template.size)
+        for start in self.free_starts(template):
+            return Slot(template.name, start, start + template.size)
         return None
+
+    def free_starts(self, template: Template) -> list[int]:
+        """Return where a partition could start, in the order of its template."""
+        return [start for start in template.starts if not self._occupied & _run(start, start + template.size)]
 
     def _group(self, template: Template) -> int | None:
         for group, inside in enumerate(self._groups):
@@ -128,6 +192,9 @@ class _Layout:
 
     def says_where(self, slot: Slot) -> bool:
         """Return whether a record names a place on a card of this profile."""
+        if self._profile.reported:
+            template = self._profile.template(slot.template)
+            return template is not None and slot.start in template.starts and slot.end == slot.start + template.size
         if self._profile.vendor.by_slots:
             return slot.start is not None and slot.end is not None and 0 <= slot.start < slot.end <= self._profile.slots
         return slot.group is not None and 0 <= slot.group < len(self._groups)
@@ -162,11 +229,11 @@ def _layout(profile: Profile, fleet: Fleet, card: int) -> _Layout:
     for holder, charge in fleet.holders[card].items():
         if charge is None or charge.isolation is not Isolation.PARTITIONED:
             continue
-        slot = charge.slot or _UNKNOWN
-        if layout.says_where(slot):
-            layout.enter(slot)
-        else:
-            old.append((_age(fleet, holder), holder, slot))
+        for slot in charge.slots or (_UNKNOWN,):
+            if profile.reported or layout.says_where(slot):
+                layout.enter(slot)
+            else:
+                old.append((_age(fleet, holder), holder, slot))
     for _, _, slot in sorted(old, key=lambda record: record[:2]):
         layout.enter_old(slot)
     return layout
@@ -176,6 +243,20 @@ def _age(fleet: Fleet, holder: str) -> float:
     """Return the age of a holder; what has no time comes first."""
     at = age_of(fleet.ledger[holder])
     return float("-inf") if at is None else at
+
+
+def _together(charges: Sequence[Charge]) -> Charge:
+    """Return the charge of several partitions of one card."""
+    first, bases = charges[0], [charge.basis or Basis(_NOTHING) for charge in charges]
+    compute_ppm = min(PPM, sum(basis.part.compute_ppm for basis in bases))
+    part = Part(compute_ppm=compute_ppm, vram_bytes=sum(basis.part.vram_bytes for basis in bases))
+    return replace(
+        first,
+        compute=sum(charge.compute for charge in charges),
+        vram=sum(charge.vram for charge in charges),
+        further=tuple(slot for charge in charges[1:] for slot in charge.slots),
+        basis=replace(bases[0], part=part),
+    )
 
 
 def _run(start: int, end: int) -> int:

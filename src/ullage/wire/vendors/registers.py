@@ -15,6 +15,7 @@ from ullage.model.part import Isolation
 from ullage.model.quantity import MAX_INT32
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.vendors.family import Family
+from ullage.wire.vendors.mig_profiles import MigProfile, partitions_of
 from ullage.wire.vendors.profiles import read_profiles
 
 MIB = 2**20
@@ -108,6 +109,7 @@ class _Registered(msgspec.Struct, frozen=True):
     numa: Annotated[int, msgspec.Meta(ge=-MAX_INT32, le=MAX_INT32)] = 0
     mode: str = ""
     health: bool = False
+    mig_profiles: list[MigProfile] = msgspec.field(default_factory=list, name="migProfiles")
     custominfo: dict[str, Any] | None = None
 
 
@@ -117,6 +119,7 @@ def _of_hami(family: Family, _node: NodeText, text: str, soft: bool) -> Iterator
     found = decoded(written, list[_Registered], key) if written[:1] in ("[", "{") else _from_fields(written, key)
     _checked(len(found), key)
     for card in found:
+        sliced = card.mode == _MIG and _MIG in family.modes
         gpu = Gpu(
             card.id,
             card.index,
@@ -125,9 +128,10 @@ def _of_hami(family: Family, _node: NodeText, text: str, soft: bool) -> Iterator
             vram_bytes=card.devmem * MIB,
             zones=(card.numa,) if card.numa >= 0 else (),
             healthy=card.health,
-            isolation=Isolation.PARTITIONED if card.mode == _MIG and _MIG in family.modes else None,
+            isolation=Isolation.PARTITIONED if sliced else None,
             isolations=_isolations(family, card.mode, soft=soft),
             max_users=card.count,
+            partitions=partitions_of(card.mig_profiles, key) if sliced else None,
         )
         yield RegisteredCard(gpu, card.devcore, card.custominfo or NO_FACTS)
 
