@@ -17,6 +17,7 @@ from ullage.kube.context import KubeContext
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.request import MAX_CARDS
 from ullage.wire.dialect import changed_keys, request_annotations, select_keys
+from ullage.wire.hami.mig import MIG_ALLOCATIONS, without_ids
 from ullage.wire.hami.results import NODE, card_records
 
 CardRecord = Mapping[str, str]
@@ -33,7 +34,7 @@ class BoundRequests:
         self._words = request_annotations(context.pod_settings)
         self._given = context.key("gpu-ids")
         self._naming = (self._given, *card_records(context.pod_settings.families))
-        self._keys = frozenset((*self._naming, context.key("allocation"), NODE))
+        self._keys = frozenset((*self._naming, context.key("allocation"), NODE, MIG_ALLOCATIONS))
         self._asked: dict[str, tuple[str, dict[str, str]]] = {}
         """The node where a pod was first seen, and its words there."""
         self._records: dict[str, tuple[CardRecord, ...]] = {}
@@ -67,7 +68,9 @@ class BoundRequests:
         return sorted(select_keys(pod.metadata.annotations, self._words))
 
     def record(self, pod: Pod) -> CardRecord:
-        return select_keys(pod.metadata.annotations, self._keys)
+        """Return the record of a pod; the ids that a device plugin adds to its slices do not count."""
+        found = select_keys(pod.metadata.annotations, self._keys)
+        return {**found, MIG_ALLOCATIONS: without_ids(found[MIG_ALLOCATIONS])} if MIG_ALLOCATIONS in found else found
 
     def names_cards(self, record: CardRecord) -> bool:
         """Return whether a record names cards, in whatever form."""
@@ -122,6 +125,9 @@ def union(one: Allocation, other: Allocation) -> Allocation:
 def _most(one: Charge | None, other: Charge | None) -> Charge:
     if one is None or other is None:
         return one or other or Charge(0, 0)
+    if one.slots != other.slots:  # it may have a slice at each place
+        slot, *further = dict.fromkeys((*one.slots, *other.slots))
+        one, other = (replace(each, slot=slot, further=tuple(further)) for each in (one, other))
     compute, vram = max(one, other, key=lambda each: each.compute), max(one, other, key=lambda each: each.vram)
     if compute.vram == vram.vram:
         return compute

@@ -248,11 +248,11 @@ def _pods(books: _Books) -> Iterator[Metric]:
             if gpu.vram_bytes is not None:
                 memory.add_metric(who, vram)
         for uuid, charge in zip(allocation.gpus, allocation.charges, strict=False):
-            slot = charge.slot
-            if slot is not None and slot.start is not None and slot.end is not None and uuid in books.card_of:
-                index = str(books.cards[books.card_of[uuid]].index)
-                place = [slot.template, str(slot.start), str(slot.end - slot.start)]
-                instances.add_metric([allocation.node, uuid, index, *place], 1)
+            for slot in charge.slots if uuid in books.card_of else ():
+                if slot.start is not None and slot.end is not None:
+                    index = str(books.cards[books.card_of[uuid]].index)
+                    place = [slot.template, str(slot.start), str(slot.end - slot.start)]
+                    instances.add_metric([allocation.node, uuid, index, *place], 1)
     yield from (memory, cores, instances)
 
 

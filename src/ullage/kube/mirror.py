@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from ullage.core.books.usage import OtherUsage
 from ullage.kube.aligned_pods import AlignedPods
@@ -30,6 +31,8 @@ from ullage.kube.nodes import NO_SOURCES, CardSources
 from ullage.kube.zone_records import ZoneRecords
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, InvalidRequest, UllageError
+from ullage.model.part import CardSelector, Isolation, Part
+from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.service.cardless_pods import CardlessPods
 from ullage.service.devices import Devices
@@ -41,6 +44,9 @@ from ullage.wire.pod.containers import bound_spec, pod_amount
 
 REFUSALS = ("TopologyAffinityError", "SMTAlignmentError")
 """Reasons why a kubelet rejects a pod that should fit: its CPUs and cards are not in the NUMA zones that it needs."""
+
+
+_SLICES = ResourceRequirement(gpu_count=1, part=Part(), cards=CardSelector(isolation=Isolation.PARTITIONED))
 
 
 class Mirror:
@@ -346,7 +352,9 @@ class Mirror:
         except InvalidRequest:
             asked = None
         try:
-            return hami_allocation(document, asked, self._cluster.charge_on, self._families)
+            charge_on = self._cluster.charge_on
+            slices_of = partial(charge_on, _SLICES)
+            return hami_allocation(document, asked, charge_on, self._families, slices_of=slices_of)
         except InvalidRequest as error:
             return error
 

@@ -53,9 +53,10 @@ class Charge:
     """The amount that an allocation takes of one card that it shares.
 
     `compute` is in GFLOPS and `vram` in bytes of the card as it is now; on a card of unknown capacity they are in
-    millionths of it. `slot` is the place of its partition, `further` those of more partitions on the card. `basis` says what they are derived from; a charge without one is derived from the request and
-    from the card as its allocation remembers it. `mixed` says that users of another isolation were found on a card
-    that allows one at a time. Neither counts when two charges are compared.
+    millionths of it. `slot` is the place of its partition, `further` those of more partitions on the card. `basis`
+    says what the amounts are derived from; a charge without one is derived from the request and from the card as its
+    allocation remembers it. `mixed` says that users of another isolation were found on a card that allows one at a
+    time. Neither counts when two charges are compared.
     """
 
     compute: int

@@ -141,14 +141,18 @@ class Profile:
         if pinned is not None:
             candidates = tuple(template for template in (self.template(pinned),) if template is not None)
         covering = [
-            (_waste(has - compute, compute, template.memory_bytes - vram, vram), template.name, template)
+            template
             for template in candidates
-            if (has := template.compute_ppm * compute_total // PPM) >= compute and template.memory_bytes >= vram
+            if template.compute_ppm * compute_total // PPM >= compute and template.memory_bytes >= vram
         ]
         if self.reported:
-            by_size = sorted((found[2] for found in covering), key=lambda each: (each.memory_bytes, each.compute_ppm))
-            return tuple(by_size)
-        return (min(covering, key=lambda found: found[:2])[2],) if covering else ()
+            return tuple(sorted(covering, key=lambda each: (each.memory_bytes, each.compute_ppm)))
+
+        def waste(template: Template) -> tuple[float, str]:
+            has = template.compute_ppm * compute_total // PPM
+            return _waste(has - compute, compute, template.memory_bytes - vram, vram), template.name
+
+        return (min(covering, key=waste),) if covering else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,10 @@ class Profiles:
     def choose(self, gpu: Gpu, part: Part, pinned: str | None) -> tuple[Profile, Template] | None:
         """Return the profile of a card and its template for a part; None if there is none or its vram is not known."""
         found = self.candidates(gpu, part, pinned)
-        return None if found is None else (found[0], found[1][0])
+        if found is None:
+            return None
+        profile, (first, *_) = found
+        return profile, first
 
     def candidates(self, gpu: Gpu, part: Part, pinned: str | None) -> tuple[Profile, tuple[Template, ...]] | None:
         """Return the profile of a card and its templates to try for a part; None if there is none."""

@@ -28,10 +28,11 @@ from ullage.core.placing.rules import Rules
 from ullage.core.placing.uneven import NO_AMOUNTS, lacking
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.core.verdict.cards import charge_on
+from ullage.core.verdict.partition import slices_on
 from ullage.core.verdict.quota import Quotas, asked_of
 from ullage.model.affinity import ANY_NODE
 from ullage.model.alignment import Alignment
-from ullage.model.allocation import Allocation, AllocationState, Charge
+from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
 from ullage.model.claim import Claim, Request
 from ullage.model.compute import HostRoom
 from ullage.model.error import Conflict, NotFound, invalid
@@ -197,8 +198,8 @@ class Cluster:
         known = self.held(uid) or self.allocator.nominations.of(uid)
         return () if known is None else known.gpus
 
-    def charge_on(self, asked: ResourceRequirement, gpu: str) -> Charge:
-        """Return what a part takes of a card, by its uuid: at most all of it.
+    def charge_on(self, asked: ResourceRequirement, gpu: str, slots: Sequence[Slot] | None = None) -> Charge:
+        """Return what a part takes of a card, by its uuid: at most all of it; of slices, with these places.
 
         Raises:
             InvalidRequest: the card is unknown, or a partition is requested whose position is not given.
@@ -208,7 +209,9 @@ class Cluster:
         if gpu not in fleet.card_of:
             raise invalid("gpu", gpu, "no machine has this card")
         if asked.cards.isolation is Isolation.PARTITIONED:
-            raise invalid("gpu", gpu, "the position of a partition on its card must be given")
+            if slots is None:
+                raise invalid("gpu", gpu, "the position of a partition on its card must be given")
+            return slices_on(fleet, fleet.card_of[gpu], slots)
         card = fleet.cards[fleet.card_of[gpu]]
         charge = charge_on(fleet, fleet.card_of[gpu], asked)
         at_most = Charge(min(charge.compute, card.compute), min(charge.vram, card.vram), charge.isolation)

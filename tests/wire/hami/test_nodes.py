@@ -46,7 +46,7 @@ def test_cards_are_registered_as_json():
     found = read_register(json.dumps([CARD, other]))
     assert found == (
         RegisteredCard(A, 100),
-        RegisteredCard(replace(CUT, isolations=frozenset({Isolation.PARTITIONED})), 100),
+        RegisteredCard(replace(CUT, isolations=frozenset({Isolation.PARTITIONED}), partitions=()), 100),
     )
     assert read_register("[]") == read_register("") == ()
 

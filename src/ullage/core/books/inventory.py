@@ -136,7 +136,8 @@ class Inventory:
         found = self.profiles.choose(gpu, part, requirement.cards.template)
         if found is None:
             return None
-        compute, vram = found[0].usage(found[1], gpu.compute, gpu.vram)
+        profile, template = found
+        compute, vram = profile.usage(template, gpu.compute, gpu.vram)
         return compute * requirement.cards.slices, vram * requirement.cards.slices
 
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ullage.core.books.fleet import Fleet, age_of
-from ullage.model.allocation import Basis, Charge, Slot
+from ullage.model.allocation import Charge, Slot
 from ullage.model.gpu import Gpu
 from ullage.model.part import Isolation, Part
 from ullage.model.profile import Profile
-from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.quantity import PPM, format_bytes, format_percent
+from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import show_milli
 from ullage.model.template import Template
@@ -47,7 +47,8 @@ def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Cha
     found = fleet.profiles.candidates(gpu, asked.part or _NOTHING, asked.cards.template)
     if found is None:
         return no_template(gpu, node, asked)
-    cut = _Cut(fleet, card, *found, taken)
+    profile, templates = found
+    cut = _Cut(fleet, card, profile, templates, taken=taken)
     answer = cut.unit(asked.cards.slices)
     if isinstance(answer, Charge):
         return answer
@@ -55,7 +56,7 @@ def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Cha
     refused = Rejection(code, Cure.CAPACITY, needed, max(0, had), node=node, gpu=gpu.uuid, resource=resource)
     if code is not Code.NO_PARTITION_SLOT:
         return refused
-    smallest, free = found[1][0], _Cut(fleet, card, *found, taken).free_starts()
+    smallest, free = next(iter(templates)), _Cut(fleet, card, profile, templates, taken=taken).free_starts()
     wanted = f"{_asked_text(asked)}: a slice {smallest.name}{'' if asked.cards.template else ' or larger'}"
     return replace(refused, wanted=wanted, found=(f"{gpu.uuid} with {free}",))
 
@@ -94,6 +95,20 @@ def fitting(fleet: Fleet, card: int, asked: ResourceRequirement) -> int:
     return count
 
 
+def slices_on(fleet: Fleet, card: int, slots: Sequence[Slot]) -> Charge:
+    """Return what partitions at these places take of a card; without their places they take all of it."""
+    gpu, profile = fleet.cards[card], fleet.profiles.of(fleet.cards[card])
+    charges = []
+    for slot in slots or (_UNKNOWN,):
+        template = None if profile is None else profile.template(slot.template)
+        part = Part(compute_ppm=PPM, vram_ppm=PPM)
+        if profile is not None and template is not None:
+            _, vram = profile.usage(template, gpu.compute, gpu.vram)
+            part = Part(compute_ppm=template.takes_ppm, vram_bytes=vram)
+        charges.append(Charge.of(part, gpu, Isolation.PARTITIONED, slot))
+    return _together(*charges)
+
+
 class _Cut:
     """The first of some templates that fits, being cut out of one card as often as it goes."""
 
@@ -124,7 +139,7 @@ class _Cut:
                 return answer
             self.take(answer)
             charges.append(answer)
-        return charges[0] if slices == 1 else _together(charges)
+        return _together(*charges)
 
     def next(self) -> Charge | _Short:
         """Return what the next partition takes, or the first check that fails of the first template."""
@@ -245,17 +260,19 @@ def _age(fleet: Fleet, holder: str) -> float:
     return float("-inf") if at is None else at
 
 
-def _together(charges: Sequence[Charge]) -> Charge:
-    """Return the charge of several partitions of one card."""
-    first, bases = charges[0], [charge.basis or Basis(_NOTHING) for charge in charges]
-    compute_ppm = min(PPM, sum(basis.part.compute_ppm for basis in bases))
-    part = Part(compute_ppm=compute_ppm, vram_bytes=sum(basis.part.vram_bytes for basis in bases))
+def _together(first: Charge, *others: Charge) -> Charge:
+    """Return the charge of partitions of one card."""
+    if not others:
+        return first
+    parts = [charge.basis.part for charge in (first, *others) if charge.basis is not None]
+    compute_ppm = min(PPM, sum(part.compute_ppm for part in parts))
+    part = Part(compute_ppm=compute_ppm, vram_bytes=sum(part.vram_bytes for part in parts))
     return replace(
         first,
-        compute=sum(charge.compute for charge in charges),
-        vram=sum(charge.vram for charge in charges),
-        further=tuple(slot for charge in charges[1:] for slot in charge.slots),
-        basis=replace(bases[0], part=part),
+        compute=first.compute + sum(charge.compute for charge in others),
+        vram=first.vram + sum(charge.vram for charge in others),
+        further=tuple(slot for charge in others for slot in charge.slots),
+        basis=first.basis and replace(first.basis, part=part),
     )
 
 

@@ -20,6 +20,7 @@ from ullage.wire.admission import Review
 from ullage.wire.dialect import TENSOR_FUSION, PodReader, changed_keys, read_pod, request_annotations, request_labels
 from ullage.wire.document import Document, mapping, mappings, section, text
 from ullage.wire.hami.admission import check_pod, ignores
+from ullage.wire.hami.mig import MIG_ALLOCATIONS, keeps_slices
 from ullage.wire.hami.results import NODE, adds_devices, result_keys
 from ullage.wire.ineffective_keys import ineffective_annotations, ineffective_resources
 from ullage.wire.json_patch import JsonPatch
@@ -227,6 +228,8 @@ class Webhook:
     def _record_keys(self, before: Document, after: Document) -> Iterator[str]:
         """Yield the annotations that have to stay as they are: devices may only be added to those of a pod."""
         yield NODE
+        if before.get(MIG_ALLOCATIONS) and not keeps_slices(before[MIG_ALLOCATIONS], after.get(MIG_ALLOCATIONS)):
+            yield MIG_ALLOCATIONS
         for results in (family.results for family in self._families):
             allocated = results.allocated
             if not before.get(allocated) or not adds_devices(before[allocated], after.get(allocated)):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ullage.model.alignment import AlignmentStage
-from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
 from ullage.model.claim import Claim
 from ullage.model.error import invalid_annotation
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, section, text
+from ullage.wire.hami.mig import readable_reservations
 from ullage.wire.hami.results import NODE, HamiDevice, cores_ppm, decode_devices
 from ullage.wire.pod.containers import containers_of, init_is_over
 from ullage.wire.pod.keys import Keys
@@ -27,17 +28,30 @@ from ullage.wire.vendors.shipped import NVIDIA
 _NODE = NODE.removeprefix(f"{ANNOTATIONS}/")
 
 
+_Device = tuple[int, int]
+"""The numbers of a container of a pod and of one of its devices."""
+
 Written = Sequence[Sequence[HamiDevice]]
 """The devices of each container."""
 
 
+SlicesOf = Callable[[str, Sequence[Slot]], Charge]
+"""Return what slices take of a card, by its uuid; without their places all of it."""
+
+
 def hami_allocation(
-    pod: Document, asked: PodRequest | None, charge_of: ChargeOf, families: Sequence[Family] = (NVIDIA,)
+    pod: Document,
+    asked: PodRequest | None,
+    charge_of: ChargeOf,
+    families: Sequence[Family] = (NVIDIA,),
+    *,
+    slices_of: SlicesOf | None = None,
 ) -> Allocation | None:
     """Return what a pod on a node holds by HAMi's annotations; None without such annotations, or without a node.
 
     `asked` is the request of the pod, None where that cannot be read. `charge_of` returns what a requirement takes of
-    a card, by the uuid of the card. A device without stated memory, and a slice, hold their card whole. Init
+    a card, by the uuid of the card. A device without stated memory, and a slice, hold their card whole. With
+    `slices_of` slices hold their places, where each device of the card has one; they stay until the pod ends. Init
     containers that have ended hold nothing; an allocation without cards says that no other container had any.
     """
     keys, spec = Keys(pod, ANNOTATIONS), section(pod, "spec")
@@ -51,18 +65,50 @@ def hami_allocation(
     if asked is not None and asked.devices is not None:
         written = {key: _with_asked_cores(each, asked.devices, records[key]) for key, each in written.items()}
     held = _held(spec, records, written, over=over)
+    slices = {} if slices_of is None else _slices(pod, asked, written)
+    held |= {card: (Part(), NVIDIA) for card in slices if card not in held}
     if not held and over and _held(spec, records, written, over=False):
         return _without_cards(bare_claim(keys), node, asked)
     if not 0 < len(held) <= MAX_CARDS:
         key, (_, value) = next(iter(records.items()))
         raise invalid_annotation(key, value, f"1 to {MAX_CARDS} cards are needed, it names {len(held)}")
     part = max((part for part, _ in held.values()), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
-    requirement = _requirement(asked, len(held), part)
-    charges = tuple(charge_of(_one(requirement, *each), uuid) for uuid, each in held.items())
+    requirement = _requirement(asked, len(held), part, sliced=bool(slices))
+    charges = tuple(
+        slices_of(uuid, slices[uuid]) if slices_of and uuid in slices else charge_of(_one(requirement, *each), uuid)
+        for uuid, each in held.items()
+    )
     claim = bare_claim(keys) if asked is None else asked.claim
     return Allocation(
         claim.pod_uid, node, requirement, tuple(held), state=AllocationState.BOUND, charges=charges, claim=claim
     )
+
+
+def _slices(pod: Document, asked: PodRequest | None, written: Mapping[str, Written]) -> dict[str, tuple[Slot, ...]]:
+    """Return the places of slices by card; none on a card of which not every device has one."""
+    places: dict[str, dict[_Device, Slot]] = {}
+    for each in readable_reservations(pod):
+        places.setdefault(each.gpu_uuid, {})[each.container_index, each.device_index] = each.slot
+    devices: dict[str, set[_Device]] = {}
+    for container, device, found in _devices(written):
+        if found.card in places or found.card != found.uuid or _asks_slices(asked):
+            devices.setdefault(found.card, set()).add((container, device))
+    slices = {}
+    for card in dict.fromkeys((*devices, *places)):
+        there = places.get(card, {})
+        known = there.keys() >= devices.get(card, set())
+        slices[card] = tuple(dict.fromkeys(there.values())) if known else ()
+    return slices
+
+
+def _devices(written: Mapping[str, Written]) -> Iterator[tuple[int, int, HamiDevice]]:
+    for each in written.values():
+        for container, devices in enumerate(each):
+            yield from ((container, at, device) for at, device in enumerate(devices))
+
+
+def _asks_slices(asked: PodRequest | None) -> bool:
+    return asked is not None and asked.requirement.cards.isolation is Isolation.PARTITIONED
 
 
 def _records(pod: Document, families: Sequence[Family]) -> Iterator[tuple[str, tuple[Family, str]]]:
@@ -148,13 +194,15 @@ def _part(amounts: Counter[str]) -> Part:
     return Part(compute_ppm=cores, vram_bytes=amounts["mib"] * MIB)
 
 
-def _requirement(asked: PodRequest | None, count: int, part: Part) -> ResourceRequirement:
+def _requirement(asked: PodRequest | None, count: int, part: Part, *, sliced: bool) -> ResourceRequirement:
     """Return the request as it was granted: these cards, isolated as it asked for parts; else softly."""
-    cards = CardSelector(isolation=Isolation.SOFT)
+    cards = CardSelector(isolation=Isolation.PARTITIONED if sliced else Isolation.SOFT)
     if asked is None:
         return ResourceRequirement(gpu_count=count, part=part, cards=cards)
     was = asked.requirement
     hard = asked.devices is not None and asked.devices.family.parts == "hard"
+    if sliced:
+        return replace(was, gpu_count=count, part=part, cards=replace(cards, vendors=was.cards.vendors))
     if was.cards.isolation is Isolation.HARD or (hard and was.cards.isolation is Isolation.SHARED):
         cards = replace(cards, isolation=Isolation.HARD)
     return replace(was, gpu_count=count, part=part, cards=replace(cards, vendors=was.cards.vendors))

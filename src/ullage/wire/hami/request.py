@@ -15,7 +15,7 @@ from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, ZonePolicy
 from ullage.wire.document import Document, mappings, section
 from ullage.wire.hami.policies import Policies, policies_of
-from ullage.wire.hami.sharing import as_one_container, most_cards, shared_cards
+from ullage.wire.hami.sharing import as_one_container, most_cards, shared_cards, slice_counts
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of, policy_key
 from ullage.wire.pod.cards import CardRequest
@@ -134,7 +134,20 @@ def _part(with_cards: Sequence[ContainerRequest], family: Family) -> tuple[Part,
 
 
 def _together(requests: Sequence[ContainerRequest], apart: ResourceRequirement) -> tuple[ResourceRequirement, ...]:
-    """Return the requests for containers that share cards, most cards first; none where cards are held whole."""
+    """Return the requests for containers that share cards, most cards first; none where cards are held whole.
+
+    Slices are never shared: a card has as many of them as its containers need.
+    """
+    if apart.cards.isolation is Isolation.PARTITIONED:
+        return tuple(
+            replace(
+                apart,
+                gpu_count=count,
+                cards=replace(apart.cards, slices=slices),
+                alignment=as_one_container(apart.alignment, count),
+            )
+            for count, slices in slice_counts(requests).items()
+        )
     if apart.part is None or apart.cards.isolation not in (Isolation.SOFT, Isolation.HARD):
         return ()
     return tuple(

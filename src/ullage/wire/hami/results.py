@@ -9,13 +9,14 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from ullage.model.allocation import Charge
+from ullage.model.allocation import Charge, Slot
 from ullage.model.error import InvalidRequest, invalid, invalid_annotation
+from ullage.model.gpu import Gpu
 from ullage.model.quantity import MAX_INT32, PPM, parse_count
 from ullage.wire.document import text
-from ullage.wire.hami.sharing import share_out
+from ullage.wire.hami.sharing import CardUnit, card_units, share_out
 from ullage.wire.pod.keys import as_annotation
-from ullage.wire.vendors.container_request import MIB, ContainerRequest, FamilyRequest
+from ullage.wire.vendors.container_request import MIB, WHOLE, ContainerRequest, FamilyRequest
 from ullage.wire.vendors.family import ANNOTATIONS, Family
 from ullage.wire.vendors.profiles import SliceProfile
 from ullage.wire.vendors.registers import RegisteredCard
@@ -97,20 +98,21 @@ def devices_of(
 
     No container has more of a card than the pod was given.
     """
-    shared, found = list(share_out(requests, gpus)), []
+    shared, found = list(share_out(requests, card_units(gpus, given.charges))), []
     masks = dict(given.masks)
     for request, here in zip(requests, shared, strict=True):
-        missing = [uuid for uuid in here if uuid not in given.registered]
+        missing = [uuid for uuid, _ in here if uuid not in given.registered]
         if len(here) < request.count or missing:
             raise invalid("gpus", missing or list(gpus), f"{request.count} known cards are needed for {request.name}")
-        devices = tuple(_device(request, given, uuid, family) for uuid in here if request.counted)
+        devices = tuple(_device(request, given, unit, family) for unit in here if request.counted)
         if family.results.cores == "mask":
             devices = tuple(_masked(device, masks) for device in devices)
         found.append(devices)
     return tuple(found)
 
 
-def _device(request: ContainerRequest, given: GivenCards, uuid: str, family: Family) -> HamiDevice:
+def _device(request: ContainerRequest, given: GivenCards, unit: CardUnit, family: Family) -> HamiDevice:
+    uuid, slot = unit
     registered, charge, rule = given.registered[uuid], given.charges.get(uuid), family.results
     card, units = registered.gpu, family.cores.per_card
     if rule.cores in ("units-of-card", "mask"):
@@ -121,6 +123,7 @@ def _device(request: ContainerRequest, given: GivenCards, uuid: str, family: Fam
     if charge is not None:
         memory = min(memory, charge.vram) if card.vram_bytes else 0
         cores = min(cores, -(-charge.compute * units // card.compute))
+    memory, cores = _of_slice(card, slot) or (memory, cores)
     if request.written_cores is not None:
         cores = request.written_cores
     mib = memory // MIB if request.written_mib is None else request.written_mib
@@ -134,6 +137,13 @@ def _device(request: ContainerRequest, given: GivenCards, uuid: str, family: Fam
         index=card.index if registered.index is None else registered.index,
         facts={**registered.facts, "cores": registered.cores, "profile": profile},
     )
+
+
+def _of_slice(card: Gpu, slot: Slot | None) -> tuple[int, int] | None:
+    """Return the bytes and the percent of cores of a slice as its card registers them; None without such a slice."""
+    templates = () if slot is None else card.partitions or ()
+    found = next((each for each in templates if slot is not None and each.name == slot.template), None)
+    return None if found is None else (found.memory_bytes, found.compute_ppm * WHOLE // PPM)
 
 
 def _masked(device: HamiDevice, masks: dict[str, int]) -> HamiDevice:

@@ -11,13 +11,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
+from ullage.model.allocation import Charge, Slot
 from ullage.model.part import Part
 from ullage.model.quantity import PPM
 from ullage.model.topology import CARD
 from ullage.wire.vendors.container_request import ContainerRequest
+
+T = TypeVar("T")
 
 _MAX_LAYOUTS = 8
 """The most numbers of cards that are tried for one pod."""
@@ -103,10 +106,26 @@ def shared_cards(requests: Sequence[ContainerRequest]) -> dict[int, Part]:
     return {count: part for part, count in found.items()}
 
 
-def share_out(requests: Sequence[ContainerRequest], gpus: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the cards of each container, by uuid."""
-    for positions in layout(requests, len(gpus)).containers:
-        yield tuple(gpus[at] for at in positions)
+def share_out(requests: Sequence[ContainerRequest], units: Sequence[T]) -> Iterator[tuple[T, ...]]:
+    """Yield the cards of each container, or its slices of cards."""
+    for positions in layout(requests, len(units)).containers:
+        yield tuple(units[at] for at in positions)
+
+
+CardUnit = tuple[str, Slot | None]
+"""A card by its uuid, and the place of one slice of it; None for a card without slices."""
+
+
+def card_units(gpus: Sequence[str], charges: Mapping[str, Charge]) -> tuple[CardUnit, ...]:
+    """Return the cards of a pod, those with several slices as often as it has slices of them."""
+    slots = {gpu: charges[gpu].slots if gpu in charges else () for gpu in gpus}
+    return tuple((gpu, slot) for gpu in gpus for slot in slots[gpu] or (None,))
+
+
+def slice_counts(requests: Sequence[ContainerRequest]) -> dict[int, int]:
+    """Return the numbers of cards with an equal number of slices each, the most cards first, with that number."""
+    total = most_cards(requests)
+    return {total // slices: slices for slices in range(2, total + 1) if total % slices == 0}
 
 
 def parts_by_card(

@@ -50,7 +50,7 @@ def bind_annotations(
     if index is not None:
         written["index"] = str(index)
     pinned = allocation.requirement.cards.template
-    templates = dict.fromkeys(charge.slot.template for charge in allocation.charges if charge.slot)
+    templates = dict.fromkeys(slot.template for charge in allocation.charges for slot in charge.slots)
     if templates or pinned is not None:
         written["partition-id"] = pinned or ",".join(templates)
     percent = _hard_percent(allocation, capacities or {})

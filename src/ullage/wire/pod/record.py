@@ -42,6 +42,15 @@ class BasisRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         return Basis(part, self.had_gflops, self.had_bytes)
 
 
+class SlotRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The place of a further partition on a card."""
+
+    template: str
+    start: _Amount | None = None
+    end: _Amount | None = None
+    group: _Amount | None = None
+
+
 class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One charge: its amounts when the pod was bound, the place of its partition, and its basis."""
 
@@ -53,6 +62,7 @@ class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     end: _Amount | None = None
     group: _Amount | None = None
     basis: BasisRecord | None = None
+    further: tuple[SlotRecord, ...] = ()
 
     @classmethod
     def of(cls, charge: Charge) -> CardRecord:
@@ -61,13 +71,16 @@ class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         slot = charge.slot
         if slot is None:
             return record
-        return structs.replace(record, template=slot.template, start=slot.start, end=slot.end, group=slot.group)
+        further = tuple(SlotRecord(each.template, each.start, each.end, each.group) for each in charge.further)
+        own = structs.replace(record, template=slot.template, start=slot.start, end=slot.end, group=slot.group)
+        return structs.replace(own, further=further)
 
     @property
     def charge(self) -> Charge:
         slot = None if self.template is None else Slot(self.template, self.start, self.end, self.group)
         basis = None if self.basis is None else self.basis.basis
-        return Charge(self.compute, self.vram, self.isolation, slot, basis=basis)
+        further = tuple(Slot(each.template, each.start, each.end, each.group) for each in self.further)
+        return Charge(self.compute, self.vram, self.isolation, slot, basis=basis, further=further if slot else ())
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

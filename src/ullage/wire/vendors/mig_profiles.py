@@ -76,6 +76,6 @@ def _template(profile: MigProfile, slices: int) -> Template:
         compute_ppm=counts,
         max_partitions=len(starts),
         starts=tuple(starts),
-        size=profile.placements[0].size,
+        size=max(place.size for place in profile.placements),
         charged_ppm=charged,
     )
