@@ -20,10 +20,10 @@ from ullage.model.node import Node
 from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import Part
 from ullage.model.profile import Profile, Profiles, Vendor
-from ullage.model.template import Template
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
+from ullage.model.template import Template
 
 GIB = 2**30
 

@@ -70,10 +70,8 @@ class MigNode(HamiNode):
             await self._finish(pod.metadata.namespace, pod.metadata.name, "failed")
             raise PluginError(f"container {at} has {len(mine)} MIG reservations, requested {len(devices)} devices")
         for each in mine:
-            each |= self._make(pod, each)
-        await self._note(
-            pod.metadata.namespace, pod.metadata.name, {MIG: json.dumps(reserved, separators=(",", ":"))}
-        )
+            each.update(self._make(pod, each))
+        await self._note(pod.metadata.namespace, pod.metadata.name, {MIG: json.dumps(reserved, separators=(",", ":"))})
         return await super()._allocate(count)
 
     def _make(self, pod: Pod, reserved: Document) -> Document:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
-from tests.kube.hami_node import GPU, REGISTER, remove
+from tests.kube.hami_node import GPU, LOCK, REGISTER, remove
 from tests.kube.mig_node import A30, A100, MIG, MigNode, mig_card, mig_node
 from tests.kube.test_front import Running, put, running
 from tests.kube.vendor_nodes import a_pod
@@ -57,6 +57,14 @@ def slot(profile: str, start: int, size: int) -> Slot:
     return Slot(profile, start, start + size)
 
 
+async def placed(up: Running, api: HttpKubeApi, pod: Document, *nodes: str) -> str:
+    """Place a pod where no plugin runs: its lock is taken away as the plugin would do."""
+    answer = await up.place(pod, list(nodes) or ["a"])
+    if answer.startswith("!"):
+        await api.write(Patch(NODES, answer[1:], {"metadata": {"annotations": {LOCK: None}}}))
+    return answer
+
+
 async def test_a_slice_is_reserved_made_found_again_and_given_back(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", mig_node("a", mig_card("GPU-1")))
     first, second, large = put(
@@ -74,7 +82,7 @@ async def test_a_slice_is_reserved_made_found_again_and_given_back(server: ApiSe
             await until(lambda: notes(server, "p")["hami.io/bind-phase"] == "success", "it is handed out")
             assert await up.place(second, ["a"]) == "!a"
             assert notes(server, "q")[ALLOCATED] == "GPU-1,NVIDIA,19968,29:;"
-            assert await up.place(large, ["a"]) != "!a", "slot 6 is taken, and slots 0 and 1"
+            assert "refused" in await up.place(large, ["a"]), "slot 6 is taken, and slots 0 and 1"
             known = places(up)
             assert known == {
                 "p": [("GPU-1", (slot("1g.10gb", 6, 1),))],
@@ -86,7 +94,8 @@ async def test_a_slice_is_reserved_made_found_again_and_given_back(server: ApiSe
             await remove(api, "q")
             await until(lambda: "q" not in places(up), "the books have its slot again")
             assert await up.place(large, ["a"]) == "!a"
-            await until(lambda: ("GPU-1", 0, 4) in node.instances, "its slice is made")
+            await until(lambda: notes(server, "r")["hami.io/bind-phase"] == "success", "its slice is made")
+            assert ("GPU-1", 0, 4) in node.instances
             await remove(api, "p")
             await remove(api, "r")
             await until(lambda: not places(up), "all is given back")
@@ -126,7 +135,7 @@ async def test_seven_of_the_smallest_slices_fill_a_card(server: ApiServer, api: 
     put(server, "nodes", mig_node("a", mig_card("GPU-1")))
     pods = put(server, "pods", *(sliced(f"p{at}", asks(8000)) for at in range(8)))
     async with running(server, api, readers=READERS) as up:
-        answers = [await up.place(pod, ["a"]) for pod in pods]
+        answers = [await placed(up, api, pod) for pod in pods]
         assert answers[:7] == ["!a"] * 7
         assert "1/1 CardMigTopologyInfeasible" in answers[7]
         starts = [places(up)[f"p{at}"] for at in range(7)]
@@ -137,12 +146,12 @@ async def test_a_larger_profile_is_taken_where_the_smallest_has_no_place(server:
     put(server, "nodes", mig_node("a", mig_card("GPU-1", A30[1:], 24576)))
     pods = put(server, "pods", *(sliced(f"p{at}", asks(5000)) for at in range(3)))
     async with running(server, api, readers=READERS) as up:
-        assert [await up.place(pod, ["a"]) for pod in pods[:2]] == ["!a", "!a"]
+        assert [await placed(up, api, pod) for pod in pods[:2]] == ["!a", "!a"]
         assert places(up) == {
             "p0": [("GPU-1", (slot("2g.12gb", 0, 2),))],
             "p1": [("GPU-1", (slot("2g.12gb", 2, 2),))],
         }
-        assert "refused" in await up.place(pods[2], ["a"])
+        assert "refused" in await placed(up, api, pods[2])
 
 
 @pytest.mark.parametrize(
@@ -164,7 +173,7 @@ async def test_memory_and_cores_choose_the_profile(
     put(server, "nodes", mig_node("a", mig_card("GPU-1")))
     (pod,) = put(server, "pods", sliced("p", limits))
     async with running(server, api, readers=READERS) as up:
-        assert await up.place(pod, ["a"]) == "!a"
+        assert await placed(up, api, pod) == "!a"
         ((_, (found,)),) = places(up)["p"]
         assert found.template == profile
 
@@ -174,9 +183,9 @@ async def test_pods_of_one_mode_do_not_get_cards_of_the_other(server: ApiServer,
     put(server, "nodes", mig_node("a", mig_card("GPU-1")), mig_node("b", soft))
     pods = put(server, "pods", sliced("p", asks(8000)), a_pod("q", asks(8000)))
     async with running(server, api, readers=READERS) as up:
-        assert [await up.place(pod, ["a", "b"]) for pod in pods] == ["!a", "!b"]
-        assert "refused" in await up.place(pods[0], ["b"])
-        assert "refused" in await up.place(pods[1], ["a"])
+        assert [await placed(up, api, pod, "a", "b") for pod in pods] == ["!a", "!b"]
+        assert "refused" in await placed(up, api, pods[0], "b")
+        assert "refused" in await placed(up, api, pods[1])
 
 
 # --- pods that HAMi's scheduler placed ---
@@ -196,11 +205,11 @@ def reservation(start: int, size: int, name: str = "1g.10gb", gpu: str = "GPU-1"
 
 async def test_a_slice_of_hamis_scheduler_holds_its_place(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", mig_node("a", mig_card("GPU-1")))
-    placed = of_hami("h", "GPU-1,NVIDIA,9728,15:;", [reservation(6, 1)])
-    _, pod = put(server, "pods", placed, sliced("p", asks(8000)))
+    other = of_hami("h", "GPU-1,NVIDIA,9728,15:;", [reservation(6, 1)])
+    _, pod = put(server, "pods", other, sliced("p", asks(8000)))
     async with running(server, api, readers=READERS) as up:
         await until(lambda: "h" in places(up), "it is read")
-        assert await up.place(pod, ["a"]) == "!a"
+        assert await placed(up, api, pod) == "!a"
         assert places(up) == {
             "h": [("GPU-1", (slot("1g.10gb", 6, 1),))],
             "p": [("GPU-1", (slot("1g.10gb", 5, 1),))],
@@ -209,7 +218,7 @@ async def test_a_slice_of_hamis_scheduler_holds_its_place(server: ApiServer, api
         written = {MIG: json.dumps([reservation(6, 1, **ids)])}
         await api.write(Patch(PODS, "h", {"metadata": {"annotations": written}}, "default"))
         (more,) = put(server, "pods", sliced("more", asks(8000)))
-        assert await up.place(more, ["a"]) == "!a"
+        assert await placed(up, api, more) == "!a"
         assert places(up)["h"] == [("GPU-1", (slot("1g.10gb", 6, 1),))]
         assert json.loads(notes(server, "h")[MIG])[0]["migUUID"] == "MIG-1"
 
@@ -235,13 +244,13 @@ async def test_a_slice_without_a_known_place_closes_its_card(
     _, *pods = put(server, "pods", of_hami("h", devices, reserved), *(sliced(f"p{at}", asks(8000)) for at in range(8)))
     async with running(server, api, readers=READERS) as up:
         await until(lambda: "h" in places(up), "it is read")
-        answers = [await up.place(pod, ["a"]) for pod in pods]
+        answers = [await placed(up, api, pod) for pod in pods]
         assert answers[:7] == ["!a"] * 7
         assert "refused" in answers[7]
         assert {gpu for at in range(7) for gpu, _ in places(up)[f"p{at}"]} == {"GPU-2"}
         await remove(api, "h")
         await until(lambda: "h" not in places(up), "it is gone")
-        assert await up.place(pods[7], ["a"]) == "!a"
+        assert await placed(up, api, pods[7]) == "!a"
         assert places(up)["p7"] == [("GPU-1", (slot("1g.10gb", 6, 1),))]
 
 
@@ -250,24 +259,20 @@ async def test_a_slice_without_a_known_place_closes_its_card(
 
 async def test_a_card_changes_its_mode_while_it_is_empty(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", mig_node("a", mig_card("GPU-1")))
-    first, second, soft = put(
-        server, "pods", sliced("p", asks(8000)), sliced("q", asks(8000)), a_pod("s", asks(8000))
-    )
+    first, second, soft = put(server, "pods", sliced("p", asks(8000)), sliced("q", asks(8000)), a_pod("s", asks(8000)))
     async with running(server, api, readers=READERS) as up:
-        assert await up.place(first, ["a"]) == "!a"
-        await registers(api, mig_card("GPU-1") | {"mode": "hami-core", "migProfiles": []})
-        fleet = up.front.cluster.allocator.fleet
-        assert "CardTypeMismatch" in await up.place(soft, ["a"]), "a slice is there"
-        assert "CardTypeMismatch" in await up.place(second, ["a"])
+        assert await placed(up, api, first) == "!a"
+        await registers(up, api, mig_card("GPU-1") | {"mode": "hami-core", "migProfiles": []})
+        assert "CardTypeMismatch" in await placed(up, api, soft), "a slice is there"
+        assert "CardTypeMismatch" in await placed(up, api, second)
         await remove(api, "p")
         await until(lambda: not places(up), "it is empty")
-        assert await up.place(soft, ["a"]) == "!a"
-        await registers(api, mig_card("GPU-1"))
-        assert "CardTypeMismatch" in await up.place(second, ["a"]), "a part of it is in use"
+        assert await placed(up, api, soft) == "!a"
+        await registers(up, api, mig_card("GPU-1"))
+        assert "CardTypeMismatch" in await placed(up, api, second), "a part of it is in use"
         await remove(api, "s")
         await until(lambda: not places(up), "it is empty")
-        assert await up.place(second, ["a"]) == "!a"
-        assert fleet is not None
+        assert await placed(up, api, second) == "!a"
 
 
 async def test_a_card_takes_slices_of_a_new_set_when_those_of_the_old_are_gone(
@@ -276,27 +281,50 @@ async def test_a_card_takes_slices_of_a_new_set_when_those_of_the_old_are_gone(
     put(server, "nodes", mig_node("a", mig_card("GPU-1")))
     first, second = put(server, "pods", sliced("p", asks(15000)), sliced("q", asks(8000)))
     async with running(server, api, readers=READERS) as up:
-        assert await up.place(first, ["a"]) == "!a"
-        await registers(api, mig_card("GPU-1", [A100[0], A100[2]]))
-        assert "CardMigTopologyInfeasible" in await up.place(second, ["a"]), "2g.20gb is not in the set"
+        assert await placed(up, api, first) == "!a"
+        await registers(up, api, mig_card("GPU-1", [A100[0], A100[2]]))
+        assert "CardMigTopologyInfeasible" in await placed(up, api, second), "2g.20gb is not in the set"
         await remove(api, "p")
         await until(lambda: not places(up), "it is empty")
-        assert await up.place(second, ["a"]) == "!a"
+        assert await placed(up, api, second) == "!a"
 
 
-async def registers(api: HttpKubeApi, *cards: Document) -> None:
-    await api.write(Patch(NODES, "a", {"metadata": {"annotations": {REGISTER: json.dumps(cards)}}}))
+async def registers(up: Running, api: HttpKubeApi, *cards: Document) -> None:
+    text = json.dumps(cards)
+    await api.write(Patch(NODES, "a", {"metadata": {"annotations": {REGISTER: text}}}))
+    nodes = up.front.nodes.objects
+    await until(lambda: (nodes["", "a"].metadata.annotations or {})[REGISTER] == text, "the register is observed")
 
 
-async def test_a_card_without_profiles_takes_no_slices(server: ApiServer, api: HttpKubeApi) -> None:
-    """An agent that registers none does not make any: its model does not say otherwise."""
-    put(server, "nodes", mig_node("a", mig_card("GPU-1", [], type="NVIDIA A100-SXM4-80GB")))
-    (pod,) = put(server, "pods", sliced("p", asks(8000)))
+@pytest.mark.parametrize(
+    ("card", "limits", "sentence"),
+    [
+        (
+            mig_card("GPU-1", [], type="NVIDIA A100-SXM4-80GB"),
+            asks(8000),
+            "there is GPU-1, of which its device plugin registers no profile",
+        ),
+        (mig_card("GPU-1", A100[:2]), asks(30000), "there is GPU-1 with 1g.10gb (9728Mi), 2g.20gb (19968Mi)"),
+        (
+            mig_card("GPU-1", A100),
+            asks(80000),
+            "no place for 7g.79gb or larger (1g.10gb free at 0, 1, 2, 3, 4, 5 and 2g.20gb free at 0, 2, 4 and 3g",
+        ),
+    ],
+    ids=["no profile", "none large enough", "no place"],
+)
+async def test_a_refusal_names_the_profile_and_the_free_places(
+    server: ApiServer, api: HttpKubeApi, card: Document, limits: dict[str, int | str], sentence: str
+) -> None:
+    put(server, "nodes", mig_node("a", card))
+    one, pod = put(server, "pods", sliced("one", asks(8000)), sliced("p", limits))
     async with running(server, api, readers=READERS) as up:
-        assert "CardMigTopologyInfeasible" in await up.place(pod, ["a"])
-        (event,) = [e for e in events(server) if e["reason"] == "FilteringFailed"]
-        assert "registers no profile" in event["message"]
+        await placed(up, api, one)
+        assert "CardMigTopologyInfeasible" in await placed(up, api, pod)
+        await until(lambda: any("CardMig" in message for message in messages(server)), "it is reported", 5)
+        assert sentence in next(message for message in messages(server) if "CardMig" in message)
 
 
-def events(server: ApiServer) -> list[Document]:
-    return server.do(lambda: [body for key, body in server.rules.objects.items() if key[0] == "events"])
+def messages(server: ApiServer) -> list[str]:
+    there = server.do(lambda: server.store.at(server.store.revision))
+    return [item["message"] for key, item in there.items() if key[0] == "events"]

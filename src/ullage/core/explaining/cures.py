@@ -12,6 +12,7 @@ _BY_CODE = {
     Code.WRONG_UUID: "ask for a card that is there",
     Code.ISOLATION_UNSUPPORTED: "ask for another isolation, or add cards that have it",
     Code.NO_PARTITION_TEMPLATE: "ask for a slice that a model has",
+    Code.NO_PARTITION_SLOT: "wait until a slice ends, or ask for one that has a free place",
     Code.NO_CANDIDATE: "add nodes with such cards",
     Code.NODE_AFFINITY: "allow nodes that are there",
     Code.NODE_UNKNOWN: "wait until the node reports its cards",

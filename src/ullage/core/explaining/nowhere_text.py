@@ -80,6 +80,7 @@ def _nearest(found: Nowhere, nearest: Rejection) -> str:
         text = f"the best node has {had} {what}{'' if small else ' free'}"
     else:
         text = MEANINGS[code] if nearest.wanted else reject_text(nearest)
+        text += f": there is {', '.join(nearest.found)}" if nearest.found and code in _OF_SLICES else ""
         text += f": there are {', '.join(found.kinds)}" if found.kinds and code in KINDS else ""
     return text
 
@@ -109,6 +110,7 @@ def _such(cards: int) -> str:
     return f"the best node has {counted(cards, 'such card')} free"
 
 
+_OF_SLICES = frozenset({Code.NO_PARTITION_TEMPLATE, Code.NO_PARTITION_SLOT})
 _NUMBER_OF_CARDS = frozenset({Code.GPU_NOT_IDLE, Code.NOT_ENOUGH_CARDS, Code.GPU})
 
 

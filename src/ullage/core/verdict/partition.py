@@ -57,8 +57,9 @@ def fit(fleet: Fleet, card: int, asked: ResourceRequirement, taken: Sequence[Cha
     if code is not Code.NO_PARTITION_SLOT:
         return refused
     smallest, free = next(iter(templates)), _Cut(fleet, card, profile, templates, taken=taken).free_starts()
-    wanted = f"{_asked_text(asked)}: a slice {smallest.name}{'' if asked.cards.template else ' or larger'}"
-    return replace(refused, wanted=wanted, found=(f"{gpu.uuid} with {free}",))
+    larger = "" if asked.cards.template else " or larger"
+    there = f"{gpu.uuid} with no place for {smallest.name}{larger} ({free})"
+    return replace(refused, wanted=_asked_text(asked), found=(there,))
 
 
 def no_template(gpu: Gpu, node: str, asked: ResourceRequirement) -> Rejection:
@@ -149,9 +150,11 @@ class _Cut:
 
     def free_starts(self) -> str:
         """Return where partitions of each template of the card could start: `1g.10gb free at 0, 6`."""
-        free = {template.name: self._layout.free_starts(template) for template in self._profile.templates}
+        if self._layout.unplaced:
+            return "a slice there, of no place that it registers, holds all of it until its pod is gone"
+        free = {template.name: sorted(self._layout.free_starts(template)) for template in self._profile.templates}
         texts = [f"{name} free at {', '.join(map(str, starts))}" for name, starts in free.items() if starts]
-        return " and ".join(texts) or "no place free"
+        return " and ".join(texts) or "no place is free"
 
     def _next(self, template: Template) -> Charge | _Short:
         profile, layout = self._profile, self._layout
@@ -181,6 +184,7 @@ class _Layout:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self.partitions = 0
+        self.unplaced = False
         self.of_template: dict[str, int] = {}
         self.left = dict(profile.extended)
         self._occupied = 0
@@ -223,6 +227,7 @@ class _Layout:
         for resource, amount in () if template is None else template.extended:
             self.left[resource] -= amount
         if not self.says_where(slot):
+            self.unplaced = True
             self._occupied = _run(0, self._profile.slots)
             self._groups = [[*inside, name] for inside in self._groups]
         elif slot.start is not None and slot.end is not None:
