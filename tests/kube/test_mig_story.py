@@ -178,6 +178,24 @@ async def test_memory_and_cores_choose_the_profile(
         assert found.template == profile
 
 
+@pytest.mark.parametrize(
+    ("words", "profile"), [({"partition-id": "3g.40gb"}, "3g.40gb"), ({"vram-request": "10Gi"}, "2g.20gb")]
+)
+async def test_our_own_words_ask_for_a_slice(
+    server: ApiServer, api: HttpKubeApi, words: dict[str, str], profile: str
+) -> None:
+    put(server, "nodes", mig_node("a", mig_card("GPU-1")))
+    annotations = {f"ullage.io/{key}": value for key, value in ({"isolation": "partitioned"} | words).items()}
+    (pod,) = put(server, "pods", a_pod("p", {GPU: 1}, annotations=annotations))
+    async with MigNode(api, "a") as node, running(server, api, readers=READERS) as up:
+        assert await up.place(pod, ["a"]) == "!a"
+        await until(lambda: notes(server, "p")["hami.io/bind-phase"] == "success", "its slice is made")
+        assert [name for _, name in node.instances.values()] == [profile]
+        known = places(up)
+    async with running(server, api, readers=READERS) as up:
+        assert places(up) == known
+
+
 async def test_pods_of_one_mode_do_not_get_cards_of_the_other(server: ApiServer, api: HttpKubeApi) -> None:
     soft = {key: value for key, value in mig_card("GPU-2").items() if key not in ("mode", "migProfiles")}
     put(server, "nodes", mig_node("a", mig_card("GPU-1")), mig_node("b", soft))

@@ -232,7 +232,7 @@ def test_a_request_that_no_card_meets_is_a_warning_at_creation() -> None:
     assert told(gpu_model="B200") == ["ullage.io/gpu-model: no card here is B200; there are: A100, H100"]
     assert told(gpu_indices="1,7") == ["ullage.io/gpu-indices: no card here is 7; there are: 0, 1"]
     assert "kube.card_model" in told(tflops_request="5")[0]
-    assert "no slice of hardware (MIG) is placed" in told(isolation="partitioned", vram_request="1Gi")[0]
+    assert "no card here takes slices of hardware (MIG)" in told(isolation="partitioned", vram_request="1Gi")[0]
     (hard,) = told(isolation="hard", vram_request="1Gi")
     assert hard.startswith("ullage.io/isolation: of no card here it is known")
     assert told(isolation="soft", vram_request="1Gi") == []

@@ -46,6 +46,8 @@ class _Cards:
     uuids: frozenset[str]
     hard: bool
     """Whether some card may keep users to their parts."""
+    sliced: bool
+    """Whether some card takes slices of hardware."""
     compute_known: bool
 
     @classmethod
@@ -57,6 +59,7 @@ class _Cards:
             indices=frozenset(gpu.index for gpu in cards),
             uuids=frozenset(gpu.uuid for gpu in cards),
             hard=any(gpu.isolations is None or Isolation.HARD in gpu.isolations for gpu in cards),
+            sliced=any(gpu.partitions for gpu in cards),
             compute_known=any(gpu.compute_gflops is not None for gpu in cards),
         )
 
@@ -105,8 +108,8 @@ def _no_pool(key: str, pool: str, there: Collection[str], known: frozenset[str])
 def _of_parts(asked: PodRequest, there: _Cards) -> Iterator[str]:
     """Yield why parts of cards are not kept, or not known."""
     isolation = asked.requirement.cards.isolation
-    if isolation is Isolation.PARTITIONED:
-        yield "no slice of hardware (MIG) is placed in a cluster yet, the pod waits: ask for a part or a whole card"
+    if isolation is Isolation.PARTITIONED and not there.sliced:
+        yield "no card here takes slices of hardware (MIG): its device plugin registers the profiles, and the pod waits"
     elif isolation is Isolation.HARD and not there.hard:
         yield f"{asked.key('isolation')}: of no card here it is known that its driver keeps users to their parts"
     part = asked.requirement.part

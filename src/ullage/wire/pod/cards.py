@@ -56,7 +56,7 @@ def read_card_request(keys: Keys, spec: Document, defaults: PodDefaults) -> Card
     silent = not (request.stated or limit.stated) and template is None and isolation is not Isolation.PARTITIONED
     if full := dedicated or silent:
         part, most, guaranteed = WHOLE_CARD, None, bool(dedicated or native_vendor)
-    elif native_vendor and template is None and not (part.compute_gflops or part.compute_ppm):
+    elif native_vendor and isolation is not Isolation.PARTITIONED and not (part.compute_gflops or part.compute_ppm):
         part, most, guaranteed = _part(_Stated((0, PPM), request.vram), _Stated((0, PPM), limit.vram))
     cards = CardSelector(
         models=models,
