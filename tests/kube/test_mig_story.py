@@ -272,6 +272,16 @@ async def test_a_slice_without_a_known_place_closes_its_card(
         assert places(up)["p7"] == [("GPU-1", (slot("1g.10gb", 6, 1),))]
 
 
+async def test_a_pod_with_a_slice_that_nobody_wrote_down_closes_its_node(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", mig_node("a", mig_card("GPU-1")), mig_node("b", mig_card("GPU-2")))
+    pods = put(server, "pods", sliced("h", asks(8000), nodeName="a", schedulerName="other"), sliced("p", asks(8000)))
+    async with running(server, api, readers=READERS) as up:
+        assert "1/1 CardCordoned" in await placed(up, api, pods[1], "a")
+        await remove(api, "h")
+        await until(lambda: ("default", "h") not in up.front.mirror._pods.objects, "it is gone")
+        assert await placed(up, api, pods[1], "a") == "!a"
+
+
 # --- changes of a card ---
 
 

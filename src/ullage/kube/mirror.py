@@ -407,6 +407,8 @@ class Mirror:
             asked = self._read_pod(document)
             if asked is None:
                 self._hold_aligned(pod, document)
+            if asked is not None and asked.requirement.cards.isolation is Isolation.PARTITIONED:
+                raise Conflict("it has a slice of a card, and nothing says which", code="slice-unknown")
             if asked is None or self._cluster.adopt_bound(asked.request, node):
                 self._done_waiting(pod.metadata.uid)
                 return

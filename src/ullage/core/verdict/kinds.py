@@ -18,13 +18,8 @@ def exclusion_of(gpu: Gpu, asked: ResourceRequirement, profiles: Profiles) -> in
     cards = asked.cards
     if cards.pool is not None and gpu.pool != cards.pool:
         return reasons.WRONG_POOL
-    if state := _state_of(gpu):
-        return state
-    if names_isolation(asked):
-        if not _policy_allows(gpu, asked):
-            return reasons.ISOLATION_POLICY
-        if not _supports(gpu, asked) and _is_of_kind(gpu, asked):  # else its kind is the reason
-            return reasons.ISOLATION_UNSUPPORTED
+    if reason := _state_of(gpu) or _isolation_reason(gpu, asked):
+        return reason
     if not cards.takes_model(gpu.model):
         return reasons.WRONG_MODEL
     if cards.vendors and gpu.vendor not in cards.vendors:
@@ -38,6 +33,8 @@ def exclusion_of(gpu: Gpu, asked: ResourceRequirement, profiles: Profiles) -> in
 
 def keeps_apart(gpu: Gpu, asked: ResourceRequirement) -> bool:
     """Return whether a card keeps its users apart as the request wants it, as long as its users allow that."""
+    if _only_in_slices(gpu, asked):
+        return False
     return not names_isolation(asked) or (
         _policy_allows(gpu, asked) and (_supports(gpu, asked) or not _is_of_kind(gpu, asked))
     )
@@ -67,6 +64,23 @@ def _is_of_kind(gpu: Gpu, asked: ResourceRequirement) -> bool:
     """Return whether a card is of the requested vendor and model."""
     vendors = asked.cards.vendors
     return (not vendors or gpu.vendor in vendors) and asked.cards.takes_model(gpu.model)
+
+
+def _isolation_reason(gpu: Gpu, asked: ResourceRequirement) -> int:
+    """Return why a card does not keep its users apart as the request wants it."""
+    if _only_in_slices(gpu, asked):
+        return reasons.ISOLATION_POLICY
+    if names_isolation(asked):
+        if not _policy_allows(gpu, asked):
+            return reasons.ISOLATION_POLICY
+        if not _supports(gpu, asked) and _is_of_kind(gpu, asked):  # else its kind is the reason
+            return reasons.ISOLATION_UNSUPPORTED
+    return reasons.FITS
+
+
+def _only_in_slices(gpu: Gpu, asked: ResourceRequirement) -> bool:
+    """Return whether a card is in partitions only, and the request is for none: it is not even a whole card then."""
+    return gpu.partitions is not None and asked.cards.isolation is not Isolation.PARTITIONED
 
 
 def _policy_allows(gpu: Gpu, asked: ResourceRequirement) -> bool:

@@ -144,6 +144,8 @@ def _held(
 def _one(requirement: ResourceRequirement, part: Part, family: Family) -> ResourceRequirement:
     """Return the request for one card, isolated as its family isolates parts."""
     cards = requirement.cards
+    if cards.isolation is Isolation.PARTITIONED:  # another card of the pod is in slices
+        cards = replace(cards, isolation=Isolation.SOFT)
     if family.parts == "hard" and not cards.vendors:
         cards = replace(cards, isolation=Isolation.HARD)
     return replace(requirement, gpu_count=1, part=part, cards=cards)
