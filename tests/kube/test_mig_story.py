@@ -142,6 +142,15 @@ async def test_seven_of_the_smallest_slices_fill_a_card(server: ApiServer, api: 
         assert starts == [[("GPU-1", (slot("1g.10gb", 6 - at, 1),))] for at in range(7)]
 
 
+async def test_a_pod_with_two_slices_hears_of_places_not_of_cards(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", mig_node("a", mig_card("GPU-1", A100[2:3])))
+    first, second = put(server, "pods", *(sliced(name, asks(8000), asks(8000)) for name in ("p", "q")))
+    async with running(server, api, readers=READERS) as up:
+        assert await placed(up, api, first) == "!a"
+        assert places(up)["p"] == [("GPU-1", (slot("3g.40gb", 4, 4), slot("3g.40gb", 0, 4)))]
+        assert "1/1 CardMigTopologyInfeasible" in await placed(up, api, second)
+
+
 async def test_a_larger_profile_is_taken_where_the_smallest_has_no_place(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", mig_node("a", mig_card("GPU-1", A30[1:], 24576)))
     pods = put(server, "pods", *(sliced(f"p{at}", asks(5000)) for at in range(3)))

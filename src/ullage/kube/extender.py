@@ -121,7 +121,7 @@ class Extender:
             found = self._offers.of(asked, admitted, expected=comes)
             why, never = admitted.refused(helps=True), admitted.refused(helps=False)
             for refusal, refused in found.refused:
-                count = asked.requirement.gpu_count
+                count = min(each.gpu_count for each in (asked.requirement, *asked.together))
                 text = refusal_text(refusal.rejections, refusal.cards, count, mutex=asked.idle_only)
                 (why if refusal.helps else never).update(dict.fromkeys(refused, text))
             lacking = self._lacking(asked, admitted, found.names)

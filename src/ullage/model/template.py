@@ -68,6 +68,9 @@ class Template:
             fix = f"{self.max_partitions} such partitions (max_partition) exceed the card; round it down"
             raise invalid("compute_percent", self.compute_ppm / 10_000, fix)
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.memory_bytes, self.size))
+
     @property
     def takes_ppm(self) -> int:
         """Millionths of the compute of its card that a partition is charged."""

@@ -7,6 +7,7 @@ placed as high as possible, others as low as possible: so the starts of large on
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -56,7 +57,13 @@ def partitions_of(profiles: Iterable[MigProfile], key: str) -> tuple[Template, .
         raise invalid_annotation(key, ", ".join(each.name for each in usable), "places of one profile have one size")
     if len(frozenset().union(*(each.keys for each in found))) != len(found):
         raise invalid_annotation(key, ", ".join(each.name for each in usable), "each profile is there once")
-    return found
+    return _one_object(found)
+
+
+@lru_cache(maxsize=256)
+def _one_object(partitions: tuple[Template, ...]) -> tuple[Template, ...]:
+    """Return one object for equal partitions: cards with the same ones are then compared at once."""
+    return partitions
 
 
 def _slices(profiles: list[MigProfile]) -> int:
