@@ -19,6 +19,21 @@ class NVMLError(Exception):
 
 
 @dataclass
+class FakeSlice:
+    uuid: str
+    profile: str
+    memory: int
+    compute_slices: int
+    instance: int
+    compute_instance: int = 0
+    failing: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def model(self):
+        return f"NVIDIA H100 MIG {self.profile}"
+
+
+@dataclass
 class FakeCard:
     uuid: str
     model: str = "NVIDIA H100"
@@ -30,6 +45,8 @@ class FakeCard:
     """The end of each link: the bus id of a card, SWITCH, or None for an inactive link."""
     near: int | None = None
     """Bits of the NUMA nodes whose memory is near."""
+    slices: list[FakeSlice | None] | None = None
+    """The slices of a card in MIG mode, None in place of one that is not there."""
 
 
 class FakeNvml:
@@ -84,6 +101,31 @@ class FakeNvml:
     def nvmlDeviceGetPciInfo(self, card):
         self._fail("nvmlDeviceGetPciInfo", card)
         return SimpleNamespace(busId=card.bus_id)
+
+    def nvmlDeviceGetMigMode(self, card):
+        self._fail("nvmlDeviceGetMigMode", card)
+        return [int(card.slices is not None)] * 2
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, card):
+        self._fail("nvmlDeviceGetMaxMigDeviceCount", card)
+        return len(card.slices)
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, card, position):
+        if card.slices[position] is None:
+            raise NVMLError(6)
+        return card.slices[position]
+
+    def nvmlDeviceGetGpuInstanceId(self, part):
+        self._fail("nvmlDeviceGetGpuInstanceId", part)
+        return part.instance
+
+    def nvmlDeviceGetComputeInstanceId(self, part):
+        self._fail("nvmlDeviceGetComputeInstanceId", part)
+        return part.compute_instance
+
+    def nvmlDeviceGetAttributes_v2(self, part):
+        self._fail("nvmlDeviceGetAttributes_v2", part)
+        return SimpleNamespace(computeInstanceSliceCount=part.compute_slices)
 
     def nvmlDeviceGetMemoryAffinity(self, card, words, scope):
         self._fail("nvmlDeviceGetMemoryAffinity", card)

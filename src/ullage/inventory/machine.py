@@ -102,7 +102,9 @@ def discover(
 
 
 def _shareable(gpu: Gpu, settings: MachineSettings) -> Gpu:
-    """Return the card with its supported isolation modes; hardware slices are not made here."""
+    """Return the card with its supported isolation modes. Hardware slices are not made here: those that exist count."""
+    if gpu.partitions is not None:
+        return replace(gpu, isolation=Isolation.PARTITIONED, isolations=frozenset({Isolation.PARTITIONED}))
     enforced = {Isolation.HARD} if settings.can_enforce(gpu) else set()
     return replace(gpu, isolations=frozenset({Isolation.SOFT} | enforced))
 

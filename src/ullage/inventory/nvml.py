@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
+from ullage.inventory.mig import Slices, read_slices
 from ullage.inventory.nvlink import NvLinkEnd, read_ends
 from ullage.inventory.pci import kernel_address
-from ullage.model.error import Unavailable
+from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.gpu import Gpu
 from ullage.model.topology import MAX_ZONES
 
@@ -144,6 +145,7 @@ class _Card:
         model = self._ask("nvmlDeviceGetName")
         memory = self._ask("nvmlDeviceGetMemoryInfo")
         pci = self._ask("nvmlDeviceGetPciInfo")
+        slices = self._slices(model)
         return Gpu(
             uuid,
             index,
@@ -153,7 +155,17 @@ class _Card:
             zones=self._zones(),
             bus_id=None if pci is None else kernel_address(pci.busId),
             healthy=self._works,
+            partitions=None if slices is None else slices.partitions,
+            slice_uuids=() if slices is None else slices.uuids,
         )
+
+    def _slices(self, model: str | None) -> Slices | None:
+        """Return the slices of a card in MIG mode; none of one that cannot list them."""
+        try:
+            return read_slices(self._library, self._handle, model)
+        except (self._library.NVMLError, InvalidRequest):
+            self._works = False
+            return Slices((), ())
 
     def _zones(self) -> tuple[int, ...]:
         """Return the NUMA nodes with near memory, according to NVML; none without an answer, as drivers differ."""

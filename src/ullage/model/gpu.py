@@ -29,6 +29,7 @@ class Gpu:
     not running, `cordoned`, or `used_by` another device plugin keeps what runs on it and receives nothing new.
     `isolations` are the modes it supports (None: unknown), `isolation` the one its node's runtime is set to.
     `partitions` are the hardware partitions that its agent makes (None: not known, those of its model count).
+    `slice_uuids` are the uuids of those that exist already, by their starts.
     `max_users` is how many may have parts of it at a time (None: any number); requests for hardware slices are not
     limited by it. `zones` are the NUMA nodes it is near to, ascending; none: not known.
     """
@@ -51,6 +52,7 @@ class Gpu:
     cordoned: bool = False
     max_users: int | None = None
     partitions: tuple[Template, ...] | None = None
+    slice_uuids: tuple[tuple[int, str], ...] = ()
 
     @property
     def compute(self) -> int:

@@ -120,8 +120,11 @@ class Profile:
         """Return the compute and vram that a partition takes of a card of that capacity, rounded down.
 
         Vram is never more than the share of the slots it lies on: cards report a little less than their name says, and
-        a set that the slots allow has to fit.
+        a set that the slots allow has to fit. So does a set of as many reported partitions as the card may have.
         """
+        if self.reported:
+            vram = min(template.memory_bytes, vram_total // template.max_partitions)
+            return template.takes_ppm * compute_total // PPM, vram
         vram = vram_total * template.size // self.slots if self.vendor.by_slots else vram_total
         return template.takes_ppm * compute_total // PPM, min(template.memory_bytes, vram)
 

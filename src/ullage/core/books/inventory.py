@@ -25,7 +25,8 @@ from ullage.model.quantity import PPM
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 
-_KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in ("uuid", "index", "bus_id", "zones")))
+_OWN = ("uuid", "index", "bus_id", "zones", "slice_uuids")
+_KIND = attrgetter(*(fact.name for fact in fields(Gpu) if fact.name not in _OWN))
 """The facts of a card that decide what it may take."""
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ullage.engines.local.home import Home
 from ullage.engines.local.sharing import Enforced, ExecutorLimits, Sharing, preload
+from ullage.model.allocation import Charge
 from ullage.model.gpu import Gpu
 from ullage.model.grant import Grant
 from ullage.model.part import Isolation
@@ -29,7 +30,7 @@ def worker_environment(
     """Return the whole environment: inherited variables, then those of the application, the session and Ullage.
 
     Raises:
-        ValueError: hard isolation was granted, and the limits cannot be enforced.
+        ValueError: hard isolation was granted, and the limits cannot be enforced; or a slice does not exist any more.
 
     """
     environment = {name: value for name, value in server.items() if name in _INHERITED or name.startswith("LC_")}
@@ -40,7 +41,7 @@ def worker_environment(
     if _lacks_package(order):
         paths = [str(home.package_path), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = ":".join(path for path in paths if path)
-    cards = visible_devices(order.gpus)
+    cards = visible_devices(order.gpus, order.charges)
     limits = _limits(order, home, sharing)
     if "LD_PRELOAD" in limits.environment:
         environment["LD_PRELOAD"] = preload(limits.environment.pop("LD_PRELOAD"), environment.get("LD_PRELOAD"))
@@ -75,6 +76,8 @@ def grant_variables(order: LaunchOrder, enforced: Enforced) -> dict[str, str]:
 
 
 def _limits(order: LaunchOrder, home: Home, sharing: Sharing) -> ExecutorLimits:
+    if any(charge.slots for charge in order.charges):
+        return ExecutorLimits({}, Enforced.MIG)
     limits = sharing.limits(order.gpus, _grants(order), home.new_cache(order.executor))
     if limits.enforced is Enforced.NONE and any(charge.isolation is Isolation.HARD for charge in order.charges):
         raise ValueError("isolation=hard was requested, and nothing here can enforce these parts of these cards")
@@ -90,15 +93,32 @@ def _amount_text(amount: int | None) -> str:
     return "" if amount is None else str(amount)
 
 
-def visible_devices(gpus: Sequence[Gpu]) -> str:
+def visible_devices(gpus: Sequence[Gpu], charges: Sequence[Charge] = ()) -> str:
     """Return the value of CUDA_VISIBLE_DEVICES: uuids in the order granted, empty for no card.
+
+    Slices are named by their own uuids. CUDA gives a process the first of them only.
 
     Declared cards have invented uuids, which CUDA does not know. CUDA accepts uuids or indices, not both,
     so one such card makes all be named by index.
+
+    Raises:
+        ValueError: a slice does not exist any more.
+
     """
+    if any(charge.slots for charge in charges):
+        return ",".join(_slice_uuids(gpus, charges))
     if all(gpu.uuid.startswith("GPU-") for gpu in gpus):
         return ",".join(gpu.uuid for gpu in gpus)
     return ",".join(str(gpu.index) for gpu in gpus)
+
+
+def _slice_uuids(gpus: Sequence[Gpu], charges: Sequence[Charge]) -> Iterator[str]:
+    for gpu, charge in zip(gpus, charges, strict=True):
+        there = dict(gpu.slice_uuids)
+        for slot in charge.slots:
+            if slot.start not in there:
+                raise ValueError(f"card {gpu.uuid} has no slice {slot.template} with the number {slot.start} any more")
+            yield there[slot.start]
 
 
 def worker_command(order: LaunchOrder, environment: Mapping[str, str]) -> list[str]:

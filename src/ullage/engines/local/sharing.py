@@ -25,6 +25,7 @@ class Enforced(StrEnum):
     NONE = "none"
     MPS = "mps"
     HAMI = "hami"
+    MIG = "mig"
 
 
 @dataclass(frozen=True, slots=True)
