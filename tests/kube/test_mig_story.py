@@ -215,6 +215,26 @@ async def test_pods_of_one_mode_do_not_get_cards_of_the_other(server: ApiServer,
         assert "refused" in await placed(up, api, pods[1])
 
 
+@pytest.mark.parametrize(
+    ("containers", "victims"), [([asks(30000)], {"p0", "p1", "p2"}), ([asks(8000), asks(8000)], {"p0", "p1"})]
+)
+async def test_the_fewest_slices_leave_for_a_pod_of_higher_priority(
+    server: ApiServer, api: HttpKubeApi, containers: list[dict[str, int | str]], victims: set[str]
+) -> None:
+    """A slice 3g.40gb needs four slots from 4 on, of which three are held; two of 1g.10gb need any two."""
+    put(server, "nodes", mig_node("a", mig_card("GPU-1")))
+    pods = put(server, "pods", *(sliced(f"p{at}", asks(8000), priority=at) for at in range(7)))
+    (high,) = put(server, "pods", sliced("high", *containers, priority=100))
+    async with running(server, api, readers=READERS) as up:
+        assert [await placed(up, api, pod) for pod in pods] == ["!a"] * 7
+        refused = await up.ask("filter", Pod=high, NodeNames=["a"])
+        assert refused["FailedNodes"] == {"a": "1/1 CardMigTopologyInfeasible"}
+        there = {"a": {"Pods": [], "NumPDBViolations": 0}}
+        found = (await up.ask("preempt", Pod=high, NodeNameToMetaVictims=there))["NodeNameToMetaVictims"]
+        names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods}
+        assert {names[each["UID"]] for each in found["a"]["Pods"]} == victims
+
+
 # --- pods that HAMi's scheduler placed ---
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ullage.core.placing.decision import Refusal
+from ullage.core.placing.offers import NodeRefusal
 from ullage.kube.bindings.filter import Admitted
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -44,6 +45,7 @@ class CardOffers:
                 break
             more = self.cluster.offers_of([(shared.request, refused)], expected=expected and not found.names)
             found = _followed(found, more) if more.names else found
+            found = _curable(found, more)
         return found
 
     def reserve(self, asked: PodRequest, admitted: Admitted, node: str) -> tuple[PodRequest, Allocation | Refusal]:
@@ -89,6 +91,21 @@ def ranked(offers: NodeOffers) -> dict[str, int]:
     scale = (BEST_SCORE - 1) / (best - worst) if best > worst else 0.0
     whole = np.where(scores == best, BEST_SCORE, ((scores - worst) * scale).astype(np.int64))
     return dict(zip(offers.names, whole.tolist(), strict=True))
+
+
+def _curable(found: NodeOffers, more: NodeOffers) -> NodeOffers:
+    """Return offers in which nodes that take the pod after evictions, though only with shared cards, say so."""
+    helped = {name: why for why, names in more.refused if why.helps for name in names}
+    if not helped:
+        return found
+    kept: list[tuple[NodeRefusal, list[str]]] = []
+    moved: dict[int, tuple[NodeRefusal, list[str]]] = {}
+    for why, names in found.refused:
+        kept.append((why, [name for name in names if why.helps or name not in helped]))
+        for name in () if why.helps else (name for name in names if name in helped):
+            moved.setdefault(id(helped[name]), (helped[name], []))[1].append(name)
+    refused = [(why, names) for why, names in (*kept, *moved.values()) if names]
+    return NodeOffers(found.names, found.scores, refused)
 
 
 def _followed(first: NodeOffers, more: NodeOffers) -> NodeOffers:
