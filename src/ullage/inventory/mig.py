@@ -84,7 +84,7 @@ def _read(library: Any, handle: Any) -> _Slice | None:
         return None
     if name is None or not (0 <= number < MAX_COUNT and memory > 0 and slices > 0):
         return None
-    return _Slice(number, uuid, name.group(1), memory, slices)
+    return _Slice(number, uuid, name.group(1), memory_bytes=memory, slices=slices)
 
 
 def _slices_of(card: str | None) -> int:
