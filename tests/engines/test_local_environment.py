@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ import pytest
 import uvloop
 
 from tests.engines.recorder import opened
-from ullage.engines.local.environment import expand, visible_devices, worker_command
+from ullage.engines.local.environment import expand, visible_devices, worker_command, worker_environment
+from ullage.engines.local.home import Home
+from ullage.engines.local.sharing import Unenforced
+from ullage.model.allocation import Charge, Slot
 from ullage.model.application import FUNCTION, Application
 from ullage.model.gpu import Gpu
+from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import Setup
 from ullage.service.engine_port import BindOrder, ExecutorBound, ExecutorGone, LaunchOrder, Registered
@@ -94,6 +99,18 @@ def test_without_a_card_none_is_visible(tmp_path: Path) -> None:
 )
 def test_cards_are_named_by_uuid_or_all_by_index(gpus: tuple[Gpu, ...], text: str) -> None:
     assert visible_devices(gpus) == text
+
+
+def test_a_slice_is_named_by_its_uuid_and_enforced_by_its_card(tmp_path: Path) -> None:
+    card = Gpu("GPU-aaa", 0, vram_bytes=80 * 2**30, slice_uuids=((72, "MIG-1"), (80, "MIG-2")))
+    part = Charge(140_000, 10 * 2**30, Isolation.PARTITIONED, Slot("1g.10gb", 80, 81))
+    asked = ResourceRequirement.from_string("gpu=1,partition=1g.10gb")
+    given = LaunchOrder("e", "here", Application("mine"), Setup(), asked, gpus=(card,), charges=(part,))
+    found = worker_environment(given, Home(tmp_path / "data"), {}, Unenforced(), server_id="s", secret="x")
+    shown = {key: found[key] for key in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ULLAGE_GPU_ENFORCED")}
+    assert list(shown.values()) == ["MIG-2", "MIG-2", "mig"]
+    with pytest.raises(ValueError, match="has no slice"):
+        visible_devices((replace(card, slice_uuids=()),), (part,))
 
 
 def test_the_command_is_split_and_then_expanded() -> None:
