@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,6 +28,9 @@ from ullage.model.error import InvalidRequest
 
 CONNECT_S = 5.0
 _UNAUTHORIZED = 401
+_LARGE = 1 << 20
+"""Bytes of a body above which aiohttp sends it in pieces, so that other calls go on meanwhile."""
+
 _KEEP_ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -118,7 +122,7 @@ class ApiConnection:
             call.method,
             URL(self._url + call.path, encoded=True),
             params=call.query,
-            data=call.body or None,
+            data=BytesIO(call.body) if len(call.body) > _LARGE else call.body or None,
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s),
             allow_redirects=False,
