@@ -11,6 +11,7 @@ import pytest
 from ullage.core.kernel.columns import FIRST_CARD, NODE_COLUMNS
 from ullage.core.kernel.links import MEMO_COLUMNS, pick_linked
 from ullage.core.kernel.memo import empty_keys
+from ullage.core.kernel.nearest import NEAREST
 from ullage.core.topology.links import layout_of, links_over
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -96,10 +97,10 @@ class Picked:
         self.rows = np.zeros((len(nodes), NODE_COLUMNS), np.int64)
         self.rows[:, FIRST_CARD] = np.cumsum([0, *self.counts[:-1]])
 
-    def __call__(self, free, count, required=(), row=0):
+    def __call__(self, free, count, required=(), row=0, rule=NEAREST):
         units, must, out = self._marked(free, row), self._marked(required, row), np.zeros(count, np.int64)
         must = must if required else must[:0]
-        damage = pick_linked(self.links, self.rows, row, units, must, out)
+        damage = pick_linked(self.links, self.rows, row, units, must, out, rule)
         return (out - self.rows[row, FIRST_CARD]).tolist(), damage
 
     def _marked(self, cards, row):

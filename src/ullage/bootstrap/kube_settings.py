@@ -265,7 +265,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     force_overwrite_default_scheduler: bool = True
     runtime_class: str = ""
     node_scheduler_policy: Literal["binpack", "spread"] | None = None
-    gpu_scheduler_policy: Literal["binpack", "spread"] | None = None
+    gpu_scheduler_policy: Literal["binpack", "spread", "topology-aware"] | None = None
     default_memory: int = 0
     default_cores: int = 0
     device_config_file: str | None = None
@@ -392,8 +392,12 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def _with_policies(self, family: Family) -> Family:
         """Return a family with the policies and the defaults of the settings; defaults are those of NVIDIA."""
-        node, card = self.node_scheduler_policy, self.gpu_scheduler_policy
-        found = structs.replace(family, node_policy=node or family.node_policy, card_policy=card or family.card_policy)
+        found = structs.replace(
+            family,
+            node_policy=self.node_scheduler_policy or family.node_policy,
+            card_policy=self._sorting or family.card_policy,
+            connected=self.gpu_scheduler_policy == "topology-aware",
+        )
         if family.name != NVIDIA.name:
             return found
         memory = structs.replace(family.memory, default_mib=self.default_memory or family.memory.default_mib)
@@ -430,9 +434,11 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """The strategy of the policies, if one is named."""
         if self.node_scheduler_policy is None and self.gpu_scheduler_policy is None:
             return None
-        return STRATEGIES[
-            self.node_scheduler_policy or NVIDIA.node_policy, self.gpu_scheduler_policy or NVIDIA.card_policy
-        ]
+        return STRATEGIES[self.node_scheduler_policy or NVIDIA.node_policy, self._sorting or NVIDIA.card_policy]
+
+    @property
+    def _sorting(self) -> Literal["binpack", "spread"] | None:
+        return None if self.gpu_scheduler_policy == "topology-aware" else self.gpu_scheduler_policy
 
     @property
     def namespace(self) -> str:

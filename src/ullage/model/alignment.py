@@ -36,6 +36,17 @@ class Level(StrEnum):
     REQUIRED = "required"
 
 
+class LinkDemand(StrEnum):
+    """What a request asks of the links between its cards.
+
+    `best`: the cards that are connected best; of one card, the one that is connected worst. `island`: cards of one
+    island, joined by NVLink or behind one PCIe switch, or none.
+    """
+
+    BEST = "best"
+    ISLAND = "island"
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A pair of cards and a resource in the same zones: `cpu`, `memory`, or a device by its name.
@@ -102,7 +113,8 @@ class Alignment:
 
     Without a `policy` that of the node applies; with `pairs` it is at least best effort. Without `containers`
     the request is aligned as a single container that has all of its cards, and its CPUs if it asks for a whole
-    number of them. `pairs`, in the order of their resources, bind each container that has cards.
+    number of them. `pairs`, in the order of their resources, bind each container that has cards. `links` is what it
+    asks of the links between its cards.
 
     Raises:
         InvalidRequest: there are too many containers, resources or pairs, a resource is in two pairs, or the policy
@@ -113,6 +125,7 @@ class Alignment:
     policy: ZonePolicy | None = None
     containers: tuple[ContainerNeeds, ...] = ()
     pairs: tuple[Pair, ...] = ()
+    links: LinkDemand | None = None
 
     def __post_init__(self) -> None:
         names = [pair.resource for pair in self.pairs]
@@ -137,7 +150,8 @@ class Alignment:
     @property
     def required(self) -> bool:
         """Whether the request is refused where it cannot be aligned."""
-        return bool(self.policy and self.policy.required) or self.has_required_pair
+        one_island = self.links is LinkDemand.ISLAND
+        return bool(self.policy and self.policy.required) or self.has_required_pair or one_island
 
     @property
     def has_required_pair(self) -> bool:

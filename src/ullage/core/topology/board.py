@@ -6,7 +6,8 @@ have the columns of `core/kernel/board.py`; cards are columns of the fleet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +18,7 @@ from ullage.core.kernel import board as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiling.steps import prepare_steps
 from ullage.core.kernel.masks import MOST_ZONES
+from ullage.core.kernel.nearest import ISLAND
 from ullage.core.topology.links import links_over
 from ullage.core.topology.machine import InZone, distances_of, machine_row, supplies_of, topology_of
 from ullage.core.topology.needs import Need, needs_of
@@ -39,6 +41,7 @@ class Board:
         self.rules = rules
         self.topologies: list[Topology] = []
         self.machine_of: list[int] = []
+        self._first_card = np.cumsum([0, *(len(node.gpus) for node in nodes)]).tolist()
         self._left_out: dict[int, dict[str, str]] = {}  # labels of nodes where something may be left out
         self._resources = ZoneResources()
         self._rows_of: list[dict[int, dict[object, int]]] = []
@@ -193,6 +196,19 @@ class Board:
         cpus = self.cpus_of(self.machine_of[row])
         return int(((cpus[:, at.FREE] > 0) & (cpus[:, at.WHOLE_CORE] > 0)).sum())
 
+    def largest_island(self, row: int, cards: Collection[int]) -> int:
+        """Return how many of these cards of a node are of one island at most; they are numbered from its first card.
+
+        0 if nothing is known of its links.
+        """
+        if self.machine_of[row] < 0:
+            return 0
+        links, first = self.rows.links, self._first_card[row]
+        own = links.by_index[first : self._first_card[row + 1]].tolist()
+        islands = links.places[links.layout_of[row], ISLAND]
+        counted = Counter(islands.item(place) for place, card in enumerate(own) if card in cards)
+        return max(counted.values(), default=0)
+
     def seats(self, asked: ResourceRequirement) -> bool:
         """Return whether supplies are held for a request: it asks for alignment, or a kubelet may align it."""
         return self.aligns or asked.alignment.effective_policy is not None
@@ -201,7 +217,8 @@ class Board:
 
     def decides(self, asked: ResourceRequirement) -> bool:
         """Return whether zones may refuse a request, or give it more than its cards."""
-        return bool(asked.alignment.effective_policy or (asked.alignment.containers and self.topologies) or self.aligns)
+        demands = asked.alignment.effective_policy or asked.alignment.required
+        return bool(demands or (asked.alignment.containers and self.topologies) or self.aligns)
 
     def needs(self, asked: ResourceRequirement) -> list[Need]:
         """Return the needs of a request as rows; none if zones do not matter to it here."""

@@ -28,6 +28,7 @@ _CODES = {
     at.NOT_ALIGNED: Code.NOT_ALIGNED,
     at.SHORT: Code.SHORT_ALLOCATION,
     at.BROKEN_CORES: Code.BROKEN_CORES,
+    at.APART: Code.NOT_LINKED,
 }
 
 
@@ -45,6 +46,10 @@ def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequen
     if not _matters(fleet, asked) or len(cards) < asked.gpu_count or _settle(fleet, asked, row, cards):
         return None
     code = _CODES[fleet.board.code]
+    if code is Code.NOT_LINKED:
+        cure = Cure.CAPACITY if fits_when_empty(fleet, asked, row) else Cure.NODE_CHANGE
+        largest = fleet.board.largest_island(row, [card - fleet.cards_on(row).start for card in cards])
+        return Rejection(code, cure, asked.gpu_count, largest, node=fleet.nodes[row].name)
     refused = _Refused.of(fleet, asked, row, cards)
     zones, needs, had = refused.zones, refused.needs, refused.had
     if code is Code.BROKEN_CORES:

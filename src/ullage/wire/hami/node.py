@@ -34,17 +34,20 @@ _PATHS = {10: Path.SYS, 20: Path.NODE, 30: Path.PHB, 40: Path.PXB, 50: Path.PIX,
 
 
 def read_scores(text: str, *, key: str = SCORE) -> tuple[Link, ...]:
-    """Return the links between the cards of a node. Where the two ends differ, the lower score counts."""
+    """Return the links between the cards of a node. Where the two ends differ, the lower score counts.
+
+    A score of 0 is no link: also that of a pair for which HAMi's agent found different links at its two ends.
+    """
     listed = decoded(text, list[_Scored], key)
     if len(listed) > MAX_DEVICES or any(len(card.score) > MAX_DEVICES for card in listed):
         raise invalid_annotation(key, f"{len(listed)} cards", f"at most {MAX_DEVICES} cards of one node are read")
     scores: dict[tuple[str, str], int] = {}
     for card in listed:
         for peer, score in card.score.items():
-            if peer != card.uuid and score:
+            if peer != card.uuid:
                 pair = (min(card.uuid, peer), max(card.uuid, peer))
                 scores[pair] = min(score, scores.get(pair, score))
-    return tuple(_link(*pair, score) for pair, score in sorted(scores.items()))
+    return tuple(_link(*pair, score) for pair, score in sorted(scores.items()) if score)
 
 
 def _link(a: str, b: str, score: int) -> Link:

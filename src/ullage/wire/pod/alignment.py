@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ullage.model.alignment import MAX_PAIRS, SEPARATOR, Alignment, AlignmentStage, ContainerNeeds, Pair, read_pair
+from ullage.model.alignment import (
+    MAX_PAIRS,
+    SEPARATOR,
+    Alignment,
+    AlignmentStage,
+    ContainerNeeds,
+    LinkDemand,
+    Pair,
+    read_pair,
+)
 from ullage.model.error import InvalidRequest, invalid, invalid_annotation
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
 from ullage.wire.document import Document, section, text
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.card_topology import needs_one_zone
+from ullage.wire.pod.card_topology import Tier, demanded_tier
 from ullage.wire.pod.containers import container_amount, containers_of, has_own_cpus, limited_resources
 from ullage.wire.pod.keys import Keys
 from ullage.wire.vendors.shipped import as_resource
@@ -44,12 +53,16 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
     policy, pairs = _policy(keys, pod), keys.parse("numa-pairs", _pairs) or ()
     if pairs and policy is ZonePolicy.NONE:
         raise keys.invalid("numa-pairs", f"{policy_key(keys, pod)} is 'none'; leave it out, or request best-effort")
-    if cards and needs_one_zone(keys):
-        if policy is not None:
-            fix = f"{keys.key('require-gpu-topology')} has all cards in one NUMA node already; keep one of the two"
-            raise invalid_annotation(policy_key(keys, pod), policy.value, fix)
-        return Alignment(ZonePolicy.SINGLE_ZONE, (ContainerNeeds(devices=((CARD, cards),)),), pairs)
-    return Alignment(policy, containers, pairs)
+    demand = demanded_tier(keys) if cards else None
+    if demand is None:
+        return Alignment(policy, containers, pairs)
+    if policy is not None:
+        fix = f"{keys.key('require-gpu-topology')} says how near all cards are to each other; keep one of the two"
+        raise invalid_annotation(policy_key(keys, pod), policy.value, fix)
+    together = (ContainerNeeds(devices=((CARD, cards),)),)
+    if demand is Tier.LINKED:
+        return Alignment(None, together, pairs, LinkDemand.ISLAND)
+    return Alignment(ZonePolicy.SINGLE_ZONE, together, pairs)
 
 
 def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:

@@ -234,6 +234,8 @@ class Family(Section, frozen=True, kw_only=True):
     equal_slices: bool = False
     node_policy: Literal["binpack", "spread"] = "binpack"
     card_policy: Literal["binpack", "spread"] = "spread"
+    connected: bool = False
+    """Whether a pod that names no policy for cards gets those that are connected best."""
 
     def __post_init__(self) -> None:
         """Refuse rules that name what is not there."""
@@ -260,8 +262,8 @@ class Family(Section, frozen=True, kw_only=True):
         """Whether a number of cards alone is not just that many whole cards, softly isolated as of any other plugin."""
         parts = self.memory.default_mib if self.memory.amounts == "any" else 0
         less = 0 < self.cores.default < self.cores.per_card
-        hard = self.parts == "hard"
-        return bool(parts or less or hard or self.count.allowed or self.count.step > 1 or self.count.means == "slice")
+        own = self.parts == "hard" or self.connected
+        return bool(parts or less or own or self.count.allowed or self.count.step > 1 or self.count.means == "slice")
 
     def annotation_keys(self) -> tuple[str, ...]:
         """Return the full keys of the annotations of requests."""
