@@ -11,9 +11,9 @@ from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.topology import Link
 from ullage.service.devices import Devices
-from ullage.wire.hami.node import CORDON, cordoned, read_cordon, read_handshake, read_scores
+from ullage.wire.hami.node import CORDON, cordoned, read_cordon, read_handshake
 from ullage.wire.vendors.family import Family
-from ullage.wire.vendors.registers import NodeText, registered_cards
+from ullage.wire.vendors.registers import NodeText, registered_cards, registered_links
 from ullage.wire.vendors.shipped import NVIDIA
 
 
@@ -56,9 +56,7 @@ class RegisteredCards:
             InvalidRequest: they cannot be read.
 
         """
-        key = self.family.register.links
-        text = (node.metadata.annotations or {}).get(key) if key else None
-        return () if text is None else read_scores(text, key=key)
+        return registered_links(self.family, node_facts(node))
 
     def __call__(self, node: NodeObject) -> Sequence[Gpu] | None:
         """Return the cards of a node; None where no agent has registered any.

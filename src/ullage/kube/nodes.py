@@ -134,7 +134,7 @@ def _with_links(
         try:
             found = () if links is None else links(node)
         except InvalidRequest as error:
-            notes.append(error.message)
+            notes += [error.message] if error.message not in notes else []
             continue
         (behind if getattr(reader, "behind_record", False) else known).append(found)
     joined = joined_links((*known, *behind))

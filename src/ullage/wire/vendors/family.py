@@ -92,14 +92,16 @@ class Register(Section, frozen=True, kw_only=True):
     """Where the cards of a node are known from: an annotation in `format`, or the node's capacity.
 
     Of a capacity, `cards` is the resource that counts `per_card` for each card, `memory` that of all memory in units,
-    `cores` that of all cores. `uuid` names cards that have no identity. Parts are isolated softly only on nodes with
-    the annotation `soft_on`, where that is named.
+    `cores` that of all cores. `uuid` names cards that have no identity. `links` is the annotation with a score for each
+    pair of cards, and `island` the fact of a card whose equal values mean that cards are joined by fast links. Parts
+    are isolated softly only on nodes with the annotation `soft_on`, where that is named.
     """
 
     format: Literal["hami", "metax", "drs", "capacity"]
     annotation: str = ""
     handshake: str = ""
     links: str = ""
+    island: str = ""
     soft_on: str = ""
     cards: str = ""
     per_card: Size = 1
