@@ -9,6 +9,7 @@ from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.verdict.sentences import reject_text
+from ullage.model.alignment import LinkDemand
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import InvalidAnnotation
@@ -17,7 +18,7 @@ from ullage.model.links import links_by_group
 from ullage.model.node import Node
 from ullage.model.rejection import Code, Cure
 from ullage.model.request import ResourceRequirement
-from ullage.model.topology import CardPicker, Kubelet, Path, Topology, Zone
+from ullage.model.topology import CardPicker, Kubelet, Path, Topology, Zone, ZonePolicy
 from ullage.wire.pod import compose_request
 from ullage.wire.unknown_keys import unknown_annotations
 
@@ -137,6 +138,22 @@ def test_where_a_plugin_picks_all_cards_must_be_of_one_island():
     assert set(place(linked(kubelet=named), demand(2, **tier)).gpus) == {"g0", "g1"}
 
 
+def test_links_may_be_asked_for_in_words_of_ullage():
+    assert set(place(linked("g0"), demand(2, gpu_links="island")).gpus) <= {"g2", "g3", "g4"}
+    assert isinstance(place(linked("g0", "g2"), demand(3, gpu_links="island")), Refusal)
+    assert place(linked(), demand(1, gpu_links="best")).gpus in (("g0",), ("g1",))
+    assert set(place(linked(), demand(3, gpu_links="best")).gpus) == {"g2", "g3", "g4"}
+    assert isinstance(place(linked("g0", "g2"), demand(3, gpu_links="best")), Allocation)
+    tier = {"require_gpu_topology": "true", "gpu_topology_max_tier": "0"}
+    assert isinstance(place(linked("g0", "g2"), demand(3, gpu_links="island", **tier)), Refusal)
+    for keys in (tier | {"gpu_links": "best"}, {"gpu_links": "fast"}):
+        with pytest.raises(InvalidAnnotation, match=r"tensor-fusion\.ai/gpu-links"):
+            compose_request(demand(2, **keys), "tensor-fusion.ai")
+    one_zone = compose_request(demand(2, require_gpu_topology="true", gpu_links="best"), "tensor-fusion.ai")
+    alignment = one_zone.request.requirement.alignment
+    assert (alignment.policy, alignment.links) == (ZonePolicy.SINGLE_ZONE, LinkDemand.BEST)
+
+
 def test_the_keys_are_known():
-    names = ("require-gpu-topology", "gpu-topology-max-tier", "gpu-topology-source")
+    names = ("gpu-links", "require-gpu-topology", "gpu-topology-max-tier", "gpu-topology-source")
     assert not list(unknown_annotations(f"ullage.io/{name}" for name in names))

@@ -16,7 +16,6 @@ from ullage.model.alignment import (
     Alignment,
     AlignmentStage,
     ContainerNeeds,
-    LinkDemand,
     Pair,
     read_pair,
 )
@@ -25,7 +24,7 @@ from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
 from ullage.wire.document import Document, section, text
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.card_topology import Tier, demanded_tier
+from ullage.wire.pod.card_topology import Tier, demanded_links, demanded_tier
 from ullage.wire.pod.containers import container_amount, containers_of, has_own_cpus, limited_resources
 from ullage.wire.pod.keys import Keys
 from ullage.wire.vendors.shipped import as_resource
@@ -53,16 +52,15 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
     policy, pairs = _policy(keys, pod), keys.parse("numa-pairs", _pairs) or ()
     if pairs and policy is ZonePolicy.NONE:
         raise keys.invalid("numa-pairs", f"{policy_key(keys, pod)} is 'none'; leave it out, or request best-effort")
-    demand = demanded_tier(keys) if cards else None
-    if demand is None:
-        return Alignment(policy, containers, pairs)
+    tier = demanded_tier(keys) if cards else None
+    links = demanded_links(keys, tier) if cards else None
+    if tier is None:
+        return Alignment(policy, containers, pairs, links)
     if policy is not None:
         fix = f"{keys.key('require-gpu-topology')} says how near all cards are to each other; keep one of the two"
         raise invalid_annotation(policy_key(keys, pod), policy.value, fix)
     together = (ContainerNeeds(devices=((CARD, cards),)),)
-    if demand is Tier.LINKED:
-        return Alignment(None, together, pairs, LinkDemand.ISLAND)
-    return Alignment(ZonePolicy.SINGLE_ZONE, together, pairs)
+    return Alignment(None if tier is Tier.LINKED else ZonePolicy.SINGLE_ZONE, together, pairs, links)
 
 
 def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:

@@ -1,4 +1,4 @@
-"""How near the cards of a pod have to be to each other, in TensorFusion's annotations.
+"""How near the cards of a pod have to be to each other, in TensorFusion's annotations, and what it asks of links.
 
 Tiers: 0 the same interconnect, 1 the same NUMA node, 2 several NUMA nodes, 3 not known.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
+from ullage.model.alignment import LinkDemand
 from ullage.wire.pod.keys import Keys
 
 _REQUIRED, _MAX_TIER, _SOURCE = "require-gpu-topology", "gpu-topology-max-tier", "gpu-topology-source"
+_LINKS = "gpu-links"
 
-TOPOLOGY_KEYS = (_REQUIRED, _MAX_TIER, _SOURCE)
+TOPOLOGY_KEYS = (_REQUIRED, _MAX_TIER, _SOURCE, _LINKS)
 """The annotations that are read here."""
 
 
@@ -55,3 +57,18 @@ def demanded_tier(keys: Keys) -> Tier | None:
     if tier in (None, Tier.ONE_ZONE) and source is Source.VENDOR:
         raise keys.invalid(_SOURCE, "links say nothing of NUMA nodes; write numa, or demand tier 0")
     return None if tier == Tier.ANY else Tier(Tier.ONE_ZONE if tier is None else tier)
+
+
+def demanded_links(keys: Keys, tier: Tier | None) -> LinkDemand | None:
+    """Return what a pod asks of the links between its cards, by `gpu-links` or by tier 0.
+
+    Raises:
+        InvalidAnnotation: the value cannot be read, or differs from the demanded tier.
+
+    """
+    links = keys.choice(_LINKS, LinkDemand)
+    if tier is not Tier.LINKED:
+        return links
+    if links not in (None, LinkDemand.ISLAND):
+        raise keys.invalid(_LINKS, f"{keys.key(_MAX_TIER)} demands one interconnect; keep one of the two")
+    return LinkDemand.ISLAND
