@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
+from ullage.core.verdict.sentences import reject_text
 from ullage.model.alignment import LinkDemand
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
@@ -16,7 +19,7 @@ from ullage.model.links import links_by_group
 from ullage.model.node import Node
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
-from ullage.model.topology import CardPicker, Cpu, Kubelet, Path, Topology, Zone, ZonePolicy
+from ullage.model.topology import CardPicker, Cpu, Device, Kubelet, Link, Path, Topology, Zone, ZonePolicy
 
 GIB = 2**30
 
@@ -131,3 +134,77 @@ def test_parts_are_of_one_island_too():
         assert set(place(books, "gpu=2,vram=10g,links=island", f"u{number}").gpus) == {"a1", "a2"}
     assert place(books, "gpu=2,vram=10g,links=island", "more").code is Code.NOT_LINKED
     assert set(place(books, "gpu=2,vram=10g", "any").gpus) == {"a0", "a3"}
+
+
+# --- a device behind the same switch ---
+
+
+def with_nics(*pairs: str, kubelet: Kubelet | None = None, links: bool = True, cards: int = 4) -> Node:
+    """Cards in two zones in turn, and an adapter per pair: `0-2` is card 0 and adapter 2 behind one switch."""
+    gpus = tuple(Gpu(f"g{at}", at, vram_bytes=40 * GIB, zones=(at % 2,)) for at in range(cards))
+    numbers = [pair.split("-") for pair in pairs]
+    nics = tuple(Device("nic", at, f"e{at}", zones=(int(card) % 2,)) for at, (card, _) in enumerate(numbers))
+    near = [Link(f"g{card}", f"e{at}", Path.PIX) for at, (card, _) in enumerate(numbers)]
+    far = [Link(f"g{card}", f"e{at}", Path.PXB) for at in range(len(nics)) for card in range(cards)]
+    known = {(link.a, link.b) for link in near}
+    every = [*near, *(link for link in far if (link.a, link.b) not in known)]
+    topology = Topology((Zone(0), Zone(1)), devices=nics, links=tuple(every) if links else (), kubelet=kubelet)
+    return Node("n", 16_000, 2**36, gpus, topology=topology)
+
+
+def test_each_card_is_behind_a_switch_with_a_device_of_its_pair():
+    node = with_nics("1-0", "3-0", "2-0")
+    assert set(place(books_of(node), "gpu=2,gpu~nic=switch").gpus) == {"g1", "g3"}
+    assert place(books_of(node), "gpu=1,gpu~nic=switch").gpus in (("g1",), ("g2",), ("g3",))
+    assert set(place(books_of(node), "gpu=3,gpu~nic=switch").gpus) == {"g1", "g2", "g3"}
+    assert set(place(books_of(node), "gpu=4,gpu~nic=required").gpus) == {"g0", "g1", "g2", "g3"}
+    parts = books_of(node)
+    assert {place(parts, "gpu=1,vram=20g,gpu~nic=switch", f"u{at}").gpus for at in range(6)} == {
+        ("g1",),
+        ("g2",),
+        ("g3",),
+    }
+    assert place(parts, "gpu=1,vram=20g,gpu~nic=switch", "more").code is Code.OFF_SWITCH
+
+
+def test_a_refusal_names_the_device_and_the_cards_behind_its_switches():
+    refused = place(books_of(with_nics("1-0", "2-0")), "gpu=3,gpu~nic=switch")
+    assert (refused.code, refused.curable) == (Code.OFF_SWITCH, False)
+    assert reject_text(refused.rejections[0]) == (
+        "its cards would not be behind one PCIe switch with a device that it pairs them with: "
+        "it needs 3 cards behind a switch with nic, n has 2"
+    )
+    used = books_of(with_nics("1-0", "2-0"))
+    assert place(used, "gpu=1,gpu_uuid=g1", "one").gpus == ("g1",)
+    waits = place(used, "gpu=2,gpu~nic=switch")
+    assert (waits.code, waits.curable, waits.rejections[0].had) == (Code.OFF_SWITCH, True, 1)
+    unknown = place(books_of(with_nics("1-0", "2-0", links=False)), "gpu=1,gpu~nic=switch")
+    assert (unknown.code, unknown.rejections[0].had) == (Code.OFF_SWITCH, 0)
+    other = place(books_of(with_nics("1-0", "2-0")), "gpu=1,gpu~fpga=switch")
+    assert (other.code, other.rejections[0].resource) == (Code.OFF_SWITCH, "fpga")
+
+
+@pytest.mark.parametrize("picks", list(CardPicker))
+def test_where_a_plugin_picks_every_free_card_must_be_behind_such_a_switch(picks: CardPicker):
+    kubelet = Kubelet(ZonePolicy.RESTRICTED, picks=picks)
+    node = with_nics("1-0", "3-0", kubelet=kubelet)
+    found = place(books_of(node), "gpu=1,gpu~nic=switch")
+    if picks is CardPicker.NAMED:
+        assert found.gpus in (("g1",), ("g3",))
+    else:
+        assert found.code is Code.OFF_SWITCH
+        assert reject_text(found.rejections[0]).endswith("n has 2, and its device plugin chooses by itself")
+    all_near = with_nics("0-0", "1-0", "2-0", "3-0", kubelet=kubelet)
+    assert len(place(books_of(all_near), "gpu=1,gpu~nic=switch").gpus) == 1
+
+
+def test_nodes_that_differ_only_in_their_switches_are_told_apart():
+    first = with_nics("1-0", "3-0")
+    uuids = {f"g{at}": f"h{at}" for at in range(4)}
+    second = with_nics("0-0", "2-0")
+    cards = tuple(Gpu(uuids[gpu.uuid], gpu.index, vram_bytes=gpu.vram_bytes, zones=gpu.zones) for gpu in second.gpus)
+    links = tuple(Link(uuids[link.a], link.b, link.path) for link in second.topology.links)
+    other = Node("m", 16_000, 2**36, cards, topology=replace(second.topology, links=links))
+    books = books_of(first, other)
+    found = {place(books, "gpu=2,gpu~nic=switch", f"u{at}").gpus for at in range(2)}
+    assert {frozenset(cards) for cards in found} == {frozenset({"g1", "g3"}), frozenset({"h0", "h2"})}

@@ -120,7 +120,7 @@ def slow(node, free, count, required=()):
     """The cards, and the damage; sets are ascending tuples."""
     gpus, free = node.gpus, sorted(free)
     layout = layout_of(gpus, node.topology.links)
-    weights, island, _, switch, _ = layout.weights.tolist(), *layout.places.tolist()
+    weights, island, _, switch, *_ = layout.weights.tolist(), *layout.places.tolist()
     between = {pair: weights[pair[0]][pair[1]] for pair in combinations(free, 2)}
     nvlinks = {weights[a][b] // 100 for a, b in combinations(range(len(gpus)), 2)}
     linked = len(set(between.values())) > 1 and not (len(nvlinks) == 1 and nvlinks != {0})

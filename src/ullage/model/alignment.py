@@ -26,14 +26,15 @@ SEPARATOR = "~"
 _RESOURCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,250}[A-Za-z0-9])?", re.ASCII)
 _SIDES_OF_A_PAIR = 2
 _SIDES = {CARD: CARD, CPU: CPU, MEMORY: MEMORY, "mem": MEMORY}
-_PAIR_FORM = "a pair is of gpu and something else, such as gpu~nic=required or gpu~cpu=preferred"
+_PAIR_FORM = "a pair is of gpu and something else, such as gpu~nic=required, gpu~nic=switch or gpu~cpu=preferred"
 
 
 class Level(StrEnum):
-    """How strictly cards are placed near a resource."""
+    """How strictly cards are placed near a resource; `switch`: required, and each behind one PCIe switch with some."""
 
     PREFERRED = "preferred"
     REQUIRED = "required"
+    SWITCH = "switch"
 
 
 class LinkDemand(StrEnum):
@@ -52,8 +53,8 @@ class Pair:
     """A pair of cards and a resource in the same zones: `cpu`, `memory`, or a device by its name.
 
     The amount that the request has of the resource lies in the zones of the cards. If the request has none of it, its
-    cards lie only in zones with such a resource, free or not. A `preferred` pair is ignored where it cannot be
-    satisfied.
+    cards lie only in zones with such a resource, free or not; with the level `switch` the same holds for PCIe switches.
+    A `preferred` pair is ignored where it cannot be satisfied.
 
     Raises:
         InvalidRequest: the resource is not valid, or it is `gpu` again.
@@ -155,7 +156,7 @@ class Alignment:
 
     @property
     def has_required_pair(self) -> bool:
-        return any(pair.level is Level.REQUIRED for pair in self.pairs)
+        return any(pair.level is not Level.PREFERRED for pair in self.pairs)
 
 
 DEFAULT_ALIGNMENT = Alignment()

@@ -26,7 +26,7 @@ from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.compiling.steps import ALIGN, step
 from ullage.core.kernel.compiling.uncounted import part
 from ullage.core.kernel.hints import Counts, free_cards, hint_of, is_allocated_exclusively
-from ullage.core.kernel.links import islands_of, keep_worst_connected, links_matter, mean_weight
+from ullage.core.kernel.links import islands_of, keep_beside, keep_worst_connected, links_matter, mean_weight
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
 from ullage.core.kernel.site import MachineRow, Site, site_of, supplies_of
@@ -221,6 +221,8 @@ def align(
     machine = site.machine
     there = _policy_there(machine, policy, level_of(needs) == BOUND)
     zones = machines_in(arena)[machine.row, b.ZONE_COUNT] if machine.row >= 0 else 0
+    if verdict[b.CODE] == b.ALIGNED and machine.row >= 0 and not _has_devices_beside(site, needs, marks):
+        verdict[b.CODE] = b.OFF_SWITCH
     if verdict[b.CODE] == b.ALIGNED and machine.row >= 0 and zones <= MOST_ZONES:
         verdict[b.KNOWN], verdict[b.PROVEN] = 1, there >= policy and zones > 0
         if not only_cards:
@@ -230,6 +232,25 @@ def align(
     if needs[0, b.CONNECT] == b.ONE_ISLAND and verdict[b.CODE] == b.ALIGNED and not _is_one_island(site, marks):
         verdict[b.CODE] = b.APART
     return 0
+
+
+@compiled
+def _has_devices_beside(site: Site, needs: Rows, marks: Rows) -> bool:
+    """Return whether enough cards are behind a switch with the devices that pairs name; unmark the others.
+
+    Where a device plugin picks, it may take any card: then all have to be.
+    """
+    resources = count = 0
+    for k in range(len(needs)):
+        if needs[k, b.ON_SWITCH]:
+            resources |= 1 << needs[k, b.NEEDED]
+        if needs[k, b.SCOPE] and needs[k, b.NEEDED] == b.CARDS:
+            count = needs[k, b.AMOUNT]
+    if resources == 0:
+        return True
+    stay, gone = keep_beside(links_in(site.machine.arena), site.nodes, site.row, marks, resources)
+    named = machines_in(site.machine.arena)[site.machine.row, b.PICKER] == b.NAMED
+    return bool(stay >= count and (named or gone == 0))
 
 
 @compiled

@@ -79,6 +79,8 @@ CONNECT = 11
 """In each row: what the request asks of the links between its cards: nothing (0), or as below."""
 BEST_LINKS, ONE_ISLAND = 1, 2
 """The best connected cards; cards of one island or none."""
+ON_SWITCH = 12
+"""1 if each card has to be behind one PCIe switch with some of the resource."""
 INIT, SIDECAR, APP = 0, 1, 2
 
 # The verdict on a request.
@@ -101,9 +103,10 @@ SUPPLY_ZONES = 8
 LINKED = 9
 """The mean weight of the pairs of the cards that it takes."""
 VERDICT_COLUMNS = 10
-ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT, BROKEN_CORES, APART = 0, 1, 2, 3, 4, 5, 6, 7
+ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT, BROKEN_CORES, APART, OFF_SWITCH = 0, 1, 2, 3, 4, 5, 6, 7, 8
 """Reasons: zones are unknown, the policy of the node is weaker, more zones than are enumerated, no mask is admitted,
-too little is free, the CPUs are not whole cores where only those are allocated, the cards are of several islands."""
+too little is free, the CPUs are not whole cores where only those are allocated, the cards are of several
+islands, or not behind a switch with a device that they are paired with."""
 
 # What a request takes of each supply of one machine.
 STATUS, BYTES, PEAK = 0, 1, 2

@@ -18,12 +18,13 @@ from ullage.core.kernel import board as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiling.steps import prepare_steps
 from ullage.core.kernel.masks import MOST_ZONES
-from ullage.core.kernel.nearest import ISLAND
-from ullage.core.topology.links import links_over
+from ullage.core.kernel.nearest import BESIDE, ISLAND
+from ullage.core.topology.links import MOST_RESOURCES, links_over
 from ullage.core.topology.machine import InZone, distances_of, machine_row, supplies_of, topology_of
 from ullage.core.topology.needs import Need, needs_of
 from ullage.core.topology.resources import ZoneResources
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
+from ullage.model.alignment import Level
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
@@ -82,7 +83,7 @@ class Board:
                 counts=np.zeros(_MOST_NEEDS << widest, np.int64),
                 scratch=np.zeros((2, max((len(node.gpus) for node in nodes), default=0)), np.int64),
                 listed=np.zeros(at.FIRST_LISTED + at.LISTED_COLUMNS * most, np.int64),
-                links=links_over(nodes if self.topologies else ()),  # without zones nothing uses links
+                links=links_over(nodes if self.topologies else (), self._resources.code_of),  # else nothing uses links
             )
         )
         """The arena, which compiled functions take, and its parts."""
@@ -196,18 +197,31 @@ class Board:
         cpus = self.cpus_of(self.machine_of[row])
         return int(((cpus[:, at.FREE] > 0) & (cpus[:, at.WHOLE_CORE] > 0)).sum())
 
+    def switch_codes(self, asked: ResourceRequirement) -> frozenset[int]:
+        """Return the numbers of the resources that must be behind the switches of the cards of a request."""
+        near = (pair.resource for pair in asked.alignment.pairs if pair.level is Level.SWITCH)
+        return frozenset(map(self._resources.code_of, near))
+
+    def on_switch(self, row: int, cards: Collection[int], resources: Iterable[str]) -> int:
+        """Return how many of these cards of a node are behind a switch with each of these resources."""
+        wanted = sum(1 << code for code in map(self._resources.code_of, resources) if code < MOST_RESOURCES)
+        return sum(mask & wanted == wanted for mask in self._places_of(row, BESIDE, cards))
+
     def largest_island(self, row: int, cards: Collection[int]) -> int:
         """Return how many of these cards of a node are of one island at most; they are numbered from its first card.
 
         0 if nothing is known of its links.
         """
+        return max(Counter(self._places_of(row, ISLAND, cards)).values(), default=0)
+
+    def _places_of(self, row: int, level: int, cards: Collection[int]) -> list[int]:
+        """Return one place of each of these cards of a node; none if nothing is known of its links."""
         if self.machine_of[row] < 0:
-            return 0
+            return []
         links, first = self.rows.links, self._first_card[row]
         own = links.by_index[first : self._first_card[row + 1]].tolist()
-        islands = links.places[links.layout_of[row], ISLAND]
-        counted = Counter(islands.item(place) for place, card in enumerate(own) if card in cards)
-        return max(counted.values(), default=0)
+        places = links.places[links.layout_of[row], level]
+        return [places.item(place) for place, card in enumerate(own) if card in cards]
 
     def seats(self, asked: ResourceRequirement) -> bool:
         """Return whether supplies are held for a request: it asks for alignment, or a kubelet may align it."""

@@ -11,7 +11,7 @@ import numpy as np
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.modes import ANY, MIXED, WHOLE, mixed
 from ullage.core.kernel import columns as at
-from ullage.core.kernel.board import ALONE, BEST_LINKS, CONNECT, ONE_ISLAND, SEATED
+from ullage.core.kernel.board import ALONE, BEST_LINKS, CONNECT, NEEDED, ON_SWITCH, ONE_ISLAND, SEATED
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.reasons import FITS
 from ullage.core.verdict.kinds import exclusion_of, keeps_apart
@@ -55,6 +55,8 @@ class Shape:
         if needs:
             links = asked.alignment.links
             self.rows[1 + kinds : 1 + kinds + len(needs), CONNECT] = 0 if links is None else _DEMANDS[links]
+            codes = fleet.board.switch_codes(asked)
+            self.rows[1 + kinds : 1 + kinds + len(needs), ON_SWITCH] = [need[NEEDED] in codes for need in needs]
             self.rows[1 + kinds, ALONE] = asked.whole or asked.part == WHOLE_CARD
             self.rows[1 + kinds, SEATED] = fleet.board.seats(asked)
         self.rows[1 + kinds + len(needs) :, : at.NAME + 1] = named
