@@ -432,7 +432,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def strategy(self) -> str | None:
         """The strategy of the policies, if one is named."""
-        if self.node_scheduler_policy is None and self.gpu_scheduler_policy is None:
+        if self.node_scheduler_policy is None and self._sorting is None:
             return None
         return STRATEGIES[self.node_scheduler_policy or NVIDIA.node_policy, self._sorting or NVIDIA.card_policy]
 
