@@ -184,6 +184,15 @@ def test_a_refusal_names_the_device_and_the_cards_behind_its_switches():
     assert (other.code, other.rejections[0].resource) == (Code.OFF_SWITCH, "fpga")
 
 
+def test_names_that_no_device_has_do_not_pass_for_others():
+    """Each name gets a number; those of the adapters come first."""
+    books = books_of(with_nics("1-0", "2-0"))
+    for number in range(140):
+        found = place(books, f"gpu=1,gpu~x{number}=switch")
+        assert (found.code, found.rejections[0].had) == (Code.OFF_SWITCH, 0)
+    assert place(books, "gpu=1,gpu~nic=switch").gpus in (("g1",), ("g2",))
+
+
 @pytest.mark.parametrize("picks", list(CardPicker))
 def test_where_a_plugin_picks_every_free_card_must_be_behind_such_a_switch(picks: CardPicker):
     kubelet = Kubelet(ZonePolicy.RESTRICTED, picks=picks)

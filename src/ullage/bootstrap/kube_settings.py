@@ -396,13 +396,13 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             family,
             node_policy=self.node_scheduler_policy or family.node_policy,
             card_policy=self._sorting or family.card_policy,
-            connected=self.gpu_scheduler_policy == "topology-aware",
         )
         if family.name != NVIDIA.name:
             return found
         memory = structs.replace(family.memory, default_mib=self.default_memory or family.memory.default_mib)
         cores = structs.replace(family.cores, default=self.default_cores or family.cores.default)
-        return structs.replace(found, memory=memory, cores=cores)
+        connected = self.gpu_scheduler_policy == "topology-aware"
+        return structs.replace(found, memory=memory, cores=cores, connected=connected)
 
     @property
     def renew_s(self) -> float:

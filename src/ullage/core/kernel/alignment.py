@@ -28,6 +28,7 @@ from ullage.core.kernel.compiling.uncounted import part
 from ullage.core.kernel.hints import Counts, free_cards, hint_of, is_allocated_exclusively
 from ullage.core.kernel.links import islands_of, keep_beside, keep_worst_connected, links_matter, mean_weight
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
+from ullage.core.kernel.nearest import MOST_RESOURCES
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
 from ullage.core.kernel.site import MachineRow, Site, site_of, supplies_of
 from ullage.core.kernel.taking import (
@@ -243,6 +244,8 @@ def _has_devices_beside(site: Site, needs: Rows, marks: Rows) -> bool:
     resources = count = 0
     for k in range(len(needs)):
         if needs[k, b.ON_SWITCH]:
+            if needs[k, b.NEEDED] >= MOST_RESOURCES:
+                return False
             resources |= 1 << needs[k, b.NEEDED]
         if needs[k, b.SCOPE] and needs[k, b.NEEDED] == b.CARDS:
             count = needs[k, b.AMOUNT]

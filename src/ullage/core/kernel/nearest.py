@@ -39,6 +39,9 @@ BESIDE = 4
 """The resources of which a device is behind the switch of each card, as bits by their number on the board."""
 PLACES = 5
 
+MOST_RESOURCES = 62
+"""Resources from this number on have no bit: of none of them a device is known to be behind a switch."""
+
 NEAREST, CONNECTED, PARTITION, ISLANDS = 0, 1, 2, 3
 """Rules, by number."""
 

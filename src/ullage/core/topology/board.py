@@ -18,8 +18,8 @@ from ullage.core.kernel import board as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiling.steps import prepare_steps
 from ullage.core.kernel.masks import MOST_ZONES
-from ullage.core.kernel.nearest import BESIDE, ISLAND
-from ullage.core.topology.links import MOST_RESOURCES, links_over
+from ullage.core.kernel.nearest import BESIDE, ISLAND, MOST_RESOURCES
+from ullage.core.topology.links import links_over
 from ullage.core.topology.machine import InZone, distances_of, machine_row, supplies_of, topology_of
 from ullage.core.topology.needs import Need, needs_of
 from ullage.core.topology.resources import ZoneResources
@@ -204,7 +204,10 @@ class Board:
 
     def on_switch(self, row: int, cards: Collection[int], resources: Iterable[str]) -> int:
         """Return how many of these cards of a node are behind a switch with each of these resources."""
-        wanted = sum(1 << code for code in map(self._resources.code_of, resources) if code < MOST_RESOURCES)
+        codes = list(map(self._resources.code_of, resources))
+        if max(codes) >= MOST_RESOURCES:
+            return 0
+        wanted = sum(1 << code for code in codes)
         return sum(mask & wanted == wanted for mask in self._places_of(row, BESIDE, cards))
 
     def largest_island(self, row: int, cards: Collection[int]) -> int:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.links import KEY_COLUMNS, MEMO_COLUMNS, Links
 from ullage.core.kernel.memo import empty_keys
-from ullage.core.kernel.nearest import BESIDE, ISLAND, PLACES, SWITCH, ZONE, ZONES
+from ullage.core.kernel.nearest import BESIDE, ISLAND, MOST_RESOURCES, PLACES, SWITCH, ZONE, ZONES
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.topology import Link, Path
@@ -40,9 +40,6 @@ _MEMO_SLOTS, _SLOTS_OF_A_LAYOUT = 1 << 14, 1 << 11
 
 Books are copied often, and the memo with them: it has no more slots than the layouts can fill.
 """
-
-MOST_RESOURCES = 62
-"""The most resources of which it is known whether a device is behind the switch of a card."""
 
 _MOST_ZONES = 62
 """The most zones of the cards of one node; with more, zones are ignored."""
