@@ -19,6 +19,7 @@ from ullage.model.node import Node
 from ullage.model.rejection import Code, Cure
 from ullage.model.request import ResourceRequirement
 from ullage.model.topology import CardPicker, Kubelet, Path, Topology, Zone, ZonePolicy
+from ullage.wire.dialect import PodReader
 from ullage.wire.pod import compose_request
 from ullage.wire.unknown_keys import unknown_annotations
 
@@ -91,7 +92,7 @@ ISLANDS = ("g0-g1", "g2-g3-g4")
 
 def linked(*taken: str, kubelet: Kubelet | None = None) -> FleetAllocator:
     """Five cards in two islands, in two zones each; those named are in use."""
-    cards = tuple(Gpu(f"g{n}", n, vram_bytes=40 * GIB, zones=(n % 2,)) for n in range(5))
+    cards = tuple(Gpu(f"g{n}", n, None, "NVIDIA", 40 * GIB, zones=(n % 2,)) for n in range(5))
     links = links_by_group((island.split("-") for island in ISLANDS), Path.UNKNOWN, 2)
     machine = Topology((Zone(0), Zone(1)), links=links, kubelet=kubelet)
     found = FleetAllocator(Fleet([Node("n", 16_000, 2**36, cards, topology=machine)]))
@@ -152,6 +153,14 @@ def test_links_may_be_asked_for_in_words_of_ullage():
     one_zone = compose_request(demand(2, require_gpu_topology="true", gpu_links="best"), "tensor-fusion.ai")
     alignment = one_zone.request.requirement.alignment
     assert (alignment.policy, alignment.links) == (ZonePolicy.SINGLE_ZONE, LinkDemand.BEST)
+
+
+def test_the_cards_of_all_containers_are_of_one_island():
+    """One after the other, the first container would take the smaller island, which is too small for both."""
+    limits = [{"name": f"c{at}", "resources": {"limits": {"nvidia.com/gpu": count}}} for at, count in enumerate((2, 1))]
+    asked = {"metadata": {"name": "p", "uid": "u", "annotations": {"ullage.io/gpu-links": "island"}}}
+    found = PodReader()(asked | {"spec": {"containers": limits}})
+    assert set(linked().alloc(found.request, 0.0).gpus) == {"g2", "g3", "g4"}
 
 
 def test_the_keys_are_known():

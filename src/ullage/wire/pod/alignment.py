@@ -16,6 +16,7 @@ from ullage.model.alignment import (
     Alignment,
     AlignmentStage,
     ContainerNeeds,
+    LinkDemand,
     Pair,
     read_pair,
 )
@@ -54,12 +55,14 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
         raise keys.invalid("numa-pairs", f"{policy_key(keys, pod)} is 'none'; leave it out, or request best-effort")
     tier = demanded_tier(keys) if cards else None
     links = demanded_links(keys, tier) if cards else None
+    together = (ContainerNeeds(devices=((CARD, cards),)),)
     if tier is None:
-        return Alignment(policy, containers, pairs, links)
+        several = sum(CARD in dict(needs.devices) for needs in containers) > 1
+        one_island = links is LinkDemand.ISLAND and policy is None and several
+        return Alignment(policy, together if one_island else containers, pairs, links)
     if policy is not None:
         fix = f"{keys.key('require-gpu-topology')} says how near all cards are to each other; keep one of the two"
         raise invalid_annotation(policy_key(keys, pod), policy.value, fix)
-    together = (ContainerNeeds(devices=((CARD, cards),)),)
     return Alignment(None if tier is Tier.LINKED else ZonePolicy.SINGLE_ZONE, together, pairs, links)
 
 

@@ -37,7 +37,7 @@ class Source(StrEnum):
 def demanded_tier(keys: Keys) -> Tier | None:
     """Return the tier that all cards of the pod must be in, `LINKED` or `ONE_ZONE`; None if any cards will do.
 
-    Tier 0 is by links, also where they are those of the vendor; tier 1 is by zones.
+    Tier 0 is by links, with the source `vendor` or without one; tier 1 is by zones.
 
     Raises:
         InvalidAnnotation: a value cannot be read, a demand has no `require-gpu-topology`, or no placement here is
