@@ -117,7 +117,12 @@ def template_of(node: NodeObject, sources: CardSources = NO_SOURCES) -> Node:
     Its cards have names of their own, because such a Node has the register of the node that it was copied from.
     """
     machine = node_of(node, sources)
-    return replace(machine, gpus=tuple(replace(gpu, uuid=f"{machine.name}/{gpu.uuid}") for gpu in machine.gpus))
+    own = {gpu.uuid: f"{machine.name}/{gpu.uuid}" for gpu in machine.gpus}
+    topology = machine.topology
+    if topology is not None:
+        links = (replace(link, a=own.get(link.a, link.a), b=own.get(link.b, link.b)) for link in topology.links)
+        topology = replace(topology, links=tuple(links))
+    return replace(machine, gpus=tuple(replace(gpu, uuid=own[gpu.uuid]) for gpu in machine.gpus), topology=topology)
 
 
 def _with_links(
