@@ -25,6 +25,9 @@ KEY_COLUMNS = 5
 _CHOSEN, _DAMAGE = 5, 6
 MEMO_COLUMNS = 7
 
+UNLINKED = 2
+"""Of a layout in `uniform`: no pair has a weight, which decides as little as the same NVLinks everywhere (1)."""
+
 _FULL = 0.7
 """The memo is emptied when this part of its slots is in use."""
 
@@ -114,6 +117,8 @@ def links_matter(links: Links, nodes: Rows, row: int, marks: Rows) -> bool:
 @compiled
 def mean_weight(links: Links, nodes: Rows, row: int, marks: Rows, least: int) -> int:
     """Return the mean weight of the pairs of cards that are marked with at least this number; 0 for one card."""
+    if links.uniform[links.layout_of[row]] == UNLINKED:
+        return 0
     order, total, pairs = _order_of(links, nodes, row, len(marks)), 0, 0
     weights = links.weights[links.layout_of[row]]
     for a in range(len(marks)):

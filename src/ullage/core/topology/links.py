@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.links import KEY_COLUMNS, MEMO_COLUMNS, Links
+from ullage.core.kernel.links import KEY_COLUMNS, MEMO_COLUMNS, UNLINKED, Links
 from ullage.core.kernel.memo import empty_keys
 from ullage.core.kernel.nearest import BESIDE, ISLAND, MOST_RESOURCES, PLACES, SWITCH, ZONE, ZONES
 from ullage.model.gpu import Gpu
@@ -110,7 +110,9 @@ def links_over(nodes: Sequence[Node], code_of: Callable[[str], int] = lambda _: 
         by_index=np.array(by_index, np.int64),
         weights=weights,
         places=places,
-        uniform=np.array([layout.uniform for layout in layouts.values()], np.int64),
+        uniform=np.array(
+            [layout.uniform if layout.weights.any() else UNLINKED for layout in layouts.values()], np.int64
+        ),
         memo=empty_keys(_slots_for(len(layouts)), MEMO_COLUMNS),
         key=np.zeros(KEY_COLUMNS, np.int64),
         used=np.zeros(1, np.int64),
