@@ -19,6 +19,7 @@ import numpy as np
 from ullage.core.kernel.columns import NODE_COLUMNS, Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.links import Links, pick_linked
+from ullage.core.kernel.nearest import NEAREST
 from ullage.core.topology.links import layout_of, links_over
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -52,7 +53,7 @@ def machine(cards: int) -> Node:
 def pick_all(links: Links, nodes: Rows, units: Rows, counts: Rows, none: Rows, out: Rows) -> None:
     """Many picks on one node, in compiled code."""
     for case in range(len(counts)):
-        pick_linked(links, nodes, 0, units[case], none, out[case, : counts[case]])
+        pick_linked(links, nodes, 0, units[case], none, out[case, : counts[case]], NEAREST)
 
 
 # --- the rule in plain Python ---

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from ullage.bootstrap.kube_settings import BindingsSection, KubeSection
+from ullage.model.alignment import LinkDemand
 from ullage.model.error import InvalidRequest
+from ullage.wire.dialect import PodReader
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,28 @@ def test_hamis_device_configuration_names_the_resources(tmp_path):
     (nvidia,) = (family for family in section.pods.families if family.name == "NVIDIA")
     assert (nvidia.resources.count, nvidia.memory.default_mib) == ("acme.com/gpu", 4000)
     assert section.device_config.ignored == ("nvidia.enableNvlink: it is not followed",)
+
+
+def links_of(section: KubeSection, limits: dict[str, str], policy: str = "") -> tuple[LinkDemand | None, str | None]:
+    container = {"name": "c", "resources": {"limits": limits}}
+    annotations = {"hami.io/gpu-scheduler-policy": policy} if policy else {}
+    pod = {"metadata": {"name": "p", "uid": "u", "annotations": annotations}, "spec": {"containers": [container]}}
+    found = PodReader(section.pods)(pod)
+    assert found is not None
+    return found.requirement.alignment.links, found.strategy
+
+
+def test_a_policy_for_links_is_that_of_pods_without_their_own():
+    section = KubeSection(gpu_scheduler_policy="topology-aware", node_scheduler_policy="spread")
+    part = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
+    for limits in (part, {"nvidia.com/gpu": "2"}):
+        assert links_of(section, limits) == (LinkDemand.BEST, None)
+        assert links_of(section, limits, "binpack") == (None, "node-low-load-gpu-compact")
+        assert links_of(section, limits, "binpack,topology-aware") == (LinkDemand.BEST, "node-low-load-gpu-compact")
+        assert links_of(KubeSection(), limits, "topology-aware") == (LinkDemand.BEST, None)
+        assert links_of(KubeSection(gpu_scheduler_policy="spread"), limits) == (None, None)
+    assert section.strategy == "low-load-first"
+    assert KubeSection(gpu_scheduler_policy="topology-aware").strategy is None
 
 
 @pytest.mark.parametrize("text", [None, "nvidia: [", "nvidia: 3"])

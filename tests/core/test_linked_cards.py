@@ -11,6 +11,7 @@ import pytest
 from ullage.core.kernel.columns import FIRST_CARD, NODE_COLUMNS
 from ullage.core.kernel.links import MEMO_COLUMNS, pick_linked
 from ullage.core.kernel.memo import empty_keys
+from ullage.core.kernel.nearest import NEAREST
 from ullage.core.topology.links import layout_of, links_over
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -96,10 +97,10 @@ class Picked:
         self.rows = np.zeros((len(nodes), NODE_COLUMNS), np.int64)
         self.rows[:, FIRST_CARD] = np.cumsum([0, *self.counts[:-1]])
 
-    def __call__(self, free, count, required=(), row=0):
+    def __call__(self, free, count, required=(), row=0, rule=NEAREST):
         units, must, out = self._marked(free, row), self._marked(required, row), np.zeros(count, np.int64)
         must = must if required else must[:0]
-        damage = pick_linked(self.links, self.rows, row, units, must, out)
+        damage = pick_linked(self.links, self.rows, row, units, must, out, rule)
         return (out - self.rows[row, FIRST_CARD]).tolist(), damage
 
     def _marked(self, cards, row):
@@ -119,7 +120,7 @@ def slow(node, free, count, required=()):
     """The cards, and the damage; sets are ascending tuples."""
     gpus, free = node.gpus, sorted(free)
     layout = layout_of(gpus, node.topology.links)
-    weights, island, _, switch, _ = layout.weights.tolist(), *layout.places.tolist()
+    weights, island, _, switch, *_ = layout.weights.tolist(), *layout.places.tolist()
     between = {pair: weights[pair[0]][pair[1]] for pair in combinations(free, 2)}
     nvlinks = {weights[a][b] // 100 for a, b in combinations(range(len(gpus)), 2)}
     linked = len(set(between.values())) > 1 and not (len(nvlinks) == 1 and nvlinks != {0})

@@ -14,15 +14,17 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.objects import KubeNode as NodeObject
-from ullage.kube.nodes import CardSources, node_of
+from ullage.kube.nodes import CardSources, node_of, template_of
 from ullage.model.allocation import Allocation
 from ullage.model.card_figures import SHIPPED_FIGURES, Figure
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import NodeState
+from ullage.model.node_record import NodeRecord
 from ullage.model.part import Isolation
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
+from ullage.model.topology import CardPicker, Kubelet, Link, Path, Topology, Zone
 
 REGISTER = "hami.io/node-nvidia-register"
 NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
@@ -118,3 +120,63 @@ def test_figures_of_an_operator_go_before() -> None:
     own = SHIPPED_FIGURES.overridden_by([Figure("A100", 250_000)])
     (card,) = node_of(a_node(registered("A0"), nvidia_com__gpu="10"), CardSources([RegisteredCards()], own)).gpus
     assert card.compute_gflops == 250_000
+
+
+# --- links ---
+
+SCORES = "hami.io/node-nvidia-score"
+
+
+def with_scores(*pairs: tuple[str, str, int], register: str, **amounts: str) -> NodeObject:
+    node = a_node(register, **amounts)
+    listed = [{"uuid": one, "score": {other: score}} for one, other, score in pairs]
+    assert node.metadata.annotations is not None
+    node.metadata.annotations[SCORES] = json.dumps(listed)
+    return node
+
+
+def a_record(*links: Link, kubelet: Kubelet | None = None) -> NodeRecord:
+    return NodeRecord("n", Topology((Zone(0),), links=links, kubelet=kubelet, source="exporter"))
+
+
+def test_links_of_an_exporter_come_before_those_of_a_register() -> None:
+    node = with_scores(("A0", "A1", 450), ("A0", "A2", 10), register=registered("A0", "A1", "A2"))
+    sources = CardSources([RegisteredCards()])
+    alone = node_of(node, sources).topology
+    assert alone is not None
+    assert alone.links == (Link("A0", "A1", Path.PIX, 4), Link("A0", "A2", Path.SYS))
+    both = node_of(node, sources, a_record(Link("A0", "A1", Path.PXB), Link("A1", "A2", Path.NODE))).topology
+    assert both is not None
+    assert both.links == (Link("A0", "A1", Path.PXB, 4), Link("A0", "A2", Path.SYS), Link("A1", "A2", Path.NODE))
+    assert both.source == "exporter"
+    counted = node_of(node, sources, a_record(Link("A0", "A1", Path.PXB, 2))).topology
+    assert counted is not None
+    assert counted.links[0] == Link("A0", "A1", Path.PXB, 2)
+
+
+@pytest.mark.parametrize(
+    ("node", "picks"),
+    [
+        (a_node(registered("A0"), nvidia_com__gpu="10"), CardPicker.NAMED),
+        (a_node(nvidia_com__gpu="2"), CardPicker.PARTITION),
+        (a_node(nvidia_com__gpu="0", amd_com__gpu="2"), CardPicker.LOWEST),
+        (a_node(), CardPicker.LOWEST),
+    ],
+)
+def test_who_picks_cards_beside_a_kubelet_follows_from_the_node(node: NodeObject, picks: CardPicker) -> None:
+    record = a_record(Link("A0", "A1", Path.PIX), kubelet=Kubelet(picks=CardPicker.NAMED))
+    topology = node_of(node, CardSources([RegisteredCards()]), record).topology
+    assert topology is not None
+    assert topology.kubelet is not None
+    assert topology.kubelet.picks is picks
+    assert topology.links == record.topology.links
+    again = node_of(node, CardSources([RegisteredCards()]), replace(record, topology=topology)).topology
+    assert again is topology
+
+
+def test_a_node_of_an_autoscaler_keeps_the_links_of_its_cards() -> None:
+    node = with_scores(("A0", "A1", 450), register=registered("A0", "A1"))
+    machine = template_of(node, CardSources([RegisteredCards()]))
+    assert [gpu.uuid for gpu in machine.gpus] == ["n/A0", "n/A1"]
+    assert machine.topology is not None
+    assert machine.topology.links == (Link("n/A0", "n/A1", Path.PIX, 4),)

@@ -308,11 +308,10 @@ def test_a_word_that_another_word_of_the_pod_cancels_is_a_warning_by_name() -> N
     assert warnings(a_pod(containers=[asking(gpu="0"), asking(gpu="1", gpumem="500")])) == []
 
 
-def test_what_has_no_effect_yet_is_named_in_a_warning() -> None:
-    found = answered(a_pod({"hami.io/gpu-scheduler-policy": "topology-aware"}))
-    assert found["warnings"] == [
-        "hami.io/gpu-scheduler-policy: topology-aware has no effect yet: links between cards are not read"
-    ]
+def test_the_best_connected_cards_may_be_asked_for() -> None:
+    assert "warnings" not in answered(a_pod({"hami.io/gpu-scheduler-policy": "topology-aware"}))
+    answer = answered(a_pod({"hami.io/gpu-scheduler-policy": "topology-aware,best"}))
+    assert "topology-aware" in answer["status"]["message"]
 
 
 def test_a_pod_without_cards_that_asks_for_zones_is_warned_by_name() -> None:

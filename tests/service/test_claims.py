@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from ullage.core.placing.rules import Rules
 from ullage.core.verdict.device_search import DevicePick
 from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
-from ullage.model.card_driver import CardDriver
+from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.claim import Claim, Request
 from ullage.model.device_claim import (
     ClaimAllocation,
@@ -147,6 +148,21 @@ def test_another_driver_is_described_by_its_attribute_names():
     driver = CardDriver("x.example.com", "X", kind="", uuid="id", model="name", zone="socket")
     world = World(Pool("x.example.com", "a", (device,)), drivers=(driver,))
     assert world.devices.cards_on("a") == (Gpu("X-1", 0, "Two", "X", zones=(1,)),)
+
+
+def test_links_follow_from_the_attributes_of_cards():
+    def joined(number, root, island=""):
+        found = card("a", number)
+        more = {f"{DRIVER}/fabric": text(island)} if island else {}
+        return replace(found, pcie_root=root, attributes={**found.attributes, **more})
+
+    devices = joined(0, "r0", "f0"), joined(1, "r1", "f0"), joined(2, "r0"), joined(3, None, "f1"), joined(4, "r2")
+    world = World(pool("a", *devices, part("a", 0, 0)), drivers=(replace(NVIDIA, island="fabric"),))
+    assert world.devices.links_on("a") == (Link("a-0", "a-1", Path.UNKNOWN, 1), Link("a-0", "a-2", Path.PHB))
+    assert World(pool("a", *devices)).devices.links_on("a") == (Link("a-0", "a-2", Path.PHB),)
+    assert world.devices.links_on("b") == ()
+    both = World(pool("a", joined(0, "r0", "f0"), joined(1, "r0", "f0")), drivers=(replace(NVIDIA, island="fabric"),))
+    assert both.devices.links_on("a") == (Link("a-0", "a-1", Path.PHB, 1),)
 
 
 # --- what claims hold ---

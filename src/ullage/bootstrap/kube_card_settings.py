@@ -84,7 +84,7 @@ class CardDriverSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     A device whose attribute `kind` is `card` is a whole card (with an empty `kind`: one that has no `parent`). Another
     is part of the card whose uuid its `parent` names. `memory` is a capacity. `zone` has the NUMA node if no common
-    attribute has it.
+    attribute has it. Cards of a node with the same value of `island` are joined by NVLink or the like.
     """
 
     driver: str
@@ -96,6 +96,7 @@ class CardDriverSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     model: str = NVIDIA_DRIVER.model
     memory: str = NVIDIA_DRIVER.memory
     zone: str = NVIDIA_DRIVER.zone
+    island: str = NVIDIA_DRIVER.island
 
     def __post_init__(self) -> None:
         for name in ("driver", "uuid"):

@@ -12,6 +12,7 @@ from ullage.kube.bindings.filter import BindingFilter
 from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.bindings.upkeep import Upkeep
+from ullage.kube.cards import PublishedCards
 from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.api import ALL, KubeApi, Selection
@@ -199,7 +200,7 @@ def _mirror(context: KubeContext, settings: FrontSettings, devices: Devices, hyp
 
 
 def _cards(context: KubeContext, settings: FrontSettings, devices: Devices) -> CardSources:
-    readers = (*settings.readers, lambda node: devices.cards_on(node.metadata.name))
+    readers: tuple[CardReader, ...] = (*settings.readers, PublishedCards(devices))
     return CardSources(
         readers, settings.figures, CardPools(context.domain, settings.pools), context.pod_settings.families
     )

@@ -265,7 +265,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     force_overwrite_default_scheduler: bool = True
     runtime_class: str = ""
     node_scheduler_policy: Literal["binpack", "spread"] | None = None
-    gpu_scheduler_policy: Literal["binpack", "spread"] | None = None
+    gpu_scheduler_policy: Literal["binpack", "spread", "topology-aware"] | None = None
     default_memory: int = 0
     default_cores: int = 0
     device_config_file: str | None = None
@@ -392,13 +392,17 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def _with_policies(self, family: Family) -> Family:
         """Return a family with the policies and the defaults of the settings; defaults are those of NVIDIA."""
-        node, card = self.node_scheduler_policy, self.gpu_scheduler_policy
-        found = structs.replace(family, node_policy=node or family.node_policy, card_policy=card or family.card_policy)
+        found = structs.replace(
+            family,
+            node_policy=self.node_scheduler_policy or family.node_policy,
+            card_policy=self._sorting or family.card_policy,
+        )
         if family.name != NVIDIA.name:
             return found
         memory = structs.replace(family.memory, default_mib=self.default_memory or family.memory.default_mib)
         cores = structs.replace(family.cores, default=self.default_cores or family.cores.default)
-        return structs.replace(found, memory=memory, cores=cores)
+        connected = self.gpu_scheduler_policy == "topology-aware"
+        return structs.replace(found, memory=memory, cores=cores, connected=connected)
 
     @property
     def renew_s(self) -> float:
@@ -428,11 +432,13 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def strategy(self) -> str | None:
         """The strategy of the policies, if one is named."""
-        if self.node_scheduler_policy is None and self.gpu_scheduler_policy is None:
+        if self.node_scheduler_policy is None and self._sorting is None:
             return None
-        return STRATEGIES[
-            self.node_scheduler_policy or NVIDIA.node_policy, self.gpu_scheduler_policy or NVIDIA.card_policy
-        ]
+        return STRATEGIES[self.node_scheduler_policy or NVIDIA.node_policy, self._sorting or NVIDIA.card_policy]
+
+    @property
+    def _sorting(self) -> Literal["binpack", "spread"] | None:
+        return None if self.gpu_scheduler_policy == "topology-aware" else self.gpu_scheduler_policy
 
     @property
     def namespace(self) -> str:

@@ -39,7 +39,8 @@ _RESREQ = (
     "gpu=0.5, or vram=20g, tflops=60, percent=25 of each; "
     "choice of cards: gpu_model=A100|H100, gpu_model_like, gpu_vendor, gpu_index=0|1, gpu_uuid, pool; isolation of "
     "parts: isolation=hard; alignment of CPUs and cards: numa=best-effort, restricted or "
-    "single-numa-node; alignment with other devices: gpu~nic=required or preferred"
+    "single-numa-node; alignment with other devices: gpu~nic=required, switch or preferred; "
+    "links between its cards: links=best or island"
 )
 
 AGAIN_S = 5.0

@@ -15,11 +15,13 @@ from ullage.kube.pools import NO_POOLS, CardPools
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
+from ullage.model.links import joined_links
 from ullage.model.node import Node, NodeState
 from ullage.model.node_record import NodeRecord
 from ullage.model.part import Isolation
 from ullage.model.quantity import parse_count
 from ullage.model.resources import MILLI
+from ullage.model.topology import CardPicker, Link, Topology
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.vendors.family import Family
 from ullage.wire.vendors.registers import NodeText, registered_cards
@@ -44,7 +46,9 @@ NO_DOMAINS: Mapping[str, str] = {}
 CardReader = Callable[[NodeObject], Sequence[Gpu] | None]
 """Return the cards that one source reports of a machine; None if it reports nothing there.
 
-An attribute `vendor` names the only vendor whose cards the source reports. Without it, each card has its own vendor.
+An attribute `links` returns the links that the source knows on a machine; those of a source with `behind_record` come
+after those of an exporter. `names_cards_on` says whether pods there get the cards that a scheduler names. An attribute
+`vendor` names the only vendor whose cards the source reports. Without it, each card has its own vendor.
 """
 
 
@@ -91,6 +95,7 @@ def node_of(
         *_numbered(facts, labels, sources.families, known=known, first=len(cards), notes=notes),
     ]
     placed = gpus if record is None else _placed(gpus, record)
+    topology = _with_links(node, sources.readers, record, notes)
     return Node(
         name=node.metadata.name,
         cpu_milli=_amount(amounts, "cpu", MILLI, notes),
@@ -101,7 +106,7 @@ def node_of(
         state=NodeState.READY if node.ready else NodeState.NOT_READY,
         cordoned=node.spec.unschedulable,
         gpu_source="kubernetes",
-        topology=None if record is None else record.topology,
+        topology=topology,
         topology_note="; ".join(notes),
     )
 
@@ -112,7 +117,54 @@ def template_of(node: NodeObject, sources: CardSources = NO_SOURCES) -> Node:
     Its cards have names of their own, because such a Node has the register of the node that it was copied from.
     """
     machine = node_of(node, sources)
-    return replace(machine, gpus=tuple(replace(gpu, uuid=f"{machine.name}/{gpu.uuid}") for gpu in machine.gpus))
+    own = {gpu.uuid: f"{machine.name}/{gpu.uuid}" for gpu in machine.gpus}
+    topology = machine.topology
+    if topology is not None:
+        links = (replace(link, a=own.get(link.a, link.a), b=own.get(link.b, link.b)) for link in topology.links)
+        topology = replace(topology, links=tuple(links))
+    return replace(machine, gpus=tuple(replace(gpu, uuid=own[gpu.uuid]) for gpu in machine.gpus), topology=topology)
+
+
+def _with_links(
+    node: NodeObject, readers: Sequence[CardReader], record: NodeRecord | None, notes: list[str]
+) -> Topology | None:
+    """Return the topology of a record with the links of readers too, and with who picks cards on the node.
+
+    Links that cannot be read are left out, and noted.
+    """
+    known: list[Sequence[Link]] = [() if record is None else record.topology.links]
+    behind: list[Sequence[Link]] = []
+    for reader in readers:
+        links: Callable[[NodeObject], Sequence[Link]] | None = getattr(reader, "links", None)
+        try:
+            found = () if links is None else links(node)
+        except InvalidRequest as error:
+            notes += [error.message] if error.message not in notes else []
+            continue
+        (behind if getattr(reader, "behind_record", False) else known).append(found)
+    joined = joined_links((*known, *behind))
+    if record is None:
+        return Topology(links=joined, source="cards") if joined else None
+    kubelet = record.topology.kubelet
+    picks = None if kubelet is None else _picker(node, readers)
+    if joined == record.topology.links and (kubelet is None or kubelet.picks is picks):
+        return record.topology
+    changed = kubelet if kubelet is None or picks is None else replace(kubelet, picks=picks)
+    return replace(record.topology, links=joined, kubelet=changed)
+
+
+def _picker(node: NodeObject, readers: Sequence[CardReader]) -> CardPicker:
+    """Return who picks the cards of pods on a node."""
+    for reader in readers:
+        names: Callable[[NodeObject], bool] | None = getattr(reader, "names_cards_on", None)
+        if names is not None and names(node):
+            return CardPicker.NAMED
+    amounts = node.status.allocatable or node.status.capacity or {}
+    return CardPicker.PARTITION if amounts.get(_NVIDIA, "0") != "0" else CardPicker.LOWEST
+
+
+_NVIDIA = "nvidia.com/gpu"
+"""The resource of NVIDIA's device plugin, which picks cards by their links."""
 
 
 def _soft_at_most(card: Gpu) -> Gpu:

@@ -26,14 +26,26 @@ SEPARATOR = "~"
 _RESOURCE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,250}[A-Za-z0-9])?", re.ASCII)
 _SIDES_OF_A_PAIR = 2
 _SIDES = {CARD: CARD, CPU: CPU, MEMORY: MEMORY, "mem": MEMORY}
-_PAIR_FORM = "a pair is of gpu and something else, such as gpu~nic=required or gpu~cpu=preferred"
+_PAIR_FORM = "a pair is of gpu and something else, such as gpu~nic=required, gpu~nic=switch or gpu~cpu=preferred"
 
 
 class Level(StrEnum):
-    """How strictly cards are placed near a resource."""
+    """How strictly cards are placed near a resource; `switch`: required, and each behind one PCIe switch with some."""
 
     PREFERRED = "preferred"
     REQUIRED = "required"
+    SWITCH = "switch"
+
+
+class LinkDemand(StrEnum):
+    """What a request asks of the links between its cards.
+
+    `best`: the cards that are connected best; of one card, the one that is connected worst. `island`: cards of one
+    island, joined by NVLink or behind one PCIe switch, or none.
+    """
+
+    BEST = "best"
+    ISLAND = "island"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +53,8 @@ class Pair:
     """A pair of cards and a resource in the same zones: `cpu`, `memory`, or a device by its name.
 
     The amount that the request has of the resource lies in the zones of the cards. If the request has none of it, its
-    cards lie only in zones with such a resource, free or not. A `preferred` pair is ignored where it cannot be
-    satisfied.
+    cards lie only in zones with such a resource, free or not; with the level `switch` the same holds for PCIe switches.
+    A `preferred` pair is ignored where it cannot be satisfied.
 
     Raises:
         InvalidRequest: the resource is not valid, or it is `gpu` again.
@@ -102,7 +114,8 @@ class Alignment:
 
     Without a `policy` that of the node applies; with `pairs` it is at least best effort. Without `containers`
     the request is aligned as a single container that has all of its cards, and its CPUs if it asks for a whole
-    number of them. `pairs`, in the order of their resources, bind each container that has cards.
+    number of them. `pairs`, in the order of their resources, bind each container that has cards. `links` is what it
+    asks of the links between its cards.
 
     Raises:
         InvalidRequest: there are too many containers, resources or pairs, a resource is in two pairs, or the policy
@@ -113,6 +126,7 @@ class Alignment:
     policy: ZonePolicy | None = None
     containers: tuple[ContainerNeeds, ...] = ()
     pairs: tuple[Pair, ...] = ()
+    links: LinkDemand | None = None
 
     def __post_init__(self) -> None:
         names = [pair.resource for pair in self.pairs]
@@ -137,11 +151,12 @@ class Alignment:
     @property
     def required(self) -> bool:
         """Whether the request is refused where it cannot be aligned."""
-        return bool(self.policy and self.policy.required) or self.has_required_pair
+        one_island = self.links is LinkDemand.ISLAND
+        return bool(self.policy and self.policy.required) or self.has_required_pair or one_island
 
     @property
     def has_required_pair(self) -> bool:
-        return any(pair.level is Level.REQUIRED for pair in self.pairs)
+        return any(pair.level is not Level.PREFERRED for pair in self.pairs)
 
 
 DEFAULT_ALIGNMENT = Alignment()

@@ -16,7 +16,8 @@ class CardDriver:
 
     A device is a whole card if its attribute `kind` is `card` (with no `kind`: if it has an uuid and no `parent`).
     Another is part of the card whose uuid its `parent` names, or that lies at the same address. `zone` has the NUMA
-    node of a card that does not report it under a known name.
+    node of a card that does not report it under a known name. Cards with the same value of `island` are joined by
+    NVLink, or by what their vendor has in its place.
     """
 
     driver: str = "gpu.nvidia.com"
@@ -28,6 +29,7 @@ class CardDriver:
     model: str = "productName"
     memory: str = "memory"
     zone: str = ""
+    island: str = ""
 
     def is_card(self, device: SliceDevice) -> bool:
         """Return whether the device is a whole card of a node."""

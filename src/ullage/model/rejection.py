@@ -90,6 +90,8 @@ class Code(StrEnum):
     NOT_ALIGNED = "not-aligned"
     SHORT_ALLOCATION = "short-allocation"
     BROKEN_CORES = "broken-cores"
+    NOT_LINKED = "not-linked"
+    OFF_SWITCH = "off-switch"
     QUOTA_SINGLE_COMPUTE_REQUEST = "single.max.tflops.request"
     QUOTA_SINGLE_VRAM_REQUEST = "single.max.vram.request"
     QUOTA_SINGLE_COMPUTE_LIMIT = "single.max.tflops.limit"
@@ -105,7 +107,7 @@ class Code(StrEnum):
 
 _OF_ZONES = frozenset(
     {Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY}
-    | {Code.NOT_ALIGNED, Code.SHORT_ALLOCATION, Code.BROKEN_CORES}
+    | {Code.NOT_ALIGNED, Code.SHORT_ALLOCATION, Code.BROKEN_CORES, Code.NOT_LINKED, Code.OFF_SWITCH}
 )
 
 

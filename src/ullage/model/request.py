@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ullage.model.affinity import ANY_NODE, NodeAffinity
-from ullage.model.alignment import DEFAULT_ALIGNMENT, SEPARATOR, Alignment, read_pair
+from ullage.model.alignment import DEFAULT_ALIGNMENT, SEPARATOR, Alignment, LinkDemand, read_pair
 from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
@@ -38,7 +38,7 @@ _CONDITIONS = (
     "slices",
     *("gpu_uuid", "not_gpu_uuid", "gpu_model_like", "not_gpu_model_like"),
 )
-_KEYS = ("cpu", "mem", "gpu", *_CONDITIONS, "numa")
+_KEYS = ("cpu", "mem", "gpu", *_CONDITIONS, "numa", "links")
 _OTHER_WORDS = {
     **dict.fromkeys(("core", "cores", "vcpu", "vcpus"), "cpu"),
     **dict.fromkeys(("ram", "rss"), "mem"),
@@ -54,7 +54,7 @@ def parse_amounts(text: str) -> dict[str, int]:
     """Return the amounts of a text: cpu (thousandths of a core), memory (bytes) and gpu (thousandths of a card)."""
     amounts: dict[str, int] = {}
     for key, value in _entries(text).items():
-        if key in (*_CONDITIONS, "numa") or SEPARATOR in key:
+        if key in (*_CONDITIONS, "numa", "links") or SEPARATOR in key:
             raise invalid("resreq", f"{key}={value}", "only cpu, mem and gpu can be given here")
         amounts["memory" if key == "mem" else key] = _parse_amount(key, value)
     if "gpu" in amounts:
@@ -151,6 +151,8 @@ class ResourceRequirement:
             self._check_cards()
         if self.alignment.pairs and not self.gpu_count:
             raise invalid("gpu", 0, f"{self.alignment.pairs[0]} is about cards; request some, or leave it out")
+        if self.alignment.links is not None and not self.gpu_count:
+            raise invalid("gpu", 0, f"links={self.alignment.links} is about cards; request some, or leave it out")
 
     def _check_cards(self) -> None:
         if not 1 <= self.gpu_count <= MAX_CARDS:
@@ -243,7 +245,8 @@ class ResourceRequirement:
     def __str__(self) -> str:
         policy = self.alignment.policy
         numa = () if policy is None else (f"numa={policy}",)
-        return ",".join((self._amounts_text(), *numa, *map(str, self.alignment.pairs)))
+        links = () if self.alignment.links is None else (f"links={self.alignment.links}",)
+        return ",".join((self._amounts_text(), *numa, *links, *map(str, self.alignment.pairs)))
 
     def _amounts_text(self) -> str:
         head = f"cpu={show_milli(self.cpu_milli)},mem={format_bytes(self.memory_bytes)},gpu="
@@ -267,14 +270,16 @@ class ResourceRequirement:
 
 
 def _alignment(entries: Mapping[str, str]) -> Alignment:
-    policy, pairs = None, []
+    policy, links, pairs = None, None, []
     for key, value in entries.items():
         with _naming(key, value):
             if key == "numa":
                 policy = parse_choice(ZonePolicy, value, "numa")
+            elif key == "links":
+                links = parse_choice(LinkDemand, value, "links")
             elif SEPARATOR in key:
                 pairs.append(read_pair(key, value))
-    found = Alignment(policy, pairs=tuple(sorted(pairs, key=lambda pair: pair.resource)))
+    found = Alignment(policy, pairs=tuple(sorted(pairs, key=lambda pair: pair.resource)), links=links)
     return DEFAULT_ALIGNMENT if found == DEFAULT_ALIGNMENT else found
 
 

@@ -138,11 +138,24 @@ class Link:
     nvlinks: int = 0
 
 
+class CardPicker(StrEnum):
+    """Who picks the cards of a request on a node with a kubelet, and how.
+
+    `lowest`: its device plugin takes any; the lowest indices predict it. `partition`: NVIDIA's plugin, by links.
+    `named`: the plugin hands out the cards that the scheduler names.
+    """
+
+    LOWEST = "lowest"
+    PARTITION = "partition"
+    NAMED = "named"
+
+
 @dataclass(frozen=True, slots=True)
 class Kubelet:
     """How the kubelet of a node aligns; where there is one, it decides and Ullage predicts.
 
-    `options` are those of the topology manager, `cpu_options` those of the CPU manager, as text.
+    `options` are those of the topology manager, `cpu_options` those of the CPU manager, as text. `picks` says how its
+    device plugin chooses cards, as far as the zones leave a choice.
     """
 
     policy: ZonePolicy = ZonePolicy.NONE
@@ -151,6 +164,7 @@ class Kubelet:
     static_cpus: bool = False
     cpu_options: Mapping[str, str] = field(default_factory=dict)
     static_memory: bool = False
+    picks: CardPicker = CardPicker.LOWEST
 
     @property
     def closest(self) -> bool:

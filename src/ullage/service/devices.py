@@ -8,6 +8,7 @@ the parts are counted here.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,11 +19,12 @@ from ullage.model.claim import Claim
 from ullage.model.device_claim import DeviceClaim, DeviceResult, UnreadDevices
 from ullage.model.error import Conflict, UllageError
 from ullage.model.gpu import Gpu
+from ullage.model.links import links_by_group
 from ullage.model.part import CardSelector
 from ullage.model.quantity import MAX_INT32
 from ullage.model.request import ResourceRequirement
 from ullage.model.slice_device import DeviceId, Pool, SliceDevice, TaintRule
-from ullage.model.topology import CARD
+from ullage.model.topology import CARD, Link, Path
 from ullage.model.zone_placement import Rank, ZonePlacement
 from ullage.service.cluster import Cluster
 from ullage.service.known_card import KnownCard, known_card
@@ -190,8 +192,8 @@ class Devices:
         uid = self._by_name.get((namespace, name))
         return None if uid is None else self._claims[uid]
 
-    def cards_on(self, node: str) -> tuple[Gpu, ...] | None:
-        """Return the cards that drivers offer on a node; None if they offer none."""
+    def _card_devices(self, node: str) -> list[tuple[SliceDevice, CardDriver]]:
+        """Return the devices of a node that are whole cards, each with its driver, in their order."""
         devices = [
             (device, driver)
             for key in self._pools_on.get(node, ())
@@ -199,7 +201,30 @@ class Devices:
             for driver in self._drivers
             if device.node == node and driver.is_card(device)
         ]
-        devices.sort(key=_position)
+        return sorted(devices, key=_position)
+
+    def links_on(self, node: str) -> tuple[Link, ...]:
+        """Return the links between the cards of a node that follow from their attributes.
+
+        Cards with the same PCIe root are below one host bridge. Cards with the same island, as their driver calls it,
+        have an NVLink; how many they have is not known.
+        """
+        roots, islands = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+        for device, driver in self._card_devices(node):
+            uuid = driver.gpu(device, 0).uuid
+            if device.pcie_root:
+                roots[device.pcie_root].append(uuid)
+            if driver.island and (name := device.text(driver.island)):
+                islands[name].append(uuid)
+        near = links_by_group(roots.values(), Path.PHB)
+        joined = {(link.a, link.b) for link in links_by_group(islands.values(), Path.UNKNOWN, 1)}
+        paths = {(link.a, link.b): link.path for link in near}
+        pairs = sorted({*joined, *paths})
+        return tuple(Link(*pair, paths.get(pair, Path.UNKNOWN), int(pair in joined)) for pair in pairs)
+
+    def cards_on(self, node: str) -> tuple[Gpu, ...] | None:
+        """Return the cards that drivers offer on a node; None if they offer none."""
+        devices = self._card_devices(node)
         found = {device.uuid or driver.gpu(device, 0).uuid: (device, driver) for device, driver in devices}
         return tuple(driver.gpu(device, at) for at, (device, driver) in enumerate(found.values())) or None
 

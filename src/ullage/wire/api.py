@@ -34,7 +34,8 @@ class ResourceMap(Schema, frozen=True, kw_only=True):
     `gpu_model_like`. `gpu_uuid` may list more cards than are requested. A model matches `gpu_model_like` if its name
     contains one of the words, in any case. `not_gpu_uuid` and `not_gpu_model_like` exclude cards. `numa` says how
     strictly CPUs and cards are kept in the same zones. `pairs` says which devices its cards are kept near:
-    `{"gpu~nic": "required"}`, or `preferred`.
+    `{"gpu~nic": "required"}`, or `preferred`. `links` says how its cards are linked with each other: `best` or
+    `island`.
     """
 
     cpu: int | float | str = 0
@@ -55,6 +56,7 @@ class ResourceMap(Schema, frozen=True, kw_only=True):
     isolation: str | None = None
     partition: str | None = None
     numa: str | None = None
+    links: str | None = None
     pairs: dict[str, str] | None = None
 
 

@@ -114,6 +114,8 @@ def _of_both(asked: ResourceRequirement, pod: PodRequest) -> Iterator[tuple[str,
         yield pod.key("gpupool"), asked.cards.pool
     if asked.alignment.policy is not None:
         yield pod.key("numa-policy"), asked.alignment.policy.value
+    if asked.alignment.links is not None:
+        yield pod.key("gpu-links"), asked.alignment.links.value
     if asked.alignment.pairs:
         yield pod.key("numa-pairs"), ",".join(map(str, asked.alignment.pairs))
 

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 from hypothesis import given
@@ -12,10 +13,11 @@ from tests.wire.topology.hostile import SCALARS, shaped
 from ullage.model.error import InvalidRequest
 from ullage.wire.dialect import PodReader, PodSettings, read_pod
 from ullage.wire.hami.admission import check_pod
-from ullage.wire.hami.node import read_cordon, read_handshake, read_scores
+from ullage.wire.hami.node import read_cordon, read_handshake
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.results import decode_devices, encode_devices
 from ullage.wire.vendors.containers import container_requests
+from ullage.wire.vendors.scores import read_scores
 from ullage.wire.vendors.shipped import NVIDIA
 
 KEYS = (*NVIDIA.annotation_keys(), "ullage.io/gpu-ids", "hami.io/vgpu-devices-allocated", "ullage.io/vram-request")
@@ -84,7 +86,7 @@ def test_long_texts_are_refused_quickly():
 
 
 def _tried(text):
-    for read in (read_register, read_scores, read_cordon, read_handshake):
+    for read in (read_register, partial(read_scores, key="k"), read_cordon, read_handshake):
         with suppress(InvalidRequest):
             read(text)
     with suppress(InvalidRequest):

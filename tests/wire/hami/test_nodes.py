@@ -12,16 +12,17 @@ from ullage.model.part import Isolation
 from ullage.model.topology import Link, Path
 from ullage.wire.hami.node import (
     CORDON,
-    SCORE,
     Handshake,
     cordoned,
     read_cordon,
     read_handshake,
-    read_scores,
 )
-from ullage.wire.vendors.registers import RegisteredCard
+from ullage.wire.vendors.load import shipped
+from ullage.wire.vendors.registers import NodeText, RegisteredCard, registered_links
+from ullage.wire.vendors.scores import read_scores
 from ullage.wire.vendors.shipped import NVIDIA
 
+SCORE = "hami.io/node-nvidia-score"
 CARD = {
     "id": "GPU-a",
     "index": 3,
@@ -94,7 +95,7 @@ def test_scores_are_links():
             {"uuid": "d", "score": {"c": 10, "e": 7, "f": 0}},
         ]
     )
-    assert read_scores(text) == (
+    assert read_scores(text, key=SCORE) == (
         Link("a", "b", Path.UNKNOWN, 1),
         Link("a", "c", Path.PHB),
         Link("a", "d", Path.PIX),
@@ -103,7 +104,7 @@ def test_scores_are_links():
         Link("c", "d", Path.SYS),
         Link("d", "e", Path.UNKNOWN),
     )
-    assert read_scores(json.dumps([{"uuid": "a", "score": {"b": 60}}])) == (Link("a", "b", Path.BOARD),)
+    assert read_scores(json.dumps([{"uuid": "a", "score": {"b": 60}}]), key=SCORE) == (Link("a", "b", Path.BOARD),)
     for wrong in (
         "x",
         "[{}]",
@@ -111,7 +112,43 @@ def test_scores_are_links():
         json.dumps([{"uuid": str(n)} for n in range(1025)]),
     ):
         with pytest.raises(InvalidAnnotation, match=SCORE):
-            read_scores(wrong)
+            read_scores(wrong, key=SCORE)
+
+
+def test_a_register_is_read_as_its_agent_writes_it():
+    """Go writes the keys of a map in ascending order; a pair whose ends differ has the score 0, at both ends or one."""
+    text = (
+        '[{"uuid":"GPU-0","score":{"GPU-1":1250,"GPU-2":0,"GPU-3":10}},'
+        '{"uuid":"GPU-1","score":{"GPU-0":1250,"GPU-2":20,"GPU-3":20}},'
+        '{"uuid":"GPU-2","score":{"GPU-0":0,"GPU-1":20,"GPU-3":430}},'
+        '{"uuid":"GPU-3","score":{"GPU-0":0,"GPU-1":20,"GPU-2":430}}]'
+    )
+    node = NodeText("n", {SCORE: text})
+    assert registered_links(NVIDIA, node) == (
+        Link("GPU-0", "GPU-1", Path.PIX, 12),
+        Link("GPU-1", "GPU-2", Path.NODE),
+        Link("GPU-1", "GPU-3", Path.NODE),
+        Link("GPU-2", "GPU-3", Path.PHB, 4),
+    )
+    assert registered_links(NVIDIA, NodeText("n", {SCORE: '[{"uuid":"GPU-0","score":{}}]'})) == ()
+    assert registered_links(NVIDIA, NodeText("n")) == ()
+
+
+def family_of(name):
+    return next(family for vendor in shipped() for family in vendor.family if family.name == name)
+
+
+def test_cards_of_one_group_of_a_register_are_linked():
+    cards = [CARD | {"id": f"N{n}", "index": n, "custominfo": {"NetworkID": n // 2}} for n in range(4)]
+    ascend = family_of("Ascend910B4")
+    found = registered_links(ascend, NodeText("n", {ascend.register.annotation: json.dumps(cards)}))
+    assert found == (Link("N0", "N1", Path.UNKNOWN, 1), Link("N2", "N3", Path.UNKNOWN, 1))
+    without = [{**card, "custominfo": None} for card in cards[:2]]
+    assert registered_links(ascend, NodeText("n", {ascend.register.annotation: json.dumps(without)})) == ()
+    metax = family_of("MetaX-sGPU")
+    zones = [{"uuid": f"M{n}", "linkZone": zone} for n, zone in enumerate((1, 0, 1, 0, 2))]
+    found = registered_links(metax, NodeText("n", {metax.register.annotation: json.dumps(zones)}))
+    assert found == (Link("M0", "M2", Path.UNKNOWN, 1),)
 
 
 @pytest.mark.parametrize("text", ["a,b", " a , b ,", '["a", "b"]', '["a", " b", ""]'])

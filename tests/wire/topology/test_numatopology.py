@@ -1,7 +1,7 @@
 """Numatopology objects of other writers and our own, which are read as they were written."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, MemoryHolding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
 from ullage.model.resources import Resources
-from ullage.model.topology import Cpu, Device, Kubelet, Link, Path, Room, Scope, Topology, Zone, ZonePolicy
+from ullage.model.topology import CardPicker, Cpu, Device, Kubelet, Link, Path, Room, Scope, Topology, Zone, ZonePolicy
 from ullage.wire.topology.numatopology import read_numatopology
 from ullage.wire.topology.numatopology_object import numatopology_object
 
@@ -259,6 +259,15 @@ def test_an_object_is_written_with_its_zeros_and_without_cards_of_unknown_zone()
     assert spec["resReserved"] == {"cpu": "1500m", "memory": str(GI)}
     allocations = {"cpu": "2", "memory": str(GI), "nvidia.com/gpu": "1"}
     assert spec["podAllocations"][0]["containerAllocations"] == [{"name": "c", "allocations": allocations}]
+
+
+def test_who_picks_cards_is_not_written():
+    record = read_numatopology(DOCUMENT)[0]
+    named = replace(record.topology, kubelet=replace(record.topology.kubelet, picks=CardPicker.NAMED))
+    written = numatopology_object(replace(record, topology=named))
+    kept = json.loads(written["metadata"]["annotations"]["ullage.io/topology"])["kubelet"]
+    assert sorted(kept) == sorted(field.name for field in fields(Kubelet) if field.name != "picks")
+    assert read_numatopology(written)[0].topology.kubelet == record.topology.kubelet
 
 
 def test_annotations_of_another_scheduler_suffice():

@@ -29,7 +29,7 @@ from ullage.model.rejection import Code, Rejection
 OF_NODE = frozenset(
     {Code.WORKER_CAP, Code.OVERSUBSCRIPTION, Code.CPU, Code.MEMORY, Code.NOT_READY, Code.CORDONED}
     | {Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY, Code.NOT_ALIGNED, Code.SHORT_ALLOCATION}
-    | {Code.BROKEN_CORES}
+    | {Code.BROKEN_CORES, Code.NOT_LINKED, Code.OFF_SWITCH}
 )
 """Reasons that hold for a whole node."""
 

@@ -27,6 +27,7 @@ from ullage.core.verdict.nodes import closed, shortfalls, slots_short
 from ullage.core.verdict.sentences import CURES
 from ullage.core.verdict.zone_remedy import nearest_changes
 from ullage.core.verdict.zones import refusal_on, refusal_when_empty
+from ullage.model.alignment import DEFAULT_ALIGNMENT
 from ullage.model.counted import counted
 from ullage.model.part import ANY_CARD, Part
 from ullage.model.quantity import PPM
@@ -289,7 +290,7 @@ def _smaller_cards(books: Fleet, row: int, asked: ResourceRequirement) -> Resour
     if free or asked.part is None or asked.gpu_count > 1:
         none = None if asked.whole else asked.part
         cards = replace(asked.cards, indices=()) if free else ANY_CARD
-        alignment = replace(asked.alignment, containers=())
+        alignment = replace(asked.alignment, containers=()) if free else DEFAULT_ALIGNMENT
         return ResourceRequirement(
             1, 0, len(free), part=none if free else None, cards=cards, nodes=asked.nodes, alignment=alignment
         )

@@ -21,6 +21,7 @@ def asked_text(asked: ResourceRequirement) -> str:
     cards = [f"{cards_text(asked)}{str(asked.cards).replace(',', ', ')}"] if asked.gpu_count else []
     policy, pairs = asked.alignment.policy, asked.alignment.pairs
     zones = [f"numa={policy}"] if policy is not None else []
+    zones += [f"links={asked.alignment.links}"] if asked.alignment.links is not None else []
     return ", ".join([*cards, *node, *zones, *map(str, pairs)]) or "nothing"
 
 

@@ -12,13 +12,23 @@ import numpy as np
 
 from ullage.core.kernel import board as b
 from ullage.core.kernel import columns as c
-from ullage.core.kernel.board import counts_in, distances_in, machines_in, supplies_in, taken_in, verdict_in
+from ullage.core.kernel.board import (
+    counts_in,
+    distances_in,
+    links_in,
+    machines_in,
+    supplies_in,
+    taken_in,
+    verdict_in,
+)
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.compiling.steps import ALIGN, step
 from ullage.core.kernel.compiling.uncounted import part
 from ullage.core.kernel.hints import Counts, free_cards, hint_of, is_allocated_exclusively
+from ullage.core.kernel.links import islands_of, keep_beside, keep_worst_connected, links_matter, mean_weight
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
+from ullage.core.kernel.nearest import MOST_RESOURCES
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
 from ullage.core.kernel.site import MachineRow, Site, site_of, supplies_of
 from ullage.core.kernel.taking import (
@@ -33,6 +43,9 @@ from ullage.core.kernel.taking import (
 
 BEFORE_ALL = float(2**32)
 """Of a score: one part in a hundred of closeness counts more than any score of a strategy."""
+
+_MOST_WEIGHT = 4096
+"""Above the mean weight of any pairs that is told apart."""
 
 _COUNTS = 3
 """Rows of `Counts`."""
@@ -49,8 +62,9 @@ def choose_aligned(nodes: Rows, cards: Rows, row: int, shape: Rows, marks: Rows,
     """Decide whether a request may have cards of a node, as far as zones go; mark the cards that it may have.
 
     Before, `marks` is above 0 for each card that takes a share, and these are enough. Afterwards it is above 0 for
-    the cards that are chosen: as many whole cards as requested; all cards in the zones that parts are aligned to; all
-    cards, if no alignment is asked for and the strategy picks. The supplies that are taken are left in the arena.
+    the cards that are chosen: as many whole cards as requested; all cards in the zones that parts are aligned to (of
+    these the best connected ones, if the request asks for them); all cards, if no alignment is asked for and the
+    strategy picks. The supplies that are taken are left in the arena.
     """
     if not _choose(nodes, cards, row, shape, marks, arena, False):
         return False
@@ -85,15 +99,25 @@ def _choose(nodes: Rows, cards: Rows, row: int, shape: Rows, marks: Rows, arena:
     if not verdict[b.KNOWN]:
         return True
     unasked = policy <= NONE and machines_in(arena)[nodes[row, c.MACHINE], b.KUBELET] < 0
-    if unasked and shape[first, b.OWN_PICK]:
-        for k in range(len(marks)):
-            marks[k] = marks[k] != b.OUT_OF_REACH
-    elif whole or verdict[b.NEAR] < 0:
-        for k in range(len(marks)):
-            marks[k] = marks[k] >= b.HELD
+    named = machines_in(arena)[nodes[row, c.MACHINE], b.PICKER] == b.NAMED
+    demand = shape[first, b.CONNECT] if named else 0
+    one_set = demand == b.ONE_ISLAND or (demand == b.BEST_LINKS and links_matter(links_in(arena), nodes, row, marks))
+    if unasked and shape[first, b.OWN_PICK] and not demand:
+        _keep_marked(marks, b.OPEN)
+    elif whole or verdict[b.NEAR] < 0 or (one_set and shape[0, c.COUNT] > 1):
+        _keep_marked(marks, b.HELD)
     else:
         _mark_parts(cards, nodes[row, c.FIRST_CARD], marks, verdict[b.NEAR], shape[0, c.COUNT])
+        if one_set and demand == b.BEST_LINKS:
+            keep_worst_connected(links_in(arena), nodes, row, marks)
     return True
+
+
+@inlined
+def _keep_marked(marks: Rows, least: int) -> None:
+    """Mark only the cards that are marked with at least this number."""
+    for k in range(len(marks)):
+        marks[k] = marks[k] >= least
 
 
 @compiled
@@ -167,7 +191,8 @@ def closeness_of(shape: Rows, verdict: Rows) -> float:
 
     The closeness is 100 over the number of zones. Where it is relative, it is the part of 100 by which the number
     is below that of the widest candidate. If alignment is requested, it counts more than any score. A node whose
-    zones are unknown, or that aligns less strictly than requested, has the lowest closeness.
+    zones are unknown, or that aligns less strictly than requested, has the lowest closeness. The mean weight of the
+    pairs of its cards adds less than one: links decide between nodes of the same closeness.
     """
     first, proven, span = first_need(shape), verdict[b.PROVEN], verdict[b.SPAN]
     weight, widest = shape[first, b.CLOSENESS] / b.SCALE, shape[first, b.WIDEST] - 1
@@ -175,7 +200,11 @@ def closeness_of(shape: Rows, verdict: Rows) -> float:
         near = 100 // max(1, span) if proven else 0
     else:
         near = 100 - 100 * span // max(1, widest) if proven else -1
-    return float(near * max(weight, BEFORE_ALL if shape[0, c.POLICY] > NONE else 0.0))
+    found = near * max(weight, BEFORE_ALL if shape[0, c.POLICY] > NONE else 0.0)
+    best = shape[first, b.CONNECT] == b.BEST_LINKS
+    if shape[first, b.ALONE] or best:
+        found += min(verdict[b.LINKED], _MOST_WEIGHT - 1) / _MOST_WEIGHT * max(weight, BEFORE_ALL if best else 0.0)
+    return float(found)
 
 
 @step(ALIGN)
@@ -193,13 +222,47 @@ def align(
     machine = site.machine
     there = _policy_there(machine, policy, level_of(needs) == BOUND)
     zones = machines_in(arena)[machine.row, b.ZONE_COUNT] if machine.row >= 0 else 0
+    if verdict[b.CODE] == b.ALIGNED and machine.row >= 0 and not _has_devices_beside(site, needs, marks):
+        verdict[b.CODE] = b.OFF_SWITCH
     if verdict[b.CODE] == b.ALIGNED and machine.row >= 0 and zones <= MOST_ZONES:
         verdict[b.KNOWN], verdict[b.PROVEN] = 1, there >= policy and zones > 0
         if not only_cards:
             open_supplies(machine)
         _align_containers(site, there, needs, marks)
         _measure(site, marks)
+    if needs[0, b.CONNECT] == b.ONE_ISLAND and verdict[b.CODE] == b.ALIGNED and not _is_one_island(site, marks):
+        verdict[b.CODE] = b.APART
     return 0
+
+
+@compiled
+def _has_devices_beside(site: Site, needs: Rows, marks: Rows) -> bool:
+    """Return whether enough cards are behind a switch with the devices that pairs name; unmark the others.
+
+    Where a device plugin picks, it may take any card: then all have to be.
+    """
+    resources = count = 0
+    for k in range(len(needs)):
+        if needs[k, b.ON_SWITCH]:
+            if needs[k, b.NEEDED] >= MOST_RESOURCES:
+                return False
+            resources |= 1 << needs[k, b.NEEDED]
+        if needs[k, b.SCOPE] and needs[k, b.NEEDED] == b.CARDS:
+            count = needs[k, b.AMOUNT]
+    if resources == 0:
+        return True
+    stay, gone = keep_beside(links_in(site.machine.arena), site.nodes, site.row, marks, resources)
+    named = machines_in(site.machine.arena)[site.machine.row, b.PICKER] == b.NAMED
+    return bool(stay >= count and (named or gone == 0))
+
+
+@compiled
+def _is_one_island(site: Site, marks: Rows) -> bool:
+    """Return whether a request gets cards of one island: those that it takes, or whichever the plugin there takes."""
+    if not verdict_in(site.machine.arena)[b.KNOWN]:
+        return False
+    named = machines_in(site.machine.arena)[site.machine.row, b.PICKER] == b.NAMED
+    return islands_of(links_in(site.machine.arena), site.nodes, site.row, marks, b.HELD if named else b.OPEN) <= 1
 
 
 @inlined
@@ -364,5 +427,6 @@ def _measure(site: Site, marks: Rows) -> None:
             union |= supplies[at, b.ZONES]
             unknown |= supplies[at, b.ZONES] == 0
     verdict[b.SPAN] = width_of(union)
+    verdict[b.LINKED] = mean_weight(links_in(arena), site.nodes, site.row, marks, b.HELD)
     if unknown and machines[site.machine.row, b.ZONE_COUNT] > 1:
         verdict[b.PROVEN] = 0

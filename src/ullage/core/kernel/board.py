@@ -34,7 +34,12 @@ THREADS = 9
 """CPUs per core, if the kubelet allocates whole cores only; else 0."""
 CARDS_COUNTED = 10
 """1 if only the number of cards in each zone is known: then it is a supply of the machine."""
-MACHINE_COLUMNS = 11
+PICKER = 11
+"""Who picks the cards of a request, by number (below)."""
+MACHINE_COLUMNS = 12
+
+LOWEST, NAMED, BY_PARTITION = 0, 1, 2
+"""A plugin that takes the lowest free cards; Ullage, because it binds or the plugin follows; NVIDIA's plugin."""
 
 # A supply: a CPU, a device, or an amount in a zone (memory, or a resource that is counted and has no ids).
 RESOURCE = 0
@@ -70,6 +75,12 @@ ALONE = 9
 """In the first row: 1 if the request takes all of each of its cards, whatever it is called."""
 SEATED = 10
 """In the first row: 1 if supplies are held for the request."""
+CONNECT = 11
+"""In each row: what the request asks of the links between its cards: nothing (0), or as below."""
+BEST_LINKS, ONE_ISLAND = 1, 2
+"""The best connected cards; cards of one island or none."""
+ON_SWITCH = 12
+"""1 if each card has to be behind one PCIe switch with some of the resource."""
 INIT, SIDECAR, APP = 0, 1, 2
 
 # The verdict on a request.
@@ -89,10 +100,13 @@ ONLY_CARDS = 7
 """1 if only cards are picked."""
 SUPPLY_ZONES = 8
 """If only cards are picked: the zones of the supplies that would be taken; -1 if that depends on which are picked."""
-VERDICT_COLUMNS = 9
-ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT, BROKEN_CORES = 0, 1, 2, 3, 4, 5, 6
+LINKED = 9
+"""The mean weight of the pairs of the cards that it takes."""
+VERDICT_COLUMNS = 10
+ALIGNED, UNKNOWN, WEAKER, TOO_MANY, NOT_ALIGNED, SHORT, BROKEN_CORES, APART, OFF_SWITCH = 0, 1, 2, 3, 4, 5, 6, 7, 8
 """Reasons: zones are unknown, the policy of the node is weaker, more zones than are enumerated, no mask is admitted,
-too little is free, the CPUs are not whole cores where only those are allocated."""
+too little is free, the CPUs are not whole cores where only those are allocated, the cards are of several
+islands, or not behind a switch with a device that they are paired with."""
 
 # What a request takes of each supply of one machine.
 STATUS, BYTES, PEAK = 0, 1, 2

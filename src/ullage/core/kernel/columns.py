@@ -94,7 +94,7 @@ USERS_MOST = 7
 """The most users of such a card."""
 REFUSED = 8
 """All modes of users that refuse it: `MIXED`, a card held whole, and any user at all if it takes whole cards."""
-SHAPE_COLUMNS = 11
+SHAPE_COLUMNS = 13
 
 # The state of a node in a table, for one shape.
 OPEN, BONUS = 0, 1

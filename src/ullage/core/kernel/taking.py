@@ -21,6 +21,7 @@ from ullage.core.kernel.compiling.steps import PICK, step
 from ullage.core.kernel.cpus import are_whole_cores, take_cpus
 from ullage.core.kernel.links import pick_linked
 from ullage.core.kernel.masks import NIL
+from ullage.core.kernel.nearest import CONNECTED, ISLANDS, NEAREST, PARTITION
 from ullage.core.kernel.site import MachineRow, Site, supplies_of
 
 _REUSED, _NEAREST, _KNOWN, _ANYWHERE, _PREFERENCES = 0, 1, 2, 3, 4
@@ -64,7 +65,7 @@ def take(site: Site, need: Rows, mask: int, marks: Rows) -> bool:
     """Take what a container needs of one resource, in its zones first. Return whether it was too little."""
     arena = site.machine.arena
     machines, resource, amount = machines_in(arena), need[b.NEEDED], need[b.AMOUNT]
-    short = resource == b.CARDS and _take_cards(site, amount, mask, marks)
+    short = resource == b.CARDS and _take_cards(site, need, mask, marks)
     if resource == b.CARDS and not machines[site.machine.row, b.CARDS_COUNTED]:
         return short
     if resource == b.CARDS and verdict_in(arena)[b.ONLY_CARDS]:
@@ -87,15 +88,17 @@ def _is_preferred(preference: int, status: int, zones: int, mask: int) -> bool:
 
 
 @compiled
-def _take_cards(site: Site, amount: int, mask: int, marks: Rows) -> bool:
+def _take_cards(site: Site, need: Rows, mask: int, marks: Rows) -> bool:
     """Take cards, one preference after the other. Return whether they are too few.
 
-    Where a preference leaves a choice, a kubelet takes the lowest cards, and Ullage those that are joined best and
-    break least.
+    Where a preference leaves a choice, a device plugin picks: the lowest cards, or those of a rule that is known.
+    Where Ullage picks it takes those that are joined best and break least, or the best connected ones if the request
+    asks for them: then zones count only if it is aligned.
     """
-    arena = site.machine.arena
+    arena, amount = site.machine.arena, need[b.AMOUNT]
     cards, first, count = site.cards, site.first_card, len(marks)
-    binds = machines_in(arena)[site.machine.row, b.KUBELET] < 0
+    binds, picker = machines_in(arena)[site.machine.row, b.KUBELET] < 0, machines_in(arena)[site.machine.row, b.PICKER]
+    rule = _rule_of(picker, need[b.CONNECT])
     by_index, may = by_index_in(arena)[first : first + count], scratch_in(arena)[0, :count]
     for preference in range(_PREFERENCES):
         if amount <= 0:
@@ -103,11 +106,11 @@ def _take_cards(site: Site, amount: int, mask: int, marks: Rows) -> bool:
         found = 0
         for k in range(len(marks)):
             zones = cards[first + k, c.ZONES]
-            near = zones != 0 or preference != _NEAREST or not binds
+            near = zones != 0 or preference != _NEAREST or not binds or rule in (CONNECTED, ISLANDS)
             may[k] = near and _is_preferred(preference, marks[k], zones, mask)
             found += may[k]
-        if binds and found > amount:
-            pick(site.nodes, cards, site.row, site.nodes[:0], may, arena, amount, 0)
+        if picker != b.LOWEST and found > amount:
+            pick(site.nodes, cards, site.row, site.nodes[:0], may, arena, amount, rule)
         for k in by_index:
             if amount > 0 and may[k]:
                 marks[k] = b.HELD
@@ -115,11 +118,21 @@ def _take_cards(site: Site, amount: int, mask: int, marks: Rows) -> bool:
     return bool(amount > 0)
 
 
+@compiled
+def _rule_of(picker: int, demand: int) -> int:
+    """Return the rule of `core/kernel/nearest.py` by which cards are picked, for what a request asks of links."""
+    if picker == b.BY_PARTITION:
+        return PARTITION
+    if demand == b.BEST_LINKS:
+        return CONNECTED
+    return ISLANDS if demand == b.ONE_ISLAND else NEAREST
+
+
 @step(PICK)
-def pick(nodes: Rows, _: Rows, row: int, __: Rows, may: Rows, arena: Rows, count: int, ___: int) -> int:
+def pick(nodes: Rows, _: Rows, row: int, __: Rows, may: Rows, arena: Rows, count: int, rule: int) -> int:
     """Reduce the cards of a node that may be taken (1) to so many that go together best; there are enough."""
     chosen = scratch_in(arena)[1, :count]
-    pick_linked(links_in(arena), nodes, row, may, may[:0], chosen)
+    pick_linked(links_in(arena), nodes, row, may, may[:0], chosen, rule)
     may[:] = 0
     for card in chosen:
         may[card - nodes[row, c.FIRST_CARD]] = 1

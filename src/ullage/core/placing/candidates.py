@@ -280,7 +280,8 @@ class Judgement:
     def by_zones(self) -> None:
         """Remove the cards of nodes whose zones refuse a unit on the cards that are left there."""
         fleet, asked, rows = self._fleet, self._asked, self.rows
-        if not shape_of(fleet, asked).rows[0, columns.NEEDS] or not fleet.board.seats(asked):
+        may_refuse = fleet.board.seats(asked) or asked.alignment.required
+        if not shape_of(fleet, asked).rows[0, columns.NEEDS] or not may_refuse:
             return  # zones refuse nothing
         on: dict[int, list[int]] = {}
         for k in self.left.tolist():

@@ -35,7 +35,7 @@ Vector = tuple[int, int, int]
 _ZERO: Vector = (0, 0, 0)
 SATURATED = frozenset(
     {Code.CPU, Code.MEMORY, Code.GPU, Code.SLOTS, Code.NO_NODES, Code.GANG_ROOM, Code.RESERVED, Code.RECLAIMING}
-    | {Code.NOT_ALIGNED, Code.SHORT_ALLOCATION, Code.BROKEN_CORES}
+    | {Code.NOT_ALIGNED, Code.SHORT_ALLOCATION, Code.BROKEN_CORES, Code.NOT_LINKED, Code.OFF_SWITCH}
 )
 """Reasons that mean missing capacity, as opposed to met demand or a limit."""
 

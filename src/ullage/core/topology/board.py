@@ -6,7 +6,8 @@ have the columns of `core/kernel/board.py`; cards are columns of the fleet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -17,11 +18,13 @@ from ullage.core.kernel import board as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiling.steps import prepare_steps
 from ullage.core.kernel.masks import MOST_ZONES
+from ullage.core.kernel.nearest import BESIDE, ISLAND, MOST_RESOURCES
 from ullage.core.topology.links import links_over
 from ullage.core.topology.machine import InZone, distances_of, machine_row, supplies_of, topology_of
 from ullage.core.topology.needs import Need, needs_of
 from ullage.core.topology.resources import ZoneResources
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
+from ullage.model.alignment import Level
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.request import ResourceRequirement
@@ -39,6 +42,7 @@ class Board:
         self.rules = rules
         self.topologies: list[Topology] = []
         self.machine_of: list[int] = []
+        self._first_card = np.cumsum([0, *(len(node.gpus) for node in nodes)]).tolist()
         self._left_out: dict[int, dict[str, str]] = {}  # labels of nodes where something may be left out
         self._resources = ZoneResources()
         self._rows_of: list[dict[int, dict[object, int]]] = []
@@ -79,7 +83,7 @@ class Board:
                 counts=np.zeros(_MOST_NEEDS << widest, np.int64),
                 scratch=np.zeros((2, max((len(node.gpus) for node in nodes), default=0)), np.int64),
                 listed=np.zeros(at.FIRST_LISTED + at.LISTED_COLUMNS * most, np.int64),
-                links=links_over(nodes if self.topologies else ()),  # without zones nothing uses links
+                links=links_over(nodes if self.topologies else (), self._resources.code_of),  # else nothing uses links
             )
         )
         """The arena, which compiled functions take, and its parts."""
@@ -193,6 +197,35 @@ class Board:
         cpus = self.cpus_of(self.machine_of[row])
         return int(((cpus[:, at.FREE] > 0) & (cpus[:, at.WHOLE_CORE] > 0)).sum())
 
+    def switch_codes(self, asked: ResourceRequirement) -> frozenset[int]:
+        """Return the numbers of the resources that must be behind the switches of the cards of a request."""
+        near = (pair.resource for pair in asked.alignment.pairs if pair.level is Level.SWITCH)
+        return frozenset(map(self._resources.code_of, near))
+
+    def on_switch(self, row: int, cards: Collection[int], resources: Iterable[str]) -> int:
+        """Return how many of these cards of a node are behind a switch with each of these resources."""
+        codes = list(map(self._resources.code_of, resources))
+        if max(codes) >= MOST_RESOURCES:
+            return 0
+        wanted = sum(1 << code for code in codes)
+        return sum(mask & wanted == wanted for mask in self._places_of(row, BESIDE, cards))
+
+    def largest_island(self, row: int, cards: Collection[int]) -> int:
+        """Return how many of these cards of a node are of one island at most; they are numbered from its first card.
+
+        0 if nothing is known of its links.
+        """
+        return max(Counter(self._places_of(row, ISLAND, cards)).values(), default=0)
+
+    def _places_of(self, row: int, level: int, cards: Collection[int]) -> list[int]:
+        """Return one place of each of these cards of a node; none if nothing is known of its links."""
+        if self.machine_of[row] < 0:
+            return []
+        links, first = self.rows.links, self._first_card[row]
+        own = links.by_index[first : self._first_card[row + 1]].tolist()
+        places = links.places[links.layout_of[row], level]
+        return [places.item(place) for place, card in enumerate(own) if card in cards]
+
     def seats(self, asked: ResourceRequirement) -> bool:
         """Return whether supplies are held for a request: it asks for alignment, or a kubelet may align it."""
         return self.aligns or asked.alignment.effective_policy is not None
@@ -201,7 +234,8 @@ class Board:
 
     def decides(self, asked: ResourceRequirement) -> bool:
         """Return whether zones may refuse a request, or give it more than its cards."""
-        return bool(asked.alignment.effective_policy or (asked.alignment.containers and self.topologies) or self.aligns)
+        demands = asked.alignment.effective_policy or asked.alignment.required
+        return bool(demands or (asked.alignment.containers and self.topologies) or self.aligns)
 
     def needs(self, asked: ResourceRequirement) -> list[Need]:
         """Return the needs of a request as rows; none if zones do not matter to it here."""

@@ -1,23 +1,23 @@
 """The links between the cards of each node: weights of pairs, islands, zones and PCIe switches.
 
 They are computed once per inventory. Nodes whose cards are linked in the same way share one layout, in which cards
-are numbered in the order of their index. Links to other devices are ignored.
+are numbered in the order of their index. Of links to other devices only those within one switch count.
 
 The weights are those of NVIDIA's go-gpuallocator: paths of `nvidia-smi topo -m`, and 100 for each NVLink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ullage.core.kernel.columns import Rows
-from ullage.core.kernel.links import KEY_COLUMNS, MEMO_COLUMNS, Links
+from ullage.core.kernel.links import KEY_COLUMNS, MEMO_COLUMNS, UNLINKED, Links
 from ullage.core.kernel.memo import empty_keys
-from ullage.core.kernel.nearest import ISLAND, PLACES, SWITCH, ZONE, ZONES
+from ullage.core.kernel.nearest import BESIDE, ISLAND, MOST_RESOURCES, PLACES, SWITCH, ZONE, ZONES
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.topology import Link, Path
@@ -62,7 +62,7 @@ def weight_of(link: Link) -> int:
     return PATH_WEIGHT[link.path] + NVLINK_WEIGHT * link.nvlinks
 
 
-def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = ()) -> Layout:
+def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = (), beside: Sequence[int] = ()) -> Layout:
     """Return the layout of these cards, in order. Where the directions of a pair differ, the lower weight counts."""
     number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
     weights = np.zeros((len(gpus), len(gpus)), np.int64)
@@ -78,12 +78,13 @@ def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = ()) -> Layout:
     places[ZONE] = [sets.index(zones) for zones in sets]
     places[SWITCH] = _components(same_switch)
     places[ZONES] = sets
+    places[BESIDE] = beside or 0
     pairs = nvlinks[np.triu_indices(len(gpus), 1)]
     return Layout(weights, places, bool(len(pairs) and pairs[0] and (pairs == pairs[0]).all()))
 
 
-def links_over(nodes: Sequence[Node]) -> Links:
-    """Return how the cards of these nodes are joined, with an empty memo."""
+def links_over(nodes: Sequence[Node], code_of: Callable[[str], int] = lambda _: MOST_RESOURCES) -> Links:
+    """Return how the cards of these nodes are joined, with an empty memo. `code_of` numbers resources."""
     layouts: dict[object, Layout] = {}
     number_of: dict[object, int] = {}
     numbers, by_index = list[int](), list[int]()
@@ -92,10 +93,11 @@ def links_over(nodes: Sequence[Node]) -> Links:
         gpus = sorted(node.gpus, key=lambda gpu: (gpu.index, gpu.uuid))
         by_index += (position[gpu.uuid] for gpu in gpus)
         links = node.topology.links if node.topology else ()
-        facts = _facts_of(gpus, links)
+        beside = _beside(node, gpus, code_of)
+        facts = (*_facts_of(gpus, links), beside)
         numbers.append(number_of.setdefault(facts, len(number_of)))
         if facts not in layouts:
-            layouts[facts] = layout_of(gpus, links)
+            layouts[facts] = layout_of(gpus, links, beside)
     most = max((len(node.gpus) for node in nodes), default=0)
     weights = np.zeros((len(layouts), most, most), np.int64)
     places = np.zeros((len(layouts), PLACES, most), np.int64)
@@ -108,7 +110,9 @@ def links_over(nodes: Sequence[Node]) -> Links:
         by_index=np.array(by_index, np.int64),
         weights=weights,
         places=places,
-        uniform=np.array([layout.uniform for layout in layouts.values()], np.int64),
+        uniform=np.array(
+            [layout.uniform if layout.weights.any() else UNLINKED for layout in layouts.values()], np.int64
+        ),
         memo=empty_keys(_slots_for(len(layouts)), MEMO_COLUMNS),
         key=np.zeros(KEY_COLUMNS, np.int64),
         used=np.zeros(1, np.int64),
@@ -120,7 +124,21 @@ def _slots_for(layouts: int) -> int:
     return min(_MEMO_SLOTS, _SLOTS_OF_A_LAYOUT << (layouts - 1).bit_length()) if layouts else 2
 
 
-def _facts_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> object:
+def _beside(node: Node, gpus: Sequence[Gpu], code_of: Callable[[str], int]) -> tuple[int, ...]:
+    """Return for each card the resources of the devices behind its switch, as bits by their number."""
+    devices = {device.uuid: device.resource for device in (node.topology.devices if node.topology else ())}
+    if not devices:
+        return (0,) * len(gpus)
+    found = dict.fromkeys((gpu.uuid for gpu in gpus), 0)
+    for link in node.topology.links if node.topology else ():
+        for card, device in ((link.a, link.b), (link.b, link.a)):
+            if card in found and device in devices and PATH_WEIGHT[link.path] >= PATH_WEIGHT[Path.PIX]:
+                code = code_of(devices[device])
+                found[card] |= 1 << code if code < MOST_RESOURCES else 0
+    return tuple(found.values())
+
+
+def _facts_of(gpus: Sequence[Gpu], links: Iterable[Link]) -> tuple[object, ...]:
     """Return all that decides the layout of these cards, with numbers instead of uuids."""
     number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
     joined = [link for link in links if link.a in number_of and link.b in number_of]

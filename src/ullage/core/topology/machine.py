@@ -15,13 +15,17 @@ from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.model.node import Node
 from ullage.model.provider import pages_of
 from ullage.model.resources import MILLI
-from ullage.model.topology import CARD, CPU, MAX_ZONES, Topology, Zone, as_mask
+from ullage.model.topology import CARD, CPU, MAX_ZONES, CardPicker, Topology, Zone, as_mask
 
 _NO_GROUPS = (0,) * (at.SUPPLY_COLUMNS - at.OUTER)
 """The groups of a supply that is no CPU."""
 
 _AMOUNT = (*_NO_GROUPS[: at.CORE - at.OUTER], -1, *_NO_GROUPS[at.CORE - at.OUTER + 1 :])
 """The groups of an amount that is counted in a zone and has no ids."""
+
+
+_LOWEST = CardPicker.LOWEST
+_PICKERS = {_LOWEST: at.LOWEST, CardPicker.PARTITION: at.BY_PARTITION, CardPicker.NAMED: at.NAMED}
 
 
 class InZone(NamedTuple):
@@ -33,15 +37,17 @@ class InZone(NamedTuple):
 def topology_of(node: Node) -> Topology | None:
     """Return the record of a node, or one made from the zones of its cards.
 
-    A record without zones is used for its links, unless a kubelet decides, which ignores links.
+    A record without zones is used for its links, unless a device plugin decides that ignores them.
     """
     reported = node.topology
     if reported is not None and reported.zones:
         return reported
     zones = sorted({zone for gpu in node.gpus for zone in gpu.zones if zone < MAX_ZONES})
+    follows_links = reported is not None and (reported.kubelet is None or reported.kubelet.picks is not _LOWEST)
+    links = reported.links if reported is not None and follows_links else ()
     if zones:
-        return Topology(tuple(map(Zone, zones)), source="cards")
-    return reported if reported is not None and reported.links and reported.kubelet is None else None
+        return Topology(tuple(map(Zone, zones)), links=links, source="cards")
+    return reported if links else None
 
 
 def machine_row(topology: Topology, rules: ZoneRules, first: int, last: int, far: int, counted: bool) -> list[int]:
@@ -63,6 +69,7 @@ def machine_row(topology: Topology, rules: ZoneRules, first: int, last: int, far
         rules.width_on(topology) is WidthRule.KUBELET,
         threads_of(topology.cpus) if kubelet is not None and kubelet.whole_cores else 0,
         counted,
+        at.NAMED if kubelet is None else _PICKERS[kubelet.picks],
     ]
 
 

@@ -17,7 +17,7 @@ from ullage.model.topology import CARD
 Need = tuple[int, int, int, int, int, int]
 """Scope, container, stage, resource, amount, level, as `core/kernel/board.py` says."""
 
-_LEVELS = {Level.PREFERRED: WISHED, Level.REQUIRED: BOUND}
+_LEVELS = {Level.PREFERRED: WISHED, Level.REQUIRED: BOUND, Level.SWITCH: BOUND}
 _STAGES = {AlignmentStage.INIT: at.INIT, AlignmentStage.SIDECAR: at.SIDECAR, AlignmentStage.APP: at.APP}
 
 

@@ -77,6 +77,8 @@ CURES: dict[Code, Cure] = {
     Code.NOT_ALIGNED: Cure.CAPACITY,
     Code.SHORT_ALLOCATION: Cure.CAPACITY,
     Code.BROKEN_CORES: Cure.CAPACITY,
+    Code.NOT_LINKED: Cure.CAPACITY,
+    Code.OFF_SWITCH: Cure.CAPACITY,
     Code.QUOTA_SINGLE_COMPUTE_REQUEST: Cure.NEVER,
     Code.QUOTA_SINGLE_VRAM_REQUEST: Cure.NEVER,
     Code.QUOTA_SINGLE_COMPUTE_LIMIT: Cure.NEVER,
@@ -166,6 +168,8 @@ MEANINGS: dict[Code, str] = {
     Code.NOT_ALIGNED: "what it needs does not lie in the same zones",
     Code.SHORT_ALLOCATION: "the node has too few free devices or CPUs of its own to hand out",
     Code.BROKEN_CORES: "the kubelet of the node hands out whole cores only, and its CPUs would not be",
+    Code.NOT_LINKED: "its cards would not be joined by fast links, or nothing is known of their links",
+    Code.OFF_SWITCH: "its cards would not be behind one PCIe switch with a device that it pairs them with",
     Code.QUOTA_SINGLE_COMPUTE_REQUEST: "it requests more compute of a card than the quota allows one request",
     Code.QUOTA_SINGLE_VRAM_REQUEST: "it requests more vram of a card than the quota allows one request",
     Code.QUOTA_SINGLE_COMPUTE_LIMIT: "its compute limit on a card exceeds what the quota allows one request",
@@ -238,15 +242,24 @@ def _detail(rejection: Rejection) -> str:
         return zone_numbers(rejection)
     if rejection.mode is not None:
         return rejection.mode.value
-    if rejection.resource:
+    if rejection.resource and rejection.code is not Code.OFF_SWITCH:
         return f"it needs {rejection.needed} of {rejection.resource}, {rejection.gpu} has {rejection.had} left"
     return _count_numbers(rejection) if rejection.needed else ""
+
+
+def _link_numbers(rejection: Rejection) -> str:
+    """Return how many linked cards a node has; if these suffice, its plugin might still take others."""
+    there = f"behind a switch with {rejection.resource}" if rejection.resource else "of one island"
+    itself = ", and its device plugin chooses by itself" if rejection.had >= rejection.needed else ""
+    return f"it needs {rejection.needed} cards {there}, {rejection.node} has {rejection.had}{itself}"
 
 
 def _count_numbers(rejection: Rejection) -> str:
     """Return how many members of a gang, or cards of a node, there are of those that are needed."""
     if rejection.code is Code.NOT_ENOUGH_CARDS:
         return f"it needs {rejection.needed}, {rejection.node} has {rejection.had}"
+    if rejection.code in (Code.NOT_LINKED, Code.OFF_SWITCH):
+        return _link_numbers(rejection)
     if rejection.code in (Code.GANG_ROOM, Code.GANG_DOMAIN):
         empty = " on empty nodes" if rejection.cure is Cure.NODE_CHANGE else ""
         return f"{rejection.had} of {rejection.needed} would fit{empty}"

@@ -11,14 +11,17 @@ import numpy as np
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.modes import ANY, MIXED, WHOLE, mixed
 from ullage.core.kernel import columns as at
-from ullage.core.kernel.board import ALONE, SEATED
+from ullage.core.kernel.board import ALONE, BEST_LINKS, CONNECT, NEEDED, ON_SWITCH, ONE_ISLAND, SEATED
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.reasons import FITS
 from ullage.core.verdict.kinds import exclusion_of, keeps_apart
+from ullage.model.alignment import LinkDemand
 from ullage.model.allocation import Charge
 from ullage.model.gpu import GpuPhase
 from ullage.model.part import WHOLE_CARD, Isolation, IsolationPolicy, Part
 from ullage.model.request import ResourceRequirement
+
+_DEMANDS = {LinkDemand.BEST: BEST_LINKS, LinkDemand.ISLAND: ONE_ISLAND}
 
 _MAX_SHAPES = 4096
 _MAX_OBJECTS = 16_384
@@ -50,6 +53,10 @@ class Shape:
         for row, need in enumerate(needs, 1 + kinds):
             self.rows[row, : len(need)] = need
         if needs:
+            links = asked.alignment.links
+            self.rows[1 + kinds : 1 + kinds + len(needs), CONNECT] = 0 if links is None else _DEMANDS[links]
+            codes = fleet.board.switch_codes(asked)
+            self.rows[1 + kinds : 1 + kinds + len(needs), ON_SWITCH] = [need[NEEDED] in codes for need in needs]
             self.rows[1 + kinds, ALONE] = asked.whole or asked.part == WHOLE_CARD
             self.rows[1 + kinds, SEATED] = fleet.board.seats(asked)
         self.rows[1 + kinds + len(needs) :, : at.NAME + 1] = named

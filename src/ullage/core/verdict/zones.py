@@ -28,6 +28,8 @@ _CODES = {
     at.NOT_ALIGNED: Code.NOT_ALIGNED,
     at.SHORT: Code.SHORT_ALLOCATION,
     at.BROKEN_CORES: Code.BROKEN_CORES,
+    at.APART: Code.NOT_LINKED,
+    at.OFF_SWITCH: Code.OFF_SWITCH,
 }
 
 
@@ -45,6 +47,8 @@ def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequen
     if not _matters(fleet, asked) or len(cards) < asked.gpu_count or _settle(fleet, asked, row, cards):
         return None
     code = _CODES[fleet.board.code]
+    if code in (Code.NOT_LINKED, Code.OFF_SWITCH):
+        return _not_linked(fleet, asked, row, [card - fleet.cards_on(row).start for card in cards])
     refused = _Refused.of(fleet, asked, row, cards)
     zones, needs, had = refused.zones, refused.needs, refused.had
     if code is Code.BROKEN_CORES:
@@ -57,6 +61,16 @@ def refusal_on(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequen
     return Rejection(
         code, cure, needed, had, node=node, zones=zones, needs=needs, container=refused.container, rule=rule
     )
+
+
+def _not_linked(fleet: Fleet, asked: ResourceRequirement, row: int, cards: Sequence[int]) -> Rejection:
+    """Return the rejection of a node whose cards are not linked with each other, or with devices, as requested."""
+    code, board = _CODES[fleet.board.code], fleet.board
+    near = tuple(pair.resource for pair in asked.alignment.pairs if pair.level is Level.SWITCH)
+    had = board.on_switch(row, cards, near) if code is Code.OFF_SWITCH else board.largest_island(row, cards)
+    cure = Cure.CAPACITY if fits_when_empty(fleet, asked, row) else Cure.NODE_CHANGE
+    resource = ", ".join(near) if code is Code.OFF_SWITCH else ""
+    return Rejection(code, cure, asked.gpu_count, had, node=fleet.nodes[row].name, resource=resource)
 
 
 def refusal_when_empty(fleet: Fleet, asked: ResourceRequirement, row: int) -> Rejection | None:
@@ -113,7 +127,7 @@ class _Refused(NamedTuple):
         wanted = tuple(
             ZoneNeed(board.resource_of(code), amount) for code, amount in sorted(amounts.items(), key=_order)
         )
-        near = {pair.resource for pair in asked.alignment.pairs if pair.level is Level.REQUIRED}
+        near = {pair.resource for pair in asked.alignment.pairs if pair.level is not Level.PREFERRED}
         resources = dict.fromkeys((*(need.resource for need in wanted), *sorted(near)))
         rooms = _rooms(fleet, asked, row, cards, names=resources)
         short = [

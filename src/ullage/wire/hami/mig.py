@@ -17,10 +17,10 @@ from ullage.model.name import MAX_NAME
 from ullage.model.quantity import MAX_INT32
 from ullage.wire.document import Document, section, text
 from ullage.wire.hami.sharing import card_units, share_out
+from ullage.wire.vendors.annotation import decoded
 from ullage.wire.vendors.container_request import ContainerRequest
 from ullage.wire.vendors.family import ANNOTATIONS
 from ullage.wire.vendors.mig_profiles import MigPlace
-from ullage.wire.vendors.registers import decoded
 
 MIG_ALLOCATIONS = f"{ANNOTATIONS}/vgpu-mig-allocations"
 

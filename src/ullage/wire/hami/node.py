@@ -1,58 +1,17 @@
-"""The annotations that HAMi's agents write on a node besides its cards: links, cordoned cards, and the handshake."""
+"""The annotations that HAMi's agents write on a node besides its cards and links: cordoned cards, and the handshake."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated
-
-import msgspec
 
 from ullage.model.error import invalid_annotation
 from ullage.model.gpu import Gpu
-from ullage.model.quantity import MAX_INT32
-from ullage.model.topology import Link, Path
+from ullage.wire.vendors.annotation import MAX_DEVICES, decoded
 from ullage.wire.vendors.family import ANNOTATIONS
-from ullage.wire.vendors.registers import MAX_DEVICES, decoded
 
-SCORE = f"{ANNOTATIONS}/node-nvidia-score"
 CORDON = f"{ANNOTATIONS}/device-cordon"
-
-
-# --- links ---
-
-
-class _Scored(msgspec.Struct, frozen=True):
-    uuid: str
-    score: dict[str, Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)]] = {}
-
-
-_PER_NVLINK = 100
-_PATHS = {10: Path.SYS, 20: Path.NODE, 30: Path.PHB, 40: Path.PXB, 50: Path.PIX, 60: Path.BOARD}
-"""The path between two cards by its score; from 100 on each hundred is an NVLink."""
-
-
-def read_scores(text: str, *, key: str = SCORE) -> tuple[Link, ...]:
-    """Return the links between the cards of a node. Where the two ends differ, the lower score counts."""
-    listed = decoded(text, list[_Scored], key)
-    if len(listed) > MAX_DEVICES or any(len(card.score) > MAX_DEVICES for card in listed):
-        raise invalid_annotation(key, f"{len(listed)} cards", f"at most {MAX_DEVICES} cards of one node are read")
-    scores: dict[tuple[str, str], int] = {}
-    for card in listed:
-        for peer, score in card.score.items():
-            if peer != card.uuid and score:
-                pair = (min(card.uuid, peer), max(card.uuid, peer))
-                scores[pair] = min(score, scores.get(pair, score))
-    return tuple(_link(*pair, score) for pair, score in sorted(scores.items()))
-
-
-def _link(a: str, b: str, score: int) -> Link:
-    nvlinks, rest = divmod(score, _PER_NVLINK)
-    return Link(a, b, _PATHS.get(rest, Path.UNKNOWN), nvlinks)
-
-
-# --- cordon and handshake ---
 
 
 def read_cordon(text: str, *, key: str = CORDON) -> frozenset[str]:

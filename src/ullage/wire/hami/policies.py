@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ullage.model.alignment import LinkDemand
 from ullage.model.error import InvalidRequest
 from ullage.model.quantity import MAX_INT32, parse_count
 from ullage.wire.document import Document
@@ -25,11 +26,15 @@ _WEIGHTS = ("slot", "core", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """`strategy` is None where the pod states none. `alone`: on cards without other users; `near`: in one zone."""
+    """`strategy` is None where the pod states none.
+
+    `alone`: on cards without other users; `near`: in one zone; `links`: of the links between its cards.
+    """
 
     strategy: str | None = None
     alone: bool = False
     near: bool = False
+    links: LinkDemand | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -44,7 +49,9 @@ def policies_of(pod: Document, family: Family) -> Policies:
     strategy = None
     if node is not None or sorting:
         strategy = STRATEGIES[node or family.node_policy, next(iter(sorting), family.card_policy)]
-    return Policies(strategy, "mutex" in chain, "numa" in chain, (*_links(keys, chain), *_weights(keys)))
+    connected = "topology-aware" in chain or (family.connected and not chain)
+    links = LinkDemand.BEST if connected else None
+    return Policies(strategy, "mutex" in chain, "numa" in chain, links, warnings=_weights(keys))
 
 
 def _chain(keys: Keys) -> tuple[str, ...]:
@@ -53,13 +60,6 @@ def _chain(keys: Keys) -> tuple[str, ...]:
     if not {*_SORTING, *_OTHERS}.issuperset(chain):
         raise keys.invalid("gpu-scheduler-policy", f"choose among {', '.join((*_SORTING, *_OTHERS))}")
     return chain
-
-
-def _links(keys: Keys, chain: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a warning that links between cards have no effect, if the pod asks for them."""
-    if "topology-aware" not in chain:
-        return ()
-    return (f"{keys.key('gpu-scheduler-policy')}: topology-aware has no effect yet: links between cards are not read",)
 
 
 def _weights(keys: Keys) -> tuple[str, ...]:

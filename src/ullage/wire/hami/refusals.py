@@ -33,7 +33,7 @@ _OF_CARDS: dict[str, tuple[Code, ...]] = {
     ),
     "NumaNotFit": (
         *(Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY, Code.NOT_ALIGNED),
-        *(Code.SHORT_ALLOCATION, Code.BROKEN_CORES, Code.REFUSED_THERE),
+        *(Code.SHORT_ALLOCATION, Code.BROKEN_CORES, Code.NOT_LINKED, Code.OFF_SWITCH, Code.REFUSED_THERE),
     ),
     "CardUuidMismatch": (Code.WRONG_UUID, Code.WRONG_INDEX),
     "CardTimeSlicingExhausted": (Code.GPU_USERS, Code.WORKER_CAP, Code.SLOTS),

@@ -232,6 +232,7 @@ def _alignment(pod: Document, keys: Keys, cards: _Cards) -> Alignment:
     if found.policy is not None and bind == "true":
         fix = f"{policy_key(keys, pod)} is {found.policy.value!r}; keep one of the two"
         raise invalid_annotation(key, bind, fix)
+    found = replace(found, links=found.links or cards.policies.links)
     if found.policy is not None or not (bind == "true" or cards.policies.near):
         return found
     policy = ZonePolicy.SINGLE_ZONE if bind == "true" else ZonePolicy.BEST_EFFORT
@@ -240,7 +241,7 @@ def _alignment(pod: Document, keys: Keys, cards: _Cards) -> Alignment:
         for request in cards.requests
         if request.count
     )
-    return Alignment(policy, tuple(needs))
+    return Alignment(policy, tuple(needs), links=found.links)
 
 
 def _as_plain(pod: Document, cards: _Cards) -> Document:

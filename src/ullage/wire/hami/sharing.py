@@ -162,7 +162,7 @@ def as_one_container(alignment: Alignment, cards: int) -> Alignment:
         devices=tuple(sorted({**devices, CARD: cards}.items())),
         hugepages=tuple(sorted(pages.items())),
     )
-    return Alignment(alignment.policy, (needs,), alignment.pairs)
+    return Alignment(alignment.policy, (needs,), alignment.pairs, alignment.links)
 
 
 _DEVICE, _PAGES = "device", "pages"

@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ullage.model.alignment import MAX_PAIRS, SEPARATOR, Alignment, AlignmentStage, ContainerNeeds, Pair, read_pair
+from ullage.model.alignment import (
+    MAX_PAIRS,
+    SEPARATOR,
+    Alignment,
+    AlignmentStage,
+    ContainerNeeds,
+    LinkDemand,
+    Pair,
+    read_pair,
+)
 from ullage.model.error import InvalidRequest, invalid, invalid_annotation
 from ullage.model.resources import MILLI
 from ullage.model.topology import CARD, HUGEPAGES, ZonePolicy
 from ullage.wire.document import Document, section, text
 from ullage.wire.kubernetes_quantity import parse_quantity
-from ullage.wire.pod.card_topology import needs_one_zone
+from ullage.wire.pod.card_topology import Tier, demanded_links, demanded_tier
 from ullage.wire.pod.containers import container_amount, containers_of, has_own_cpus, limited_resources
 from ullage.wire.pod.keys import Keys
 from ullage.wire.vendors.shipped import as_resource
@@ -44,12 +53,17 @@ def alignment_of(keys: Keys, pod: Document, *, cpu_milli: int, cards: int, split
     policy, pairs = _policy(keys, pod), keys.parse("numa-pairs", _pairs) or ()
     if pairs and policy is ZonePolicy.NONE:
         raise keys.invalid("numa-pairs", f"{policy_key(keys, pod)} is 'none'; leave it out, or request best-effort")
-    if cards and needs_one_zone(keys):
-        if policy is not None:
-            fix = f"{keys.key('require-gpu-topology')} has all cards in one NUMA node already; keep one of the two"
-            raise invalid_annotation(policy_key(keys, pod), policy.value, fix)
-        return Alignment(ZonePolicy.SINGLE_ZONE, (ContainerNeeds(devices=((CARD, cards),)),), pairs)
-    return Alignment(policy, containers, pairs)
+    tier = demanded_tier(keys) if cards else None
+    links = demanded_links(keys, tier) if cards else None
+    together = (ContainerNeeds(devices=((CARD, cards),)),)
+    if tier is None:
+        several = sum(CARD in dict(needs.devices) for needs in containers) > 1
+        one_island = links is LinkDemand.ISLAND and policy is None and several
+        return Alignment(policy, together if one_island else containers, pairs, links)
+    if policy is not None:
+        fix = f"{keys.key('require-gpu-topology')} says how near all cards are to each other; keep one of the two"
+        raise invalid_annotation(policy_key(keys, pod), policy.value, fix)
+    return Alignment(None if tier is Tier.LINKED else ZonePolicy.SINGLE_ZONE, together, pairs, links)
 
 
 def _policy(keys: Keys, pod: Document) -> ZonePolicy | None:

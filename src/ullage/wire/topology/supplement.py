@@ -87,6 +87,8 @@ def supplement_of(record: NodeRecord) -> str:
         stale=use.stale,
     )
     plain = msgspec.to_builtins(supplement, str_keys=True)
+    if supplement.kubelet is not None:
+        del plain["kubelet"]["picks"]  # who picks cards follows from the node, not from its kubelet
     return msgspec.json.encode(plain, order="deterministic").decode()
 
 

@@ -92,14 +92,16 @@ class Register(Section, frozen=True, kw_only=True):
     """Where the cards of a node are known from: an annotation in `format`, or the node's capacity.
 
     Of a capacity, `cards` is the resource that counts `per_card` for each card, `memory` that of all memory in units,
-    `cores` that of all cores. `uuid` names cards that have no identity. Parts are isolated softly only on nodes with
-    the annotation `soft_on`, where that is named.
+    `cores` that of all cores. `uuid` names cards that have no identity. `links` is the annotation with a score for each
+    pair of cards, and `island` the fact of a card whose equal values mean that cards are joined by fast links. Parts
+    are isolated softly only on nodes with the annotation `soft_on`, where that is named.
     """
 
     format: Literal["hami", "metax", "drs", "capacity"]
     annotation: str = ""
     handshake: str = ""
     links: str = ""
+    island: str = ""
     soft_on: str = ""
     cards: str = ""
     per_card: Size = 1
@@ -234,6 +236,8 @@ class Family(Section, frozen=True, kw_only=True):
     equal_slices: bool = False
     node_policy: Literal["binpack", "spread"] = "binpack"
     card_policy: Literal["binpack", "spread"] = "spread"
+    connected: bool = False
+    """Whether a pod that names no policy for cards gets those that are connected best."""
 
     def __post_init__(self) -> None:
         """Refuse rules that name what is not there."""
@@ -260,8 +264,8 @@ class Family(Section, frozen=True, kw_only=True):
         """Whether a number of cards alone is not just that many whole cards, softly isolated as of any other plugin."""
         parts = self.memory.default_mib if self.memory.amounts == "any" else 0
         less = 0 < self.cores.default < self.cores.per_card
-        hard = self.parts == "hard"
-        return bool(parts or less or hard or self.count.allowed or self.count.step > 1 or self.count.means == "slice")
+        own = self.parts == "hard" or self.connected
+        return bool(parts or less or own or self.count.allowed or self.count.step > 1 or self.count.means == "slice")
 
     def annotation_keys(self) -> tuple[str, ...]:
         """Return the full keys of the annotations of requests."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -10,18 +11,19 @@ import msgspec
 
 from ullage.model.error import invalid, invalid_annotation
 from ullage.model.gpu import Gpu
+from ullage.model.links import links_by_group
 from ullage.model.name import MAX_NAME
 from ullage.model.part import Isolation
 from ullage.model.quantity import MAX_INT32
+from ullage.model.topology import Link, Path
 from ullage.wire.kubernetes_quantity import parse_quantity
+from ullage.wire.vendors.annotation import MAX_DEVICES, decoded
 from ullage.wire.vendors.family import Family
 from ullage.wire.vendors.mig_profiles import MigProfile, partitions_of
 from ullage.wire.vendors.profiles import read_profiles
+from ullage.wire.vendors.scores import read_scores
 
 MIB = 2**20
-MAX_DEVICES = 1024
-"""The most cards of one node that are read."""
-
 _MOST_MIB = 2**30
 _MIG = "mig"
 _SOFTLY = frozenset({Isolation.SHARED, Isolation.SOFT})
@@ -70,6 +72,22 @@ def registered_cards(family: Family, node: NodeText) -> tuple[RegisteredCard, ..
     if len({card.gpu.uuid for card in found}) != len(found):
         raise invalid_annotation(rule.annotation, text, "each card is there once")
     return found
+
+
+def registered_links(family: Family, node: NodeText) -> tuple[Link, ...]:
+    """Return the links between the cards of a node that its register states; none where it states none.
+
+    Raises:
+        InvalidRequest: they cannot be read.
+
+    """
+    rule, groups = family.register, defaultdict[Hashable, list[str]](list)
+    if rule.links in node.annotations:
+        return read_scores(node.annotations[rule.links], key=rule.links)
+    for card in (registered_cards(family, node) or ()) if rule.island else ():
+        if isinstance(name := card.facts.get(rule.island), int | float | str):
+            groups[name].append(card.gpu.uuid)
+    return links_by_group(groups.values(), Path.UNKNOWN, 1)
 
 
 def serves(family: Family, node: NodeText) -> bool:
@@ -186,7 +204,8 @@ def _of_metax(family: Family, _node: NodeText, text: str, soft: bool) -> Iterato
             isolations=_isolations(family, "", soft=soft),
             max_users=card.total_dev_count,
         )
-        yield RegisteredCard(gpu, card.total_compute, {"LinkZone": card.link_zone, "class": card.qos_policy})
+        zone = {"LinkZone": card.link_zone} if card.link_zone > 0 else {}
+        yield RegisteredCard(gpu, card.total_compute, {"class": card.qos_policy, **zone})
 
 
 class _DrsDevice(msgspec.Struct, frozen=True):
@@ -276,18 +295,3 @@ def _card(family: Family, node: NodeText, number: int, counted: _Counted) -> Reg
 
 def _amount(node: NodeText, resource: str) -> int:
     return parse_quantity(node.amounts.get(resource, "0"), resource, maximum=MAX_INT32)
-
-
-def decoded(text: str, kind: Any, key: str) -> Any:
-    """Return the value in the JSON of an annotation.
-
-    Raises:
-        InvalidAnnotation: it cannot be read.
-
-    """
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise invalid_annotation(key, text, f"it cannot be read: {error}") from None
-    except RecursionError:
-        raise invalid_annotation(key, text, "it is nested too deeply") from None
