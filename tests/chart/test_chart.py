@@ -372,7 +372,7 @@ def test_two_replicas_run_apart_and_leave_one_at_a_time() -> None:
     documents = render()
     deployment = named(documents, "Deployment", "ullage")
     assert deployment["spec"]["replicas"] == 2
-    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 1
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
     assert named(documents, "PodDisruptionBudget", "ullage")["spec"]["maxUnavailable"] == 1
     pod = deployment["spec"]["template"]
     (apart,) = pod["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
