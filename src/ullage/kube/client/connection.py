@@ -118,6 +118,15 @@ class ApiConnection:
         headers = await self._authorization.headers()
         if call.body:
             headers["Content-Type"] = call.media
+        try:
+            return await self._request(call, headers, silence_s)
+        except aiohttp.ClientOSError as error:
+            if not isinstance(error.__cause__, aiohttp.ClientConnectionResetError):
+                raise
+            # The server had closed the idle connection, so it has not received the call: another one is opened.
+            return await self._request(call, headers, silence_s)
+
+    async def _request(self, call: Call, headers: Mapping[str, str], silence_s: float) -> aiohttp.ClientResponse:
         return await self._session.request(
             call.method,
             URL(self._url + call.path, encoded=True),
