@@ -260,7 +260,7 @@ async def there_and_back(plane: ControlPlane, client: ApiConnection, folder: Pat
         forged = half | {"metadata": half["metadata"] | {"name": "forged"}}
         forged["metadata"]["annotations"] |= {"ullage.io/gpu-ids": "GPU-0"}
         made = await api.write(Create(PODS, forged, "default"))
-        assert "gpu-ids" not in json.dumps(json.loads(made)["metadata"]["annotations"]), "the webhook is asked"
+        assert "ullage.io/gpu-ids" not in json.loads(made)["metadata"]["annotations"], "the webhook is asked"
     finally:
         front.close()
 

@@ -31,6 +31,9 @@ _UNAUTHORIZED = 401
 _LARGE = 1 << 20
 """Bytes of a body above which aiohttp sends it in pieces, so that other calls go on meanwhile."""
 
+_NOT_SENT = aiohttp.ClientConnectionResetError, BrokenPipeError
+"""Errors of a send: the server had closed the idle connection and has no complete call, so it is sent on another."""
+
 _KEEP_ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -121,9 +124,8 @@ class ApiConnection:
         try:
             return await self._request(call, headers, silence_s)
         except aiohttp.ClientOSError as error:
-            if not isinstance(error.__cause__, aiohttp.ClientConnectionResetError):
+            if not isinstance(error.__cause__, _NOT_SENT):
                 raise
-            # The server had closed the idle connection, so it has not received the call: another one is opened.
             return await self._request(call, headers, silence_s)
 
     async def _request(self, call: Call, headers: Mapping[str, str], silence_s: float) -> aiohttp.ClientResponse:
