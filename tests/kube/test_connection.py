@@ -34,6 +34,20 @@ async def test_a_token_that_was_renewed_is_read_again(tmp_path: Path, server: Ap
         await api.write(Create(NODES, bodies.node("n1")))
 
 
+async def test_calls_that_are_refused_at_once_all_use_the_renewed_token(tmp_path: Path, server: ApiServer) -> None:
+    server.do(lambda: server.rules.create("nodes", "", bodies.node("n1")))
+    (tmp_path / "token").write_text("an old token")
+    place = tmp_path / "kubeconfig"
+    place.write_text(json.dumps(kubeconfig(server.url, {}, {"tokenFile": str(tmp_path / "token")})))
+    async with connect(place) as client:
+        api = HttpKubeApi(client, SHORT)
+        with pytest.raises(ApiForbidden):
+            await api.get(NODES, "n1")
+        (tmp_path / "token").write_text(TOKEN)
+        found = await asyncio.gather(*(api.get(NODES, "n1") for _ in range(4)))
+    assert [node.metadata.name for node in found] == ["n1"] * 4
+
+
 async def test_only_the_named_authority_is_trusted(tmp_path: Path) -> None:
     ours, other = trustme.CA(), trustme.CA()
     ours.cert_pem.write_to_path(tmp_path / "ours.pem")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from ullage.kube.client.informer import Added, Changed, Delta, Removed
-from ullage.kube.client.kinds import NODES
+from ullage.kube.client.kinds import NODES, Unreadable
 from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.client.objects import Object
 from ullage.kube.client.served import LateInformer
@@ -82,11 +82,18 @@ class Machines:
         """Return the machines that these Nodes describe and the cluster does not have.
 
         Raises:
-            Unreadable: one of them is no Node.
+            InvalidRequest: one of them is no Node; the message names it.
 
         """
-        unknown = [document for name, document in described.items() if name not in self.by_name]
-        return [template_of(NODES.read(msgspec.json.encode(document)), self._cards) for document in unknown]
+        found = []
+        for name, document in described.items():
+            if name not in self.by_name:
+                try:
+                    node = NODES.read(msgspec.json.encode(document))
+                except Unreadable as error:
+                    raise InvalidRequest(f"Nodes: {name} is no Node: {error.__context__}", field="Nodes") from None
+                found.append(template_of(node, self._cards))
+        return found
 
     def distinct(self, shut: Collection[str]) -> list[Node]:
         """Return the machines. The cards of those in `shut` are cordoned.

@@ -26,7 +26,7 @@ from ullage.core.kernel.compiled import compiled, inlined
 from ullage.core.kernel.compiling.steps import ALIGN, step
 from ullage.core.kernel.compiling.uncounted import part
 from ullage.core.kernel.hints import Counts, free_cards, hint_of, is_allocated_exclusively
-from ullage.core.kernel.links import islands_of, keep_beside, keep_worst_connected, links_matter, mean_weight
+from ullage.core.kernel.links import islands_of, keep_behind_switch, keep_worst_connected, links_matter, mean_weight
 from ullage.core.kernel.masks import MOST_ZONES, NIL, NONE, RESTRICTED, width_of
 from ullage.core.kernel.nearest import MOST_RESOURCES
 from ullage.core.kernel.pairs import BOUND, hint_nearby, level_of, merge_by_pairs
@@ -251,7 +251,7 @@ def _has_devices_beside(site: Site, needs: Rows, marks: Rows) -> bool:
             count = needs[k, b.AMOUNT]
     if resources == 0:
         return True
-    stay, gone = keep_beside(links_in(site.machine.arena), site.nodes, site.row, marks, resources)
+    stay, gone = keep_behind_switch(links_in(site.machine.arena), site.nodes, site.row, marks, resources)
     named = machines_in(site.machine.arena)[site.machine.row, b.PICKER] == b.NAMED
     return bool(stay >= count and (named or gone == 0))
 

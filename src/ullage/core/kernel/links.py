@@ -14,7 +14,7 @@ from ullage.core.kernel import columns as c
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiled import compiled
 from ullage.core.kernel.memo import slot_of
-from ullage.core.kernel.nearest import BESIDE, ISLAND, choose_nearest, have_different_links
+from ullage.core.kernel.nearest import BEHIND_SWITCH, ISLAND, choose_nearest, have_different_links
 
 MOST_REMEMBERED = 62
 """The most cards of a node whose answers are remembered: a set of cards must be a number that is not negative."""
@@ -131,7 +131,7 @@ def mean_weight(links: Links, nodes: Rows, row: int, marks: Rows, least: int) ->
 
 
 @compiled
-def keep_beside(links: Links, nodes: Rows, row: int, marks: Rows, resources: int) -> tuple[int, int]:
+def keep_behind_switch(links: Links, nodes: Rows, row: int, marks: Rows, resources: int) -> tuple[int, int]:
     """Unmark the marked cards that are not behind a switch with each of these resources, as bits.
 
     Return how many stay marked, and how many do not.
@@ -139,10 +139,10 @@ def keep_beside(links: Links, nodes: Rows, row: int, marks: Rows, resources: int
     order, stay, gone = _order_of(links, nodes, row, len(marks)), 0, 0
     for card in range(len(marks)):
         if marks[order[card]]:
-            beside = links.places[links.layout_of[row], BESIDE, card] & resources == resources
-            marks[order[card]] *= beside
-            stay += beside
-            gone += not beside
+            behind = links.places[links.layout_of[row], BEHIND_SWITCH, card] & resources == resources
+            marks[order[card]] *= behind
+            stay += behind
+            gone += not behind
     return stay, gone
 
 

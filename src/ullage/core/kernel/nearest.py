@@ -35,7 +35,7 @@ ISLAND, ZONE, SWITCH = 0, 1, 2
 """Levels, a row each, with the first card of its group for each card. Cards of one group of `ZONE` have equal zones."""
 ZONES = 3
 """The zones of each card as bits, numbered from 0 on this node; 0: unknown."""
-BESIDE = 4
+BEHIND_SWITCH = 4
 """The resources of which a device is behind the switch of each card, as bits by their number on the board."""
 PLACES = 5
 

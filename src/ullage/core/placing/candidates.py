@@ -240,8 +240,8 @@ class Judgement:
             card = cards.item(k)
             key = amounts_on(fleet, card, request), cores_on(fleet, card, request)
             if key not in answers:
-                alike = [card] * request.requirement.gpu_count
-                answers[key] = check_quota(fleet, rules, request, alike, used=used)
+                equal_cards = [card] * request.requirement.gpu_count
+                answers[key] = check_quota(fleet, rules, request, equal_cards, used=used)
             return answers[key]
 
         of_kind = self._asked.cards.isolation is not Isolation.PARTITIONED

@@ -18,7 +18,7 @@ from ullage.core.kernel import board as at
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.compiling.steps import prepare_steps
 from ullage.core.kernel.masks import MOST_ZONES
-from ullage.core.kernel.nearest import BESIDE, ISLAND, MOST_RESOURCES
+from ullage.core.kernel.nearest import BEHIND_SWITCH, ISLAND, MOST_RESOURCES
 from ullage.core.topology.links import links_over
 from ullage.core.topology.machine import InZone, distances_of, machine_row, supplies_of, topology_of
 from ullage.core.topology.needs import Need, needs_of
@@ -208,7 +208,7 @@ class Board:
         if max(codes) >= MOST_RESOURCES:
             return 0
         wanted = sum(1 << code for code in codes)
-        return sum(mask & wanted == wanted for mask in self._places_of(row, BESIDE, cards))
+        return sum(mask & wanted == wanted for mask in self._places_of(row, BEHIND_SWITCH, cards))
 
     def largest_island(self, row: int, cards: Collection[int]) -> int:
         """Return how many of these cards of a node are of one island at most; they are numbered from its first card.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ullage.core.kernel.columns import Rows
 from ullage.core.kernel.links import KEY_COLUMNS, MEMO_COLUMNS, UNLINKED, Links
 from ullage.core.kernel.memo import empty_keys
-from ullage.core.kernel.nearest import BESIDE, ISLAND, MOST_RESOURCES, PLACES, SWITCH, ZONE, ZONES
+from ullage.core.kernel.nearest import BEHIND_SWITCH, ISLAND, MOST_RESOURCES, PLACES, SWITCH, ZONE, ZONES
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.topology import Link, Path
@@ -62,7 +62,7 @@ def weight_of(link: Link) -> int:
     return PATH_WEIGHT[link.path] + NVLINK_WEIGHT * link.nvlinks
 
 
-def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = (), beside: Sequence[int] = ()) -> Layout:
+def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = (), behind: Sequence[int] = ()) -> Layout:
     """Return the layout of these cards, in order. Where the directions of a pair differ, the lower weight counts."""
     number_of = {gpu.uuid: number for number, gpu in enumerate(gpus)}
     weights = np.zeros((len(gpus), len(gpus)), np.int64)
@@ -78,7 +78,7 @@ def layout_of(gpus: Sequence[Gpu], links: Iterable[Link] = (), beside: Sequence[
     places[ZONE] = [sets.index(zones) for zones in sets]
     places[SWITCH] = _components(same_switch)
     places[ZONES] = sets
-    places[BESIDE] = beside or 0
+    places[BEHIND_SWITCH] = behind or 0
     pairs = nvlinks[np.triu_indices(len(gpus), 1)]
     return Layout(weights, places, bool(len(pairs) and pairs[0] and (pairs == pairs[0]).all()))
 
@@ -93,11 +93,11 @@ def links_over(nodes: Sequence[Node], code_of: Callable[[str], int] = lambda _: 
         gpus = sorted(node.gpus, key=lambda gpu: (gpu.index, gpu.uuid))
         by_index += (position[gpu.uuid] for gpu in gpus)
         links = node.topology.links if node.topology else ()
-        beside = _beside(node, gpus, code_of)
-        facts = (*_facts_of(gpus, links), beside)
+        behind = _behind_switch(node, gpus, code_of)
+        facts = (*_facts_of(gpus, links), behind)
         numbers.append(number_of.setdefault(facts, len(number_of)))
         if facts not in layouts:
-            layouts[facts] = layout_of(gpus, links, beside)
+            layouts[facts] = layout_of(gpus, links, behind)
     most = max((len(node.gpus) for node in nodes), default=0)
     weights = np.zeros((len(layouts), most, most), np.int64)
     places = np.zeros((len(layouts), PLACES, most), np.int64)
@@ -124,7 +124,7 @@ def _slots_for(layouts: int) -> int:
     return min(_MEMO_SLOTS, _SLOTS_OF_A_LAYOUT << (layouts - 1).bit_length()) if layouts else 2
 
 
-def _beside(node: Node, gpus: Sequence[Gpu], code_of: Callable[[str], int]) -> tuple[int, ...]:
+def _behind_switch(node: Node, gpus: Sequence[Gpu], code_of: Callable[[str], int]) -> tuple[int, ...]:
     """Return for each card the resources of the devices behind its switch, as bits by their number."""
     devices = {device.uuid: device.resource for device in (node.topology.devices if node.topology else ())}
     if not devices:

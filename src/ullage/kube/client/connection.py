@@ -111,14 +111,18 @@ class ApiConnection:
         return self._opened
 
     async def _send(self, call: Call, silence_s: float) -> aiohttp.ClientResponse:
-        answer = await self._try(call, silence_s)
-        if answer.status != _UNAUTHORIZED or not await self._authorization.renew():
+        authorization = await self._authorization.header()
+        answer = await self._try(call, authorization, silence_s)
+        if answer.status != _UNAUTHORIZED:
+            return answer
+        renewed = await self._authorization.other_than(authorization)
+        if renewed is None:
             return answer
         answer.close()
-        return await self._try(call, silence_s)
+        return await self._try(call, renewed, silence_s)
 
-    async def _try(self, call: Call, silence_s: float) -> aiohttp.ClientResponse:
-        headers = await self._authorization.headers()
+    async def _try(self, call: Call, authorization: str | None, silence_s: float) -> aiohttp.ClientResponse:
+        headers = {} if authorization is None else {"Authorization": authorization}
         if call.body:
             headers["Content-Type"] = call.media
         try:
@@ -146,28 +150,37 @@ class _Authorization:
     def __init__(self, credentials: httpx2.Auth | None, url: str) -> None:
         self._credentials, self._url = credentials, url
         self._header: str | None = None
+        self._renewing = asyncio.Lock()
 
-    async def headers(self) -> dict[str, str]:
+    async def header(self) -> str | None:
+        """Return the header; None without credentials."""
         if self._header is None and self._credentials is not None:
             flow = self._credentials.async_auth_flow(httpx2.Request("GET", self._url))
             self._header = (await anext(flow)).headers.get("Authorization")
             await flow.aclose()
-        return {} if self._header is None else {"Authorization": self._header}
+        return self._header
 
-    async def renew(self) -> bool:
-        """Ask for another header than the one that was refused, and return whether there is one."""
+    async def other_than(self, refused: str | None) -> str | None:
+        """Return another header than one that was refused; None if there is none.
+
+        Of several calls that were refused at once the first one renews the header for all.
+        """
         if self._credentials is None:
-            return False
-        refused = self._header
-        flow = self._credentials.async_auth_flow(httpx2.Request("GET", self._url))
+            return None
+        async with self._renewing:
+            if self._header == refused:
+                await self._renew(self._credentials)
+        return None if self._header == refused else self._header
+
+    async def _renew(self, credentials: httpx2.Auth) -> None:
+        flow = credentials.async_auth_flow(httpx2.Request("GET", self._url))
         try:
             await anext(flow)
             self._header = (await flow.asend(httpx2.Response(_UNAUTHORIZED))).headers.get("Authorization")
-        except StopAsyncIteration:  # these credentials have only one header
-            return False
+        except StopAsyncIteration:
+            return  # these credentials have only one header
         finally:
             await flow.aclose()
-        return self._header != refused
 
 
 def is_success(status: int) -> bool:
