@@ -44,7 +44,45 @@ from ullage.server.pods import PodApi
 from ullage.server.quotas import QuotaApi
 from ullage.server.routes import Endpoint, endpoints_of
 from ullage.server.streams import Streams
-from ullage.wire import allocation, allocation_report, api, consolidation, gang, node_topology, preemption, simulation
+from ullage.wire import (
+    allocation,
+    allocation_report,
+    amount,
+    catalog,
+    consolidation,
+    event,
+    explanation,
+    gang,
+    node,
+    node_topology,
+    overview,
+    preemption,
+    requirement,
+    schema,
+    session,
+    simulation,
+)
+from ullage.wire.schema import Schema, View
+
+_BODY_MODULES = (
+    requirement,
+    session,
+    catalog,
+    schema,
+    amount,
+    node,
+    explanation,
+    event,
+    overview,
+    node_topology,
+    allocation,
+    preemption,
+    consolidation,
+    gang,
+    simulation,
+    allocation_report,
+)
+"""The modules with the bodies of the HTTP API, in the order of the reference."""
 
 REFERENCE = Path(__file__).parent / "reference"
 SOURCE = Path(ullage.__file__).parent
@@ -359,11 +397,11 @@ def bodies() -> str:
     """Return every schema of the API."""
     kinds = [
         kind
-        for module in (api, node_topology, allocation, preemption, consolidation, gang, simulation, allocation_report)
+        for module in _BODY_MODULES
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
     ]
-    named = [kind for kind in kinds if kind not in (api.Schema, api.View) and not kind.__name__.startswith("_")]
+    named = [kind for kind in kinds if kind not in (Schema, View) and not kind.__name__.startswith("_")]
     return "\n\n".join(f"### {kind.__name__}\n\n{_doc(kind)}\n\n{_fields(kind)}" for kind in named)
 
 

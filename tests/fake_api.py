@@ -20,7 +20,23 @@ import msgspec
 
 from ullage.client import local_socket
 from ullage.client.process import started_at
-from ullage.wire import api
+from ullage.wire.amount import AmountBody
+from ullage.wire.catalog import ApplicationBody, PutApplicationBody, QueueBody
+from ullage.wire.event import EventBody
+from ullage.wire.explanation import Explanation, RejectionBody
+from ullage.wire.node import GpuBody, GpuHolderBody, NodeBody, PartBody
+from ullage.wire.overview import IdleBody, Overview, RoomBody, ServerBody
+from ullage.wire.schema import ErrorBody
+from ullage.wire.session import (
+    CreateSession,
+    Result,
+    Results,
+    SessionBody,
+    SubmitTasks,
+    Submitted,
+    TaskBody,
+    UpdateSession,
+)
 from ullage.worker.function import FunctionService
 from ullage.worker.service import Task, TaskFailed
 
@@ -43,12 +59,12 @@ class FakeTask:
 
 @dataclass
 class FakeSession:
-    spec: api.CreateSession
+    spec: CreateSession
     id: str
     state: str = "open"
     tasks: list[FakeTask] = field(default_factory=list)
-    results: list[api.Result] = field(default_factory=list)
-    keys: dict[str, api.Submitted] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    keys: dict[str, Submitted] = field(default_factory=dict)
 
     def count(self, state: str) -> int:
         return sum(task.state == state for task in self.tasks)
@@ -97,10 +113,10 @@ class FakeApi:
         self.last_event_ids: list[str | None] = []
         self.sessions: dict[str, FakeSession] = {}
         self.warnings: list[str] = []
-        self.applications: dict[str, api.ApplicationBody] = {}
-        self.nodes: list[api.NodeBody] = []
-        self.gpus: list[api.GpuBody] = []
-        self.events: list[api.EventBody] = []
+        self.applications: dict[str, ApplicationBody] = {}
+        self.nodes: list[NodeBody] = []
+        self.gpus: list[GpuBody] = []
+        self.events: list[EventBody] = []
         self.changed = threading.Condition()
         self.on_shutdown = lambda: None
         self._handler = type("Handler", (_Handler,), {"fake": self})
@@ -124,9 +140,9 @@ class FakeApi:
 
     # --- rules ---
 
-    def body(self, session: FakeSession) -> api.SessionBody:
+    def body(self, session: FakeSession) -> SessionBody:
         spec = session.spec
-        return api.SessionBody(
+        return SessionBody(
             id=session.id,
             application=spec.application,
             state=session.state,
@@ -154,8 +170,8 @@ class FakeApi:
             message="",
         )
 
-    def task_body(self, session: FakeSession, task: FakeTask) -> api.TaskBody:
-        return api.TaskBody(
+    def task_body(self, session: FakeSession, task: FakeTask) -> TaskBody:
+        return TaskBody(
             session=session.id,
             task=task.number,
             state=task.state,
@@ -170,7 +186,7 @@ class FakeApi:
                 return
             task.state, task.code, task.output, task.message = state, code, output, text
             session.results.append(
-                api.Result(
+                Result(
                     task=task.number,
                     sequence=len(session.results) + 1,
                     state=state,
@@ -205,23 +221,23 @@ class FakeApi:
                 if task.state == "pending":
                     self.work(session, task)
 
-    def submit(self, session: FakeSession, body: api.SubmitTasks) -> api.Submitted:
+    def submit(self, session: FakeSession, body: SubmitTasks) -> Submitted:
         if body.key in session.keys:
             return session.keys[body.key]
         first = len(session.tasks) + 1
         new = [FakeTask(first + n, data, body.shared) for n, data in enumerate(body.inputs)]
         session.tasks += new
-        answer = session.keys[body.key] = api.Submitted(first=first, count=len(new))
+        answer = session.keys[body.key] = Submitted(first=first, count=len(new))
         if not self.hold and session.spec.application != "command":
             for task in new:
                 self.work(session, task)
         return answer
 
-    def results(self, session: FakeSession, after: int, limit: int, wait_s: float) -> api.Results:
+    def results(self, session: FakeSession, after: int, limit: int, wait_s: float) -> Results:
         with self.changed:
             self.changed.wait_for(lambda: len(session.results) > after or session.state == "closed", wait_s)
             page = session.results[after : after + limit]
-            return api.Results(results=page, next=after + len(page), closed=session.state == "closed")
+            return Results(results=page, next=after + len(page), closed=session.state == "closed")
 
     def cancel(self, session: FakeSession) -> None:
         for task in session.tasks:
@@ -230,8 +246,8 @@ class FakeApi:
             session.state = "closed"
             self.changed.notify_all()
 
-    def why(self, session: FakeSession) -> api.Explanation:
-        return api.Explanation(
+    def why(self, session: FakeSession) -> Explanation:
+        return Explanation(
             session=session.id,
             code=self.reason or "nothing-pending",
             cure="capacity",
@@ -242,7 +258,7 @@ class FakeApi:
             share=0.0,
             position=2,
             rejections=[
-                api.RejectionBody(
+                RejectionBody(
                     node="n1", gpu=None, code="insufficient-gpu", cure="capacity", needed=1, had=0, text="no gpu"
                 )
             ],
@@ -274,7 +290,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._answer(200, self._route([unquote(part) for part in parts.path.strip("/").split("/")]))
         except _Refusal as refusal:
-            body = api.ErrorBody(code=refusal.code, message=refusal.message)
+            body = ErrorBody(code=refusal.code, message=refusal.message)
             self._answer(refusal.status, body)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
@@ -331,7 +347,7 @@ class _Handler(BaseHTTPRequestHandler):
     # --- routes: method, then every second part of the path ---
 
     def post_sessions(self, name: str | None = None) -> Any:
-        spec = self._json(api.CreateSession)
+        spec = self._json(CreateSession)
         chosen = spec.id or f"{spec.application}-{len(self.fake.sessions) + 1}"
         if chosen in self.fake.sessions:
             raise _Refusal(409, "already-exists", f"session {chosen} exists")
@@ -349,12 +365,12 @@ class _Handler(BaseHTTPRequestHandler):
         ]
 
     def patch_sessions(self, name: str) -> Any:
-        self._json(api.UpdateSession)
+        self._json(UpdateSession)
         return self.fake.body(self._session(name))
 
     def post_sessions_open(self, name: str) -> Any:
         if name not in self.fake.sessions and self.data:
-            self.fake.sessions[name] = FakeSession(self._json(api.CreateSession), name)
+            self.fake.sessions[name] = FakeSession(self._json(CreateSession), name)
         return self.fake.body(self._session(name))
 
     def post_sessions_close(self, name: str) -> Any:
@@ -382,7 +398,7 @@ class _Handler(BaseHTTPRequestHandler):
         if session.state == "closed":
             raise _Refusal(409, "session-closed", f"session {name} is closed")
         assert self.headers["Content-Type"] == "application/msgpack"
-        return self.fake.submit(session, msgspec.msgpack.decode(self.data, type=api.SubmitTasks))
+        return self.fake.submit(session, msgspec.msgpack.decode(self.data, type=SubmitTasks))
 
     def get_sessions_tasks(self, name: str, number: str | None = None) -> Any:
         if number is not None:
@@ -453,8 +469,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self.fake.applications[name]
 
     def put_applications(self, name: str) -> Any:
-        spec = msgspec.to_builtins(self._json(api.PutApplicationBody))
-        self.fake.applications[name] = api.ApplicationBody(name=name, built_in=False, **spec)
+        spec = msgspec.to_builtins(self._json(PutApplicationBody))
+        self.fake.applications[name] = ApplicationBody(name=name, built_in=False, **spec)
         return self.fake.applications[name]
 
     def delete_applications(self, name: str) -> Any:
@@ -474,9 +490,9 @@ class _Handler(BaseHTTPRequestHandler):
         return []
 
     def get_queues(self) -> Any:
-        nothing = api.AmountBody(cpu_milli=0, memory_bytes=0, gpu_milli=0)
+        nothing = AmountBody(cpu_milli=0, memory_bytes=0, gpu_milli=0)
         return [
-            api.QueueBody(
+            QueueBody(
                 name="default",
                 parent="root",
                 weight=1,
@@ -495,15 +511,15 @@ class _Handler(BaseHTTPRequestHandler):
         return [event for event in self.fake.events if event.number > after][:limit]
 
     def get_overview(self) -> Any:
-        return api.Overview(
+        return Overview(
             at=1_700_000_000.0,
             server=self.get_server(),
             nodes=self.fake.nodes,
             gpus=self.fake.gpus,
-            room=api.RoomBody(
+            room=RoomBody(
                 idle_milli=5500,
                 fragments_milli=500,
-                models=[api.IdleBody(model="H100", idle_milli=5500, fragments_milli=500)],
+                models=[IdleBody(model="H100", idle_milli=5500, fragments_milli=500)],
                 fits={1: 5, 2: 2, 4: 1},
                 tasks=60,
                 missing=0,
@@ -512,8 +528,8 @@ class _Handler(BaseHTTPRequestHandler):
             sessions=[self.fake.body(session) for session in self.fake.sessions.values()],
         )
 
-    def get_server(self) -> api.ServerBody:
-        return api.ServerBody(
+    def get_server(self) -> ServerBody:
+        return ServerBody(
             version="0.1.0", epoch=1, started_at=1.0, home="/nowhere", storage="memory", isolation="none", policy={}
         )
 
@@ -522,10 +538,10 @@ class _Handler(BaseHTTPRequestHandler):
         return {}
 
 
-def node(name: str, gpus: int = 4) -> api.NodeBody:
-    amount = api.AmountBody(cpu_milli=8000, memory_bytes=32 << 30, gpu_milli=gpus * 1000)
-    held = api.AmountBody(cpu_milli=1500, memory_bytes=1 << 30, gpu_milli=1000)
-    return api.NodeBody(
+def node(name: str, gpus: int = 4) -> NodeBody:
+    amount = AmountBody(cpu_milli=8000, memory_bytes=32 << 30, gpu_milli=gpus * 1000)
+    held = AmountBody(cpu_milli=1500, memory_bytes=1 << 30, gpu_milli=1000)
+    return NodeBody(
         name=name,
         state="ready",
         cordoned=False,
@@ -542,8 +558,8 @@ def node(name: str, gpus: int = 4) -> api.NodeBody:
     )
 
 
-def gpu(node: str, index: int, *holders: api.GpuHolderBody) -> api.GpuBody:
-    return api.GpuBody(
+def gpu(node: str, index: int, *holders: GpuHolderBody) -> GpuBody:
+    return GpuBody(
         node=node,
         index=index,
         uuid=f"GPU-{index}",
@@ -556,7 +572,7 @@ def gpu(node: str, index: int, *holders: api.GpuHolderBody) -> api.GpuBody:
         bus_id=None,
         healthy=True,
         isolations=["soft"],
-        free=api.PartBody(
+        free=PartBody(
             fraction=1 - sum(holder.fraction for holder in holders),
             vram_bytes=(80 << 30) - sum(holder.vram_bytes or 0 for holder in holders),
             compute_gflops=60_000 - sum(holder.compute_gflops or 0 for holder in holders),
@@ -565,8 +581,8 @@ def gpu(node: str, index: int, *holders: api.GpuHolderBody) -> api.GpuBody:
     )
 
 
-def holder(session: str, fraction: float, owner: str = "ann") -> api.GpuHolderBody:
-    return api.GpuHolderBody(
+def holder(session: str, fraction: float, owner: str = "ann") -> GpuHolderBody:
+    return GpuHolderBody(
         executor=f"e-{session}",
         session=session,
         owner=owner,

@@ -12,7 +12,8 @@ from tests.fake_api import FakeSession, FakeTask, gpu, holder, node
 from ullage.cli.main import build_parser, main
 from ullage.cli.verbs import VERBS
 from ullage.client.spec import user_name
-from ullage.wire.api import CreateSession, EventBody
+from ullage.wire.event import EventBody
+from ullage.wire.session import CreateSession
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from ullage.cli.main import main
 from ullage.cli.program import choose_environment
 from ullage.client import transport
 from ullage.model.error import InvalidRequest
-from ullage.wire.api import EventBody
+from ullage.wire.event import EventBody
 from ullage.worker.command import Command
 
 

@@ -17,7 +17,7 @@ from ullage.client import exchange, pickling
 from ullage.client.outstanding import BATCH_TASKS
 from ullage.model.error import DiskFull, InvalidRequest, NotFound
 from ullage.model.request import ResourceRequirement
-from ullage.wire.api import UpdateSession
+from ullage.wire.session import UpdateSession
 
 
 @pytest.fixture

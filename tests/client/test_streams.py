@@ -11,7 +11,7 @@ from ullage.client.log import LogPiece, TaskLog
 from ullage.client.stream import COMMENT, Message, read_messages
 from ullage.client.transport import Transport
 from ullage.model.error import NotFound, Unavailable
-from ullage.wire.api import CreateSession, SubmitTasks
+from ullage.wire.session import CreateSession, SubmitTasks
 
 
 class Clock:

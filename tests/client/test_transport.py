@@ -14,7 +14,7 @@ from ullage.client.endpoint import ServerEndpoint
 from ullage.client.silence import Silence
 from ullage.client.transport import Patience, Transport
 from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
-from ullage.wire.api import CreateSession, SubmitTasks
+from ullage.wire.session import CreateSession, SubmitTasks
 
 
 class Pauses:

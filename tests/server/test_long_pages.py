@@ -18,7 +18,7 @@ from ullage.server import snapshot
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
 from ullage.server.routes import encoded
-from ullage.wire.api import SessionBody
+from ullage.wire.session import SessionBody
 
 
 class Reader:

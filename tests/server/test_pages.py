@@ -26,7 +26,7 @@ from ullage.server.routes import LongBody, encoded, endpoints_of, route
 from ullage.server.searches import Searches
 from ullage.server.streams import Streams
 from ullage.service.pages import written
-from ullage.wire.api import ServerBody
+from ullage.wire.overview import ServerBody
 
 SERVER = ServerBody(version="", epoch=1, started_at=0.0, home="", storage="", isolation="", policy={})
 POD = {

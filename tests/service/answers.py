@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from tests.lab import Lab
 
 from ullage.server.app import make_app
-from ullage.wire.api import ServerBody
+from ullage.wire.overview import ServerBody
 
 TOKEN = "t" * 64
 SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="", storage="", isolation="", policy={})

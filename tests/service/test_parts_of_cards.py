@@ -15,7 +15,8 @@ from ullage.model.quantity import PPM
 from ullage.model.queue import Queue
 from ullage.model.rejection import Code, Cure
 from ullage.server.answers import Answers
-from ullage.wire.api import GpuBody, ServerBody
+from ullage.wire.node import GpuBody
+from ullage.wire.overview import ServerBody
 
 GIB = 1 << 30
 SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="", storage="", isolation="", policy={})

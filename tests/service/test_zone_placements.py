@@ -16,7 +16,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.topology import Kubelet, ZonePolicy
 from ullage.server.answers import Answers
 from ullage.service.engine_port import NodeReported, Registered
-from ullage.wire.api import ServerBody
+from ullage.wire.overview import ServerBody
 
 pytestmark = pytest.mark.timeout(900)
 SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="", storage="", isolation="", policy={})

@@ -15,7 +15,7 @@ from tests.lab import Lab, a_node
 from ullage.server.app import make_app
 from ullage.server.guard import page_key
 from ullage.web.pages import cluster_pages, pages
-from ullage.wire.api import ServerBody
+from ullage.wire.overview import ServerBody
 
 TOKEN = "correct-token"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

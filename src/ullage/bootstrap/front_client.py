@@ -24,8 +24,8 @@ from ullage.kube.client.kinds import SERVICES
 from ullage.kube.client.objects import Object, Status
 from ullage.model.error import Forbidden, InvalidRequest, NotFound, UllageError, Unavailable, invalid
 from ullage.wire.allocation import PlanBody
-from ullage.wire.api import ErrorBody
 from ullage.wire.cluster_view import ClusterOverview, ClusterPlan
+from ullage.wire.schema import ErrorBody
 
 ANSWER_S = 60.0
 """Seconds within which an answer is expected. On a large cluster a plan may have to wait for another one."""

@@ -47,7 +47,7 @@ from ullage.service.service import UllageService
 from ullage.storage.failpoint import FailingStore
 from ullage.storage.open import open_store
 from ullage.web.pages import pages
-from ullage.wire.api import ServerBody
+from ullage.wire.overview import ServerBody
 
 SETTINGS_FILE = "ullage.toml"
 """The settings file in the home, if no other file is named."""

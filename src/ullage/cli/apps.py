@@ -11,7 +11,7 @@ import msgspec
 from ullage.cli.output import Column, add_output, print_list, print_one
 from ullage.client.local import reach
 from ullage.model.error import InvalidRequest, invalid
-from ullage.wire.api import PutApplicationBody
+from ullage.wire.catalog import PutApplicationBody
 from ullage.wire.nan import refuse_nan
 from ullage.wire.unknown_field import with_known_fields
 

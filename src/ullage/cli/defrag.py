@@ -14,8 +14,8 @@ from ullage.client.answer import RefusedAnswer
 from ullage.model.counted import counted
 from ullage.model.rejection import Code, Cure
 from ullage.model.request import ResourceRequirement
-from ullage.wire.api import RejectionBody
 from ullage.wire.consolidation import MakeRoom, RoomPlan
+from ullage.wire.explanation import RejectionBody
 
 _OPTIONS = {
     "resreq": "--for",

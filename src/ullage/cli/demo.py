@@ -30,7 +30,8 @@ from ullage.client.session import Session
 from ullage.model.counted import counted
 from ullage.model.error import Conflict, UllageError, Unavailable
 from ullage.model.resources import show_milli
-from ullage.wire.api import Overview, SessionBody
+from ullage.wire.overview import Overview
+from ullage.wire.session import SessionBody
 
 CARDS = 4
 """Cards declared on a machine without any."""

@@ -11,7 +11,7 @@ from ullage.cli.output import Column, add_output, print_list
 from ullage.cli.times import show_time
 from ullage.client.client import Client
 from ullage.client.local import reach
-from ullage.wire.api import EventBody
+from ullage.wire.event import EventBody
 
 
 def _about(event: EventBody) -> object:

@@ -15,7 +15,7 @@ from ullage.cli.times import show_age
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.model.resources import show_milli
-from ullage.wire.api import NodeBody
+from ullage.wire.node import NodeBody
 
 NODES = (
     Column("NAME", lambda n: n.name),

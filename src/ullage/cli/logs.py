@@ -11,7 +11,7 @@ from ullage.cli.target import parse_task
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
 from ullage.model.task import TIMED_OUT, TaskState
-from ullage.wire.api import TaskBody
+from ullage.wire.session import TaskBody
 
 _CANCELLED = 143
 """128 + SIGTERM: the signal ends a cancelled program."""

@@ -8,7 +8,7 @@ from ullage.cli.size import show_size
 from ullage.model.quantity import PPM, format_bytes, format_decimal
 from ullage.model.resources import MILLI, show_milli
 from ullage.wire.allocation import PartMap
-from ullage.wire.api import GpuBody, GpuHolderBody
+from ullage.wire.node import GpuBody, GpuHolderBody
 
 
 def show_vram(gpu: GpuBody) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ullage.cli.output import Column
 from ullage.wire.allocation import AllocationBody
-from ullage.wire.api import ExecutorBody
+from ullage.wire.node import ExecutorBody
 
 
 def _zones(body: AllocationBody | ExecutorBody) -> str | None:

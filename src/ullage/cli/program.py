@@ -12,7 +12,7 @@ from ullage.client.spec import SessionOptions, session_spec, working_directory
 from ullage.model.application import COMMAND
 from ullage.model.environment import check_environment
 from ullage.model.error import invalid
-from ullage.wire.api import SubmitTasks
+from ullage.wire.session import SubmitTasks
 
 _PASSED = ("PATH", "HOME", "LANG", "TERM", "TZ", "USER", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
 _PASSED_PREFIX = "LC_"

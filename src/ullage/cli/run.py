@@ -26,7 +26,7 @@ from ullage.model.queue import DEFAULT_QUEUE
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
-from ullage.wire.api import Explanation
+from ullage.wire.explanation import Explanation
 
 QUIET_S = 1.0
 """Seconds after which a program that does not start gets an explanation."""

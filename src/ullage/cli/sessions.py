@@ -14,7 +14,7 @@ from ullage.client.spec import user_name
 from ullage.model.error import NotFound
 from ullage.model.nearest import did_you_mean
 from ullage.model.session import SessionState
-from ullage.wire.api import SessionBody, TaskBody
+from ullage.wire.session import SessionBody, TaskBody
 
 
 def activity(session: SessionBody) -> str:

@@ -15,7 +15,8 @@ from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.model.error import NotFound
 from ullage.wire.allocation import AllocationBody, QuotaBody
-from ullage.wire.api import ExecutorBody, GpuBody, NodeBody, TaskBody
+from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
+from ullage.wire.session import TaskBody
 
 T = TypeVar("T")
 

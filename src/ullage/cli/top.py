@@ -22,7 +22,8 @@ from ullage.client.local import reach
 from ullage.model.counted import counted
 from ullage.model.error import UllageError, Unavailable
 from ullage.model.resources import show_milli
-from ullage.wire.api import GpuBody, NodeBody, Overview, RoomBody
+from ullage.wire.node import GpuBody, NodeBody
+from ullage.wire.overview import Overview, RoomBody
 
 Shown = TypeVar("Shown")
 

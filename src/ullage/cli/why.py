@@ -12,7 +12,7 @@ from ullage.cli.times import show_time
 from ullage.client.local import reach
 from ullage.model.error import Unavailable
 from ullage.model.name import check_name
-from ullage.wire.api import Explanation
+from ullage.wire.explanation import Explanation
 
 if TYPE_CHECKING:
     from ullage.bootstrap.pod_why import PodWhyBody

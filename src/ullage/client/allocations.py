@@ -18,10 +18,10 @@ from ullage.wire.allocation import (
     QuotaBody,
     ReleaseAllocation,
 )
-from ullage.wire.api import View
 from ullage.wire.consolidation import MakeRoom, RoomPlan
 from ullage.wire.gang import GangBody, PutGangBody
 from ullage.wire.preemption import NOMINATED, NominationBody
+from ullage.wire.schema import View
 
 
 class _State(View, frozen=True, kw_only=True):

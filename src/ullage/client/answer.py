@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ullage.model.error import AlreadyExists, Conflict, DiskFull, InvalidRequest, NotFound, UllageError, Unavailable
-from ullage.wire.api import ErrorBody
+from ullage.wire.schema import ErrorBody
 
 if TYPE_CHECKING:
     from ullage.wire.allocation import RefusalBody

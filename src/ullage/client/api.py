@@ -12,27 +12,13 @@ import msgspec
 
 from ullage.client.stream import Message, read_messages
 from ullage.client.transport import Transport, path_of
-from ullage.wire.api import (
-    ApplicationBody,
-    CreateSession,
-    EventBody,
-    ExecutorBody,
-    Explanation,
-    GpuBody,
-    NodeBody,
-    Overview,
-    PutApplicationBody,
-    PutQueueBody,
-    QueueBody,
-    Results,
-    ServerBody,
-    SessionBody,
-    SubmitTasks,
-    Submitted,
-    TaskBody,
-    UpdateSession,
-)
+from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
+from ullage.wire.event import EventBody
+from ullage.wire.explanation import Explanation
+from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.node_topology import TopologyBody
+from ullage.wire.overview import Overview, ServerBody
+from ullage.wire.session import CreateSession, Results, SessionBody, SubmitTasks, Submitted, TaskBody, UpdateSession
 
 PAGE = 1000
 """Entries of a page."""

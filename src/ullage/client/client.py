@@ -17,12 +17,9 @@ from ullage.client.session import Session
 from ullage.client.spec import SessionOptions, session_spec
 from ullage.model.error import Unplaceable
 from ullage.model.variables import unknown_variables
-from ullage.wire.api import (
-    ApplicationBody,
-    EventBody,
-    PutApplicationBody,
-    SessionBody,
-)
+from ullage.wire.catalog import ApplicationBody, PutApplicationBody
+from ullage.wire.event import EventBody
+from ullage.wire.session import SessionBody
 
 _EVENTS_S = 1.0
 """Seconds between two requests for new events."""

@@ -16,7 +16,7 @@ from ullage.client.outstanding import Outstanding, OutstandingCall
 from ullage.model.error import Conflict, UllageError
 from ullage.model.rejection import Code
 from ullage.model.task import TaskState
-from ullage.wire.api import SubmitTasks, TaskBody
+from ullage.wire.session import SubmitTasks, TaskBody
 
 POLL_S = 20.0
 """Seconds that the server may hold a request for results."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from ullage.client.pickling import load
 from ullage.model.task import TaskState
-from ullage.wire.api import Result
+from ullage.wire.session import Result
 from ullage.worker.service import TaskFailed
 
 T = TypeVar("T")

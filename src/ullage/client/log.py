@@ -13,7 +13,7 @@ import msgspec
 from ullage.client.api import Api
 from ullage.client.transport import NotAnswered, NotConnected
 from ullage.model.error import Unavailable
-from ullage.wire.api import TaskBody
+from ullage.wire.session import TaskBody
 
 _LASTING_S = 1.0
 """Seconds after which a connection without messages counts as successful."""

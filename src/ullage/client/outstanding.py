@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ullage.client.future import TaskFuture
 from ullage.model.error import Conflict
-from ullage.wire.api import Result
+from ullage.wire.session import Result
 
 BATCH_TASKS = 1000
 """Tasks in one submission."""

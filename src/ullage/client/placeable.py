@@ -5,7 +5,7 @@ from __future__ import annotations
 from ullage.client.api import Api
 from ullage.model.error import Unplaceable
 from ullage.model.rejection import Code
-from ullage.wire.api import SessionBody
+from ullage.wire.session import SessionBody
 
 
 def refuse_unplaceable(api: Api, body: SessionBody) -> None:

@@ -22,7 +22,8 @@ from ullage.client.results import Deadline, as_they_end, in_order, with_progress
 from ullage.client.spec import check_bytes
 from ullage.client.transport import Patience
 from ullage.model.error import Conflict, UllageError, Unavailable, invalid
-from ullage.wire.api import Explanation, SessionBody, TaskBody, UpdateSession
+from ullage.wire.explanation import Explanation
+from ullage.wire.session import SessionBody, TaskBody, UpdateSession
 
 T = TypeVar("T")
 

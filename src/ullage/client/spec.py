@@ -13,7 +13,7 @@ from ullage.model.application import FUNCTION
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
 from ullage.model.request import ResourceRequirement
-from ullage.wire.api import CreateSession, SetupBody
+from ullage.wire.session import CreateSession, SetupBody
 
 
 class SessionOptions(TypedDict, total=False):

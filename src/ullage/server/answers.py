@@ -35,20 +35,24 @@ from ullage.server.snapshot import (
 from ullage.service.service import UllageService
 from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import TaskView
-from ullage.wire import api
 from ullage.wire.body import body_of
+from ullage.wire.catalog import ApplicationBody, QueueBody
+from ullage.wire.explanation import Explanation, HolderBody
+from ullage.wire.node import ExecutorBody, NodeBody
 from ullage.wire.node_topology import PlacedCardBody, TopologyBody, placed_card, topology_body
+from ullage.wire.overview import IdleBody, Overview, RoomBody, ServerBody
+from ullage.wire.session import Result, SessionBody, TaskBody
 
 _BUILT_IN = frozenset(application.name for application in BUILT_IN)
 
-OneSession: TypeAlias = api.SessionBody | Callable[[], api.SessionBody]
+OneSession: TypeAlias = SessionBody | Callable[[], SessionBody]
 """A session, or a function that a thread calls for it where its reason takes long."""
 
 
 class Answers:
     """Reads the service's state; changes nothing."""
 
-    def __init__(self, service: UllageService, server: api.ServerBody, notes: dict[str, str]) -> None:
+    def __init__(self, service: UllageService, server: ServerBody, notes: dict[str, str]) -> None:
         self._service = service
         self.server = server
         self._notes = notes
@@ -71,16 +75,16 @@ class Answers:
         is_long = reason_of(fleet, policy, facts) is Code.TOO_LARGE
         books = fleet.copy(apart=True) if is_long else fleet
 
-        def body() -> api.SessionBody:
+        def body() -> SessionBody:
             return msgspec.structs.replace(session_body(books, policy, facts), warnings=warn(books))
 
         return body if is_long else body()
 
-    def executors(self) -> list[api.ExecutorBody]:
+    def executors(self) -> list[ExecutorBody]:
         """Return worker processes by id."""
         return [
             body_of(
-                api.ExecutorBody,
+                ExecutorBody,
                 executor,
                 resreq=str(executor.requirement),
                 tasks_running=len(executor.tasks),
@@ -90,7 +94,7 @@ class Answers:
             for executor in sorted(self._service.state.executors.values(), key=_age)
         ]
 
-    def node(self, node: Node) -> api.NodeBody:
+    def node(self, node: Node) -> NodeBody:
         """Return a machine with its usage."""
         (facts,) = node_facts(self._service, self._notes, [node.name])
         return node_body(self._service.state.fleet, facts)
@@ -117,16 +121,16 @@ class Answers:
         holders = (holder.session or holder.executor for holder in body.holders)
         return placed_card(state.fleet.cards[card], body.free.fraction, tuple(holders))
 
-    def queues(self) -> list[api.QueueBody]:
+    def queues(self) -> list[QueueBody]:
         """Return the share tree; see `queue_bodies`."""
         state = self._service.state
         return queue_bodies(state.fleet, state.queues, session_facts(state))
 
-    def applications(self) -> list[api.ApplicationBody]:
+    def applications(self) -> list[ApplicationBody]:
         """Return applications by name."""
         return [application_body(app) for _, app in sorted(self._service.state.applications.items())]
 
-    def explanation(self, explain: Callable[[], Reasons], evicted: Event | None) -> Callable[[], api.Explanation]:
+    def explanation(self, explain: Callable[[], Reasons], evicted: Event | None) -> Callable[[], Explanation]:
         """Return a function for a thread that returns the response to `why`.
 
         `evicted` is the newest eviction of the session.
@@ -135,10 +139,10 @@ class Answers:
         fleet = self._service.state.fleet
         return lambda: _explanation(fleet, owners, explain(), evicted)
 
-    def overview(self, at: float) -> Callable[[], api.Overview]:
+    def overview(self, at: float) -> Callable[[], Overview]:
         """Return a function for a thread that returns the whole state, without closed sessions."""
         snapshot, room, server = self.snapshot(), self.room(), self.server
-        return lambda: api.Overview(
+        return lambda: Overview(
             at=at,
             server=server,
             nodes=snapshot.nodes(),
@@ -148,7 +152,7 @@ class Answers:
             sessions=snapshot.sessions(state="open"),
         )
 
-    def room(self) -> api.RoomBody:
+    def room(self) -> RoomBody:
         """Return the idle capacity, its fragments, and how many requests for whole cards fit."""
         fleet, learning = self._service.state.fleet, self._service.learning
         found = fragments_of(fleet, learning.workload or NOTHING)
@@ -158,11 +162,11 @@ class Answers:
             return round(idle.fragments_milli) if known else None
 
         total = found.total()
-        return api.RoomBody(
+        return RoomBody(
             idle_milli=round(total.idle_milli),
             fragments_milli=milli(total),
             models=[
-                api.IdleBody(model=model or None, idle_milli=round(idle.idle_milli), fragments_milli=milli(idle))
+                IdleBody(model=model or None, idle_milli=round(idle.idle_milli), fragments_milli=milli(idle))
                 for model, idle in found.by_model().items()
             ],
             fits=fits_now(fleet),
@@ -171,15 +175,15 @@ class Answers:
         )
 
 
-def _explanation(fleet: Fleet, owners: Mapping[str, str], reasons: Reasons, evicted: Event | None) -> api.Explanation:
+def _explanation(fleet: Fleet, owners: Mapping[str, str], reasons: Reasons, evicted: Event | None) -> Explanation:
     """Return an explanation. This reads only the inventory of the books, which is immutable."""
     refusing = [refusal.node for refusal in reasons.rejections if refusal.of_zones and refusal.node is not None]
     return body_of(
-        api.Explanation,
+        Explanation,
         reasons,
         rejections=[rejection_body(each) for each in reasons.rejections],
         holders=[
-            body_of(api.HolderBody, each, owner=owners.get(each.session, ""), amount=str(each.amount))
+            body_of(HolderBody, each, owner=owners.get(each.session, ""), amount=str(each.amount))
             for each in reasons.holders
         ],
         warnings=[*reasons.warnings, *weaker_predictions(fleet, refusing)],
@@ -187,9 +191,9 @@ def _explanation(fleet: Fleet, owners: Mapping[str, str], reasons: Reasons, evic
     )
 
 
-def result_body(result: TaskResult) -> api.Result:
+def result_body(result: TaskResult) -> Result:
     """Return the result of a task. It names each field: clients fetch thousands a second, and `body_of` is slower."""
-    return api.Result(
+    return Result(
         task=result.task,
         sequence=result.sequence,
         state=result.state,
@@ -202,16 +206,16 @@ def result_body(result: TaskResult) -> api.Result:
     )
 
 
-def task_body(view: TaskView, state: TaskState) -> api.TaskBody:
+def task_body(view: TaskView, state: TaskState) -> TaskBody:
     """Return one task."""
     ended = () if view.result is None else (view.result,)
-    return body_of(api.TaskBody, *ended, view, state=state, **({} if ended else {"started_at": view.claimed_at}))
+    return body_of(TaskBody, *ended, view, state=state, **({} if ended else {"started_at": view.claimed_at}))
 
 
-def application_body(application: Application) -> api.ApplicationBody:
+def application_body(application: Application) -> ApplicationBody:
     """Return an application."""
     return body_of(
-        api.ApplicationBody,
+        ApplicationBody,
         application,
         enabled=application.state is ApplicationState.ENABLED,
         built_in=application.name in _BUILT_IN,

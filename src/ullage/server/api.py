@@ -21,9 +21,14 @@ from ullage.service.journal import Callback
 from ullage.service.service import UllageService
 from ullage.service.store_port import Page
 from ullage.service.tasks import STOP_GRACE_S
-from ullage.wire import api
 from ullage.wire.body import body_of
+from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
+from ullage.wire.event import EventBody
+from ullage.wire.explanation import Explanation
+from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.node_topology import TopologyBody
+from ullage.wire.overview import Overview, ServerBody
+from ullage.wire.session import CreateSession, Results, SessionBody, SubmitTasks, Submitted, TaskBody, UpdateSession
 
 BODY_LIMIT = 8 * 1024 * 1024
 TASKS_LIMIT = 512 * 1024 * 1024
@@ -45,7 +50,7 @@ class ServerApi:
     # --- the server ---
 
     @route("GET", "/v1/server", "server")
-    async def server(self, _: Request) -> api.ServerBody:
+    async def server(self, _: Request) -> ServerBody:
         """Return the version, the settings and the state of the server."""
         return self._answers.server
 
@@ -55,35 +60,35 @@ class ServerApi:
         self._shut_down()
 
     @route("GET", "/v1/overview", "server")
-    async def overview(self, _: Request) -> LongBody[api.Overview]:
+    async def overview(self, _: Request) -> LongBody[Overview]:
         """Return the whole state of the server at one time."""
         return self._answers.overview(time.time())
 
     @route("GET", "/v1/events", "server", query=("after", "limit", "session"))
-    async def list_events(self, request: Request) -> LongBody[list[api.EventBody]]:
+    async def list_events(self, request: Request) -> LongBody[list[EventBody]]:
         """Return events in their order, of all sessions or of one."""
         page, session = _page(request), request.query_params.get("session")
         found = self._service.events.page(page, session)
         if found is None:
             found = await asyncio.to_thread(self._service.store.events, page, session)
-        return lambda: [body_of(api.EventBody, event) for event in found]
+        return lambda: [body_of(EventBody, event) for event in found]
 
     # --- applications, queues, nodes ---
 
     @route("GET", "/v1/applications", "applications")
-    async def list_applications(self, _: Request) -> list[api.ApplicationBody]:
+    async def list_applications(self, _: Request) -> list[ApplicationBody]:
         """Return all applications by name."""
         return self._answers.applications()
 
     @route("GET", "/v1/applications/{name}", "applications")
-    async def get_application(self, request: Request) -> api.ApplicationBody:
+    async def get_application(self, request: Request) -> ApplicationBody:
         """Return one application."""
         return application_body(self._service.state.application(_name(request)))
 
-    @route("PUT", "/v1/applications/{name}", "applications", body=api.PutApplicationBody)
-    async def put_application(self, request: Request) -> api.ApplicationBody:
+    @route("PUT", "/v1/applications/{name}", "applications", body=PutApplicationBody)
+    async def put_application(self, request: Request) -> ApplicationBody:
         """Register an application, or replace its whole specification."""
-        body = await bodies.read_body(request, api.PutApplicationBody, BODY_LIMIT)
+        body = await bodies.read_body(request, PutApplicationBody, BODY_LIMIT)
         application = bodies.application(_name(request), body)
         await durable(self._service.catalog.put_application, application)
         return application_body(application)
@@ -94,14 +99,14 @@ class ServerApi:
         await durable(self._service.catalog.drop_application, _name(request))
 
     @route("GET", "/v1/queues", "queues")
-    async def list_queues(self, _: Request) -> list[api.QueueBody]:
+    async def list_queues(self, _: Request) -> list[QueueBody]:
         """Return the share tree, parents before children."""
         return self._answers.queues()
 
-    @route("PUT", "/v1/queues/{name}", "queues", body=api.PutQueueBody)
-    async def put_queue(self, request: Request) -> api.QueueBody:
+    @route("PUT", "/v1/queues/{name}", "queues", body=PutQueueBody)
+    async def put_queue(self, request: Request) -> QueueBody:
         """Create a queue, or replace its whole specification."""
-        body = await bodies.read_body(request, api.PutQueueBody, BODY_LIMIT)
+        body = await bodies.read_body(request, PutQueueBody, BODY_LIMIT)
         queue = bodies.queue(_name(request), body)
         await durable(self._service.catalog.put_queue, queue)
         return next(answer for answer in self._answers.queues() if answer.name == queue.name)
@@ -112,7 +117,7 @@ class ServerApi:
         await durable(self._service.catalog.drop_queue, _name(request))
 
     @route("GET", "/v1/nodes", "nodes")
-    async def list_nodes(self, _: Request) -> LongBody[list[api.NodeBody]]:
+    async def list_nodes(self, _: Request) -> LongBody[list[NodeBody]]:
         """Return all nodes by name."""
         return self._answers.snapshot().nodes
 
@@ -122,22 +127,22 @@ class ServerApi:
         return self._answers.topology(_name(request))
 
     @route("POST", "/v1/nodes/{name}/cordon", "nodes")
-    async def cordon_node(self, request: Request) -> api.NodeBody:
+    async def cordon_node(self, request: Request) -> NodeBody:
         """Place no new work on a node."""
         return self._answers.node(await durable(self._service.nodes.cordon, _name(request), True))
 
     @route("POST", "/v1/nodes/{name}/uncordon", "nodes")
-    async def uncordon_node(self, request: Request) -> api.NodeBody:
+    async def uncordon_node(self, request: Request) -> NodeBody:
         """Place work on a node again."""
         return self._answers.node(await durable(self._service.nodes.cordon, _name(request), False))
 
     @route("GET", "/v1/gpus", "nodes")
-    async def list_gpus(self, _: Request) -> LongBody[list[api.GpuBody]]:
+    async def list_gpus(self, _: Request) -> LongBody[list[GpuBody]]:
         """Return all cards with their free parts and holders."""
         return self._answers.snapshot().gpus
 
     @route("GET", "/v1/executors", "nodes")
-    async def list_executors(self, _: Request) -> LongBody[list[api.ExecutorBody]]:
+    async def list_executors(self, _: Request) -> LongBody[list[ExecutorBody]]:
         """Return all worker processes by id."""
         found = self._answers.executors()
         return lambda: found
@@ -145,7 +150,7 @@ class ServerApi:
     # --- sessions ---
 
     @route("GET", "/v1/sessions", "sessions", query=("state", "owner"))
-    async def list_sessions(self, request: Request) -> LongBody[list[api.SessionBody]]:
+    async def list_sessions(self, request: Request) -> LongBody[list[SessionBody]]:
         """Return sessions in the order of their creation."""
         state = request.query_params.get("state")
         states = [each.value for each in SessionState]
@@ -159,33 +164,33 @@ class ServerApi:
         """Return one session."""
         return self._answers.session(self._service.state.session(session_of(request)))
 
-    @route("POST", "/v1/sessions", "sessions", body=api.CreateSession, status=201)
+    @route("POST", "/v1/sessions", "sessions", body=CreateSession, status=201)
     async def create_session(self, request: Request) -> OneSession:
         """Create a session."""
-        body = await bodies.read_body(request, api.CreateSession, BODY_LIMIT)
+        body = await bodies.read_body(request, CreateSession, BODY_LIMIT)
         record = await durable(self._service.sessions.create, body.id, self._spec(body))
         return self._answers.opened(record)
 
-    @route("POST", "/v1/sessions/{session}/open", "sessions", body=api.CreateSession)
+    @route("POST", "/v1/sessions/{session}/open", "sessions", body=CreateSession)
     async def open_session(self, request: Request) -> OneSession:
         """Return the open session of this id; with a body it is created if there is none."""
         session, spec = session_of(request), None
         if raw := await bodies.read_raw(request, BODY_LIMIT):
-            body = bodies.decode(request, raw, api.CreateSession)
+            body = bodies.decode(request, raw, CreateSession)
             if body.id not in (None, session):
                 raise invalid("id", body.id, f"leave it out, or write {session} as in the path")
             spec = self._spec(body)
         return self._answers.opened(await durable(self._service.sessions.open, session, spec))
 
-    def _spec(self, body: api.CreateSession) -> SessionSpec:
+    def _spec(self, body: CreateSession) -> SessionSpec:
         application = self._service.state.application(body.application)
         default = self._service.sessions.default_requirement
         return bodies.session_spec(body, application, default, self._service.numa)
 
-    @route("PATCH", "/v1/sessions/{session}", "sessions", body=api.UpdateSession)
+    @route("PATCH", "/v1/sessions/{session}", "sessions", body=UpdateSession)
     async def update_session(self, request: Request) -> OneSession:
         """Change an open session."""
-        body = await bodies.read_body(request, api.UpdateSession, BODY_LIMIT)
+        body = await bodies.read_body(request, UpdateSession, BODY_LIMIT)
         changes = {
             field: value for field in body.__struct_fields__ if (value := getattr(body, field)) is not msgspec.UNSET
         }
@@ -212,7 +217,7 @@ class ServerApi:
         await durable(self._service.sessions.delete, session_of(request))
 
     @route("GET", "/v1/sessions/{session}/why", "sessions")
-    async def explain_session(self, request: Request) -> LongBody[api.Explanation]:
+    async def explain_session(self, request: Request) -> LongBody[Explanation]:
         """Explain why a session has the executors that it has."""
         session = session_of(request)
         evicted = await asyncio.to_thread(self._service.store.events, Page(0, 1), session, evictions=True)
@@ -220,16 +225,16 @@ class ServerApi:
 
     # --- tasks ---
 
-    @route("POST", "/v1/sessions/{session}/tasks", "tasks", body=api.SubmitTasks, status=201)
-    async def submit_tasks(self, request: Request) -> api.Submitted:
+    @route("POST", "/v1/sessions/{session}/tasks", "tasks", body=SubmitTasks, status=201)
+    async def submit_tasks(self, request: Request) -> Submitted:
         """Submit tasks."""
-        body = await bodies.read_body(request, api.SubmitTasks, TASKS_LIMIT)
+        body = await bodies.read_body(request, SubmitTasks, TASKS_LIMIT)
         check_name("key", body.key)
-        session, taken = session_of(request), list[api.Submitted]()
+        session, taken = session_of(request), list[Submitted]()
 
         def submit(stored: Callback) -> None:
             def done(first: int, count: int) -> None:
-                taken.append(api.Submitted(first=first, count=count))
+                taken.append(Submitted(first=first, count=count))
                 stored()
 
             self._service.tasks.submit(session, body.key, body.inputs, body.shared, done=done)
@@ -238,7 +243,7 @@ class ServerApi:
         return taken.pop()
 
     @route("GET", "/v1/sessions/{session}/tasks", "tasks", query=("after", "limit"))
-    async def list_tasks(self, request: Request) -> LongBody[list[api.TaskBody]]:
+    async def list_tasks(self, request: Request) -> LongBody[list[TaskBody]]:
         """Return tasks of a session in their order."""
         session, page, tasks = session_of(request), _page(request), self._service.tasks
         self._service.state.session(session)
@@ -247,12 +252,12 @@ class ServerApi:
         return lambda: [task_body(view, state) for view, state in found]
 
     @route("GET", "/v1/sessions/{session}/tasks/{task}", "tasks")
-    async def get_task(self, request: Request) -> api.TaskBody:
+    async def get_task(self, request: Request) -> TaskBody:
         """Return one task."""
         return self.find_task(session_of(request), task_of(request))
 
     @route("POST", "/v1/sessions/{session}/tasks/{task}/cancel", "tasks")
-    async def cancel_task(self, request: Request) -> api.TaskBody:
+    async def cancel_task(self, request: Request) -> TaskBody:
         """Cancel a task, also while it runs."""
         session, task = session_of(request), task_of(request)
         self._service.tasks.cancel(session, task)
@@ -264,7 +269,7 @@ class ServerApi:
         await durable(self._service.tasks.when_stored)
         return self.find_task(session, task)
 
-    def find_task(self, session: str, task: int) -> api.TaskBody:
+    def find_task(self, session: str, task: int) -> TaskBody:
         """Return one task.
 
         Raises:
@@ -278,7 +283,7 @@ class ServerApi:
         raise NotFound(f"task {task} of session {session} does not exist", field="task")
 
     @route("GET", "/v1/sessions/{session}/results", "tasks", query=("after", "limit", "wait"))
-    async def list_results(self, request: Request) -> api.Results:
+    async def list_results(self, request: Request) -> Results:
         """Return results after a cursor; `wait` is how long to wait for the first one."""
         session, page = session_of(request), _page(request, default=1000)
         ends_at = asyncio.get_running_loop().time() + _wait_s(request)
@@ -293,7 +298,7 @@ class ServerApi:
                 break
             await self._service.news.wait(session, left)
         following = max((result.sequence for result in found), default=page.after)
-        return api.Results(
+        return Results(
             results=[result_body(result) for result in found],
             next=following,
             closed=closed and following == record.durable,

@@ -32,7 +32,7 @@ from ullage.server.searches import Searches
 from ullage.server.streams import Streams
 from ullage.service.pages import written
 from ullage.service.service import UllageService
-from ullage.wire.api import ServerBody
+from ullage.wire.overview import ServerBody
 
 
 def make_app(

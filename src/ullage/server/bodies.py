@@ -15,8 +15,10 @@ from ullage.model.queue import Queue, parse_queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, Setup
 from ullage.model.topology import ZonePolicy
-from ullage.wire import api
+from ullage.wire.catalog import PutApplicationBody, PutQueueBody
 from ullage.wire.decoding import decode_body
+from ullage.wire.requirement import ResourceMap
+from ullage.wire.session import CreateSession
 
 MSGPACK = "application/msgpack"
 _Body = TypeVar("_Body")
@@ -59,7 +61,7 @@ def decode(request: Request, raw: bytes, kind: type[_Body]) -> _Body:
 
 
 def session_spec(
-    body: api.CreateSession, application: Application, default: ResourceRequirement, numa: ZonePolicy | None
+    body: CreateSession, application: Application, default: ResourceRequirement, numa: ZonePolicy | None
 ) -> SessionSpec:
     """Return the specification of a session; omitted fields come from its application and the operator."""
     stated = {
@@ -73,14 +75,14 @@ def session_spec(
     return SessionSpec(**given)
 
 
-def requirement(value: str | api.ResourceMap, numa: ZonePolicy | None) -> ResourceRequirement:
+def requirement(value: str | ResourceMap, numa: ZonePolicy | None) -> ResourceRequirement:
     """Return a requirement from its text or its mapping; `numa` is the operator's default."""
     found = ResourceRequirement.from_string(value) if isinstance(value, str) else _from_map(value)
     check_vram(found.part)
     return found.aligned(numa)
 
 
-def _from_map(value: api.ResourceMap) -> ResourceRequirement:
+def _from_map(value: ResourceMap) -> ResourceRequirement:
     if value.mem is not None and value.memory is not None:
         raise invalid("resreq", "mem, memory", "give one of the two")
     given = structs.asdict(value)
@@ -92,13 +94,13 @@ def _from_map(value: api.ResourceMap) -> ResourceRequirement:
     return ResourceRequirement.from_value({key: amount for key, amount in given.items() if amount is not None})
 
 
-def application(name: str, body: api.PutApplicationBody) -> Application:
+def application(name: str, body: PutApplicationBody) -> Application:
     """Return an application from its whole specification."""
     fields = structs.asdict(body) | {"arguments": tuple(body.arguments), "labels": tuple(body.labels)}
     state = ApplicationState.ENABLED if fields.pop("enabled") else ApplicationState.DISABLED
     return Application(name=name, state=state, **fields)
 
 
-def queue(name: str, body: api.PutQueueBody) -> Queue:
+def queue(name: str, body: PutQueueBody) -> Queue:
     """Return a queue from its whole specification."""
     return parse_queue(name, body.parent, body.weight, body.guarantee, limit=body.limit)

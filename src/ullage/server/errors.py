@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ullage.model.error import Conflict, DiskFull, Forbidden, InvalidRequest, NotFound, UllageError, Unavailable
-from ullage.wire.api import ErrorBody
+from ullage.wire.schema import ErrorBody
 
 _SHOWN = 100
 _STATUSES = (

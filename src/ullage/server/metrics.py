@@ -18,7 +18,8 @@ from ullage.model.task import TaskState
 from ullage.server.answers import Answers
 from ullage.server.snapshot import StateSnapshot
 from ullage.service.service import UllageService
-from ullage.wire import api
+from ullage.wire.catalog import QueueBody
+from ullage.wire.node import GpuBody, NodeBody
 
 EVENT_COUNTERS = (
     ("ullage_allocations", "allocation.bound", "Bound requests"),
@@ -116,14 +117,14 @@ def _of_snapshot(snapshot: StateSnapshot) -> Iterator[Metric]:
     yield from _gpus(snapshot.gpus())
 
 
-def _queues(queues: Sequence[api.QueueBody]) -> Iterator[Metric]:
+def _queues(queues: Sequence[QueueBody]) -> Iterator[Metric]:
     shares = {queue.name: queue.share for queue in queues}
     yield _gauge("ullage_queue_share", "Dominant share of a queue, 0 to 1", "queue", shares)
     pending = {queue.name: queue.pending for queue in queues}
     yield _gauge("ullage_queue_pending_tasks", "Tasks that wait in a queue", "queue", pending)
 
 
-def _nodes(nodes: Sequence[api.NodeBody]) -> Iterator[Metric]:
+def _nodes(nodes: Sequence[NodeBody]) -> Iterator[Metric]:
     for what in ("allocatable", "held"):
         family = GaugeMetricFamily(f"ullage_node_{what}", f"Resources of a node ({what})", labels=["node", "resource"])
         for node in nodes:
@@ -132,7 +133,7 @@ def _nodes(nodes: Sequence[api.NodeBody]) -> Iterator[Metric]:
         yield family
 
 
-def _gpus(gpus: Sequence[api.GpuBody]) -> Iterator[Metric]:
+def _gpus(gpus: Sequence[GpuBody]) -> Iterator[Metric]:
     labels = ["node", "gpu", "uuid", "resource"]
     meaning = "of a card: compute in GFLOPS, vram in bytes, card as a fraction"
     capacity = GaugeMetricFamily("ullage_gpu_capacity", f"Capacity {meaning}", labels=labels)

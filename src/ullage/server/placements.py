@@ -5,8 +5,8 @@ from __future__ import annotations
 from ullage.model.idset import format_ids
 from ullage.model.topology import CARD
 from ullage.model.zone_placement import ZonePlacement
-from ullage.wire.api import PlacementBody
 from ullage.wire.body import body_of
+from ullage.wire.node import PlacementBody
 
 
 def placement_body(placement: ZonePlacement | None) -> PlacementBody | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ullage.core.verdict.sentences import reject_text
 from ullage.model.rejection import Rejection
-from ullage.wire.api import RejectionBody
 from ullage.wire.body import body_of
+from ullage.wire.explanation import RejectionBody
 
 
 def rejection_body(rejection: Rejection) -> RejectionBody:

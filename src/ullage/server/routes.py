@@ -20,7 +20,7 @@ from starlette.routing import Route
 from ullage.server.bodies import MSGPACK
 from ullage.server.parameters import PATH, QUERY, check_query
 from ullage.service.pages import written
-from ullage.wire.api import ErrorBody
+from ullage.wire.schema import ErrorBody
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 

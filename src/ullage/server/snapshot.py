@@ -28,8 +28,11 @@ from ullage.model.session import SessionInfo
 from ullage.model.task import TaskState
 from ullage.service.service import UllageService
 from ullage.service.state import SessionRecord, State
-from ullage.wire import api
+from ullage.wire.amount import AmountBody
 from ullage.wire.body import body_of
+from ullage.wire.catalog import QueueBody
+from ullage.wire.node import GpuBody, GpuHolderBody, NodeBody, PartBody
+from ullage.wire.session import SessionBody
 
 
 class ExecutorSession(NamedTuple):
@@ -103,11 +106,11 @@ class StateSnapshot:
             executors={uid: session_in(state, uid) for uid in state.executors},
         )
 
-    def nodes(self) -> list[api.NodeBody]:
+    def nodes(self) -> list[NodeBody]:
         """Return nodes by name."""
         return [node_body(self.fleet, facts) for facts in self.node_facts]
 
-    def gpus(self) -> list[api.GpuBody]:
+    def gpus(self) -> list[GpuBody]:
         """Return cards by node and index, with their holders."""
         fleet, no_session = self.fleet, ExecutorSession()
         return [
@@ -116,7 +119,7 @@ class StateSnapshot:
             for card in sorted(fleet.cards_on(row), key=lambda card: fleet.cards[card].index)
         ]
 
-    def sessions(self, state: str | None = None, owner: str | None = None) -> list[api.SessionBody]:
+    def sessions(self, state: str | None = None, owner: str | None = None) -> list[SessionBody]:
         """Return sessions in the order of creation."""
         return [
             session_body(self.fleet, self.policy, facts)
@@ -124,7 +127,7 @@ class StateSnapshot:
             if (state is None or facts.info.state.value == state) and (owner is None or facts.info.spec.owner == owner)
         ]
 
-    def queues(self) -> list[api.QueueBody]:
+    def queues(self) -> list[QueueBody]:
         """Return the share tree; see `queue_bodies`."""
         return queue_bodies(self.fleet, self.queue_of, self.session_facts)
 
@@ -163,12 +166,12 @@ def session_in(state: State, uid: str) -> ExecutorSession:
 # --- bodies ---
 
 
-def session_body(fleet: Fleet, policy: Policy, facts: SessionFacts) -> api.SessionBody:
+def session_body(fleet: Fleet, policy: Policy, facts: SessionFacts) -> SessionBody:
     """Return a session; for a request that can never be placed, with the reason, which takes long on many nodes."""
     info, counts = facts.info, facts.counts
     spec, (reason, message) = info.spec, _reason(fleet, policy, facts)
     return body_of(
-        api.SessionBody,
+        SessionBody,
         info,
         spec,
         facts,
@@ -199,30 +202,30 @@ def _reason(fleet: Fleet, policy: Policy, facts: SessionFacts) -> tuple[str | No
     return code.value, MEANINGS[code]
 
 
-def gpu_body(fleet: Fleet, card: int, session_of: SessionOf) -> api.GpuBody:
+def gpu_body(fleet: Fleet, card: int, session_of: SessionOf) -> GpuBody:
     """Return a card with its holders."""
     gpu, free = fleet.cards[card], _free(fleet, card)
     holders = fleet.holders[card].items()
     return body_of(
-        api.GpuBody,
+        GpuBody,
         gpu,
         node=fleet.nodes[int(fleet.card_row[card])].name,
         isolations=None if gpu.isolations is None else sorted(gpu.isolations),
-        free=body_of(api.PartBody, free, fraction=_free_ppm(fleet, card) / PPM),
+        free=body_of(PartBody, free, fraction=_free_ppm(fleet, card) / PPM),
         holders=[_holder(uid, session_of(uid), Grant.of(gpu, charge)) for uid, charge in sorted(holders)],
     )
 
 
-def _holder(uid: str, by: ExecutorSession, grant: Grant) -> api.GpuHolderBody:
-    return body_of(api.GpuHolderBody, grant, by, executor=uid, fraction=grant.fraction_ppm / PPM)
+def _holder(uid: str, by: ExecutorSession, grant: Grant) -> GpuHolderBody:
+    return body_of(GpuHolderBody, grant, by, executor=uid, fraction=grant.fraction_ppm / PPM)
 
 
-def node_body(fleet: Fleet, facts: NodeFacts) -> api.NodeBody:
+def node_body(fleet: Fleet, facts: NodeFacts) -> NodeBody:
     """Return a node with its usage."""
     node = facts.node
     held = sum((requirement.resources for requirement in facts.required), Resources())
     held = replace(held, gpu_milli=held_cards_milli(fleet, fleet.row_of[node.name]))
-    return body_of(api.NodeBody, node, facts, held=held, executors=len(facts.required))
+    return body_of(NodeBody, node, facts, held=held, executors=len(facts.required))
 
 
 def held_cards_milli(fleet: Fleet, row: int) -> int:
@@ -231,7 +234,7 @@ def held_cards_milli(fleet: Fleet, row: int) -> int:
     return -(-held * MILLI // PPM)
 
 
-def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[SessionFacts]) -> list[api.QueueBody]:
+def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[SessionFacts]) -> list[QueueBody]:
     """Return the share tree, parents before children. A queue includes the queues below it."""
     held: dict[str, CardHolding] = {}
     members: dict[str, list[SessionFacts]] = {}
@@ -251,13 +254,13 @@ def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[S
     ]
 
 
-def _queue(queue: Queue, held: CardHolding, members: Sequence[SessionFacts], total: Resources) -> api.QueueBody:
+def _queue(queue: Queue, held: CardHolding, members: Sequence[SessionFacts], total: Resources) -> QueueBody:
     return body_of(
-        api.QueueBody,
+        QueueBody,
         queue,
         guarantee=str(queue.guarantee) if queue.guarantee else None,
         limit=limit_text(queue.limit),
-        held=body_of(api.AmountBody, held, gpu_milli=ceil(held.gpu_milli)),
+        held=body_of(AmountBody, held, gpu_milli=ceil(held.gpu_milli)),
         share=dominant_share(held, total),
         sessions=len(members),
         pending=sum(facts.counts[TaskState.PENDING] for facts in members),

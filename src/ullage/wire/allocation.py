@@ -5,9 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from ullage.model.quota import ALERT_THRESHOLD_PERCENT, MAX_WORKERS
-from ullage.wire.api import ErrorBody, PlacementBody, RejectionBody, ResourceMap, Schema, View
 from ullage.wire.consolidation import RoomPlan
+from ullage.wire.explanation import RejectionBody
+from ullage.wire.node import PlacementBody
 from ullage.wire.preemption import AttemptBody, PreemptionBody
+from ullage.wire.requirement import ResourceMap
+from ullage.wire.schema import ErrorBody, Schema, View
 
 
 class PartMap(Schema, frozen=True, kw_only=True):

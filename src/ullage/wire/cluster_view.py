@@ -11,8 +11,11 @@ from typing import Any
 import msgspec
 
 from ullage.wire.allocation import PartMap
-from ullage.wire.api import GpuBody, NodeBody, QueueBody, ResourceMap, Schema, View
+from ullage.wire.catalog import QueueBody
 from ullage.wire.compute_resources import ComputeDeviceBody
+from ullage.wire.node import GpuBody, NodeBody
+from ullage.wire.requirement import ResourceMap
+from ullage.wire.schema import Schema, View
 
 
 class FrontBody(View, frozen=True, kw_only=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ullage.wire.api import RejectionBody, ResourceMap, Schema, View
+from ullage.wire.explanation import RejectionBody
+from ullage.wire.requirement import ResourceMap
+from ullage.wire.schema import Schema, View
 
 
 class MakeRoom(Schema, frozen=True, kw_only=True):

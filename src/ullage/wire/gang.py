@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ullage.wire.allocation import AllocationBody, CreateAllocation
-from ullage.wire.api import Schema, View
+from ullage.wire.schema import Schema, View
 
 
 class PutGangBody(Schema, frozen=True, kw_only=True):

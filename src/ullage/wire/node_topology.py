@@ -8,8 +8,8 @@ from ullage.model.gpu import Gpu
 from ullage.model.idset import format_ids
 from ullage.model.node import Node
 from ullage.model.topology import Device, Room, Topology, Zone
-from ullage.wire.api import View
 from ullage.wire.body import body_of
+from ullage.wire.schema import View
 
 
 class ZoneBody(View, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ullage.wire.api import RejectionBody, View
+from ullage.wire.explanation import RejectionBody
+from ullage.wire.schema import View
 
 NOMINATED = "nominated"
 """The `state` that distinguishes a `NominationBody` from an `AllocationBody`."""

@@ -29,11 +29,12 @@ from ullage.server.snapshot import ExecutorSession, gpu_body, held_cards_milli, 
 from ullage.service.bindings_snapshot import BindingsSnapshot, Caller
 from ullage.service.gated import QueueFigures, Standing
 from ullage.service.pages import written
-from ullage.wire import api
 from ullage.wire import cluster_view as wire
+from ullage.wire.amount import AmountBody
 from ullage.wire.body import body_of
 from ullage.wire.compute_resources import ComputeDeviceBody
 from ullage.wire.dialect import PodReader
+from ullage.wire.node import GpuBody, NodeBody
 from ullage.wire.pod.gate import gate_of, reason_of
 from ullage.wire.pod.owner import moment
 
@@ -118,13 +119,13 @@ async def write_overview(front: Front, settings: ClusterSettings, now: Callable[
 # --- nodes and cards ---
 
 
-def _nodes(fleet: Fleet) -> list[api.NodeBody]:
+def _nodes(fleet: Fleet) -> list[NodeBody]:
     pods = Counter(allocation.node for allocation in fleet.ledger.values())
     return [
         body_of(
-            api.NodeBody,
+            NodeBody,
             node,
-            held=api.AmountBody(
+            held=AmountBody(
                 cpu_milli=int(fleet.cpu_total[row] - fleet.cpu_free[row]),
                 memory_bytes=int(fleet.memory_total[row] - fleet.memory_free[row]),
                 gpu_milli=held_cards_milli(fleet, row),
@@ -136,7 +137,7 @@ def _nodes(fleet: Fleet) -> list[api.NodeBody]:
     ]
 
 
-def _gpus(fleet: Fleet) -> list[api.GpuBody]:
+def _gpus(fleet: Fleet) -> list[GpuBody]:
     """Return cards by node and index. The session of a holder is its pod."""
 
     def holder(uid: str) -> ExecutorSession:
@@ -214,7 +215,7 @@ class _Queues:
             weight=1 if queue is None else queue.weight,
             guarantee=str(queue.guarantee) if queue is not None and queue.guarantee else None,
             limit=None if queue is None else limit_text(queue.limit),
-            held=body_of(api.AmountBody, held, gpu_milli=ceil(held.gpu_milli)),
+            held=body_of(AmountBody, held, gpu_milli=ceil(held.gpu_milli)),
             share=dominant_share(held, self._total),
             sessions=self._holders[name] + pending,
             pending=pending,

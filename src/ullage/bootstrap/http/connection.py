@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 
 from ullage.bootstrap.http.connections import Connection, ConnectionPhase, Connections
 from ullage.server.guard import UNAUTHENTICATED
-from ullage.wire.api import ErrorBody
+from ullage.wire.schema import ErrorBody
 
 _BAD_REQUEST = 400
 _HEAD_TOO_LARGE = 431

@@ -16,7 +16,7 @@ from ullage.bootstrap.http.bounds import Bounds
 from ullage.bootstrap.http.connection import BoundedConnection
 from ullage.bootstrap.http.connections import ConnectionPhase, Connections
 from ullage.bootstrap.tls import TlsFiles
-from ullage.wire.api import ErrorBody
+from ullage.wire.schema import ErrorBody
 
 _SWEEP_S = 0.5
 """Seconds between two searches for connections that have waited too long."""

@@ -1,0 +1,70 @@
+"""Bodies of applications and queues."""
+
+from __future__ import annotations
+
+from ullage.model.application import DELAY_RELEASE_S, MAX_INSTANCES
+from ullage.model.queue import ROOT
+from ullage.wire.amount import AmountBody
+from ullage.wire.schema import Schema, View
+
+
+class PutApplicationBody(Schema, frozen=True, kw_only=True):
+    """The whole specification of an application; an omitted field takes its default."""
+
+    command: str = ""
+    arguments: list[str] = []
+    environment: dict[str, str] = {}
+    working_directory: str | None = None
+    description: str = ""
+    labels: list[str] = []
+    max_instances: int = MAX_INSTANCES
+    delay_release_s: float = DELAY_RELEASE_S
+    retries: int = 0
+    task_timeout_s: float | None = None
+    default_priority: int = 0
+    default_weight: int = 1
+    enabled: bool = True
+
+
+class ApplicationBody(View, frozen=True, kw_only=True):
+    """An application."""
+
+    name: str
+    command: str
+    arguments: list[str]
+    environment: dict[str, str]
+    working_directory: str | None
+    description: str
+    labels: list[str]
+    max_instances: int
+    delay_release_s: float
+    retries: int
+    task_timeout_s: float | None
+    default_priority: int
+    default_weight: int
+    enabled: bool
+    built_in: bool
+
+
+class PutQueueBody(Schema, frozen=True, kw_only=True):
+    """The whole specification of a queue. Guarantee and limit are requirement texts."""
+
+    parent: str = ROOT
+    weight: int = 1
+    guarantee: str | None = None
+    limit: str | None = None
+
+
+class QueueBody(View, frozen=True, kw_only=True):
+    """A queue of the share tree; `share` is its dominant share as a fraction of the fleet."""
+
+    name: str
+    parent: str
+    weight: int
+    guarantee: str | None
+    limit: str | None
+    held: AmountBody
+    share: float
+    sessions: int
+    pending: int
+    running: int

@@ -1,0 +1,135 @@
+"""Bodies of sessions and their tasks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ullage.model.queue import DEFAULT_QUEUE
+from ullage.wire.requirement import ResourceMap
+from ullage.wire.schema import Schema, View
+
+
+class SetupBody(Schema, frozen=True, kw_only=True):
+    """Settings of the workers of a session in addition to those of its application."""
+
+    python: str | None = None
+    working_directory: str | None = None
+    environment: dict[str, str] = {}
+
+
+class CreateSession(Schema, frozen=True, kw_only=True):
+    """A new session. With `id` None the server chooses an id; with `resreq` None the configured default applies."""
+
+    application: str
+    id: str | None = None
+    resreq: str | ResourceMap | None = None
+    queue: str = DEFAULT_QUEUE
+    owner: str = ""
+    priority: int | None = None
+    weight: int | None = None
+    min_instances: int = 0
+    max_instances: int | None = None
+    batch_size: int = 1
+    common_data: bytes | None = None
+    setup: SetupBody = SetupBody()
+    retries: int | None = None
+    task_timeout_s: float | None = None
+    close_when_done: bool = False
+
+
+class UpdateSession(Schema, frozen=True, kw_only=True):
+    """Changes to an open session; an omitted field stays as it is."""
+
+    priority: int | msgspec.UnsetType = msgspec.UNSET
+    weight: int | msgspec.UnsetType = msgspec.UNSET
+    min_instances: int | msgspec.UnsetType = msgspec.UNSET
+    max_instances: int | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class SubmitTasks(Schema, frozen=True, kw_only=True):
+    """New tasks in order. `key` identifies a repeat of this submission, which is answered and not submitted again.
+
+    `shared` is data that all of these tasks use; it is sent to an executor once.
+    """
+
+    inputs: list[bytes]
+    key: str
+    shared: bytes | None = None
+
+
+class SessionBody(View, frozen=True, kw_only=True):
+    """A session with its counts, what it holds and what it deserves (both in executors).
+
+    `warnings` are in the response to its creation, and to a change: what can never be satisfied, and what to ask for
+    instead.
+    """
+
+    id: str
+    application: str
+    state: str
+    resreq: str
+    queue: str
+    owner: str
+    priority: int
+    weight: int
+    min_instances: int
+    max_instances: int | None
+    batch_size: int
+    created_at: float
+    closed_at: float | None
+    pending: int
+    running: int
+    succeed: int
+    failed: int
+    cancelled: int
+    held: int
+    deserved: int
+    share: float
+    bind_failures: int
+    reason: str | None
+    message: str
+    warnings: list[str] = msgspec.field(default_factory=list)
+
+
+class Submitted(View, frozen=True, kw_only=True):
+    """Ids of the new tasks: `first` .. `first + count - 1`."""
+
+    first: int
+    count: int
+
+
+class TaskBody(View, frozen=True, kw_only=True):
+    """One task; result fields are None until it ends."""
+
+    session: str
+    task: int
+    state: str
+    created_at: float
+    executor: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    code: int | None = None
+    message: str = ""
+    losses: int = 0
+
+
+class Result(View, frozen=True, kw_only=True):
+    """The result of a task. `sequence` orders the results of a session."""
+
+    task: int
+    sequence: int
+    state: str
+    code: int
+    output: bytes | None
+    message: str
+    executor: str | None
+    started_at: float | None
+    ended_at: float
+
+
+class Results(View, frozen=True, kw_only=True):
+    """Results after a cursor. `next` is the cursor to continue from; `closed` says that no more will come."""
+
+    results: list[Result]
+    next: int
+    closed: bool
