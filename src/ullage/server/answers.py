@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -19,6 +19,7 @@ from ullage.model.rejection import Code
 from ullage.model.task import TaskResult, TaskState
 from ullage.server.placements import placement_body
 from ullage.server.rejections import rejection_body
+from ullage.server.session_list import foremost
 from ullage.server.session_warnings import warning_session
 from ullage.server.snapshot import (
     SessionFacts,
@@ -60,6 +61,12 @@ class Answers:
     def snapshot(self) -> StateSnapshot:
         """Return the state now, for a long page."""
         return StateSnapshot.of(self._service, self._notes)
+
+    def sessions(self, records: Iterable[SessionRecord]) -> Callable[[], list[SessionBody]]:
+        """Return a function for a thread that returns these sessions as they are now."""
+        fleet, policy = self._service.state.fleet.copy(apart=True), self._service.policy
+        found = [SessionFacts.of(record) for record in records]
+        return lambda: [session_body(fleet, policy, facts) for facts in found]
 
     def session(self, record: SessionRecord) -> OneSession:
         """Return a session; for a request that can never be placed, with the reason."""
@@ -139,9 +146,13 @@ class Answers:
         fleet = self._service.state.fleet
         return lambda: _explanation(fleet, owners, explain(), evicted)
 
-    def overview(self, at: float) -> Callable[[], Overview]:
-        """Return a function for a thread that returns the whole state, without closed sessions."""
+    def overview(self, at: float, most: int | None = None) -> Callable[[], Overview]:
+        """Return a function for a thread that returns the whole state, without closed sessions.
+
+        At most `most` sessions are in it: first those that have executors, then those that wait.
+        """
         snapshot, room, server = self.snapshot(), self.room(), self.server
+        shown = foremost(snapshot.session_facts, most)
         return lambda: Overview(
             at=at,
             server=server,
@@ -149,7 +160,8 @@ class Answers:
             gpus=snapshot.gpus(),
             room=room,
             queues=snapshot.queues(),
-            sessions=snapshot.sessions(state="open"),
+            sessions=snapshot.bodies(shown),
+            sessions_open=sum(facts.open for facts in snapshot.session_facts),
         )
 
     def room(self) -> RoomBody:

@@ -11,12 +11,13 @@ from starlette.requests import Request
 
 from ullage.model.error import NotFound, invalid
 from ullage.model.name import check_name
-from ullage.model.session import SessionSpec, SessionState
+from ullage.model.session import SessionSpec
 from ullage.server import bodies
 from ullage.server.answers import Answers, OneSession, application_body, result_body, task_body
 from ullage.server.durable import durable, note_change
 from ullage.server.parameters import count_of, session_of, task_of
-from ullage.server.routes import LongBody, route
+from ullage.server.routes import TOTAL, Answer, LongBody, route
+from ullage.server.session_list import SessionQuery
 from ullage.service.journal import Callback
 from ullage.service.service import UllageService
 from ullage.service.store_port import Page
@@ -37,6 +38,8 @@ CANCEL_WAIT_S = 2 * STOP_GRACE_S
 """Seconds that the response to a cancel may wait for the result of the task; the task ends in any case."""
 
 MAX_PAGE = 10_000
+
+_SESSIONS = ("state", "owner", "queue", "search", "sort", "limit", "offset")
 
 
 class ServerApi:
@@ -149,15 +152,11 @@ class ServerApi:
 
     # --- sessions ---
 
-    @route("GET", "/v1/sessions", "sessions", query=("state", "owner"))
-    async def list_sessions(self, request: Request) -> LongBody[list[SessionBody]]:
-        """Return sessions in the order of their creation."""
-        state = request.query_params.get("state")
-        states = [each.value for each in SessionState]
-        if state is not None and state not in states:
-            raise invalid("state", state, f"write {' or '.join(states)}")
-        snapshot, owner = self._answers.snapshot(), request.query_params.get("owner")
-        return lambda: snapshot.sessions(state, owner)
+    @route("GET", "/v1/sessions", "sessions", query=_SESSIONS)
+    async def list_sessions(self, request: Request) -> LongBody[list[SessionBody]] | Answer:
+        """Return sessions, by default all in the order of their creation."""
+        records, total = SessionQuery.of(request).page(self._service.state.sessions.values())
+        return Answer(200, self._answers.sessions(records), {TOTAL: str(total)})
 
     @route("GET", "/v1/sessions/{session}", "sessions")
     async def get_session(self, request: Request) -> OneSession:

@@ -50,6 +50,17 @@ QUERY = {
     "uid": Parameter("only the pod of this uid"),
     "owner": Parameter("only sessions of this owner", {"type": "string"}),
     "domain": Parameter("the domain of the pod's annotations", {"type": "string"}),
+    "queue": Parameter("only sessions of this queue"),
+    "search": Parameter(
+        "only sessions with this text, in any case, in the id, owner, queue or application", {"type": "string"}
+    ),
+    "sort": Parameter(
+        "the order, `-` before it reverses it: created, closed, id, owner, application, queue, state, priority, held, "
+        "deserved, or a state of tasks",
+        {"type": "string"},
+    ),
+    "offset": Parameter("how many items to leave out before the first one", _COUNT),
+    "sessions": Parameter("the most sessions of an overview: first those that have executors", _COUNT),
     "state": Parameter(
         "only sessions in this state", {"type": "string", "enum": [state.value for state in SessionState]}
     ),

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -31,16 +31,22 @@ LongBody: TypeAlias = Callable[[], _Body]
 _OURS = "/v1/"
 """The prefix of our routes. Other routes serve clients of other products, and accept their bodies."""
 
+TOTAL = "X-Total-Count"
+"""The header of each route that reads `offset`: how many items match, on all pages."""
+
+_TOTAL = "the number of items that match the query, on all pages"
+
 _DECLARED = "_routes"
 """The attribute of a handler with its endpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response with another status than the usual one of its route."""
+    """A response with another status than the usual one of its route, or with headers."""
 
     status: int
     body: Any
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +107,10 @@ class Endpoint:
                 return answer
             if answer is None:
                 return Response(status_code=204)
-            status, body = (answer.status, answer.body) if isinstance(answer, Answer) else (self.status, answer)
+            given = answer if isinstance(answer, Answer) else Answer(self.status, answer)
             packed = request.headers.get("accept", "").startswith(MSGPACK)
-            content = await encoded(body, msgspec.msgpack.encode if packed else msgspec.json.encode)
-            return Response(content, status, media_type=MSGPACK if packed else "application/json")
+            content = await encoded(given.body, msgspec.msgpack.encode if packed else msgspec.json.encode)
+            return Response(content, given.status, given.headers, MSGPACK if packed else "application/json")
 
         return Route(self.path, respond, methods=[self.method], name=self.id)
 
@@ -181,6 +187,8 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
         answers[str(code)] = {"description": endpoint.summary}
         if kind is not None:
             answers[str(code)]["content"] = {"application/json": {"schema": schema_of[repr(kind)]}}
+    if "offset" in endpoint.query:
+        answers[str(status)]["headers"] = {TOTAL: {"description": _TOTAL, "schema": {"type": "integer", "minimum": 0}}}
     operation: dict[str, Any] = {
         "operationId": endpoint.id,
         "tags": [endpoint.tag],

@@ -119,13 +119,9 @@ class StateSnapshot:
             for card in sorted(fleet.cards_on(row), key=lambda card: fleet.cards[card].index)
         ]
 
-    def sessions(self, state: str | None = None, owner: str | None = None) -> list[SessionBody]:
-        """Return sessions in the order of creation."""
-        return [
-            session_body(self.fleet, self.policy, facts)
-            for facts in self.session_facts
-            if (state is None or facts.info.state.value == state) and (owner is None or facts.info.spec.owner == owner)
-        ]
+    def bodies(self, sessions: Iterable[SessionFacts]) -> list[SessionBody]:
+        """Return these sessions as bodies."""
+        return [session_body(self.fleet, self.policy, facts) for facts in sessions]
 
     def queues(self) -> list[QueueBody]:
         """Return the share tree; see `queue_bodies`."""

@@ -18,7 +18,7 @@ from ullage.model.quantity import format_bytes
 from ullage.model.task import TaskState
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
-from ullage.server.parameters import session_of, task_of
+from ullage.server.parameters import count_of, session_of, task_of
 from ullage.server.routes import encoded, route
 from ullage.service.news import News
 from ullage.service.service import UllageService
@@ -53,16 +53,17 @@ class Streams:
         self._api = handlers
         self._task_logs = task_logs
 
-    @route("GET", "/v1/live", "server")
-    async def stream_overviews(self, _: Request) -> EventSourceResponse:
+    @route("GET", "/v1/live", "server", query=("sessions",))
+    async def stream_overviews(self, request: Request) -> EventSourceResponse:
         """Stream overviews as server-sent events when something changes, at most two a second."""
-        return EventSourceResponse(self._overviews(), ping=PING_S)
+        most = count_of(request, "sessions", 0) if "sessions" in request.query_params else None
+        return EventSourceResponse(self._overviews(most), ping=PING_S)
 
-    async def _overviews(self) -> AsyncIterator[dict[str, str]]:
+    async def _overviews(self, most: int | None) -> AsyncIterator[dict[str, str]]:
         while True:
             # Listening begins before the state is read, so that a change while it is sent is not missed.
             with self._service.news.listen(News.EVERYTHING) as changed:
-                overview = await encoded(self._answers.overview(time.time()))
+                overview = await encoded(self._answers.overview(time.time(), most))
                 yield {"event": "overview", "data": overview.decode()}
                 await asyncio.sleep(LIVE_GAP_S)
                 await changed(LIVE_BEAT_S)

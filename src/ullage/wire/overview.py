@@ -50,7 +50,10 @@ class RoomBody(View, frozen=True, kw_only=True):
 
 
 class Overview(View, frozen=True, kw_only=True):
-    """The state of everything at one time, for live views."""
+    """The state of everything at one time, for live views.
+
+    `sessions_open` counts the open sessions, of which `sessions` may be a part.
+    """
 
     at: float
     server: ServerBody
@@ -59,3 +62,4 @@ class Overview(View, frozen=True, kw_only=True):
     room: RoomBody
     queues: list[QueueBody]
     sessions: list[SessionBody]
+    sessions_open: int = 0
