@@ -15,7 +15,7 @@ ifneq ($(wildcard $(CONTROL_PLANE)/kube-apiserver),)
 export KUBEBUILDER_ASSETS ?= $(CONTROL_PLANE)
 endif
 
-.PHONY: run warm test quick test-kernel search days request-days mutate check bench format lock control-plane clean docs
+.PHONY: run warm test quick test-kernel search days request-days mutate check bench format lock control-plane clean docs site
 
 run: $(RUNS)
 	@$(BIN)/python -m ullage.cli.main demo $(ARGS)
@@ -57,13 +57,17 @@ mutate: $(READY)
 	@$(BIN)/python .ci/mutate.py $(ARGS)
 
 check: $(READY)
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache && $(BIN)/codespell && $(BIN)/python .ci/shape.py && $(BIN)/python .ci/imports.py
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache && $(BIN)/codespell && $(BIN)/python .ci/shape.py && $(BIN)/python .ci/imports.py && $(BIN)/python -m docs.site
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(READY)
 	@$(BIN)/python -m docs.tables
+
+# The documentation with search, in build/site. It fails for a link that leads nowhere.
+site: $(READY)
+	@$(BIN)/python -m docs.site
 
 format: $(READY)
 	@$(BIN)/ruff check --fix-only -q . && $(BIN)/ruff format .
@@ -73,7 +77,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate
 
 lock: $(READY)
 	@$(BIN)/python -m pip install -q uv
-	@$(COMPILE) --extra server --extra k8s --extra replay --extra gpu --extra dev -o requirements.lock pyproject.toml
+	@$(COMPILE) --extra server --extra k8s --extra replay --extra gpu --extra docs --extra dev -o requirements.lock pyproject.toml
 	@cp requirements.lock requirements-run.lock
 	@$(COMPILE) --extra server --extra gpu --group editable -o requirements-run.lock pyproject.toml
 

@@ -10,7 +10,16 @@ if TYPE_CHECKING:
     from ullage.client.executor import Executor
     from ullage.client.future import TaskFuture
     from ullage.client.session import Session
-    from ullage.model.error import AlreadyExists, Conflict, DiskFull, InvalidRequest, NotFound, UllageError, Unavailable
+    from ullage.model.error import (
+        AlreadyExists,
+        Conflict,
+        DiskFull,
+        InvalidRequest,
+        NotFound,
+        UllageError,
+        Unavailable,
+        Unplaceable,
+    )
     from ullage.model.request import ResourceRequirement
     from ullage.worker.context import context
     from ullage.worker.service import TaskFailed

@@ -205,8 +205,9 @@ class FleetAllocator(Holdings):
         """Return which of the victims must leave the node so that the request fits, if they may be evicted.
 
         Raises:
-            Unavailable: not ready. NotFound: a victim, the node or the pool is not known. InvalidRequest: a
-            victim is on another node.
+            Unavailable: not ready.
+            NotFound: a victim, the node or the pool is not known.
+            InvalidRequest: a victim is on another node.
 
         """
         self._check_request(request)
@@ -344,12 +345,7 @@ class FleetAllocator(Holdings):
         return choice if isinstance(choice, Refusal) else self.take(request, choice, now, AllocationState.ASSUMED)
 
     def bind(self, request: Request, gpus: Sequence[str], now: float) -> Allocation | Refusal:
-        """`assume` and `commit` in one step: all of it, or nothing.
-
-        Raises:
-            As `assume`.
-
-        """
+        """`assume` and `commit` in one step: all of it, or nothing. It raises what `assume` raises."""
         assumed = self.assume(request, gpus, now)
         return assumed if isinstance(assumed, Refusal) else self.commit(request.uid, now)
 
