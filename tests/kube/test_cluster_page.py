@@ -176,6 +176,18 @@ async def test_a_reader_that_has_the_overview_gets_nothing_until_it_changes(serv
         assert changed.headers["etag"] != tag
 
 
+async def test_a_reader_gets_the_overview_compressed_if_it_can_read_that(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 1))
+    async with page(server, api) as up:
+        packed = await up.browser.get("/v1/overview", headers={"Accept-Encoding": "br, gzip;q=0.5"})
+        assert packed.headers["content-encoding"] == "gzip"
+        for refused in ("identity", "gzip;q=0.0, br", ""):
+            plain = await up.browser.get("/v1/overview", headers={"Accept-Encoding": refused})
+            assert "content-encoding" not in plain.headers
+            assert plain.json()["nodes"] == packed.json()["nodes"]
+            assert plain.headers["etag"] == packed.headers["etag"]
+
+
 async def test_a_plan_is_what_the_pod_gets_and_reserves_nothing(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", hami_node("a", "GPU-a-0", mib=16_000), hami_node("b", "GPU-b-0", mib=40_000))
     wants = a_pod("wants")

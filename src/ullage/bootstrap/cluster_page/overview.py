@@ -13,6 +13,7 @@ import msgspec
 
 from ullage import __version__
 from ullage.bootstrap.cluster_page.settings import ClusterSettings
+from ullage.bootstrap.cluster_page.tagged_page import TaggedPage
 from ullage.bootstrap.pod_why import condition_of
 from ullage.core.admitting.turns import Held
 from ullage.core.books.fleet import Fleet
@@ -110,10 +111,10 @@ class OverviewFacts:
         )
 
 
-async def write_overview(front: Front, settings: ClusterSettings, now: Callable[[], float]) -> bytes:
-    """Return the overview as JSON."""
+async def write_overview(front: Front, settings: ClusterSettings, now: Callable[[], float]) -> TaggedPage:
+    """Return the overview as a page."""
     facts = await OverviewFacts.of(front, settings, now())
-    return await written(lambda: msgspec.json.encode(facts.body()))
+    return await written(lambda: TaggedPage.of(msgspec.json.encode(facts.body())))
 
 
 # --- nodes and cards ---

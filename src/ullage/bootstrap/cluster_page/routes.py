@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Awaitable, Callable
 
@@ -25,16 +24,13 @@ from ullage.server.errors import on_error, on_no_route
 from ullage.web.pages import cluster_pages
 from ullage.wire.cluster_view import MOST_PLAN_BYTES
 
-_HEADERS = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
-
 
 def cluster_page(front: Front, settings: ClusterSettings, now: Callable[[], float] = time.time) -> Starlette:
     """Return the application. It answers everybody who can reach it, so its address decides who may read."""
     shared, plans = SharedPage(lambda: write_overview(front, settings, now)), Sparing()
 
     async def overview(request: Request) -> Response:
-        page = await shared.get()
-        return _unless_known(request, page)
+        return (await shared.get()).answer(request)
 
     async def plan(request: Request) -> Response:
         body = await read_body(request, MOST_PLAN_BYTES)
@@ -49,16 +45,6 @@ def cluster_page(front: Front, settings: ClusterSettings, now: Callable[[], floa
         *health_routes(lambda: front.extender.unready),
     ]
     return Starlette(routes=routes, exception_handlers={UllageError: on_error, HTTPException: on_no_route})
-
-
-def _unless_known(request: Request, page: bytes) -> Response:
-    """Return a page, or 304 if the caller has the same but for its first field, the time."""
-    _, _, rest = page.partition(b",")
-    tag = f'"{hashlib.sha256(rest).hexdigest()[:32]}"'
-    headers = {**_HEADERS, "ETag": tag}
-    if tag in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    return Response(page, media_type="application/json", headers=headers)
 
 
 class Sparing:
