@@ -34,16 +34,10 @@ from ullage.model.node import NodeState
 from ullage.model.rejection import Code
 from ullage.model.session import SessionState
 from ullage.model.task import TaskState
-from ullage.server.allocations import AllocationApi
-from ullage.server.api import ServerApi
-from ullage.server.consolidation import ConsolidationApi
+from ullage.server.app import FRONTS
 from ullage.server.errors import status_of
-from ullage.server.gangs import GangApi
 from ullage.server.metrics import ServiceCollector
-from ullage.server.pods import PodApi
-from ullage.server.quotas import QuotaApi
-from ullage.server.routes import Endpoint, endpoints_of
-from ullage.server.streams import Streams
+from ullage.server.routes import Endpoint, endpoints_of, kinds_of
 from ullage.wire import (
     allocation,
     allocation_report,
@@ -365,7 +359,6 @@ def _default(field: Any) -> str:
 
 def routes() -> str:
     """Return every endpoint under /v1."""
-    fronts = (ServerApi, AllocationApi, QuotaApi, GangApi, ConsolidationApi, PodApi, Streams)
     rows = [
         (
             f"`{endpoint.method} {endpoint.path}`",
@@ -374,7 +367,7 @@ def routes() -> str:
             _schema(endpoint.body),
             "stream" if endpoint.raw else ", ".join(f"{status} {_schema(kind)}" for status, kind in _answers(endpoint)),
         )
-        for endpoint in endpoints_of(*fronts)
+        for endpoint in endpoints_of(*FRONTS)
     ]
     return table(("route", "does", "query", "body", "answer"), rows)
 
@@ -387,6 +380,8 @@ def _answers(endpoint: Endpoint) -> Iterator[tuple[int, Any]]:
 def _schema(kind: Any) -> str:
     if kind is None:
         return "-"
+    if type(None) in kinds_of(kind):
+        return f"{_schema(kinds_of(kind)[0])}, or none"
     shown = getattr(kind, "__args__", [kind])[0]
     name = shown.__name__
     link = f"[{name}](#{name.lower()})" if issubclass(shown, msgspec.Struct) else f"`{name}`"

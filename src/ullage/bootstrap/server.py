@@ -40,13 +40,14 @@ from ullage.inventory.nvml import CardReader, NvmlCards
 from ullage.inventory.topology_reader import TopologyReader
 from ullage.model.error import UllageError, Unavailable, invalid
 from ullage.model.event import Event
-from ullage.server.app import make_app
+from ullage.server.app import describe_api, make_app
 from ullage.server.guard import page_key
 from ullage.service.engine_port import EngineEvent, HostedEngine
 from ullage.service.service import UllageService
 from ullage.storage.failpoint import FailingStore
 from ullage.storage.open import open_store
 from ullage.web.pages import pages
+from ullage.web.reference import reference
 from ullage.wire.overview import ServerBody
 
 SETTINGS_FILE = "ullage.toml"
@@ -187,7 +188,7 @@ class _Server:
             hosts={host, "localhost", "127.0.0.1"},
             task_logs=self._home / "logs" / "tasks",
             shut_down=self._end.set,
-            pages=pages(page_key(token)),
+            pages=[*pages(page_key(token)), reference(lambda: describe_api(ullage.__version__))],
         )
         front = BoundedServer(app, local_bounds(), drain_s=DRAIN_S)
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -48,6 +48,8 @@ BODY_LIMIT = 1 << 20
 MAX_SECONDS = 10 * 366 * 24 * 3600
 _ACCEPTED = 202
 """The HTTP status while a workload that was asked to end still runs."""
+_REFUSED = 409
+"""The HTTP status of a refusal."""
 
 
 class Refused(Exception):
@@ -63,7 +65,7 @@ async def on_refused(_: HttpRequest, error: Exception) -> Response:
     """Handle a refusal for Starlette."""
     assert isinstance(error, Refused)
     body = await encoded(lambda: refusal_body(error.refusal, error.warnings))
-    return Response(body, 409, media_type="application/json")
+    return Response(body, _REFUSED, media_type="application/json")
 
 
 class AllocationApi:
@@ -101,7 +103,7 @@ class AllocationApi:
         "allocations",
         body=wire.CreateAllocation,
         status=201,
-        others=((_ACCEPTED, NominationBody),),
+        others=((_ACCEPTED, NominationBody), (_REFUSED, wire.RefusalBody)),
     )
     async def create_allocation(self, request: HttpRequest) -> wire.AllocationBody | Answer:
         """Place a request; with `preempt` evict others for it."""
@@ -173,7 +175,13 @@ class AllocationApi:
         named = request.query_params.getlist("gpu") or None
         return body_of(wire.FreedBody, await durable(self._allocations.dealloc, _uid(request), named))
 
-    @route("POST", "/v1/allocations/{uid}/adjust", "allocations", body=wire.AdjustAllocation)
+    @route(
+        "POST",
+        "/v1/allocations/{uid}/adjust",
+        "allocations",
+        body=wire.AdjustAllocation,
+        others=((_REFUSED, wire.RefusalBody),),
+    )
     async def adjust_allocation(self, request: HttpRequest) -> wire.AdjustmentBody:
         """Change the amounts of a request on its cards."""
         body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)

@@ -170,7 +170,7 @@ class ServerApi:
         record = await durable(self._service.sessions.create, body.id, self._spec(body))
         return self._answers.opened(record)
 
-    @route("POST", "/v1/sessions/{session}/open", "sessions", body=CreateSession)
+    @route("POST", "/v1/sessions/{session}/open", "sessions", body=CreateSession | None)
     async def open_session(self, request: Request) -> OneSession:
         """Return the open session of this id; with a body it is created if there is none."""
         session, spec = session_of(request), None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -24,15 +25,25 @@ from ullage.server.consolidation import ConsolidationApi
 from ullage.server.errors import on_error, on_fault, on_no_route
 from ullage.server.gangs import GangApi
 from ullage.server.guard import Guard
+from ullage.server.openapi import openapi
 from ullage.server.pods import PodApi
 from ullage.server.quotas import QuotaApi
 from ullage.server.room import RoomGuard
-from ullage.server.routes import endpoints_of, openapi
+from ullage.server.routes import endpoints_of
 from ullage.server.searches import Searches
 from ullage.server.streams import Streams
 from ullage.service.pages import written
 from ullage.service.service import UllageService
 from ullage.wire.overview import ServerBody
+
+FRONTS = (ServerApi, AllocationApi, QuotaApi, GangApi, ConsolidationApi, PodApi, Streams)
+"""The classes whose methods declare the routes."""
+
+
+@cache
+def describe_api(version: str) -> dict[str, Any]:
+    """Return the OpenAPI document of a server."""
+    return openapi(endpoints_of(*FRONTS), version)
 
 
 def make_app(
@@ -63,15 +74,12 @@ def make_app(
         Streams(service, answers, handlers, task_logs),
     )
 
-    @cache
-    def document() -> bytes:
-        return msgspec.json.encode(openapi(endpoints_of(*map(type, fronts)), server.version))
-
     async def scrape(_: Request) -> Response:
         return Response(await written(metrics.page(service, answers)), media_type=CONTENT_TYPE_LATEST)
 
     async def describe(_: Request) -> Response:
-        return Response(await written(document), media_type="application/json")
+        document = await written(lambda: msgspec.json.encode(describe_api(server.version)))
+        return Response(document, media_type="application/json")
 
     async def alive(_: Request) -> Response:
         return PlainTextResponse("ok")

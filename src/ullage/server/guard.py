@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ullage.model.error import InvalidRequest
 from ullage.server.errors import error_response
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/", "/enter", "/favicon.ico"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/", "/docs", "/enter", "/favicon.ico"})
 _OPEN_FOLDER = "/static/"
 """The static files of the live page contain no data of this server."""
 

@@ -1,4 +1,4 @@
-"""Routes, declared at their handlers. They define the application and its OpenAPI document.
+"""Routes, declared at their handlers. They define the application and its OpenAPI document (`openapi`).
 
 The docstring of a handler describes its route; its return annotation is the schema of the answer.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,9 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ullage.server.bodies import MSGPACK
-from ullage.server.parameters import PATH, QUERY, check_query
+from ullage.server.parameters import check_query
 from ullage.service.pages import written
-from ullage.wire.schema import ErrorBody
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
@@ -33,8 +32,6 @@ _OURS = "/v1/"
 
 TOTAL = "X-Total-Count"
 """The header of each route that reads `offset`: how many items match, on all pages."""
-
-_TOTAL = "the number of items that match the query, on all pages"
 
 _DECLARED = "_routes"
 """The attribute of a handler with its endpoints."""
@@ -53,8 +50,8 @@ class Answer:
 class Endpoint:
     """A route and the handler that responds to it; `id` names it for generated clients, `tag` groups it.
 
-    `body` is the schema of the request. `others` are the statuses, each with its schema, that an `Answer` of the
-    handler may have. `query` names the query parameters.
+    `body` is the schema of the request; with `| None` the request may have none. `others` are other statuses that the
+    response may have, each with its schema. `query` names the query parameters.
     """
 
     method: str
@@ -82,7 +79,7 @@ class Endpoint:
     def answer(self) -> Any:
         """The schema of the usual answer; None is 204 without a body."""
         found = get_type_hints(self.handler)["return"]
-        kinds = [kind for kind in (get_args(found) if _is_union(found) else (found,)) if kind is not Answer]
+        kinds = [kind for kind in kinds_of(found) if kind is not Answer]
         if self.raw or kinds == [type(None)]:
             return None
         kind, *_ = kinds
@@ -115,8 +112,9 @@ class Endpoint:
         return Route(self.path, respond, methods=[self.method], name=self.id)
 
 
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) in (Union, UnionType)
+def kinds_of(kind: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the type itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 async def encoded(body: Any, encode: Callable[[Any], bytes] = msgspec.json.encode) -> bytes:
@@ -152,54 +150,3 @@ def endpoints_of(*fronts: type) -> Iterator[Endpoint]:
     for front in fronts:
         for handler in vars(front).values():
             yield from getattr(handler, _DECLARED, ())
-
-
-def openapi(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of the routes, with schemas from the body types."""
-    endpoints = list(endpoints)
-    used = ((endpoint.body, endpoint.answer, *(kind for _, kind in endpoint.others)) for endpoint in endpoints)
-    kinds = [kind for group in used for kind in group if kind is not None]
-    schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    schema_of = dict(zip(map(repr, kinds), schemas, strict=True))
-    paths: dict[str, Any] = {}
-    for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schema_of)
-    components["ErrorBody"] = msgspec.json.schema_components([ErrorBody])[1]["ErrorBody"]
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Ullage", "version": version},
-        "security": [{"token": []}],
-        "tags": [{"name": tag} for tag in dict.fromkeys(endpoint.tag for endpoint in endpoints)],
-        "paths": paths,
-        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-    }
-
-
-def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
-    names = re.findall(r"{(\w+)}", endpoint.path)
-    error = {
-        "description": "an error",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
-    }
-    status = 204 if endpoint.answer is None and not endpoint.raw else endpoint.status
-    answers: dict[str, Any] = {}
-    for code, kind in ((status, endpoint.answer), *endpoint.others):
-        answers[str(code)] = {"description": endpoint.summary}
-        if kind is not None:
-            answers[str(code)]["content"] = {"application/json": {"schema": schema_of[repr(kind)]}}
-    if "offset" in endpoint.query:
-        answers[str(status)]["headers"] = {TOTAL: {"description": _TOTAL, "schema": {"type": "integer", "minimum": 0}}}
-    operation: dict[str, Any] = {
-        "operationId": endpoint.id,
-        "tags": [endpoint.tag],
-        "summary": endpoint.summary,
-        "description": endpoint.description,
-        "parameters": [
-            *(PATH[name].document(name, "path") for name in names),
-            *(QUERY[name].document(name, "query") for name in endpoint.query),
-        ],
-        "responses": {**answers, "default": error},
-    }
-    if endpoint.body is not None:
-        operation["requestBody"] = {"content": {"application/json": {"schema": schema_of[repr(endpoint.body)]}}}
-    return operation

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "html": "text/html", "svg": "image/svg+xml"}
-_HEADERS = {
+HEADERS = {
     "Cache-Control": "no-cache",  # a new server brings a new page
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -74,7 +74,7 @@ def _read_assets() -> dict[str, bytes]:
 def _answer(assets: dict[str, bytes], name: str) -> Response:
     if name not in assets:
         raise HTTPException(404)
-    return Response(assets[name], media_type=_kind(name), headers=_HEADERS)
+    return Response(assets[name], media_type=_kind(name), headers=HEADERS)
 
 
 def _kind(name: str) -> str | None:
