@@ -97,6 +97,22 @@ class _LocalServer(ThreadingHTTPServer):
         return connection, ("local", 0)
 
 
+def queue(name: str, parent: str = "root", share: float = 0.0, sessions: int = 0) -> QueueBody:
+    """Return a queue that holds nothing."""
+    return QueueBody(
+        name=name,
+        parent=parent,
+        weight=1,
+        guarantee=None,
+        limit=None,
+        held=AmountBody(cpu_milli=0, memory_bytes=0, gpu_milli=0),
+        share=share,
+        sessions=sessions,
+        pending=0,
+        running=0,
+    )
+
+
 class FakeApi:
     """State and rules; `url` is where it listens. What tests turn: the attributes below."""
 
@@ -116,6 +132,7 @@ class FakeApi:
         self.applications: dict[str, ApplicationBody] = {}
         self.nodes: list[NodeBody] = []
         self.gpus: list[GpuBody] = []
+        self.queues: list[QueueBody] = [queue("default", share=0.5, sessions=1)]
         self.events: list[EventBody] = []
         self.changed = threading.Condition()
         self.on_shutdown = lambda: None
@@ -490,21 +507,7 @@ class _Handler(BaseHTTPRequestHandler):
         return []
 
     def get_queues(self) -> Any:
-        nothing = AmountBody(cpu_milli=0, memory_bytes=0, gpu_milli=0)
-        return [
-            QueueBody(
-                name="default",
-                parent="root",
-                weight=1,
-                guarantee=None,
-                limit=None,
-                held=nothing,
-                share=0.5,
-                sessions=1,
-                pending=0,
-                running=0,
-            )
-        ]
+        return self.fake.queues
 
     def get_events(self) -> Any:
         after, limit = int(self.query["after"]), int(self.query["limit"])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ullage.cli.exits import TRY_AGAIN, caution
+from ullage.cli.listing import Listing
 from ullage.cli.output import Column, add_output, print_list, print_row
 from ullage.cli.parts import show_part
 from ullage.cli.places import PLACE
@@ -14,10 +15,12 @@ from ullage.cli.preemption import print_leaving
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, request_fields
 from ullage.cli.several import for_each
-from ullage.cli.times import parse_duration, show_time
+from ullage.cli.times import show_time
 from ullage.client.allocations import Allocations
 from ullage.client.answer import RefusedAnswer
 from ullage.client.local import reach
+from ullage.model.allocation import AllocationState
+from ullage.model.duration import FORMS, parse_duration
 from ullage.model.error import Conflict, NotFound
 from ullage.model.request import ResourceRequirement
 from ullage.wire.allocation import AllocationBody, CreateAllocation, FreedBody
@@ -40,6 +43,16 @@ ALLOCATIONS = (
     Column("RELEASE BY", lambda a: show_time(a.release_by), wide=True),
     Column("UUIDS", lambda a: ",".join(gpu.uuid for gpu in a.gpus), wide=True),
     *PLACE,
+)
+
+
+_LISTING = Listing(
+    kind="request",
+    columns=ALLOCATIONS,
+    body=AllocationBody,
+    name=lambda allocation: allocation.uid,
+    known_states=tuple(AllocationState),
+    states_of=lambda allocation: (allocation.state,),
 )
 
 
@@ -66,8 +79,7 @@ def configure_forget(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_allocations(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    parser.set_defaults(act=_list)
+    _LISTING.configure(parser, lambda _: reach_allocations().all())
 
 
 def configure_release(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +88,7 @@ def configure_release(parser: argparse.ArgumentParser) -> None:
         "A repeat may shorten the time, but not extend it."
     )
     parser.add_argument("uid", metavar="UID", nargs="+")
-    parser.add_argument("--within", metavar="TIME", help="free its cards after 90, 90s, 30m, 12h or 2d at the latest")
+    parser.add_argument("--within", metavar="TIME", help=f"free its cards after {FORMS} at the latest")
     add_output(parser)
     parser.set_defaults(act=_release)
 
@@ -154,11 +166,6 @@ def _forget(arguments: argparse.Namespace) -> int:
         print(f"{uid}: holds nothing")
 
     return for_each(arguments.uid, forget)[0]
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    print_list(reach_allocations().all(), ALLOCATIONS, arguments.output)
-    return 0
 
 
 def _release(arguments: argparse.Namespace) -> int:

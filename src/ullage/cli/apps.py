@@ -8,14 +8,15 @@ from typing import Any
 
 import msgspec
 
-from ullage.cli.output import Column, add_output, print_list, print_one
+from ullage.cli.listing import Listing
+from ullage.cli.output import Column, add_output, print_one
 from ullage.client.local import reach
 from ullage.model.error import InvalidRequest, invalid
-from ullage.wire.catalog import PutApplicationBody
+from ullage.wire.catalog import ApplicationBody, PutApplicationBody
 from ullage.wire.nan import refuse_nan
 from ullage.wire.unknown_field import with_known_fields
 
-_APPLICATIONS = (
+_COLUMNS = (
     Column("NAME", lambda a: a.name),
     Column("ENABLED", lambda a: a.enabled),
     Column("BUILT IN", lambda a: a.built_in, wide=True),
@@ -28,13 +29,21 @@ _APPLICATIONS = (
 )
 
 
+_STATES = ("enabled", "disabled")
+APPLICATIONS = Listing(
+    kind="application",
+    columns=_COLUMNS,
+    body=ApplicationBody,
+    name=lambda application: application.name,
+    known_states=_STATES,
+    states_of=lambda application: (_STATES[not application.enabled],),
+)
+
+
 def configure_apps(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    parser.set_defaults(act=_list)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    listing = actions.add_parser("list", help="all applications", epilog="example: ullage apps list -o wide")
-    add_output(listing)
-    listing.set_defaults(act=_list)
+    actions = APPLICATIONS.configure_with_actions(
+        parser, lambda _: reach(start=False).applications(), "ullage apps list -o wide"
+    )
     register = actions.add_parser(
         "register",
         help="register an application, or replace one",
@@ -42,18 +51,13 @@ def configure_apps(parser: argparse.ArgumentParser) -> None:
         epilog="example: ullage apps register -f echo.toml",
     )
     register.add_argument("-f", "--file", type=Path, required=True, metavar="FILE", help="FILE.toml or FILE.json")
-    add_output(register)
+    add_output(register, inner=True)
     register.set_defaults(act=_register)
     remove = actions.add_parser(
         "unregister", help="remove an application", epilog="example: ullage apps unregister echo"
     )
     remove.add_argument("name", metavar="NAME")
     remove.set_defaults(act=_unregister)
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    print_list(reach(start=False).applications(), _APPLICATIONS, arguments.output)
-    return 0
 
 
 def _register(arguments: argparse.Namespace) -> int:

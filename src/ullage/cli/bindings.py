@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from ullage.cli.listing import Listing
 from ullage.cli.output import Column, add_output, print_list
 from ullage.client.endpoint import configured
 from ullage.client.transport import Transport
@@ -52,16 +53,20 @@ _QUOTAS = (
 )
 
 
+CARDS = Listing(
+    kind="card",
+    columns=BOUND_CARDS,
+    body=ComputeDeviceBody,
+    name=lambda card: f"{card.node}/{card.id}",
+    users_of=lambda card: [row.owner for row in card.bindings],
+)
+
+
 def configure_bindings(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    parser.set_defaults(act=_list)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    listing = actions.add_parser("list", help="cards and their applications", epilog="example: ullage bindings list")
-    add_output(listing)
-    listing.set_defaults(act=_list)
+    actions = CARDS.configure_with_actions(parser, _cards, "ullage bindings list --me")
     quotas = actions.add_parser("quotas", help="the use of your quotas", epilog="example: ullage bindings quotas")
     quotas.add_argument("--owner", metavar="NAME", help="of this owner (default: you; an administrator: all owners)")
-    add_output(quotas)
+    add_output(quotas, inner=True)
     quotas.set_defaults(act=_quotas)
     for name, help_, act in (
         ("resume", "bind an application to cards and start it", _resume),
@@ -81,7 +86,7 @@ def configure_bindings(parser: argparse.ArgumentParser) -> None:
             )
         action.add_argument("--owner", metavar="NAME", help="its owner (default: you; for administrators only)")
         action.add_argument("--namespace", metavar="NAME", help="its namespace, if several have the name")
-        add_output(action)
+        add_output(action, inner=True)
         action.set_defaults(act=act)
 
 
@@ -107,11 +112,9 @@ def parse_choice(text: str) -> dict[str, Any]:
     return choice
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _cards(_: argparse.Namespace) -> list[ComputeDeviceBody]:
     nodes = _call("GET", f"{_ROOT}/compute-resources", list[ComputeNodeBody])
-    cards: list[ComputeDeviceBody] = [card for node in nodes for card in node.devices]
-    print_list(cards, BOUND_CARDS, arguments.output)
-    return 0
+    return [card for node in nodes for card in node.devices]
 
 
 def _quotas(arguments: argparse.Namespace) -> int:

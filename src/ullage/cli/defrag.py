@@ -6,7 +6,7 @@ import argparse
 
 from ullage.cli.allocations import reach_allocations
 from ullage.cli.exits import TRY_AGAIN, UNPLACEABLE
-from ullage.cli.output import Column, add_output, print_json, print_list
+from ullage.cli.output import DATA, Column, add_output, print_data, print_list
 from ullage.cli.parts import show_cards
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import as_typed
@@ -72,8 +72,8 @@ def _defrag(arguments: argparse.Namespace) -> int:
             plan = reach_allocations().make_room(asked)
     except RefusedAnswer as refused:
         return report_refusal(refused.refusal, arguments.output)
-    if arguments.output == "json":
-        print_json(plan)
+    if arguments.output in DATA:
+        print_data(plan, arguments.output)
     else:
         print_room(plan, arguments.output)
     if plan.refusal is None:

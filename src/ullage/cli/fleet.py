@@ -1,12 +1,14 @@
-"""`ullage nodes`, `gpus`, `executors`, `queues`, `cordon` and `uncordon`."""
+"""`ullage nodes`, `gpus`, `executors`, `cordon` and `uncordon`."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
 
-from ullage.cli.output import Column, add_output, print_list
+from ullage.cli.listing import Listing
+from ullage.cli.output import Column
 from ullage.cli.parts import show_compute, show_free, show_holders, show_owners, show_vram
 from ullage.cli.places import PLACE
 from ullage.cli.several import for_each
@@ -14,16 +16,29 @@ from ullage.cli.size import show_size
 from ullage.cli.times import show_age
 from ullage.client.api import Api
 from ullage.client.local import reach
+from ullage.model.executor import ExecutorState
+from ullage.model.node import NodeState
 from ullage.model.resources import show_milli
-from ullage.wire.node import NodeBody
+from ullage.model.session import SessionState
+from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
+from ullage.wire.session import SessionBody
 
-NODES = (
+_CORDONED = "cordoned"
+
+
+def _vram_held(card: GpuBody) -> int | None:
+    if card.vram_bytes is None or card.free.vram_bytes is None:
+        return None
+    return card.vram_bytes - card.free.vram_bytes
+
+
+_NODES = (
     Column("NAME", lambda n: n.name),
     Column("STATE", lambda n: f"{n.state},cordoned" if n.cordoned else n.state),
-    Column("CPU", lambda n: _held(n, "cpu_milli", show_milli)),
-    Column("MEM", lambda n: _held(n, "memory_bytes", show_size)),
-    Column("GPU", lambda n: _held(n, "gpu_milli", show_milli)),
-    Column("EXECUTORS", lambda n: f"{n.executors}/{n.max_executors}"),
+    Column("CPU", lambda n: _held(n, "cpu_milli", show_milli), key=lambda n: n.held.cpu_milli),
+    Column("MEM", lambda n: _held(n, "memory_bytes", show_size), key=lambda n: n.held.memory_bytes),
+    Column("GPU", lambda n: _held(n, "gpu_milli", show_milli), key=lambda n: n.held.gpu_milli),
+    Column("EXECUTORS", lambda n: f"{n.executors}/{n.max_executors}", key=lambda n: n.executors),
     Column("GPUS FROM", lambda n: n.gpu_source, wide=True),
     Column("ARCH", lambda n: n.arch, wide=True),
     Column("OS", lambda n: n.os, wide=True),
@@ -31,13 +46,13 @@ NODES = (
     Column("NOTE", lambda n: n.note),
 )
 
-GPUS = (
+CARDS = (
     Column("NODE", lambda g: g.node),
     Column("GPU", lambda g: g.index),
     Column("MODEL", lambda g: g.model),
-    Column("FREE", show_free),
-    Column("VRAM", show_vram),
-    Column("TFLOPS", show_compute),
+    Column("FREE", show_free, key=lambda g: g.free.fraction),
+    Column("VRAM", show_vram, key=_vram_held),
+    Column("TFLOPS", show_compute, key=lambda g: g.compute_gflops),
     Column("ZONE", lambda g: ",".join(map(str, g.zones)) or None),
     Column("HEALTHY", lambda g: g.healthy),
     Column("HELD BY", show_holders),
@@ -49,7 +64,7 @@ GPUS = (
     Column("UUID", lambda g: g.uuid, wide=True),
 )
 
-EXECUTORS = (
+_EXECUTORS = (
     Column("ID", lambda e: e.id),
     Column("NODE", lambda e: e.node),
     Column("STATE", lambda e: e.state),
@@ -62,39 +77,69 @@ EXECUTORS = (
     Column("UUIDS", lambda e: ",".join(e.gpus), wide=True),
     *PLACE,
     Column("NOTE", lambda e: e.note, wide=True),
-    Column("AGE", lambda e: show_age(e.since)),
+    Column("AGE", lambda e: show_age(e.since), key=lambda e: -e.since, moving=True),
 )
 
-QUEUES = (
-    Column("NAME", lambda q: q.name),
-    Column("PARENT", lambda q: q.parent),
-    Column("WEIGHT", lambda q: q.weight),
-    Column("SHARE", lambda q: f"{q.share:.1%}"),
-    Column("GUARANTEE", lambda q: q.guarantee),
-    Column("LIMIT", lambda q: q.limit),
-    Column("CPU", lambda q: show_milli(q.held.cpu_milli)),
-    Column("MEM", lambda q: show_size(q.held.memory_bytes)),
-    Column("GPU", lambda q: show_milli(q.held.gpu_milli)),
-    Column("SESSIONS", lambda q: q.sessions),
-    Column("PENDING", lambda q: q.pending),
-    Column("RUNNING", lambda q: q.running),
+NODES = Listing(
+    kind="node",
+    columns=_NODES,
+    body=NodeBody,
+    name=lambda node: node.name,
+    known_states=(*NodeState, _CORDONED),
+    states_of=lambda node: (node.state, _CORDONED) if node.cordoned else (node.state,),
+)
+GPUS = Listing(
+    kind="card",
+    columns=CARDS,
+    body=GpuBody,
+    name=lambda card: f"{card.node}/{card.index}",
+    known_states=("free", "partial", "full", "unhealthy"),
+    states_of=lambda card: (_use(card),) if card.healthy else (_use(card), "unhealthy"),
+    users_of=lambda card: [holder.owner for holder in card.holders if holder.owner],
+)
+EXECUTORS = Listing(
+    kind="executor",
+    columns=_EXECUTORS,
+    body=ExecutorBody,
+    name=lambda executor: executor.id,
+    known_states=tuple(ExecutorState),
+    states_of=lambda executor: (executor.state,),
 )
 
 
 def configure_nodes(parser: argparse.ArgumentParser) -> None:
-    _listing(parser, Api.nodes, NODES)
+    NODES.configure(parser, lambda _: reach(start=False).nodes())
 
 
 def configure_gpus(parser: argparse.ArgumentParser) -> None:
-    _listing(parser, Api.gpus, GPUS)
+    GPUS.configure(parser, lambda _: reach(start=False).gpus())
 
 
 def configure_executors(parser: argparse.ArgumentParser) -> None:
-    _listing(parser, Api.executors, EXECUTORS)
+    sessions = _Sessions()
+    listing = replace(EXECUTORS, users_of=sessions.users_of, queues_of=sessions.queues_of)
+    listing.configure(parser, sessions.executors)
 
 
-def configure_queues(parser: argparse.ArgumentParser) -> None:
-    _listing(parser, Api.queues, QUEUES)
+class _Sessions:
+    """Executors and their sessions, which are fetched when the first executor is asked about."""
+
+    def executors(self, _: argparse.Namespace) -> list[ExecutorBody]:
+        self.__dict__.pop("_known", None)  # those of the time before
+        return reach(start=False).executors()
+
+    def users_of(self, executor: ExecutorBody) -> list[str]:
+        return [session.owner for session in self._of(executor)]
+
+    def queues_of(self, executor: ExecutorBody) -> list[str]:
+        return [session.queue for session in self._of(executor)]
+
+    def _of(self, executor: ExecutorBody) -> list[SessionBody]:
+        return [self._known[executor.session]] if executor.session in self._known else []
+
+    @cached_property
+    def _known(self) -> dict[str | None, SessionBody]:
+        return {session.id: session for session in reach(start=False).sessions(SessionState.OPEN)}
 
 
 def configure_cordon(parser: argparse.ArgumentParser) -> None:
@@ -105,13 +150,10 @@ def configure_uncordon(parser: argparse.ArgumentParser) -> None:
     _per_node(parser, Api.uncordon)
 
 
-def _listing(parser: argparse.ArgumentParser, fetch: Callable[[Api], Sequence[Any]], columns: Sequence[Column]) -> None:
-    def act(arguments: argparse.Namespace) -> int:
-        print_list(fetch(reach(start=False)), columns, arguments.output)
-        return 0
-
-    add_output(parser)
-    parser.set_defaults(act=act)
+def _use(card: GpuBody) -> str:
+    if not card.holders:
+        return "free"
+    return "partial" if card.free.fraction else "full"
 
 
 def _per_node(parser: argparse.ArgumentParser, change: Callable[[Api, str], None]) -> None:

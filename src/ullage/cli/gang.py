@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from ullage.cli.allocations import reach_allocations
-from ullage.cli.output import Column, add_output, print_json, print_list
+from ullage.cli.output import DATA, Column, add_output, print_data, print_list
 from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, request_fields
-from ullage.cli.times import parse_duration
+from ullage.model.duration import FORMS, parse_duration
 from ullage.wire.allocation import CreateAllocation
 from ullage.wire.gang import GangBody, PutGangBody
 
@@ -36,7 +36,7 @@ def configure_gang(parser: argparse.ArgumentParser) -> None:
     add_request(submit, "the request of each member")
     submit.add_argument("--required", type=int, metavar="N", help="place it once N members fit (default: all)")
     submit.add_argument(
-        "--timeout", metavar="TIME", help="back off after waiting for 90, 90s, 30m, 12h or 2d (default: never)"
+        "--timeout", metavar="TIME", help=f"back off after waiting for {FORMS} (default: never)"
     )
     submit.add_argument(
         "--domain",
@@ -86,8 +86,8 @@ def _end(arguments: argparse.Namespace) -> int:
 
 
 def _print(gang: GangBody, output: str) -> None:
-    if output == "json":
-        print_json(gang)
+    if output in DATA:
+        print_data(gang, output)
         return
     where = f", in {gang.domains} of {gang.domain}" if gang.domain and gang.domains else ""
     print(f"{gang.key}: {gang.phase}{where}\n")

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ullage import __version__
 from ullage.cli.bindings import BOUND_CARDS
-from ullage.cli.fleet import GPUS, QUEUES
+from ullage.cli.fleet import CARDS as SERVER_CARDS
 from ullage.cli.loading import loading
 from ullage.cli.main import Parser, parse_with, run
 from ullage.cli.output import Column, add_output, print_list
 from ullage.cli.plan import show_plan
+from ullage.cli.queues import COLUMNS as QUEUES
 from ullage.cli.refusal import Lists
 from ullage.cli.request import REQUEST_OPTIONS, add_amounts, as_typed, request_fields
 from ullage.cli.times import show_age, show_time
@@ -47,7 +48,7 @@ _LISTS = Lists("kubectl ullage cards", "kubectl describe resourcequota")
 _OF_SESSIONS = frozenset({"OWNER", "EXECUTORS"})
 """Columns of cards that say nothing of pods."""
 
-CARDS = tuple(column for column in GPUS if column.title not in _OF_SESSIONS)
+CARDS = tuple(column for column in SERVER_CARDS if column.title not in _OF_SESSIONS)
 POD_QUEUES = (
     *(column._replace(title="PODS") if column.title == "SESSIONS" else column for column in QUEUES),
     Column("OLDEST", lambda queue: None if queue.oldest_at is None else show_age(queue.oldest_at)),

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from ullage import __version__
 from ullage.cli.exits import (
@@ -39,6 +39,9 @@ _EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit
 2 wrong request, 69 no server, 70 a fault in Ullage, 74 the output cannot be written, 75 try again later, \
 78 can never be placed; `run` passes the program's own."
 
+
+_REVERSIBLE = "--sort"
+"""The option whose value may begin with a minus."""
 
 _OPTIONS = ("-h", "--help", "--version")
 """Options that need no verb."""
@@ -144,11 +147,28 @@ def _failed(error: Exception) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors of writing its help, unlike argparse's own."""
+    """A parser that reports errors of writing its help, unlike argparse's own, and reads `--sort -FIELD`."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        words = list(sys.argv[1:] if args is None else args)
+        if _REVERSIBLE in self._option_string_actions:
+            words = _with_signs(words)
+        return super().parse_known_args(words, namespace)
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if message:
             (file or sys.stderr).write(message)
+
+
+def _with_signs(words: list[str]) -> list[str]:
+    """Return `--sort=-FIELD` for `--sort -FIELD`, in which argparse finds two options."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] == _REVERSIBLE and word.startswith("-"):
+            joined[-1] = f"{_REVERSIBLE}={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:

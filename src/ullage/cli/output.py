@@ -1,4 +1,4 @@
-"""The output of verbs: tables, fields or JSON, as `-o` selects."""
+"""The output of verbs: tables, fields, JSON or YAML, as `-o` selects. Listings offer more (`listing`)."""
 
 from __future__ import annotations
 
@@ -14,71 +14,97 @@ from ullage.cli.times import show_time
 from ullage.model.quantity import format_bytes
 
 _TIMES = ("at", "since", "last_update", "release_by")
-FORMATS = ("table", "wide", "json")
+FORMATS = ("table", "wide", "json", "yaml")
+DATA = ("json", "yaml")
+"""Formats that show the body of the API, with every field."""
 
 
 class Column(NamedTuple):
-    """A title and a function from a row to its cell; only `-o wide` shows `wide` columns."""
+    """A title and a function from a row to its cell; only `-o wide` shows `wide` columns.
+
+    `key` is what `--sort` compares, where the cell has another order. A `moving` cell changes by itself, as an age
+    does.
+    """
 
     title: str
     cell: Callable[[Any], object]
     wide: bool = False
+    key: Callable[[Any], object] | None = None
+    moving: bool = False
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the option `-o`."""
+def add_output(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
+    """Add the option `-o`. An `inner` parser is one of an action: it leaves the option that its verb was given."""
     parser.add_argument(
-        "-o", "--output", choices=FORMATS, default="table", help="how to show it (default: table; wide cuts nothing)"
+        "-o",
+        "--output",
+        choices=FORMATS,
+        default=argparse.SUPPRESS if inner else "table",
+        help="how to show it (default: table; wide cuts nothing; json and yaml have every field)",
     )
 
 
 def print_list(rows: Sequence[Any], columns: Sequence[Column], output: str) -> None:
-    """Print bodies of the API as a table or as JSON."""
-    if output == "json":
-        print_json(rows)
+    """Print bodies of the API as a table, or as data."""
+    if output in DATA:
+        print_data(rows, output)
         return
     wide = output == "wide"
     chosen = [column for column in columns if wide or not column.wide]
-    cells = [[_text(column.cell(row)) for column in chosen] for row in rows]
     titles = [column.title for column in chosen]
-    sys.stdout.write(format_table(titles, cells, None if wide else terminal_width()))
+    sys.stdout.write(format_table(titles, cells(rows, chosen), None if wide else terminal_width()))
+
+
+def cells(rows: Sequence[Any], columns: Sequence[Column]) -> list[list[str]]:
+    """Return the texts of a table."""
+    return [[cell_text(column.cell(row)) for column in columns] for row in rows]
 
 
 def print_row(body: msgspec.Struct, columns: Sequence[Column], output: str) -> None:
-    """Print one body of the API as a table of one row, or as JSON."""
-    if output == "json":
-        print_json(body)
+    """Print one body of the API as a table of one row, or as data."""
+    if output in DATA:
+        print_data(body, output)
     else:
         print_list([body], columns, output)
 
 
 def print_one(body: msgspec.Struct, output: str) -> None:
     """Print every field of one body."""
-    if output == "json":
-        print_json(body)
+    if output in DATA:
+        print_data(body, output)
         return
-    fields = [(name, _field(name, getattr(body, name))) for name in body.__struct_fields__]
+    fields = [(name, field_text(name, getattr(body, name))) for name in body.__struct_fields__]
     width = max(len(name) for name, _ in fields)
     for name, text in fields:
         print(f"{name.ljust(width)}  {text}")
 
 
-def print_json(value: object) -> None:
-    """Print a value of the API as indented JSON."""
-    sys.stdout.write(f"{msgspec.json.format(msgspec.json.encode(value), indent=2).decode()}\n")
+def print_data(value: object, output: str) -> None:
+    """Print a value of the API as indented JSON, or as YAML."""
+    sys.stdout.write(data_text(value, output))
 
 
-def _field(name: str, value: object) -> str:
+def data_text(value: object, output: str) -> str:
+    """Return a value of the API as indented JSON, or as YAML."""
+    if output == "yaml":
+        from ullage.cli.yaml_text import yaml_text  # noqa: PLC0415  # needed only here
+
+        return yaml_text(msgspec.to_builtins(value, str_keys=True))
+    return f"{msgspec.json.format(msgspec.json.encode(value), indent=2).decode()}\n"
+
+
+def field_text(name: str, value: object) -> str:
+    """Return the value of a field of a body in one line."""
     if name in _TIMES or name.endswith("_at"):
         return show_time(value)  # type: ignore[arg-type]  # fields of these names are times
     if isinstance(value, msgspec.Struct):
         return ", ".join(f"{path}={item}" for path, item in _set_fields(value)) or "-"
     if isinstance(value, dict):
-        return ", ".join(f"{key}={_text(item)}" for key, item in value.items()) or "-"
+        return ", ".join(f"{key}={cell_text(item)}" for key, item in value.items()) or "-"
     if isinstance(value, list):
         parted = "; " if any(isinstance(item, msgspec.Struct) for item in value) else ", "
-        return parted.join(_field("", item) for item in value) or "-"
-    return _text(value)
+        return parted.join(field_text("", item) for item in value) or "-"
+    return cell_text(value)
 
 
 def _set_fields(body: msgspec.Struct | dict[Any, Any], above: str = "") -> Iterator[tuple[str, object]]:
@@ -93,7 +119,8 @@ def _set_fields(body: msgspec.Struct | dict[Any, Any], above: str = "") -> Itera
             yield f"{above}{name}", format_bytes(value) if name == "vram" and isinstance(value, int) else value
 
 
-def _text(value: object) -> str:
+def cell_text(value: object) -> str:
+    """Return the text of a cell; `-` for nothing."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):

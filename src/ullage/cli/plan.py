@@ -7,7 +7,7 @@ import argparse
 from ullage.cli.allocations import reach_allocations
 from ullage.cli.defrag import print_room
 from ullage.cli.exits import NO
-from ullage.cli.output import Column, add_output, print_json, print_list
+from ullage.cli.output import DATA, Column, add_output, print_data, print_list
 from ullage.cli.parts import show_tflops
 from ullage.cli.preemption import print_preemption
 from ullage.cli.refusal import LISTS, Lists, hint_of
@@ -54,8 +54,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def show_plan(plan: PlanBody, output: str, lists: Lists = LISTS) -> int:
     """Print a plan. Return the exit code: 0 if the request would be placed, 1 if not."""
-    if output == "json":
-        print_json(plan)
+    if output in DATA:
+        print_data(plan, output)
     else:
         _print(plan, output, lists)
     makes_room = plan.preemption is not None and plan.preemption.node is not None

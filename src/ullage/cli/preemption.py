@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ullage.cli.output import Column, print_json, print_list
+from ullage.cli.output import DATA, Column, print_data, print_list
 from ullage.cli.parts import show_tflops
 from ullage.cli.size import show_size
 from ullage.model.counted import counted
@@ -58,8 +58,8 @@ def print_preemption(found: PreemptionBody, output: str) -> None:
 
 def print_leaving(nomination: NominationBody, output: str) -> None:
     """Print the victims that leave for a request."""
-    if output == "json":
-        print_json(nomination)
+    if output in DATA:
+        print_data(nomination, output)
         return
     print(f"{nomination.uid}: nominated to node {nomination.node}; repeat the command when these are freed\n")
     print_list(nomination.victims, _VICTIMS, output)

@@ -6,11 +6,12 @@ import argparse
 from typing import Any
 
 from ullage.cli.allocations import reach_allocations
-from ullage.cli.output import Column, add_output, print_list, print_row
+from ullage.cli.listing import Listing
+from ullage.cli.output import Column, add_output, print_row
 from ullage.cli.request import as_typed, parse_part
 from ullage.cli.size import show_size
 from ullage.model.error import InvalidRequest
-from ullage.wire.allocation import PutQuotaBody, QuotaSingle, QuotaTotal
+from ullage.wire.allocation import PutQuotaBody, QuotaBody, QuotaSingle, QuotaTotal
 
 _QUOTAS = (
     Column("NAMESPACE", lambda q: q.namespace),
@@ -40,15 +41,21 @@ _OF_ALL = {"total_requests": "requests", "total_limits": "limits", "max_workers"
 _ALERT = "alert_threshold_percent"
 
 
+_STATES = ("ready", "not-ready")
+QUOTAS = Listing(
+    kind="quota",
+    columns=_QUOTAS,
+    body=QuotaBody,
+    name=lambda quota: quota.namespace,
+    known_states=_STATES,
+    states_of=lambda quota: (_STATES[not quota.ready],),
+)
+
+
 def configure_quotas(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    parser.set_defaults(act=_list)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    listing = actions.add_parser(
-        "list", help="all quotas with their usage", epilog="example: ullage quotas list -o json"
+    actions = QUOTAS.configure_with_actions(
+        parser, lambda _: reach_allocations().quotas(), "ullage quotas list -o json"
     )
-    add_output(listing)
-    listing.set_defaults(act=_list)
     put = actions.add_parser(
         "set",
         help="set the whole quota of a namespace",
@@ -61,18 +68,13 @@ def configure_quotas(parser: argparse.ArgumentParser) -> None:
         put.add_argument(_option(name), metavar="LIST", help=text)
     for name, text in _COUNTS.items():
         put.add_argument(_option(name), metavar="N", type=int, help=text)
-    add_output(put)
+    add_output(put, inner=True)
     put.set_defaults(act=_set)
     delete = actions.add_parser(
         "delete", help="delete the quota of a namespace", epilog="example: ullage quotas delete research"
     )
     delete.add_argument("namespace", metavar="NAMESPACE")
     delete.set_defaults(act=_delete)
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    print_list(reach_allocations().quotas(), _QUOTAS, arguments.output)
-    return 0
 
 
 def _set(arguments: argparse.Namespace) -> int:

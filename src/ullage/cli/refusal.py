@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ullage.cli.exits import TRY_AGAIN, UNPLACEABLE, complain
-from ullage.cli.output import print_json
+from ullage.cli.output import DATA, print_data
 from ullage.cli.parts import show_part, show_tflops
 from ullage.model.rejection import Cure
 from ullage.wire.allocation import PartMap, RefusalBody
@@ -23,8 +23,8 @@ LISTS = Lists("ullage gpus", "ullage quotas")
 
 def report_refusal(refusal: RefusalBody, output: str) -> int:
     """Print a refusal, in JSON also on stdout. Return its exit code."""
-    if output == "json":
-        print_json(refusal)
+    if output in DATA:
+        print_data(refusal, output)
     complain(f"{refusal.code}: {refusal.message}", hint_of(refusal))
     return TRY_AGAIN if refusal.curable else UNPLACEABLE
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ullage.cli.output import DATA, FORMATS, print_data
 from ullage.cli.table import format_table, terminal_width
 from ullage.model.error import InvalidRequest, Unavailable
 
@@ -38,7 +39,7 @@ def configure_replay(parser: argparse.ArgumentParser) -> None:
     add("--published-frag", type=Path, metavar="FILE", help="compare with published curves of fragmentation")
     add("--out", type=Path, metavar="FOLDER", default=Path("replay"), help="for results and plots (default: replay)")
     add("--processes", type=int, metavar="N", default=os.cpu_count() or 1, help="how many (default: one per core)")
-    add("-o", "--output", choices=("table", "wide", "json"), default="table", help="how to show the tables")
+    add("-o", "--output", choices=FORMATS, default="table", help="how to show the tables")
     parser.set_defaults(act=_replay)
 
 
@@ -141,10 +142,8 @@ def _cell(result: dict[str, Any]) -> str:
 
 def show_tables(tables: Sequence[Any], output: str) -> None:
     """Print the tables of a replay."""
-    if output == "json":
-        from ullage.cli.output import print_json  # noqa: PLC0415  heavy, and needed only here
-
-        print_json([{"title": table.title, "titles": table.titles, "rows": table.rows} for table in tables])
+    if output in DATA:
+        print_data([{"title": table.title, "titles": table.titles, "rows": table.rows} for table in tables], output)
         return
     width = None if output == "wide" else terminal_width()
     for table in tables:

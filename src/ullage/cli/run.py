@@ -15,12 +15,12 @@ from ullage.cli.exits import Exit, caution, complain
 from ullage.cli.interrupts import Interrupts
 from ullage.cli.logs import exit_code, print_log
 from ullage.cli.standard_input import has_input, read_input
-from ullage.cli.times import parse_duration
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
 from ullage.client.placeable import refuse_unplaceable
 from ullage.client.transport import NotConnected
+from ullage.model.duration import FORMS, parse_duration
 from ullage.model.error import InvalidRequest, NotFound, UllageError, invalid
 from ullage.model.queue import DEFAULT_QUEUE
 from ullage.model.rejection import Code
@@ -64,7 +64,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-r", "--resreq", metavar="LIST", help=_RESREQ)
     parser.add_argument("-q", "--queue", default=DEFAULT_QUEUE, help=f"its queue (default: {DEFAULT_QUEUE})")
     parser.add_argument("-p", "--priority", type=int, metavar="N", help="higher is scheduled first within the queue")
-    parser.add_argument("-t", "--time-limit", metavar="TIME", help="end it after 90, 90s, 30m, 12h or 2d")
+    parser.add_argument("-t", "--time-limit", metavar="TIME", help=f"end it after {FORMS}")
     parser.add_argument("-n", "--name", help="id of its session (default: chosen by the server)")
     parser.add_argument(
         "-e", "--env", action="append", default=[], metavar="NAME[=VALUE]", help="pass a variable on; may be repeated"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from itertools import islice
 
-from ullage.cli.output import Column, add_output, print_list
+from ullage.cli.listing import Listing
+from ullage.cli.output import Column
 from ullage.cli.several import for_each
 from ullage.cli.target import Target, parse_target
-from ullage.cli.times import show_age, show_time
-from ullage.client.api import PAGE
+from ullage.cli.times import seconds_between, show_age, show_span, show_time
+from ullage.client.api import PAGE, list_tasks
 from ullage.client.local import reach
-from ullage.client.spec import user_name
-from ullage.model.error import NotFound
-from ullage.model.nearest import did_you_mean
 from ullage.model.session import SessionState
+from ullage.model.task import TaskState
 from ullage.wire.session import SessionBody, TaskBody
 
 
@@ -26,11 +27,23 @@ def activity(session: SessionBody) -> str:
     return "pending" if session.pending else "idle"
 
 
-def _duration(task: TaskBody) -> str:
-    return "-" if task.started_at is None else show_age(task.started_at, task.ended_at)
+def _states(session: SessionBody) -> tuple[str, str]:
+    return session.state, activity(session)
 
 
-QUEUE = (
+def _held(session: SessionBody) -> str:
+    return f"{session.held}/{session.deserved}"
+
+
+def _name(task: TaskBody) -> str:
+    return f"{task.session}/{task.task}"
+
+
+def _took(task: TaskBody) -> float | None:
+    return None if task.started_at is None else seconds_between(task.started_at, task.ended_at)
+
+
+_QUEUE = (
     Column("ID", lambda s: s.id),
     Column("QUEUE", lambda s: s.queue),
     Column("APP", lambda s: s.application),
@@ -39,9 +52,9 @@ QUEUE = (
     Column("PRIO", lambda s: s.priority),
     Column("PENDING", lambda s: s.pending),
     Column("RUNNING", lambda s: s.running),
-    Column("HELD/DESERVED", lambda s: f"{s.held}/{s.deserved}"),
+    Column("HELD/DESERVED", _held, key=lambda s: s.held),
     Column("REQUEST", lambda s: s.resreq),
-    Column("AGE", lambda s: show_age(s.created_at)),
+    Column("AGE", lambda s: show_age(s.created_at), key=lambda s: -s.created_at, moving=True),
     Column("SHARE", lambda s: s.share, wide=True),
     Column("WEIGHT", lambda s: s.weight, wide=True),
     Column("CREATED", lambda s: show_time(s.created_at), wide=True),
@@ -49,7 +62,7 @@ QUEUE = (
     Column("MESSAGE", lambda s: s.message, wide=True),
 )
 
-SESSIONS = (
+_SESSIONS = (
     Column("ID", lambda s: s.id),
     Column("STATE", lambda s: s.state),
     Column("APP", lambda s: s.application),
@@ -62,7 +75,7 @@ SESSIONS = (
     Column("SUCCEED", lambda s: s.succeed),
     Column("FAILED", lambda s: s.failed),
     Column("CANCELLED", lambda s: s.cancelled),
-    Column("HELD/DESERVED", lambda s: f"{s.held}/{s.deserved}"),
+    Column("HELD/DESERVED", _held, key=lambda s: s.held),
     Column("MIN", lambda s: s.min_instances, wide=True),
     Column("MAX", lambda s: s.max_instances, wide=True),
     Column("BATCH", lambda s: s.batch_size, wide=True),
@@ -70,40 +83,57 @@ SESSIONS = (
     Column("CLOSED", lambda s: show_time(s.closed_at), wide=True),
 )
 
-TASKS = (
-    Column("TASK", lambda t: f"{t.session}/{t.task}"),
+_TASKS = (
+    Column("TASK", _name),
     Column("STATE", lambda t: t.state),
     Column("CODE", lambda t: t.code),
     Column("EXECUTOR", lambda t: t.executor),
     Column("CREATED", lambda t: show_time(t.created_at)),
     Column("STARTED", lambda t: show_time(t.started_at), wide=True),
     Column("ENDED", lambda t: show_time(t.ended_at), wide=True),
-    Column("TOOK", _duration),
+    Column("TOOK", lambda t: None if (took := _took(t)) is None else show_span(took), key=_took, moving=True),
     Column("LOSSES", lambda t: t.losses, wide=True),
     Column("MESSAGE", lambda t: t.message.partition("\n")[0]),
 )
 
 
+_ACTIVITIES = ("running", "pending", "idle")
+QUEUE = Listing(
+    kind="session",
+    columns=_QUEUE,
+    body=SessionBody,
+    name=lambda session: session.id,
+    known_states=_ACTIVITIES,
+    states_of=_states,
+    users_of=lambda session: (session.owner,),
+    queues_of=lambda session: (session.queue,),
+)
+SESSIONS = replace(QUEUE, columns=_SESSIONS, known_states=(*SessionState, *_ACTIVITIES))
+TASKS = Listing(
+    kind="task",
+    columns=_TASKS,
+    body=TaskBody,
+    name=_name,
+    known_states=tuple(TaskState),
+    states_of=lambda task: (task.state,),
+)
+
+
 def configure_queue(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--me", action="store_true", help="only my sessions")
-    parser.add_argument("-q", "--queue", help="only this queue")
-    add_output(parser)
-    parser.set_defaults(act=_queue)
+    QUEUE.configure(parser, lambda _: reach(start=False).sessions(SessionState.OPEN))
 
 
 def configure_sessions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state", choices=[str(state) for state in SessionState], help="only sessions of this state")
-    parser.add_argument("--owner", help="only this owner's")
-    add_output(parser)
-    parser.set_defaults(act=_sessions)
+    SESSIONS.configure(parser, lambda _: reach(start=False).sessions())
 
 
 def configure_tasks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION")
     parser.add_argument("--after", type=int, default=0, metavar="N", help="begin after task N")
-    parser.add_argument("--limit", type=int, default=PAGE, metavar="N", help=f"at most N tasks (default: {PAGE})")
-    add_output(parser)
-    parser.set_defaults(act=_tasks)
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help=f"look at N tasks at most (default: {PAGE}; all with --state or --sort)"
+    )
+    TASKS.configure(parser, _tasks)
 
 
 def configure_cancel(parser: argparse.ArgumentParser) -> None:
@@ -126,38 +156,12 @@ def configure_retry(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_retry)
 
 
-def _queue(arguments: argparse.Namespace) -> int:
-    owner = user_name() if arguments.me else None
-    api = reach(start=False)
-    sessions = api.sessions(SessionState.OPEN, owner)
-    if arguments.queue is not None:
-        _require_queue(arguments.queue, [queue.name for queue in api.queues()])
-        sessions = [session for session in sessions if session.queue == arguments.queue]
-    print_list(sessions, QUEUE, arguments.output)
-    return 0
-
-
-def _require_queue(name: str, known: list[str]) -> None:
-    """Refuse a queue that does not exist.
-
-    Raises:
-        NotFound: it does not exist; the message lists the queues that do.
-
-    """
-    if name not in known:
-        text = f"queue {name!r} does not exist: {did_you_mean(name, known)}known are {', '.join(sorted(known))}"
-        raise NotFound(text, field="queue")
-
-
-def _sessions(arguments: argparse.Namespace) -> int:
-    print_list(reach(start=False).sessions(arguments.state, arguments.owner), SESSIONS, arguments.output)
-    return 0
-
-
-def _tasks(arguments: argparse.Namespace) -> int:
-    tasks = reach(start=False).tasks(arguments.session, arguments.after, arguments.limit)
-    print_list(tasks, TASKS, arguments.output)
-    return 0
+def _tasks(arguments: argparse.Namespace) -> list[TaskBody]:
+    limit = arguments.limit
+    if limit is None and arguments.state is None and arguments.sort is None:
+        limit = PAGE
+    page = PAGE if limit is None else max(1, min(limit, PAGE))
+    return list(islice(list_tasks(reach(start=False), arguments.session, arguments.after, page), limit))
 
 
 def _cancel(arguments: argparse.Namespace) -> int:

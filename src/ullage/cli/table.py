@@ -24,9 +24,11 @@ def terminal_width() -> int | None:
         return None
 
 
-def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+def format_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None, *, header: bool = True
+) -> str:
     """Return titles and rows, one line each, numbers right-aligned. The widest columns are cut to fit `width`."""
-    cells = [list(titles), *([one_line(cell) for cell in row] for row in rows)]
+    cells = [*([list(titles)] if header else []), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if width is not None:
         _shrink(widths, width)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ullage.model.error import invalid
-
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_UNITS = {"s": 1, "m": _MINUTE, "h": _HOUR, "d": _DAY}
 
 
 def show_time(seconds: float | None) -> str:
@@ -31,18 +28,9 @@ def show_span(seconds: float) -> str:
 
 def show_age(since: float, until: float | None = None) -> str:
     """Return how long ago `since` was, or how long before `until`."""
-    return show_span((time.time() if until is None else until) - since)
+    return show_span(seconds_between(since, until))
 
 
-def parse_duration(text: str, field: str = "time-limit") -> float:
-    """Return the seconds of `90`, `90s`, `30m`, `12h` or `2d`.
-
-    Raises:
-        InvalidRequest: the text has another form, or the duration is zero.
-
-    """
-    unit = _UNITS.get(text[-1:], 0)
-    number = text[:-1] if unit else text
-    if not (number.isascii() and number.isdecimal()) or not int(number):
-        raise invalid(field, text, "write seconds, or a number with s, m, h or d, such as 90, 30m or 2d")
-    return float(int(number) * (unit or 1))
+def seconds_between(since: float, until: float | None = None) -> float:
+    """Return the seconds from `since` to `until`, or to now."""
+    return (time.time() if until is None else until) - since

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import select
 import sys
-import termios
 import threading
-import tty
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from ullage.cli.output import add_output, print_json
+from ullage.cli.keys import quit_within, single_keys
+from ullage.cli.output import DATA, add_output, print_data
 from ullage.cli.parts import show_cards, show_compute, show_free, show_holders, show_vram
 from ullage.cli.sessions import activity
 from ullage.cli.size import show_size
@@ -49,8 +46,8 @@ def show_top(first: Shown, follow: Callable[[], Iterator[Shown]], picture: Calla
 
     With the output `json` the first state is printed.
     """
-    if output == "json":
-        print_json(first)
+    if output in DATA:
+        print_data(first, output)
         return 0
     from rich.console import Console  # noqa: PLC0415  # slow to import, and needed only here
 
@@ -64,10 +61,9 @@ def show_top(first: Shown, follow: Callable[[], Iterator[Shown]], picture: Calla
 def _live(newest: _Newest[Shown], picture: Callable[[Shown], Any], console: Any) -> None:
     from rich.live import Live  # noqa: PLC0415  # as above
 
-    with _single_keys(), Live(picture(newest.shown), console=console, screen=True, auto_refresh=False) as live:
+    with single_keys(), Live(picture(newest.shown), console=console, screen=True, auto_refresh=False) as live:
         while True:
-            readable, _, _ = select.select([sys.stdin], [], [], _TICK_S)
-            if readable and sys.stdin.read(1) in ("q", "Q", ""):
+            if quit_within(_TICK_S):
                 return
             if newest.error is not None:
                 raise newest.error
@@ -103,17 +99,6 @@ def _followed(api: Api) -> Iterator[Overview]:
         except Unavailable as error:
             lost = error
         patience.wait(lost)
-
-
-@contextmanager
-def _single_keys() -> Iterator[None]:
-    """Read keys without Enter. Ctrl-C still interrupts."""
-    before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _picture(overview: Overview) -> Any:

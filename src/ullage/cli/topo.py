@@ -7,7 +7,7 @@ import os
 import sys
 
 from ullage.cli.machine import draw_machine
-from ullage.cli.output import add_output, print_json
+from ullage.cli.output import DATA, add_output, print_data
 from ullage.cli.table import terminal_width
 from ullage.client.local import reach
 from ullage.model.error import InvalidRequest, Unavailable
@@ -27,8 +27,8 @@ def _topo(arguments: argparse.Namespace) -> int:
     if arguments.local and arguments.node is not None:
         raise InvalidRequest("NODE and --local: --local draws this machine; leave NODE out", field="node")
     drawn = [_discover()] if arguments.local else _fetch(arguments.node)
-    if arguments.output == "json":
-        print_json(drawn[0] if arguments.local or arguments.node is not None else drawn)
+    if arguments.output in DATA:
+        print_data(drawn[0] if arguments.local or arguments.node is not None else drawn, arguments.output)
         return 0
     width = None if arguments.output == "wide" else terminal_width()
     sys.stdout.write("\n".join(draw_machine(body, width) for body in drawn))

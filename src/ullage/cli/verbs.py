@@ -37,7 +37,7 @@ GROUPS = {
         "gpus": Verb("fleet", "cards and their holders", "ullage gpus -o wide"),
         "topo": Verb("topo", "the topology of a machine: zones, cards, links", "ullage topo node-1"),
         "executors": Verb("fleet", "worker processes", "ullage executors"),
-        "queues": Verb("fleet", "the share tree", "ullage queues"),
+        "queues": Verb("queues", "the share tree, and its changes", "ullage queues set research --weight 2"),
         "show": Verb("show", "all fields of one object", "ullage show task command-7/1"),
         "events": Verb("events", "what happened", "ullage events --follow"),
         "top": Verb("top", "a live view of the server", "ullage top"),

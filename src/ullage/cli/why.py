@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ullage.cli.output import Column, add_output, print_json, print_list
+from ullage.cli.output import DATA, Column, add_output, print_data, print_list
 from ullage.cli.times import show_time
 from ullage.client.local import reach
 from ullage.model.error import Unavailable
@@ -70,8 +70,8 @@ def _why(arguments: argparse.Namespace) -> int:
         hint = f"of a pod in a cluster: ullage why NAMESPACE/{arguments.session}"
         raise Unavailable(f"{error.message}; {hint}", code=error.code) from None
     explanation = api.why(arguments.session)
-    if arguments.output == "json":
-        print_json(explanation)
+    if arguments.output in DATA:
+        print_data(explanation, arguments.output)
     else:
         _print(explanation, arguments.output)
     return 0
@@ -93,8 +93,8 @@ def why_pod(namespace: str, name: str, arguments: argparse.Namespace) -> int:
     from ullage.bootstrap.pod_why import pod_why  # noqa: PLC0415  # packages that sessions do not need
 
     found = pod_why(namespace, name, arguments.kubeconfig, arguments.context)
-    if arguments.output == "json":
-        print_json(found)
+    if arguments.output in DATA:
+        print_data(found, arguments.output)
     else:
         _print_pod(found, arguments.output)
     return 0

@@ -119,6 +119,10 @@ class Api(ServerReads):
         """Unregister an application that has no open session."""
         self.transport.request("DELETE", path_of("applications", name))
 
+    def delete_queue(self, name: str) -> None:
+        """Remove a queue without children and open sessions."""
+        self.transport.request("DELETE", path_of("queues", name))
+
     def put_queue(self, name: str, spec: PutQueueBody) -> QueueBody:
         """Create a queue, or replace its whole specification."""
         return self.transport.call("PUT", path_of("queues", name), QueueBody, spec)
@@ -203,3 +207,13 @@ class Api(ServerReads):
             headers["Last-Event-ID"] = position
         with self.transport.open_stream(path, headers) as answer:
             yield from read_messages(answer)
+
+
+def list_tasks(api: Api, session: str, after: int = 0, page: int = PAGE) -> Iterator[TaskBody]:
+    """Yield all tasks of a session after a number, which are fetched page by page."""
+    while found := api.tasks(session, after, page):
+        for each in found:
+            yield each
+            after = each.task
+        if len(found) < page:
+            return

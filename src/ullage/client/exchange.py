@@ -5,18 +5,17 @@ from __future__ import annotations
 import threading
 import uuid
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from ullage.client.api import PAGE, Api
+from ullage.client.api import Api, list_tasks
 from ullage.client.future import TaskFuture
 from ullage.client.outstanding import Outstanding, OutstandingCall
 from ullage.model.error import Conflict, UllageError
 from ullage.model.rejection import Code
 from ullage.model.task import TaskState
-from ullage.wire.session import SubmitTasks, TaskBody
+from ullage.wire.session import SubmitTasks
 
 POLL_S = 20.0
 """Seconds that the server may hold a request for results."""
@@ -26,17 +25,6 @@ _LASTING = frozenset({Code.BIND_FAILURES, Code.TOO_LARGE})
 
 _JOIN_S = 1.0
 """Seconds to wait for a thread that only has to end; it is a daemon."""
-
-
-def list_tasks(api: Api, session: str) -> Iterator[TaskBody]:
-    """Yield all tasks of a session, which are fetched page by page."""
-    after = 0
-    while page := api.tasks(session, after):
-        for each in page:
-            yield each
-            after = each.task
-        if len(page) < PAGE:
-            return
 
 
 class Exchange:

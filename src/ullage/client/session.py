@@ -11,9 +11,9 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from ullage.client.api import Api
+from ullage.client.api import Api, list_tasks
 from ullage.client.chunk import Chunk, cut
-from ullage.client.exchange import Exchange, list_tasks
+from ullage.client.exchange import Exchange
 from ullage.client.future import Decode, TaskFuture, decode_bytes, decode_value
 from ullage.client.log import TaskLog
 from ullage.client.outstanding import OutstandingCall
