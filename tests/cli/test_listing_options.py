@@ -10,7 +10,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 
 import msgspec
 import pytest
@@ -32,12 +31,12 @@ COMMAND = [sys.executable, "-m", "ullage.cli.main"]
 
 @pytest.fixture
 def sessions(fake):
-    for name, owner, queue, priority, state in (
+    for name, owner, place, priority, state in (
         ("train-2", "ann", "vision", 5, "running"),
         ("train-10", "bob", "speech", 9, "pending"),
         ("notes", user_name(), "default", 1, None),
     ):
-        spec = CreateSession(application="function", owner=owner, queue=queue, priority=priority)
+        spec = CreateSession(application="function", owner=owner, queue=place, priority=priority)
         session = fake.sessions[name] = FakeSession(spec, name)
         if state:
             session.tasks.append(FakeTask(1, b"", None, state))
@@ -118,12 +117,15 @@ def test_open_sessions_have_two_states(shown, sessions):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("queue --sort prioritty", "--sort: 'prioritty' is not valid: did you mean priority? fields of a session are id,"),
+        (
+            "queue --sort prioritty",
+            "--sort: 'prioritty' is not valid: did you mean priority? fields of a session are id,",
+        ),
         ("queue -o idd,state", "--output: 'idd' is not valid: did you mean id?"),
         ("queue -o jsno", "--output: 'jsno' is not valid: did you mean json?"),
         ("queue -o csv=statee", "--output: 'statee' is not valid: did you mean state?"),
-        ("queue --state runing", "--state: 'runing' is not valid: did you mean running? states of a session are"),
-        ("nodes --state redy", "did you mean ready? states of a node are ready, unknown, not-ready, cordoned"),
+        ("queue --state runing_", "--state: 'runing_' is not valid: did you mean running? states of a session are"),
+        ("nodes --state readi", "did you mean ready? states of a node are ready, unknown, not-ready, cordoned"),
         ("queue --watch --every soon", "--every: 'soon' is not valid"),
         ("events -f --sort kind", "--sort needs all events"),
     ],
@@ -154,8 +156,8 @@ def test_columns_are_chosen_by_title_and_by_field(shown, sessions):
 
 def test_csv_has_all_columns_and_nothing_cut(shown, fake, sessions):
     fake.reason = 'the "first", of two'
-    rows = list(csv.DictReader(io.StringIO(shown("queue -o csv --sort id"))))
-    assert [(row["ID"], row["REASON"], row["WEIGHT"]) for row in rows][0] == ("notes", 'the "first", of two', "1")
+    row = next(csv.DictReader(io.StringIO(shown("queue -o csv --sort id"))))
+    assert (row["ID"], row["REASON"], row["WEIGHT"]) == ("notes", 'the "first", of two', "1")
     assert shown("queue -o csv=id,state --no-header --sort id").splitlines()[0] == "notes,idle"
 
 
@@ -179,7 +181,9 @@ def test_a_reader_of_yaml_finds_the_value_again(value):
     assert yaml.safe_load(yaml_text(value)) == value
 
 
-@pytest.mark.parametrize("text", ["yes", "No", "on", "~", "null", "1e3", "12:30:00", "0x1f", "- a", "a: b", "#", "=", "2026-01-01"])
+@pytest.mark.parametrize(
+    "text", ["yes", "No", "on", "~", "null", "1e3", "12:30:00", "0x1f", "- a", "a: b", "#", "=", "2026-01-01"]
+)
 def test_a_text_that_looks_like_something_else_stays_a_text(text):
     assert yaml.safe_load(yaml_text([text, {text: text}])) == [text, {text: text}]
 

@@ -105,11 +105,11 @@ def test_a_server_takes_the_settings_for_teams(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "lab.toml").write_text(settings)
     monkeypatch.setenv("ULLAGE_HOME", str(tmp_path / "home"))
     with LiveServer(tmp_path / "home", f"--config={tmp_path / 'lab.toml'}"):
-        shown = run([sys.executable, "-m", "ullage.cli.main", "queues"], tmp_path)
-    assert {line.split()[0] for line in shown.splitlines()[1:]} == {
+        shown = run([sys.executable, "-m", "ullage.cli.main", "queues", "-o", "name,parent"], tmp_path)
+    assert [line.rpartition("  ")[0].strip() for line in shown.splitlines()[1:]] == [
         "default",
-        "language",
         "production",
         "research",
-        "vision",
-    }
+        "├─ language",
+        "└─ vision",
+    ]

@@ -34,7 +34,9 @@ def test_durations_have_the_forms_of_slurm_and_kubernetes(text, seconds):
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "0s", "-1", "1:", ":30", "1:2:3:4", "2-", "1h30", "1 h", "soon", "1e3", "٣", "1y"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "0s", "-1", "1:", ":30", "1:2:3:4", "2-", "1h30", "1 h", "soon", "1e3", "٣", "1y"]
+)
 def test_another_text_and_no_time_at_all_are_refused_with_examples(text):
     with pytest.raises(InvalidRequest, match=r"--within: .*90s, 30m, 1h30m, 2d, 1:30:00 or 2-00:00"):
         parse_duration(text, "--within")

@@ -218,7 +218,7 @@ def test_applications_are_registered_replaced_and_dropped(http: httpx2.Client):
 def test_queues_form_a_tree(http: httpx2.Client):
     body = {"weight": 3, "guarantee": "gpu=1", "limit": "gpu=2,cpu=8"}
     answer = http.put("/v1/queues/team", json=body).json()
-    assert (answer["guarantee"], answer["limit"]) == ("cpu=0,mem=0,gpu=1", "cpu=8,gpu=2")
+    assert (answer["guarantee"], answer["limit"]) == ("gpu=1", "cpu=8,gpu=2")
     assert http.put("/v1/queues/sub", json={"parent": "team"}).status_code == 200
     assert refusal(http.put("/v1/queues/team", json={"parent": "sub"}))[0] == 400
     assert refusal(http.put("/v1/queues/lost", json={"parent": "nowhere"}))[0] == 400

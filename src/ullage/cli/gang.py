@@ -35,9 +35,7 @@ def configure_gang(parser: argparse.ArgumentParser) -> None:
     submit.add_argument("uids", metavar="UID", nargs="+", help="the ids of its members")
     add_request(submit, "the request of each member")
     submit.add_argument("--required", type=int, metavar="N", help="place it once N members fit (default: all)")
-    submit.add_argument(
-        "--timeout", metavar="TIME", help=f"back off after waiting for {FORMS} (default: never)"
-    )
+    submit.add_argument("--timeout", metavar="TIME", help=f"back off after waiting for {FORMS} (default: never)")
     submit.add_argument(
         "--domain",
         metavar="LABEL[,LABEL...]",

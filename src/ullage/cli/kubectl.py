@@ -49,8 +49,11 @@ _OF_SESSIONS = frozenset({"OWNER", "EXECUTORS"})
 """Columns of cards that say nothing of pods."""
 
 CARDS = tuple(column for column in SERVER_CARDS if column.title not in _OF_SESSIONS)
+_TITLES = {"SESSIONS": "PODS"}
+"""Titles of columns of queues that have another one where pods wait in them."""
+
 POD_QUEUES = (
-    *(column._replace(title="PODS") if column.title == "SESSIONS" else column for column in QUEUES),
+    *(column._replace(title=_TITLES.get(column.title, column.title), wide=False) for column in QUEUES),
     Column("OLDEST", lambda queue: None if queue.oldest_at is None else show_age(queue.oldest_at)),
     Column("ADMITTED", lambda queue: queue.admitted, wide=True),
 )

@@ -150,7 +150,7 @@ class Listing:
         titles = [column.title for column in form.columns]
         if form.output == "csv":
             return csv_text([*([titles] if form.header else []), *cells(rows, form.columns)])
-        if tree is not None and form.output in _TREE_FORMATS and form.columns[0] is self.columns[0]:
+        if tree is not None and form.output in _TREE_FORMATS and form.columns[:1] == self.columns[:1]:
             rows, first = tree(rows)
             shown = [[name, *rest] for name, (_, *rest) in zip(first, cells(rows, form.columns), strict=True)]
         else:

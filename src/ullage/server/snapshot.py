@@ -254,7 +254,7 @@ def _queue(queue: Queue, held: CardHolding, members: Sequence[SessionFacts], tot
     return body_of(
         QueueBody,
         queue,
-        guarantee=str(queue.guarantee) if queue.guarantee else None,
+        guarantee=limit_text(Limit(*(amount or None for amount in queue.guarantee))),
         limit=limit_text(queue.limit),
         held=body_of(AmountBody, held, gpu_milli=ceil(held.gpu_milli)),
         share=dominant_share(held, total),
@@ -282,7 +282,7 @@ def _free_ppm(fleet: Fleet, card: int) -> int:
 
 
 def limit_text(limit: Limit) -> str | None:
-    """Return a limit as its text; an unlimited dimension is left out."""
+    """Return a limit as its text, also a guarantee; a dimension that it does not bind is left out."""
     amounts = (limit.cpu_milli, limit.memory_bytes, limit.gpu_milli)
     whole = str(Resources(*(amount or 0 for amount in amounts))).split(",")
     named = [text for text, amount in zip(whole, amounts, strict=True) if amount is not None]
