@@ -112,3 +112,17 @@ def test_a_reader_finds_a_page_by_search_and_nothing_is_loaded_from_elsewhere(
         assert loaded
         assert [name for name in loaded if not name.startswith(address)] == []
         assert window.complaints() == []
+
+
+@pytest.mark.parametrize("module", ["ullage", "ullage.allocator", "ullage.client.allocations"])
+def test_every_public_name_has_a_docstring(module: str) -> None:
+    griffe = pytest.importorskip("griffe", reason="griffelib is in the lock, and not installed here")
+    package = griffe.load("ullage", search_paths=[str(ROOT / "src")], resolve_aliases=True)
+    home = package[module.removeprefix("ullage.")] if "." in module else package
+    missing = []
+    for name in set(home.exports or ("Allocations",)) - {"__version__"}:
+        found = home[name].final_target if home[name].is_alias else home[name]
+        inside = found.all_members.values() if found.is_class else ()
+        functions = [each for each in inside if each.is_function and not each.name.startswith("_")]
+        missing += [each.path for each in (found, *functions) if not each.docstring]
+    assert missing == []
