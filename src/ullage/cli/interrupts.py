@@ -34,7 +34,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.cancel: Callable[[], None] | None = None
+        self.cancel: Callable[[], object] | None = None
         self._before: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int] = {}
         self._first: int | None = None
 
@@ -63,7 +63,7 @@ class Interrupts:
         threading.Thread(target=self._cancel, args=(self.cancel,)).start()
 
     @staticmethod
-    def _cancel(cancel: Callable[[], None]) -> None:
+    def _cancel(cancel: Callable[[], object]) -> None:
         with suppress(OSError):  # the terminal may be gone
             complain("cancelling; press Ctrl-C again to quit at once")
         cancel()

@@ -7,7 +7,7 @@ import sys
 
 from ullage.cli.exits import FAILED, complain
 from ullage.cli.program import TASK
-from ullage.cli.target import parse_task
+from ullage.cli.target import find_task
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
 from ullage.model.task import TIMED_OUT, TaskState
@@ -21,7 +21,9 @@ _OWN_CODES = range(1, TIMED_OUT)
 
 
 def configure_logs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="SESSION[/N]", help="a session, or task N of it (default: task 1)")
+    parser.add_argument(
+        "target", metavar="SESSION[/N]", help="a session, task N of it (default: 1), or SESSION:INDEX of an array"
+    )
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on until the program ends; exit with its exit code"
     )
@@ -51,8 +53,9 @@ def exit_code(task: TaskBody) -> int:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    session, task = parse_task(arguments.target, TASK)
-    log = TaskLog(reach(start=False), session, task, follow=arguments.follow, on_note=complain)
+    api = reach(start=False)
+    session, task = find_task(api, arguments.target, TASK)
+    log = TaskLog(api, session, task, follow=arguments.follow, on_note=complain)
     print_log(log)
     if not arguments.follow or log.ended is None:
         return 0

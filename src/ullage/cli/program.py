@@ -10,6 +10,7 @@ import msgspec
 from ullage.client.api import Api
 from ullage.client.spec import SessionOptions, session_spec, working_directory
 from ullage.model.application import COMMAND
+from ullage.model.array import Array
 from ullage.model.environment import check_environment
 from ullage.model.error import invalid
 from ullage.wire.session import SubmitTasks
@@ -53,14 +54,27 @@ def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everyt
     return chosen
 
 
-def create(api: Api, name: str | None, options: SessionOptions) -> tuple[str, list[str]]:
+def create(api: Api, name: str | None, options: SessionOptions, array: Array | None) -> tuple[str, list[str]]:
     """Create the session. Return its id and the warnings of the server."""
-    body = api.create_session(
-        session_spec(name, {**options, "application": COMMAND.name, "max_instances": 1, "close_when_done": True})
-    )
+    spec = session_spec(name, {**options, "application": COMMAND.name, "close_when_done": True})
+    body = api.create_session(msgspec.structs.replace(spec, array=None if array is None else str(array)))
     return body.id, body.warnings
 
 
-def submit(api: Api, session: str, argv: list[str], environment: dict[str, str], standard_input: bytes | None) -> None:
+def submit(
+    api: Api,
+    session: str,
+    argv: list[str],
+    environment: dict[str, str],
+    *,
+    standard_input: bytes | None,
+    array: Array | None = None,
+) -> None:
+    """Submit the program: one task, or one for each index of an array, which share the program."""
     program = Program(argv=argv, cwd=working_directory(), env=environment, stdin=standard_input)
-    api.submit(session, SubmitTasks(inputs=[msgspec.msgpack.encode(program)], key=uuid.uuid4().hex))
+    encoded, key = msgspec.msgpack.encode(program), uuid.uuid4().hex
+    if array is None:
+        api.submit(session, SubmitTasks(inputs=[encoded], key=key))
+        return
+    inputs = [msgspec.msgpack.encode({"env": array.variables(index)}) for index in array.indices]
+    api.submit(session, SubmitTasks(inputs=inputs, key=key, shared=encoded))

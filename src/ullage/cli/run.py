@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import shutil
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from ullage.cli import program
+from ullage.cli.array import follow_array
 from ullage.cli.exits import Exit, caution, complain
 from ullage.cli.interrupts import Interrupts
+from ullage.cli.job import Job, add_job, job_of
 from ullage.cli.logs import exit_code, print_log
-from ullage.cli.standard_input import has_input, read_input
+from ullage.cli.standard_input import has_input
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
 from ullage.client.placeable import refuse_unplaceable
 from ullage.client.transport import NotConnected
-from ullage.model.duration import FORMS, parse_duration
-from ullage.model.error import InvalidRequest, NotFound, UllageError, invalid
-from ullage.model.queue import DEFAULT_QUEUE
+from ullage.model.array import Array
+from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.model.rejection import Code
-from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
 from ullage.wire.explanation import Explanation
 
 QUIET_S = 1.0
 """Seconds after which a program that does not start gets an explanation."""
-
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-"""The beginning of a request or of a variable of the environment."""
-
-_RESREQ = (
-    "its request, such as cpu=2,mem=4g,gpu=1 (cpu=0.5 and cpu=500m are half a core); parts of cards: "
-    "gpu=0.5, or vram=20g, tflops=60, percent=25 of each; "
-    "choice of cards: gpu_model=A100|H100, gpu_model_like, gpu_vendor, gpu_index=0|1, gpu_uuid, pool; isolation of "
-    "parts: isolation=hard; alignment of CPUs and cards: numa=best-effort, restricted or "
-    "single-numa-node; alignment with other devices: gpu~nic=required, switch or preferred; "
-    "links between its cards: links=best or island"
-)
 
 AGAIN_S = 5.0
 """Seconds between two checks of the reason."""
@@ -51,30 +37,13 @@ CANCEL_S = 5.0
 
 
 def configure_run(parser: argparse.ArgumentParser) -> None:
-    _configure(parser)
+    add_job(parser)
     parser.set_defaults(act=_run)
 
 
 def configure_submit(parser: argparse.ArgumentParser) -> None:
-    _configure(parser)
+    add_job(parser)
     parser.set_defaults(act=_submit)
-
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-r", "--resreq", metavar="LIST", help=_RESREQ)
-    parser.add_argument("-q", "--queue", default=DEFAULT_QUEUE, help=f"its queue (default: {DEFAULT_QUEUE})")
-    parser.add_argument("-p", "--priority", type=int, metavar="N", help="higher is scheduled first within the queue")
-    parser.add_argument("-t", "--time-limit", metavar="TIME", help=f"end it after {FORMS}")
-    parser.add_argument("-n", "--name", help="id of its session (default: chosen by the server)")
-    parser.add_argument(
-        "-e", "--env", action="append", default=[], metavar="NAME[=VALUE]", help="pass a variable on; may be repeated"
-    )
-    parser.add_argument("--export-all", action="store_true", help="pass the whole environment on")
-    parser.add_argument("--stdin", action="store_true", help="send the standard input, read to its end (up to 16Mi)")
-    parser.add_argument("--wait", action="store_true", help="wait also if no node can hold it today")
-    parser.add_argument(
-        "argv", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="the program and its arguments"
-    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -89,20 +58,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> int:
-    api, cancellation = _begin(arguments)
+    job = job_of(arguments)
+    api, cancellation = _begin(job)
+    if job.array is not None:
+        return _run_array(api, cancellation, interrupts, job.array)
     session = cancellation.session
     log = TaskLog(api, session, program.TASK, follow=True, on_note=complain)
     interrupts.cancel = lambda: _cancel(cancellation, log)
-    ended = threading.Event()
-    watcher = threading.Thread(target=_explain_waits, args=(api, session, ended), daemon=True)
-    watcher.start()
-    try:
+    with _watching(api, cancellation):
         print_log(log)
-    except BaseException:
-        cancellation.run()
-        raise
-    finally:
-        ended.set()
     assert log.ended is not None
     if interrupts.code is not None:
         return interrupts.code
@@ -111,6 +75,27 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
     if not arguments.stdin and has_input():
         caution(["the standard input was not sent to the program; --stdin sends it"])
     return exit_code(log.ended)
+
+
+def _run_array(api: Api, cancellation: _Cancellation, interrupts: Interrupts, array: Array) -> int:
+    interrupts.cancel = cancellation.run
+    with _watching(api, cancellation):
+        code = follow_array(api, cancellation.session, array)
+    return code if interrupts.code is None else interrupts.code
+
+
+@contextmanager
+def _watching(api: Api, cancellation: _Cancellation) -> Iterator[None]:
+    """Print meanwhile why the program does not run; cancel it after an exception."""
+    ended = threading.Event()
+    threading.Thread(target=_explain_waits, args=(api, cancellation.session, ended), daemon=True).start()
+    try:
+        yield
+    except BaseException:
+        cancellation.run()
+        raise
+    finally:
+        ended.set()
 
 
 class _Cancellation:
@@ -157,59 +142,30 @@ def _cancel(cancellation: _Cancellation, log: TaskLog) -> None:
 
 
 def _submit(arguments: argparse.Namespace) -> int:
-    _, cancellation = _begin(arguments)
+    _, cancellation = _begin(job_of(arguments))
     print(cancellation.session)
     return 0
 
 
-def _begin(arguments: argparse.Namespace) -> tuple[Api, _Cancellation]:
-    """Create the session and submit the task.
+def _begin(job: Job) -> tuple[Api, _Cancellation]:
+    """Create the session and submit its tasks.
 
     Raises:
         Unplaceable: no node can ever hold it, and `--wait` is not given.
 
     """
-    argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
-    word = next(iter(argv), "")
-    if not word:
-        raise invalid("program", "", "write it last, as in `ullage run -- python train.py`")
-    _refuse_assignment(word)
-    resreq = None if arguments.resreq is None else ResourceRequirement.from_string(arguments.resreq)
-    environment = program.choose_environment(os.environ, arguments.env, everything=arguments.export_all)
-    given = read_input(send=arguments.stdin)
     api = reach(start=True)
-    session, warnings = program.create(
-        api,
-        arguments.name,
-        {
-            "resreq": resreq,
-            "queue": arguments.queue,
-            "priority": arguments.priority,
-            "task_timeout_s": None if arguments.time_limit is None else parse_duration(arguments.time_limit),
-        },
-    )
+    session, warnings = program.create(api, job.name, job.options, job.array)
     cancellation = _Cancellation(api, session)
     try:
-        program.submit(api, session, argv, environment, standard_input=given)
-        if not arguments.wait:
+        program.submit(api, session, job.argv, job.environment, standard_input=job.standard_input, array=job.array)
+        if not job.wait:
             refuse_unplaceable(api, api.session(session))
         caution(warnings)
     except BaseException:
         cancellation.run()
         raise
     return api, cancellation
-
-
-def _refuse_assignment(word: str) -> None:
-    """Refuse a request or a variable instead of a program.
-
-    Raises:
-        InvalidRequest: the word looks like one, and no such program exists.
-
-    """
-    if _ASSIGNMENT.match(word) and shutil.which(word) is None:
-        fix = f"a request goes after -r, as in -r {word}, a variable after -e, and the program last, after --"
-        raise invalid("program", word, fix)
 
 
 def _explain_waits(api: Api, session: str, ended: threading.Event) -> None:

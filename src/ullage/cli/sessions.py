@@ -85,6 +85,7 @@ _SESSIONS = (
 
 _TASKS = (
     Column("TASK", _name),
+    Column("INDEX", lambda t: t.index),
     Column("STATE", lambda t: t.state),
     Column("CODE", lambda t: t.code),
     Column("EXECUTOR", lambda t: t.executor),
@@ -137,7 +138,7 @@ def configure_tasks(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("targets", nargs="+", metavar="ID", help="a session, or a task as SESSION/N")
+    parser.add_argument("targets", nargs="+", metavar="ID", help="a session, a task as SESSION/N, or SESSION:INDEX")
     parser.set_defaults(act=_cancel)
 
 
@@ -169,10 +170,11 @@ def _cancel(arguments: argparse.Namespace) -> int:
     api = reach(start=False)
 
     def cancel(target: Target) -> None:
-        if target.task is None:
+        task = target.number(api)
+        if task is None:
             api.cancel_session(target.session)
         else:
-            api.cancel_task(target.session, target.task)
+            api.cancel_task(target.session, task)
 
     return for_each(targets, cancel)[0]
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from ullage.cli.output import add_output, print_one
-from ullage.cli.target import parse_task
+from ullage.cli.target import find_task
 from ullage.client.allocations import Allocations
 from ullage.client.api import Api
 from ullage.client.local import reach
@@ -34,7 +34,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _task(api: Api, name: str) -> TaskBody:
-    return api.task(*parse_task(name))
+    return api.task(*find_task(api, name))
 
 
 def _node(api: Api, name: str) -> NodeBody:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
+from datetime import datetime, timedelta
+
+from ullage.model.duration import parse_duration
+from ullage.model.error import invalid
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d", re.ASCII)
 
 
 def show_time(seconds: float | None) -> str:
@@ -34,3 +40,26 @@ def show_age(since: float, until: float | None = None) -> str:
 def seconds_between(since: float, until: float | None = None) -> float:
     """Return the seconds from `since` to `until`, or to now."""
     return (time.time() if until is None else until) - since
+
+
+def parse_begin(text: str, now: float) -> float:
+    """Return the time of `2026-12-01T08:00`, `08:00` (the next), or `+2h`, in seconds since the epoch.
+
+    A time without a zone is in local time.
+
+    Raises:
+        InvalidRequest: the text has another form.
+
+    """
+    if text.startswith("+"):
+        return now + parse_duration(text[1:], "begin")
+    try:
+        if _CLOCK.fullmatch(text):
+            today = datetime.fromtimestamp(now)  # noqa: DTZ006  # local time is meant
+            hour, minute = map(int, text.split(":"))
+            at = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            return (at if at.timestamp() > now else at + timedelta(days=1)).timestamp()
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        fix = "write 2026-12-01T08:00, the time of day as 08:00, or +2h for two hours from now"
+        raise invalid("begin", text, fix) from None

@@ -6,10 +6,12 @@ import math
 import os
 import pwd
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypedDict
 
 from ullage.model.application import FUNCTION
+from ullage.model.dependency import parse_dependencies
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
 from ullage.model.request import ResourceRequirement
@@ -24,7 +26,9 @@ class SessionOptions(TypedDict, total=False):
     `batch_size` n they start n at a time or not at all. `retries` is how often a failed task is run again,
     `task_timeout_s` the longest time of one task; their defaults are those of the application. With
     `close_when_done` the session closes itself once its tasks have ended. Every executor gets `common_data`
-    once. `environment` and `working_directory` are for the executors. A request that no node can ever
+    once. `environment` and `working_directory` are for the executors. It runs `after` other sessions have ended with
+    success (`ok:ID`), ended (`end:ID`), failed (`fail:ID`) or started (`start:ID`), and not before `begin_at` (a
+    `datetime`, or seconds since 1970). A request that no node can ever
     hold is refused, unless `wait` is set.
     """
 
@@ -42,6 +46,8 @@ class SessionOptions(TypedDict, total=False):
     close_when_done: bool
     environment: Mapping[str, str]
     working_directory: str | None
+    after: str | Sequence[str]
+    begin_at: datetime | float | None
     wait: bool
 
 
@@ -63,6 +69,8 @@ def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
         "resreq": None if resreq is None else str(ResourceRequirement.from_value(resreq)),
         "owner": user_name(),
         "setup": _setup(application, options),
+        "after": _texts(options.get("after", ())),
+        "begin_at": _seconds(options.get("begin_at")),
     }
     return CreateSession(**given | stated)
 
@@ -92,6 +100,29 @@ def check_bytes(field: str, data: object) -> None:
     """
     if not isinstance(data, bytes):
         raise invalid(field, data, f"bytes are needed, not {type(data).__name__}; a text becomes bytes by .encode()")
+
+
+def _texts(after: str | Sequence[str]) -> list[str]:
+    """Return dependencies as texts.
+
+    Raises:
+        InvalidRequest: one is malformed.
+
+    """
+    return [str(each) for each in parse_dependencies([after] if isinstance(after, str) else list(after))]
+
+
+def _seconds(at: datetime | float | None) -> float | None:
+    """Return a time in seconds since 1970; a `datetime` without a zone is in local time.
+
+    Raises:
+        InvalidRequest: it is neither, or not finite.
+
+    """
+    found = at.timestamp() if isinstance(at, datetime) else at
+    if found is not None and (not isinstance(found, (int, float)) or not math.isfinite(found)):
+        raise invalid("begin_at", at, "a datetime, or seconds since 1970 are needed; omit it to begin at once")
+    return found
 
 
 def user_name() -> str:

@@ -37,6 +37,8 @@ class Code(StrEnum):
     GANG_DOMAIN = "gang-domain-too-small"
     BIND_FAILURES = "bind-failures"
     BACKOFF = "gang-backoff"
+    DEPENDENCY = "waiting-for-session"
+    BEGIN_TIME = "waiting-for-begin-time"
     RECLAIMING = "waiting-for-reclaim"
     STARTING = "executors-starting"
     NO_NODES = "no-nodes"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
 
+from ullage.model.array import Array, parse_array
+from ullage.model.dependency import Dependency
 from ullage.model.environment import check_absolute_path, check_environment
 from ullage.model.error import Conflict, invalid
 from ullage.model.name import check_name
@@ -75,7 +78,8 @@ class SessionSpec:
     `retries` and `task_timeout_s` override those of the application. With `close_when_done` the session closes by
     itself once all of its tasks, of which there was at least one, have ended. With `batch_size` n, executors come in
     gangs of n that start together or not at all; minimum and maximum count executors and are held in whole gangs
-    (minimum rounded up, maximum down).
+    (minimum rounded up, maximum down). It gets no executor before `begin_at` (seconds since the epoch), and before what
+    it is to run `after` has happened. `array` are the indices of its tasks, such as `0-99`.
 
     Raises:
         InvalidRequest: a field is out of range, or no whole gang fits between minimum and maximum.
@@ -96,6 +100,9 @@ class SessionSpec:
     retries: int | None = None
     task_timeout_s: float | None = None
     close_when_done: bool = False
+    after: tuple[Dependency, ...] = ()
+    begin_at: float | None = None
+    array: str | None = None
 
     def __post_init__(self) -> None:
         check_name("application", self.application)
@@ -113,6 +120,10 @@ class SessionSpec:
             raise invalid("retries", self.retries, "0 or more is needed")
         if self.task_timeout_s is not None and self.task_timeout_s <= 0:
             raise invalid("task_timeout_s", self.task_timeout_s, "more than 0 seconds is needed; omit it for no limit")
+        if self.begin_at is not None and not (isfinite(self.begin_at) and self.begin_at >= 0):
+            raise invalid("begin_at", self.begin_at, "seconds since 1970 are needed; omit it to begin at once")
+        if self.array is not None:
+            parse_array(self.array)
         low, high = self.instance_bounds
         if high is not None and (high < low or high == 0):
             raise invalid(
@@ -134,7 +145,8 @@ class SessionSpec:
 class SessionInfo:
     """A session as stored; the service keeps the counts of its tasks separately.
 
-    `cancelled` says that it takes no more tasks and closes once those it has have ended.
+    `cancelled` says that it takes no more tasks and closes once those it has have ended; `cancel_reason` says why, if
+    it was not a user. `awaits` are the dependencies that are not fulfilled yet.
     """
 
     id: str
@@ -145,9 +157,16 @@ class SessionInfo:
     closed_at: float | None = None
     bind_failures: int = 0
     cancelled: bool = False
+    cancel_reason: str = ""
+    awaits: tuple[Dependency, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("session", self.id)
+
+    @property
+    def elements(self) -> Array | None:
+        """Its array, if its tasks are those of one."""
+        return None if self.spec.array is None else parse_array(self.spec.array)
 
     @property
     def logs(self) -> str:
@@ -161,4 +180,5 @@ class SessionInfo:
         """Refuse work for a closed session (`Conflict`)."""
         if self.state is not SessionState.OPEN or self.cancelled:
             how = "being cancelled" if self.state is SessionState.OPEN else "closed"
-            raise Conflict(f"session {self.id} is {how}; open a new one", code="session-closed")
+            why = f" ({self.cancel_reason})" if self.cancel_reason else ""
+            raise Conflict(f"session {self.id} is {how}{why}; open a new one", code="session-closed")

@@ -12,6 +12,7 @@ from ullage.core.explaining.explain import Reasons
 from ullage.core.explaining.zone_warning import weaker_predictions
 from ullage.core.learning.fragmentation import NOTHING, IdleCards, fits_now, fragments_of
 from ullage.model.application import BUILT_IN, Application, ApplicationState
+from ullage.model.array import Array
 from ullage.model.error import NotFound
 from ullage.model.event import Event
 from ullage.model.node import Node
@@ -218,10 +219,11 @@ def result_body(result: TaskResult) -> Result:
     )
 
 
-def task_body(view: TaskView, state: TaskState) -> TaskBody:
-    """Return one task."""
+def task_body(view: TaskView, state: TaskState, array: Array | None) -> TaskBody:
+    """Return one task; `array` is that of its session."""
     ended = () if view.result is None else (view.result,)
-    return body_of(TaskBody, *ended, view, state=state, **({} if ended else {"started_at": view.claimed_at}))
+    started = {} if ended else {"started_at": view.claimed_at}
+    return body_of(TaskBody, *ended, view, state=state, index=array and array.index_of(view.task), **started)
 
 
 def application_body(application: Application) -> ApplicationBody:

@@ -245,10 +245,10 @@ class ServerApi:
     async def list_tasks(self, request: Request) -> LongBody[list[TaskBody]]:
         """Return tasks of a session in their order."""
         session, page, tasks = session_of(request), _page(request), self._service.tasks
-        self._service.state.session(session)
+        array = self._service.state.session(session).session.elements
         views = await asyncio.to_thread(self._service.store.tasks, session, page)
         found = tasks.with_states(session, views)
-        return lambda: [task_body(view, state) for view, state in found]
+        return lambda: [task_body(view, state, array) for view, state in found]
 
     @route("GET", "/v1/sessions/{session}/tasks/{task}", "tasks")
     async def get_task(self, request: Request) -> TaskBody:
@@ -278,7 +278,7 @@ class ServerApi:
         found = self._service.tasks.list(session, Page(task - 1, 1))
         for view, state in found:
             if view.task == task:
-                return task_body(view, state)
+                return task_body(view, state, self._service.state.session(session).session.elements)
         raise NotFound(f"task {task} of session {session} does not exist", field="task")
 
     @route("GET", "/v1/sessions/{session}/results", "tasks", query=("after", "limit", "wait"))

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from ullage.model.alignment import SEPARATOR
 from ullage.model.application import Application, ApplicationState
+from ullage.model.dependency import parse_dependencies
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.part import check_vram
 from ullage.model.queue import Queue, parse_queue
@@ -69,6 +70,7 @@ def session_spec(
         "priority": application.default_priority if body.priority is None else body.priority,
         "weight": application.default_weight if body.weight is None else body.weight,
         "setup": Setup(**structs.asdict(body.setup)),
+        "after": parse_dependencies(body.after),
     }
     given = structs.asdict(body) | stated
     del given["id"]

@@ -174,6 +174,8 @@ def session_body(fleet: Fleet, policy: Policy, facts: SessionFacts) -> SessionBo
         **{state.value: counts[state] for state in TaskState},
         resreq=str(spec.resreq),
         share=dominant_share(fleet.holding(spec.resreq, facts.executors), fleet.total),
+        after=[str(each) for each in spec.after],
+        awaits=[str(each) for each in info.awaits],
         reason=reason,
         message=message,
     )
@@ -191,7 +193,7 @@ def reason_of(fleet: Fleet, policy: Policy, facts: SessionFacts) -> Code | None:
 def _reason(fleet: Fleet, policy: Policy, facts: SessionFacts) -> tuple[str | None, str]:
     spec, code = facts.info.spec, reason_of(fleet, policy, facts)
     if code is None:
-        return None, ""
+        return None, facts.info.cancel_reason
     if code is Code.TOO_LARGE:
         demand = Demand(facts.info.id, facts.info.number, spec.resreq, batch_size=spec.batch_size)
         return code.value, summary(code, demand, reject(fleet, spec.resreq))

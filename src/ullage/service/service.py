@@ -28,6 +28,7 @@ from ullage.service.allocations import AllocationRequests
 from ullage.service.catalog import Catalog
 from ullage.service.consolidation import Consolidations
 from ullage.service.context import ServiceContext
+from ullage.service.dependencies import text_of_waits, with_dependencies
 from ullage.service.dispatch import Dispatcher
 from ullage.service.engine_port import (
     Completed,
@@ -187,6 +188,7 @@ class UllageService:
             self.tasks.expire(now),
             self.executors.expire_gangs(now),
             self.executors.failures.expire(now),
+            self.sessions.dependencies.expire(now),
         ]
         self.quotas.watch()
         self.sessions.finish_closing()
@@ -227,7 +229,8 @@ class UllageService:
         """
         record = self.state.session(session_id)
         why, info, last = self.loop.explaining(record.id, open_=record.open), record.session, record.last_failure
-        return lambda: with_failures(why(), info, last)
+        waits = text_of_waits(info, self.state)
+        return lambda: with_dependencies(with_failures(why(), info, last), info, waits)
 
     # --- restart ---
 

@@ -13,6 +13,7 @@ from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
 from ullage.model.session import SessionInfo, SessionSpec, SessionState, check_memory
 from ullage.model.task import TaskState
 from ullage.service.context import ServiceContext
+from ullage.service.dependencies import Dependencies
 from ullage.service.journal import Callback, in_one_write
 from ullage.service.state import SessionRecord
 from ullage.service.store_port import DropSession, PutSession
@@ -38,6 +39,7 @@ class Sessions:
         self._events, self._tasks, self._release_executors = context.events, tasks, release_executors
         self._clock, self._changed = context.clock, context.changed
         self.default_requirement = default_requirement or DEFAULT_REQUIREMENT
+        self.dependencies = Dependencies(context, self._cancel)
 
     @in_one_write
     def create(self, session_id: str | None, spec: SessionSpec, done: Callback) -> SessionRecord:
@@ -45,7 +47,7 @@ class Sessions:
 
         Raises:
             NotFound: no such application or queue. Conflict: the application is disabled.
-            AlreadyExists: the id is taken.
+            AlreadyExists: the id is taken. Conflict: what it is to run after can never happen.
             InvalidRequest: the queue has children, or no process starts in so little memory.
 
         """
@@ -55,15 +57,16 @@ class Sessions:
         self._check_queue(spec.queue)
         spec.resreq.check_not_empty()
         check_memory(spec.resreq)
-        if session_id is None:
-            session_id = self._new_id(spec.application)
-        elif session_id in self._state.sessions:
+        if session_id in self._state.sessions:
             raise AlreadyExists(f"session {session_id} exists already; choose another id or open it", field="id")
+        awaits = self.dependencies.of_new(session_id, spec)
+        session_id = session_id or self._new_id(spec.application)
         self._state.session_number += 1
-        session = SessionInfo(session_id, spec, self._clock(), self._state.session_number)
+        session = SessionInfo(session_id, spec, self._clock(), self._state.session_number, awaits=awaits)
         record = self._state.sessions[session_id] = SessionRecord(session, foreseen=spec.batch_size)
         for _ in range(spec.batch_size):
             self._state.allocator.learning.see(spec.resreq)
+        self.dependencies.add(record)
         self._journal.write(PutSession(session), then=done)
         self._events.add(
             "session.created",
@@ -142,16 +145,21 @@ class Sessions:
         """
         record = self._state.session(session_id)
         if record.takes_tasks:
-            record.session = replace(record.session, cancelled=True)
-            self._journal.write(PutSession(record.session))
-            self._events.add("session.cancelled", session_id)
-            self._tasks.cancel_all(record)
-            self.finish_closing()
+            self._cancel(record, "")
         self._journal.write(then=done)
         return record
 
+    def _cancel(self, record: SessionRecord, reason: str) -> None:
+        record.session = replace(record.session, cancelled=True, cancel_reason=reason)
+        self._journal.write(PutSession(record.session))
+        self._events.add("session.cancelled", record.id, message=reason)
+        self._tasks.cancel_all(record, reason)
+        if not record.tasks:
+            self._finish(record)
+
     def resume(self) -> None:
-        """After a restart, end the tasks of sessions that were closed or being cancelled."""
+        """After a restart, end the tasks of sessions that were closed or being cancelled, and resume waits."""
+        self.dependencies.resume()
         for record in self._state.sessions.values():
             if record.tasks and not record.takes_tasks:
                 self._tasks.cancel_all(record)
@@ -211,6 +219,7 @@ class Sessions:
         self._journal.write(PutSession(record.session))
         self._events.add("session.closed", record.id)
         self._changed(True)
+        self.dependencies.ended(record)
 
     def _check_queue(self, name: str) -> None:
         if name not in self._state.queues:
@@ -234,3 +243,7 @@ class Sessions:
                 raise invalid(name, str(want), f"the session exists with {have}; ask for the same or use another id")
         if asked.priority not in (0, present.priority):
             raise invalid("priority", asked.priority, f"the session exists with {present.priority}")
+        if asked.after not in ((), present.after):
+            raise invalid("after", " ".join(map(str, asked.after)), "the session exists with other dependencies")
+        if asked.begin_at not in (None, present.begin_at):
+            raise invalid("begin_at", asked.begin_at, f"the session exists with {present.begin_at}")

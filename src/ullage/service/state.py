@@ -152,6 +152,10 @@ class SessionRecord:
             return Code.CLOSED
         if self.session.bind_failures >= RETRY_LIMIT or self.retry_at > now:
             return Code.BIND_FAILURES
+        if self.session.awaits:
+            return Code.DEPENDENCY
+        if (self.session.spec.begin_at or 0.0) > now:
+            return Code.BEGIN_TIME
         return Code.BACKOFF if self.not_before > now else None
 
     def pauses(self, now: float) -> bool:

@@ -203,9 +203,12 @@ class Tasks:
             return
         self._end(task, Ending(TaskState.CANCELLED, STOPPED, "cancelled"))
 
-    def cancel_all(self, record: SessionRecord) -> None:
+    def cancel_all(self, record: SessionRecord, reason: str = "") -> None:
         """End every task of a session."""
-        message, tasks = "cancelled with its session", tuple(record.tasks.values())
+        message, tasks = (
+            f"cancelled: {reason}" if reason else "cancelled with its session",
+            tuple(record.tasks.values()),
+        )
         self._cancel_pending(record, [task for task in tasks if task.executor is None], message)
         for task in tasks:
             if task.executor is not None:

@@ -18,7 +18,11 @@ class SetupBody(Schema, frozen=True, kw_only=True):
 
 
 class CreateSession(Schema, frozen=True, kw_only=True):
-    """A new session. With `id` None the server chooses an id; with `resreq` None the configured default applies."""
+    """A new session. With `id` None the server chooses an id; with `resreq` None the configured default applies.
+
+    `after` are dependencies such as `ok:ID` (also `end:`, `fail:`, `start:`); it gets no executor before `begin_at`.
+    `array` are the indices of its tasks, such as `0-99`.
+    """
 
     application: str
     id: str | None = None
@@ -35,6 +39,9 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     retries: int | None = None
     task_timeout_s: float | None = None
     close_when_done: bool = False
+    after: list[str] = []
+    begin_at: float | None = None
+    array: str | None = None
 
 
 class UpdateSession(Schema, frozen=True, kw_only=True):
@@ -59,6 +66,8 @@ class SubmitTasks(Schema, frozen=True, kw_only=True):
 
 class SessionBody(View, frozen=True, kw_only=True):
     """A session with its counts, what it holds and what it deserves (both in executors).
+
+    `after` are its dependencies, and `awaits` those that are not fulfilled yet.
 
     `warnings` are in the response to its creation, and to a change: what can never be satisfied, and what to ask for
     instead.
@@ -89,6 +98,10 @@ class SessionBody(View, frozen=True, kw_only=True):
     reason: str | None
     message: str
     warnings: list[str] = msgspec.field(default_factory=list)
+    after: list[str] = msgspec.field(default_factory=list)
+    awaits: list[str] = msgspec.field(default_factory=list)
+    begin_at: float | None = None
+    array: str | None = None
 
 
 class Submitted(View, frozen=True, kw_only=True):
@@ -99,7 +112,7 @@ class Submitted(View, frozen=True, kw_only=True):
 
 
 class TaskBody(View, frozen=True, kw_only=True):
-    """One task; result fields are None until it ends."""
+    """One task; result fields are None until it ends. `index` is that of an array, None without one."""
 
     session: str
     task: int
@@ -111,6 +124,7 @@ class TaskBody(View, frozen=True, kw_only=True):
     code: int | None = None
     message: str = ""
     losses: int = 0
+    index: int | None = None
 
 
 class Result(View, frozen=True, kw_only=True):

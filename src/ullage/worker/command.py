@@ -45,6 +45,12 @@ class Command(msgspec.Struct, frozen=True):
     stdin: bytes | None = None
 
 
+class Element(msgspec.Struct, frozen=True):
+    """The input of one task of an array, whose program is the shared data: `env` is added to that of the program."""
+
+    env: dict[str, str]
+
+
 class Ended(msgspec.Struct, frozen=True):
     """The end of a program: `signal` is the number that killed it; memory is the peak of its largest process."""
 
@@ -76,7 +82,7 @@ class CommandService:
             TaskFailed: it could not be started, or its exit code is not 0.
 
         """
-        command = msgspec.msgpack.decode(task.input, type=Command)
+        command = _command_of(task)
         try:
             printed = Output(self._directory, str(task.id))
         except OSError as error:
@@ -91,6 +97,15 @@ class CommandService:
         if ended.exit_code:
             raise TaskFailed(_text(command.argv[0], ended), code=ended.exit_code, output=output)
         return output
+
+
+def _command_of(task: Task) -> Command:
+    """Return the program of a task; that of an array is its shared data."""
+    if task.shared is None:
+        return msgspec.msgpack.decode(task.input, type=Command)
+    command = msgspec.msgpack.decode(task.shared, type=Command)
+    element = msgspec.msgpack.decode(task.input, type=Element)
+    return msgspec.structs.replace(command, env=command.env | element.env)
 
 
 def _start(command: Command, stdin: int, out: int, err: int) -> subprocess.Popen[bytes]:

@@ -1,0 +1,128 @@
+"""The options of `ullage run` and `ullage submit`, as one job."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import time
+from typing import NamedTuple
+
+from ullage.cli import program
+from ullage.cli.exits import caution
+from ullage.cli.standard_input import read_input
+from ullage.cli.times import parse_begin, show_time
+from ullage.client.spec import SessionOptions
+from ullage.model.array import Array, parse_request
+from ullage.model.dependency import parse_dependencies
+from ullage.model.duration import FORMS, parse_duration
+from ullage.model.error import invalid
+from ullage.model.queue import DEFAULT_QUEUE
+from ullage.model.request import ResourceRequirement
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+"""The beginning of a request or of a variable of the environment."""
+
+_RESREQ = (
+    "its request, such as cpu=2,mem=4g,gpu=1 (cpu=0.5 and cpu=500m are half a core); parts of cards: "
+    "gpu=0.5, or vram=20g, tflops=60, percent=25 of each; "
+    "choice of cards: gpu_model=A100|H100, gpu_model_like, gpu_vendor, gpu_index=0|1, gpu_uuid, pool; isolation of "
+    "parts: isolation=hard; alignment of CPUs and cards: numa=best-effort, restricted or "
+    "single-numa-node; alignment with other devices: gpu~nic=required, switch or preferred; "
+    "links between its cards: links=best or island"
+)
+
+
+class Job(NamedTuple):
+    """A program, its session, and how it is started. `array` has the indices of its tasks, if there are several."""
+
+    argv: list[str]
+    environment: dict[str, str]
+    standard_input: bytes | None
+    name: str | None
+    options: SessionOptions
+    array: Array | None
+    wait: bool
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a job, and its program."""
+    parser.add_argument("-r", "--resreq", metavar="LIST", help=_RESREQ)
+    parser.add_argument("-q", "--queue", help=f"its queue (default: {DEFAULT_QUEUE})")
+    parser.add_argument("-p", "--priority", type=int, metavar="N", help="higher is scheduled first within the queue")
+    parser.add_argument("-t", "--time-limit", metavar="TIME", help=f"end it after {FORMS}")
+    parser.add_argument("-n", "--name", help="id of its session (default: chosen by the server)")
+    parser.add_argument(
+        "-a",
+        "--array",
+        metavar="INDICES",
+        help="run it once for each index of 0-99, 1,3,7-9 or 0-90:10 (a step), which it finds in ULLAGE_ARRAY_INDEX; "
+        "0-99%%10 runs at most 10 at once",
+    )
+    parser.add_argument(
+        "--after",
+        action="append",
+        default=[],
+        metavar="KIND:ID",
+        help="run it after another session: ok:ID after its success, end:ID its end, fail:ID its failure, start:ID "
+        "its start; may be repeated",
+    )
+    parser.add_argument(
+        "--begin", metavar="TIME", help="not before 2026-12-01T08:00, the next 08:00, or +2h (two hours from now)"
+    )
+    parser.add_argument(
+        "-e", "--env", action="append", default=[], metavar="NAME[=VALUE]", help="pass a variable on; may be repeated"
+    )
+    parser.add_argument("--export-all", action="store_true", help="pass the whole environment on")
+    parser.add_argument("--stdin", action="store_true", help="send the standard input, read to its end (up to 16Mi)")
+    parser.add_argument("--wait", action="store_true", help="wait also if no node can hold it today")
+    parser.add_argument(
+        "argv", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="the program and its arguments"
+    )
+
+
+def job_of(arguments: argparse.Namespace) -> Job:
+    """Return the job of a command line. It reads the standard input if that is sent.
+
+    Raises:
+        InvalidRequest: an option is malformed, or no program is named.
+
+    """
+    argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
+    word = next(iter(argv), "")
+    if not word:
+        raise invalid("program", "", "write it last, as in `ullage run -- python train.py`")
+    _refuse_assignment(word)
+    array, at_once = (None, 1) if arguments.array is None else parse_request(arguments.array)
+    options: SessionOptions = {
+        "resreq": None if arguments.resreq is None else ResourceRequirement.from_string(arguments.resreq),
+        "queue": arguments.queue or DEFAULT_QUEUE,
+        "priority": arguments.priority,
+        "task_timeout_s": None if arguments.time_limit is None else parse_duration(arguments.time_limit),
+        "max_instances": at_once,
+        "after": [str(each) for each in parse_dependencies(arguments.after)],
+        "begin_at": None if arguments.begin is None else _begin_of(arguments.begin),
+    }
+    environment = program.choose_environment(os.environ, arguments.env, everything=arguments.export_all)
+    given = read_input(send=arguments.stdin)
+    return Job(argv, environment, given, name=arguments.name, options=options, array=array, wait=arguments.wait)
+
+
+def _begin_of(text: str) -> float:
+    at, now = parse_begin(text, time.time()), time.time()
+    if at < now:
+        caution([f"{show_time(at)} is over: it begins at once"])
+    return at
+
+
+def _refuse_assignment(word: str) -> None:
+    """Refuse a request or a variable instead of a program.
+
+    Raises:
+        InvalidRequest: the word looks like one, and no such program exists.
+
+    """
+    if _ASSIGNMENT.match(word) and shutil.which(word) is None:
+        fix = f"a request goes after -r, as in -r {word}, a variable after -e, and the program last, after --"
+        raise invalid("program", word, fix)

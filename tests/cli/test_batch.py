@@ -1,0 +1,135 @@
+"""Arrays, dependencies and begin times on a real server."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.system.live_server import LiveServer
+
+Ullage = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def ullage(http: httpx2.Client, tmp_path: Path) -> Ullage:
+    """The installed command, in a directory of its own, beside a real server."""
+
+    def call(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "ullage.cli.main", *arguments],
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done
+
+    return call
+
+
+SMALL = ("-r", "cpu=0.1")
+
+
+def test_each_task_of_an_array_finds_its_index_and_the_bounds(ullage: Ullage) -> None:
+    script = "echo $ULLAGE_ARRAY_INDEX of $ULLAGE_ARRAY_MIN-$ULLAGE_ARRAY_MAX, $ULLAGE_ARRAY_COUNT"
+    done = ullage("run", *SMALL, "--array", "1,4-8:2%2", "--", "sh", "-c", script)
+    assert sorted(done.stdout.splitlines()) == [f"{index} of 1-8, 4" for index in (1, 4, 6, 8)]
+
+
+def test_an_array_with_a_failed_task_fails_and_names_it(ullage: Ullage) -> None:
+    script = "echo $ULLAGE_ARRAY_INDEX; exit $((ULLAGE_ARRAY_INDEX == 5))"
+    done = ullage("run", *SMALL, "-n", "five", "--array", "4-6", "--", "sh", "-c", script, code=1)
+    assert sorted(done.stdout.splitlines()) == ["4", "5", "6"]
+    assert "1 of 3 tasks of five did not succeed\nhint: `ullage logs five:5` shows" in done.stderr
+    assert "  five:5 failed: sh: exit code 1\n" in done.stderr
+    assert ullage("logs", "five:5").stdout == "5\n"
+    assert ullage("logs", "-f", "five:5", code=1).stdout == "5\n"
+    tasks = [line.split()[:3] for line in ullage("tasks", "five").stdout.splitlines()]
+    assert tasks[:3] == [["TASK", "INDEX", "STATE"], ["five/1", "4", "succeed"], ["five/2", "5", "failed"]]
+
+
+def test_at_most_as_many_tasks_of_an_array_run_at_once_as_requested(ullage: Ullage, tmp_path: Path) -> None:
+    script = f"mkdir {tmp_path}/alone && rmdir {tmp_path}/alone"
+    ullage("run", *SMALL, "--array", "0-5%1", "--", "sh", "-c", script)
+
+
+def test_one_index_of_an_array_is_cancelled_and_an_unknown_one_is_refused(ullage: Ullage, http: httpx2.Client) -> None:
+    ullage("submit", *SMALL, "-n", "night", "--begin", "+1h", "--array", "10-12", "--", "true")
+    ullage("cancel", "night:11")
+    assert [task["state"] for task in http.get("/v1/sessions/night/tasks").json()] == [
+        "pending",
+        "cancelled",
+        "pending",
+    ]
+    done = ullage("cancel", "night:13", code=2)
+    assert "index: 13 is not valid: the array has the indices 10-12" in done.stderr
+    assert "waiting-for-begin-time: it begins at 20" in ullage("why", "night").stdout
+    ullage("cancel", "night")
+    ullage("submit", *SMALL, "-n", "single", "--begin", "+1h", "--", "true")
+    assert "single is no array; write single/N" in ullage("logs", "single:1", code=2).stderr
+    ullage("cancel", "single")
+
+
+def test_a_program_runs_after_another_one_and_is_cancelled_if_that_failed(ullage: Ullage, tmp_path: Path) -> None:
+    ullage(
+        "submit", *SMALL, "-n", "prep", "--", "sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 3"
+    )
+    ullage("submit", *SMALL, "-n", "train", "--after", "ok:prep", "--", "true")
+    ullage("submit", *SMALL, "-n", "mend", "--after", "fail:prep", "--", "echo", "mended")
+    why = ullage("why", "train").stdout
+    assert "waiting-for-session: it waits for the success of prep, which has 1 running task and 0 pending" in why
+    (tmp_path / "go").touch()
+    assert ullage("logs", "-f", "mend").stdout == "mended\n"
+    done = ullage("logs", "-f", "train", code=143)
+    reason = "it was to run after ok:prep, which cannot happen any more: prep ended with 1 task failed"
+    assert done.stderr == f"ullage: cancelled: {reason}\n"
+    assert f"the session is closed: {reason}" in ullage("why", "train").stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        (("--after", "ok:nobody"), "session nobody, named by after=ok:nobody, does not exist"),
+        (("--after", "nobody"), "after: 'nobody' is not valid: write ok:ID, end:ID, fail:ID or start:ID"),
+        (("--array", "9-1"), "array: '9-1' is not valid"),
+        (("--begin", "tomorrow"), "begin: 'tomorrow' is not valid: write 2026-12-01T08:00"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(ullage: Ullage, option: tuple[str, str], text: str) -> None:
+    assert text in ullage("submit", *option, "--", "true", code=2).stderr
+
+
+def test_a_begin_in_the_past_is_said_to_be_over(ullage: Ullage) -> None:
+    done = ullage("run", *SMALL, "--begin", "2020-01-01T08:00", "--", "echo", "now")
+    assert done.stdout == "now\n"
+    assert done.stderr.startswith("warning: 2020-01-01 08:00:00")
+
+
+def test_dependencies_and_begin_times_are_in_the_answers_of_the_api(ullage: Ullage, http: httpx2.Client) -> None:
+    ullage("submit", *SMALL, "-n", "one", "--begin", "+1h", "--", "true")
+    ullage("submit", *SMALL, "-n", "two", "--after", "end:one", "--after", "start:one", "--", "true")
+    one, two = (http.get(f"/v1/sessions/{name}").json() for name in ("one", "two"))
+    assert (one["begin_at"] is not None, one["after"]) == (True, [])
+    assert (two["begin_at"], two["after"], two["awaits"]) == (None, ["end:one", "start:one"], ["end:one", "start:one"])
+    ullage("cancel", "one", "two")
+
+
+def test_the_python_client_states_dependencies_and_begin_times(server: LiveServer, http: httpx2.Client) -> None:
+    import ullage as sdk
+
+    assert os.environ["ULLAGE_ENDPOINT"] == server.url
+    with sdk.connect() as client:
+        with client.session(resreq="cpu=0.1", begin_at=1.0) as first:
+            last = client.session(resreq="cpu=0.1", after=f"ok:{first.id}")
+            future = last.submit(os.getpid)
+            assert first.submit(len, "abc").result(60) == 3
+            assert not future.done()
+        assert future.result(60) > 0
+        last.close()
