@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from tests.system.live_server import LiveServer
+from ullage import connect
 
 Ullage = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -122,10 +123,8 @@ def test_dependencies_and_begin_times_are_in_the_answers_of_the_api(ullage: Ulla
 
 
 def test_the_python_client_states_dependencies_and_begin_times(server: LiveServer, http: httpx2.Client) -> None:
-    import ullage as sdk
-
     assert os.environ["ULLAGE_ENDPOINT"] == server.url
-    with sdk.connect() as client:
+    with connect() as client:
         with client.session(resreq="cpu=0.1", begin_at=1.0) as first:
             last = client.session(resreq="cpu=0.1", after=f"ok:{first.id}")
             future = last.submit(os.getpid)

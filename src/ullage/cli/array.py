@@ -37,10 +37,10 @@ def follow_array(api: Api, session: str, array: Array) -> int:
     if not failed:
         return 0
     sys.stdout.flush()
-    count = len(array.indices)
+    count, first = len(array.indices), min(result.task for result in failed)
     complain(
         f"{len(failed)} of {counted(count, 'task')} of {session} did not succeed",
-        f"`ullage logs {session}:{array.index_of(failed[0].task)}` shows the output of one",
+        f"`ullage logs {session}:{array.index_of(first)}` shows the output of one",
     )
     for result in sorted(failed, key=lambda each: each.task)[:_LISTED]:
         why = result.message.partition("\n")[0] or f"exit code {result.code}"

@@ -34,7 +34,7 @@ _RESREQ = (
 )
 
 
-class Job(NamedTuple):
+class JobRequest(NamedTuple):
     """A program, its session, and how it is started. `array` has the indices of its tasks, if there are several."""
 
     argv: list[str]
@@ -82,7 +82,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def job_of(arguments: argparse.Namespace) -> Job:
+def job_of(arguments: argparse.Namespace) -> JobRequest:
     """Return the job of a command line. It reads the standard input if that is sent.
 
     Raises:
@@ -106,7 +106,7 @@ def job_of(arguments: argparse.Namespace) -> Job:
     }
     environment = program.choose_environment(os.environ, arguments.env, everything=arguments.export_all)
     given = read_input(send=arguments.stdin)
-    return Job(argv, environment, given, name=arguments.name, options=options, array=array, wait=arguments.wait)
+    return JobRequest(argv, environment, given, name=arguments.name, options=options, array=array, wait=arguments.wait)
 
 
 def _begin_of(text: str) -> float:

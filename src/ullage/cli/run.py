@@ -12,7 +12,7 @@ from ullage.cli import program
 from ullage.cli.array import follow_array
 from ullage.cli.exits import Exit, caution, complain
 from ullage.cli.interrupts import Interrupts
-from ullage.cli.job import Job, add_job, job_of
+from ullage.cli.job import JobRequest, add_job, job_of
 from ullage.cli.logs import exit_code, print_log
 from ullage.cli.standard_input import has_input
 from ullage.client.api import Api
@@ -147,7 +147,7 @@ def _submit(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _begin(job: Job) -> tuple[Api, _Cancellation]:
+def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
     """Create the session and submit its tasks.
 
     Raises:

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from heapq import heappop, heappush
 
 from ullage.core.explaining.explain import Reasons
 from ullage.model.counted import counted
@@ -35,7 +34,7 @@ class Dependencies:
         self._waiting: dict[str, dict[str, None]] = {}
         self._to_start: set[str] = set()
         """Sessions whose start others wait for."""
-        self._begins: list[tuple[float, str]] = []
+        self._begins: set[float] = set()
         self._ended: deque[SessionRecord] = deque()
         self._judging = False
 
@@ -71,7 +70,7 @@ class Dependencies:
             if dependency.kind is DependencyKind.START:
                 self._to_start.add(dependency.session)
         if record.session.spec.begin_at is not None:
-            heappush(self._begins, (record.session.spec.begin_at, record.id))
+            self._begins.add(record.session.spec.begin_at)
 
     def resume(self) -> None:
         """After a restart, watch what all sessions wait for."""
@@ -100,10 +99,11 @@ class Dependencies:
             if record is None or _started(record):
                 self._to_start.discard(session)
                 self._judge(session)
-        while self._begins and self._begins[0][0] <= now:
-            heappop(self._begins)
-            self._changed(True)
-        return self._begins[0][0] if self._begins else None
+        for begin in tuple(self._begins):
+            if begin <= now:
+                self._begins.remove(begin)
+                self._changed(True)
+        return min(self._begins, default=None)
 
     def _judge(self, session: str) -> None:
         record = self._state.sessions.get(session)
