@@ -24,6 +24,7 @@ from docs.vendors import vendors, write_chart_keys
 from ullage.bootstrap import kube_card_settings, kube_settings, request_settings, settings
 from ullage.client.allocations import Allocations
 from ullage.client.client import Client
+from ullage.client.mapping import MapOptions
 from ullage.client.session import Session
 from ullage.client.spec import SessionOptions
 from ullage.core.placing.policy import Policy
@@ -439,15 +440,15 @@ def _methods(kind: type) -> str:
     return table(("method", "does"), rows)
 
 
-def session_options() -> str:
-    """Return the options of a session."""
-    return f"{_doc(SessionOptions)}\n\n" + table(
-        ("option", "type"), ((f"`{name}`", f"`{text}`") for name, text in _option_types())
+def _options(kind: type) -> str:
+    """Return the docstring and the options of a function."""
+    return f"{_doc(kind)}\n\n" + table(
+        ("option", "type"), ((f"`{name}`", f"`{text}`") for name, text in _option_types(kind))
     )
 
 
-def _option_types() -> Iterator[tuple[str, str]]:
-    for name, kind in SessionOptions.__annotations__.items():
+def _option_types(of: type) -> Iterator[tuple[str, str]]:
+    for name, kind in of.__annotations__.items():
         yield name, kind.__forward_arg__ if hasattr(kind, "__forward_arg__") else str(kind)
 
 
@@ -475,7 +476,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "client": lambda: _methods(Client),
     "allocations": lambda: _methods(Allocations),
     "session": lambda: _methods(Session),
-    "session-options": session_options,
+    "session-options": lambda: _options(SessionOptions),
+    "map-options": lambda: _options(MapOptions),
     "vendors": vendors,
 }
 

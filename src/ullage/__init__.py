@@ -6,6 +6,9 @@ __version__ = "0.1.0"
 # that type checkers know, without the 20 ms that importing `typing` for it takes.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ullage.client.async_client import AsyncClient, aconnect
+    from ullage.client.async_future import AsyncTaskFuture
+    from ullage.client.async_session import AsyncSession
     from ullage.client.client import Client, connect
     from ullage.client.executor import Executor
     from ullage.client.future import TaskFuture
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AlreadyExists": "ullage.model.error",
+    "AsyncClient": "ullage.client.async_client",
+    "AsyncSession": "ullage.client.async_session",
+    "AsyncTaskFuture": "ullage.client.async_future",
     "Client": "ullage.client.client",
     "Conflict": "ullage.model.error",
     "DiskFull": "ullage.model.error",
@@ -39,6 +45,7 @@ _HOME = {
     "UllageError": "ullage.model.error",
     "Unavailable": "ullage.model.error",
     "Unplaceable": "ullage.model.error",
+    "aconnect": "ullage.client.async_client",
     "connect": "ullage.client.client",
     "context": "ullage.worker.context",
 }
@@ -46,6 +53,9 @@ _HOME = {
 
 __all__ = [
     "AlreadyExists",
+    "AsyncClient",
+    "AsyncSession",
+    "AsyncTaskFuture",
     "Client",
     "Conflict",
     "DiskFull",
@@ -60,6 +70,7 @@ __all__ = [
     "Unavailable",
     "Unplaceable",
     "__version__",
+    "aconnect",
     "connect",
     "context",
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import uuid
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from ullage.client.api import Api, list_tasks
@@ -28,26 +29,29 @@ _JOIN_S = 1.0
 
 
 class Exchange:
-    """The threads of a session, which start with the first call. `cursor` is where the results of new tasks begin."""
+    """The threads of a session, which start with the first call.
 
-    def __init__(self, api: Api, session: str, cursor: int) -> None:
+    `cursor` is where the results of new tasks begin; `last_task` is the last task that the session has already.
+    """
+
+    def __init__(self, api: Api, session: str, cursor: int, last_task: int) -> None:
         self._api = api
         self._session = session
         self._cursor = cursor
-        self._outstanding = Outstanding()
+        self._outstanding = Outstanding(last_task)
         self._threads: list[threading.Thread] = []
         self._starting = threading.Lock()
         self._warned = ""
 
-    def add(self, call: OutstandingCall) -> None:
-        """Send a call. Its future ends when its task does.
+    def add(self, call: OutstandingCall, *, blocks: bool = True) -> None:
+        """Send a call. Its future ends when its task does. Without `blocks` unsent calls may take any memory.
 
         Raises:
             Conflict: the session or the client was closed here, or was created before a fork.
 
         """
         self._api.transport.require_open()
-        self._outstanding.add(call)
+        self._outstanding.add(call, blocks=blocks)
         if not self._threads:
             self._start()
 
@@ -91,9 +95,16 @@ class Exchange:
             if task.state == TaskState.PENDING and task.task in mine:
                 self.cancel(mine[task.task])
 
+    def adding(self) -> AbstractContextManager[None]:
+        """Return a block that adds the calls of one map."""
+        return self._outstanding.adding()
+
     def cancel_soon(self, futures: list[Future[Any]]) -> None:
-        """Cancel futures in a thread, so that many requests do not delay the exception of the caller."""
-        left = [future for future in futures if not future.done()]
+        """Cancel futures in a thread, so that many requests do not delay the exception of the caller.
+
+        Calls that a later client may resume go on.
+        """
+        left = [future for future in futures if not future.done() and not _may_resume(future)]
         if left and self.is_of_this_process:
             with suppress(RuntimeError):  # the interpreter ends
                 threading.Thread(target=self._cancel_all, args=(left,), name="ullage-cancel").start()
@@ -105,15 +116,21 @@ class Exchange:
         self._api.transport.close_own()
 
     def cancel_each(self) -> None:
-        """Cancel every task of this client, running ones too."""
+        """Cancel every task of this client, running ones too, but those that a later client may resume."""
         self._outstanding.withdraw_all()
         for future in self._outstanding.futures():
-            self.cancel(future)
+            if not future.may_resume:
+                self.cancel(future)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until every future has ended. Return False after `timeout` seconds."""
         self.require_here()
         return self._outstanding.wait_until_none(timeout)
+
+    def when_all_ended(self, call: Callable[[], object]) -> None:
+        """Have `call` called once every future has ended, by any thread."""
+        self.require_here()
+        self._outstanding.when_none(call)
 
     def abandon(self) -> None:
         """Stop collecting results, and cancel the futures that have not ended."""
@@ -140,15 +157,32 @@ class Exchange:
 
     def _send(self) -> None:
         while (calls := self._outstanding.take()) is not None:
-            inputs = [call.input for call in calls]
-            tasks = SubmitTasks(inputs=inputs, key=uuid.uuid4().hex, shared=calls[0].shared)
+            if not calls:
+                self._collect_earlier()
+                continue
+            first = next(iter(calls))
+            key = uuid.uuid4().hex if first.place is None else first.place.key
+            tasks = SubmitTasks(inputs=[call.input for call in calls], key=key, shared=first.shared)
             try:
-                first = self._api.submit(self._session, tasks).first
+                answer = self._api.submit(self._session, tasks)
             except Exception as error:  # noqa: BLE001  # any error must end the futures
                 self._outstanding.refused(error)
             else:
-                self._outstanding.sent(first)
+                self._outstanding.sent(answer.first, answer.count)
         self._api.transport.close_own()
+
+    def _collect_earlier(self) -> None:
+        """Collect the results before the cursor again, for calls that an earlier client, or map, has sent."""
+        after, end = 0, self._cursor
+        try:
+            while after < end:
+                page = self._api.results(self._session, after)
+                self._outstanding.ended(page.results)
+                if not page.results:  # deleted meanwhile
+                    return
+                after = page.next
+        except Exception as error:  # noqa: BLE001  # any error must end the futures
+            self._fail_all(error)
 
     def _collect(self) -> None:
         while self._outstanding.wait_for_sent():
@@ -179,3 +213,7 @@ class Exchange:
     def _fail_all(self, error: BaseException) -> None:
         for future in self._outstanding.drop_all():
             future.fail(error)
+
+
+def _may_resume(future: Future[Any]) -> bool:
+    return isinstance(future, TaskFuture) and future.may_resume

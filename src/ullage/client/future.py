@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ullage.client.pickling import load
+from ullage.client.retry import Attempts
 from ullage.model.task import TaskState
 from ullage.wire.session import Result
 from ullage.worker.service import TaskFailed
@@ -43,16 +44,25 @@ class Server(Protocol):
 class TaskFuture(Future[T]):
     """A `concurrent.futures.Future` whose work runs under a session.
 
-    `task` is the id of the task, None until the server has accepted it. `result()` raises the exception of
-    the task itself, with the traceback of the worker as a note; `TaskFailed` if it cannot.
+    `task` is the id of the task, None until the server has accepted it. `result()` raises the exception of the task
+    itself, with the traceback of the worker as a note; `TaskFailed` if it cannot. `may_resume` says that a later client
+    can find the task again, so that it goes on without this one; `chunk` is the number of its calls in a chunk.
     """
 
-    def __init__(self, decode: Decode, server: Server) -> None:
+    def __init__(self, decode: Decode, server: Server, *, may_resume: bool = False) -> None:
         super().__init__()
         self.task: int | None = None
+        self.may_resume = may_resume
+        self.chunk: int | None = None
         self._decode = decode
         self._server = server
         self._notifies = threading.Lock()
+        self._attempts: Attempts | None = None
+        self._unwanted = False  # cancelled by the caller: it is not tried again
+
+    def retry_by(self, attempts: Attempts) -> None:
+        """Have `attempts` decide after each failure whether the call is tried again."""
+        self._attempts = attempts
 
     @property
     def _waiters(self) -> list[Any]:
@@ -110,6 +120,7 @@ class TaskFuture(Future[T]):
         """
         if self.done():
             return self.cancelled()
+        self._unwanted = True
         return self._server.cancel(self)
 
     def become_cancelled(self) -> bool:
@@ -133,10 +144,25 @@ class TaskFuture(Future[T]):
         try:
             value = self._decode(result)
         except BaseException as error:  # noqa: BLE001  # the task's own exception, whatever it is
-            self.fail(error)
+            if not self._tries_again(error):
+                self.fail(error)
             return
         with suppress(InvalidStateError):
             self.set_result(value)
+
+    def _is_unwanted(self) -> bool:
+        return self._unwanted  # set by another thread at any time
+
+    def _tries_again(self, error: BaseException) -> bool:
+        if self._attempts is None or self._is_unwanted() or self.done():
+            return False
+        ended, self.task = self.task, None
+        if not self._attempts.again(error):
+            self.task = ended
+            return False
+        if self._is_unwanted():  # cancelled in this moment
+            self._server.cancel(self)
+        return True
 
 
 def _call_back(fn: Callable[[Future[T]], object], future: Future[T]) -> None:
@@ -172,20 +198,21 @@ def decode_value(result: Result) -> Any:
     """
     if result.state == TaskState.SUCCEED:
         return None if result.output is None else load(result.output)
-    raise _exception(result)
+    raise exception_of(result.output, result.message) or _failure(result)
 
 
-def _exception(result: Result) -> BaseException:
-    if result.output is None:  # its worker was lost, or the exception could not be pickled
-        return _failure(result)
+def exception_of(output: bytes | None, message: str) -> BaseException | None:
+    """Return the exception in the output of a failed function; None if it was not or cannot be pickled."""
+    if output is None:  # its worker was lost, or the exception could not be pickled
+        return None
     try:
-        error = load(result.output)
+        error = load(output)
     except Exception:  # noqa: BLE001  # a class this side lacks, or one that does not unpickle
-        return _failure(result)
+        return None
     if not isinstance(error, BaseException):
-        return _failure(result)
+        return None
     if not getattr(error, "__notes__", None):  # an exception with its own way of pickling loses its notes
-        error.add_note(f"\nIn the worker:\n{result.message}")
+        error.add_note(f"\nIn the worker:\n{message}")
     return error
 
 

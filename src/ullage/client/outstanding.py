@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ullage.client.future import TaskFuture
+from ullage.client.resume import MapPlace
 from ullage.model.error import Conflict
 from ullage.wire.session import Result
 
@@ -25,17 +28,30 @@ UNSENT_BYTES = 64 << 20
 
 
 class OutstandingCall(NamedTuple):
-    """One call that becomes a task. `shared` is data that it has in common with other calls."""
+    """One call that becomes a task. `shared` is data that it has in common with other calls.
+
+    A call with a `place` may be a task already, of an earlier client.
+    """
 
     shared: bytes | None
     input: bytes
     future: TaskFuture[Any]
+    place: MapPlace | None = None
+
+    def is_followed_by(self, other: OutstandingCall) -> bool:
+        """Return whether `other` may be in the same submission, directly after this call."""
+        if self.shared != other.shared:
+            return False
+        if self.place is None or other.place is None:
+            return self.place is other.place
+        return self.place.is_followed_by(other.place)
 
 
 class Outstanding:
     """The calls of a session: unsent, then in flight in one batch at a time, then at the server, then ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, last_task: int = 0) -> None:
+        """`last_task` is the last task that the session has already."""
         lock = threading.Lock()
         self._lock = lock
         self._to_send = threading.Condition(lock)
@@ -47,22 +63,27 @@ class Outstanding:
         self._unsent_bytes = 0
         self._in_flight: Sequence[OutstandingCall] = ()
         self._sent: dict[int, TaskFuture[Any]] = {}
+        self._also: dict[int, list[TaskFuture[Any]]] = {}
         self._early: dict[int, Result] = {}
         self._count = 0
+        self._last_task = last_task
+        self._adding = 0
+        self._behind = False
+        self._when_none: list[Callable[[], object]] = []
         self._sender_waits = False
         self._stopped = False
 
     # --- callers ---
 
-    def add(self, call: OutstandingCall) -> None:
-        """Queue a call. Block while too many bytes are unsent.
+    def add(self, call: OutstandingCall, *, blocks: bool = True) -> None:
+        """Queue a call. Block while too many bytes are unsent, unless `blocks` is False.
 
         Raises:
             Conflict: the session was closed here.
 
         """
         with self._lock:
-            while self._unsent_bytes > UNSENT_BYTES and not self._stopped:
+            while blocks and self._unsent_bytes > UNSENT_BYTES and not self._stopped:
                 self._room.wait()
             if self._stopped:
                 raise Conflict("the session is closed; open a new one", code="session-closed")
@@ -70,6 +91,18 @@ class Outstanding:
             self._unsent_bytes += len(call.input)
             self._count += 1
             if self._sender_waits:
+                self._to_send.notify()
+
+    @contextmanager
+    def adding(self) -> Iterator[None]:
+        """Add calls of one map in the block. Earlier results are looked for after its end, not once for each batch."""
+        with self._lock:
+            self._adding += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._adding -= 1
                 self._to_send.notify()
 
     def withdraw(self, future: TaskFuture[Any]) -> bool:
@@ -98,6 +131,14 @@ class Outstanding:
         with self._lock:
             return self._none_left.wait_for(lambda: not self._count, timeout)
 
+    def when_none(self, call: Callable[[], object]) -> None:
+        """Have `call` called once every call has ended: at once, or by the thread that ends the last one."""
+        with self._lock:
+            if self._count:
+                self._when_none.append(call)
+                return
+        call()
+
     def stop(self) -> None:
         """Accept no more calls, and end the two threads."""
         with self._lock:
@@ -110,10 +151,11 @@ class Outstanding:
         """Remove every call that is not in flight, and return their futures for the caller to end."""
         with self._lock:
             futures = [call.future for call in self._unsent]
-            futures += self._sent.values()
+            futures += self._at_the_server()
             self._unsent.clear()
             self._unsent_bytes = 0
             self._sent.clear()
+            self._also.clear()
             self._room.notify_all()
             self._answered.notify_all()
         self._count_ended(len(futures))
@@ -135,22 +177,36 @@ class Outstanding:
         """Return all futures that have not ended, the unsent ones first."""
         with self._lock:
             calls = (*self._unsent, *self._in_flight)
-            return [*(call.future for call in calls), *self._sent.values()]
+            return [*(call.future for call in calls), *self._at_the_server()]
+
+    def _at_the_server(self) -> Iterator[TaskFuture[Any]]:
+        return chain(self._sent.values(), *self._also.values())
 
     # --- the sender ---
 
     def take(self) -> Sequence[OutstandingCall] | None:
-        """Wait for a call and return the next batch; None when stopped. `sent` or `refused` follows."""
+        """Wait for a call and return the next batch; None when stopped. `sent` or `refused` follows.
+
+        An empty batch asks for the earlier results of the session: calls of a map with a key may have ended before.
+        """
         with self._lock:
             self._sender_waits = True
-            self._to_send.wait_for(lambda: self._unsent or self._stopped)
+            while not self._stopped and not self._is_behind:
+                self._adopt_known()
+                if self._unsent:
+                    break
+                if not self._is_behind:
+                    self._to_send.wait()
             self._sender_waits = False
             if not self._unsent:
-                return None
-            batch: list[OutstandingCall] = []
-            size, shared = 0, self._unsent[0].shared
+                if self._stopped:
+                    return None
+                self._behind &= not self._is_behind
+                return ()
+            call = self._unsent.popleft()
+            batch, size = [call], len(call.input)
             while self._unsent and len(batch) < BATCH_TASKS and size < BATCH_BYTES:
-                if self._unsent[0].shared != shared:
+                if not call.is_followed_by(self._unsent[0]):
                     break
                 call = self._unsent.popleft()
                 batch.append(call)
@@ -160,24 +216,65 @@ class Outstanding:
             self._room.notify_all()
             return batch
 
-    def sent(self, first: int) -> None:
-        """Record that the server has accepted the batch. Its tasks are numbered from `first`."""
+    @property
+    def _is_behind(self) -> bool:
+        return self._behind and not self._unsent and not self._adding
+
+    def _adopt_known(self) -> None:
+        """Take calls that are known to be tasks already as sent."""
+        while self._unsent and (place := self._unsent[0].place) is not None and not place.attempt:
+            task = place.map.take(place.number)
+            if task is None:
+                return
+            call = self._unsent.popleft()
+            self._unsent_bytes -= len(call.input)
+            self._put_at_server(task, call)
+        self._room.notify_all()
+
+    def sent(self, first: int, count: int) -> None:
+        """Record that the server has accepted the batch, as `count` tasks numbered from `first`.
+
+        They are more or less than the calls of the batch if an earlier client has sent them.
+        """
         early: list[tuple[TaskFuture[Any], Result]] = []
         with self._lock:
             stopped, batch = self._stopped, self._in_flight
-            for task, call in enumerate(batch, first):
-                call.future.task = task
+            for task, call in enumerate(batch[:count], first):
                 result = self._early.get(task)
-                if result is None:
-                    if not stopped:
-                        self._sent[task] = call.future
-                else:
+                if result is not None:
+                    call.future.task = task
                     early.append((call.future, result))
+                elif stopped:
+                    call.future.task = task
+                else:
+                    self._put_at_server(task, call)
+            self._note_earlier(batch, first, count)
             self._clear_flight()
-            self._at_server.notify_all()
         self._finish(early)
         if stopped:  # no more results are collected
             self._abandon(batch, len(early))
+
+    def _put_at_server(self, task: int, call: OutstandingCall) -> None:
+        call.future.task = task
+        if task in self._sent:  # two maps with the same key
+            self._also.setdefault(task, []).append(call.future)
+        else:
+            self._sent[task] = call.future
+        self._at_server.notify_all()
+
+    def _note_earlier(self, batch: Sequence[OutstandingCall], first: int, count: int) -> None:
+        """Record what the answer says about calls that were sent before."""
+        place = next(iter(batch)).place
+        if place is not None and first <= self._last_task:
+            self._behind = True
+        self._last_task = max(self._last_task, first + count - 1)
+        rest = batch[count:]
+        if rest and not self._stopped:
+            self._unsent.extendleft(reversed(rest))
+            self._unsent_bytes += sum(len(call.input) for call in rest)
+        if place is not None and count > len(batch):
+            sent = len(batch)
+            place.map.record(place.number + sent, first + sent, count - sent)
 
     def refused(self, error: BaseException) -> None:
         """Fail the calls of the batch, which the server has refused."""
@@ -204,9 +301,10 @@ class Outstanding:
         mine: list[tuple[TaskFuture[Any], Result]] = []
         with self._lock:
             for result in results:
+                self._last_task = max(self._last_task, result.task)
                 future = self._sent.pop(result.task, None)
                 if future is not None:
-                    mine.append((future, result))
+                    mine += ((each, result) for each in (future, *self._also.pop(result.task, ())))
                 elif self._in_flight:  # possibly a task of the batch whose numbers are not known yet
                     self._early[result.task] = result
         self._finish(mine)
@@ -231,7 +329,11 @@ class Outstanding:
         self._count_ended(len(ended))
 
     def _count_ended(self, count: int) -> None:
+        waiting: list[Callable[[], object]] = []
         with self._lock:
             self._count -= count
             if not self._count:
                 self._none_left.notify_all()
+                waiting, self._when_none = self._when_none, waiting
+        for call in waiting:
+            call()

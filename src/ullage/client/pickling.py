@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from inspect import isasyncgenfunction
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -40,14 +41,18 @@ def dump_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
 
 
 def check_callable(function: object) -> None:
-    """Refuse a value that cannot be called.
+    """Refuse a value that cannot be called, or whose result cannot be sent back.
 
     Raises:
-        InvalidRequest: it is not callable; often it is the result of a call.
+        InvalidRequest: it is not callable (often it is the result of a call), or it is an async generator function.
 
     """
     if not callable(function):
         raise invalid("function", function, "give the function itself, and its arguments after it: submit(f, 1, 2)")
+    if isasyncgenfunction(function):
+        name = getattr(function, "__qualname__", function)
+        text = f"function: {name} is an async generator function, whose values cannot be sent back one by one"
+        raise InvalidRequest(f"{text}; return a list from a coroutine function instead", field="function")
 
 
 def check_size(size: int) -> None:

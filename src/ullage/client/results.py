@@ -3,18 +3,49 @@
 from __future__ import annotations
 
 import queue
-import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from ullage.client.future import TaskFuture
+from ullage.client.progress import shown_progress
 from ullage.model.error import invalid
 
 T = TypeVar("T")
 
 Cancel = Callable[[list[Future[Any]]], object]
 """Cancels the remaining futures after a failure, a timeout, or the early end of a loop."""
+
+Take = Callable[[TaskFuture[Any], float | None], Any]
+"""Waits for a future, at most so many seconds, and returns what the iterator yields for it."""
+
+
+def result_of(future: TaskFuture[T], timeout: float | None = None) -> T:
+    """Return the result of a future.
+
+    Raises:
+        BaseException: that of the task.
+        TimeoutError: the future did not end in time.
+
+    """
+    return future.result(timeout)
+
+
+def outcome_of(future: TaskFuture[Any], timeout: float | None = None) -> Any:
+    """Return the result of a future, or its exception; that of a whole chunk once for each of its calls.
+
+    Raises:
+        TimeoutError: the future did not end in time.
+
+    """
+    try:
+        error = future.exception(timeout)
+    except CancelledError as cancelled:
+        error = cancelled
+    if error is None:
+        return future.result()
+    return error if future.chunk is None else [error] * future.chunk
 
 
 class Deadline:
@@ -35,56 +66,48 @@ class Deadline:
         return None if self._ends is None else max(0.0, self._ends - time.monotonic())
 
 
-def in_order(futures: list[Future[T]], deadline: Deadline, cancel: Cancel) -> Iterator[T]:
+def in_order(futures: list[TaskFuture[Any]], deadline: Deadline, cancel: Cancel, take: Take) -> Iterator[Any]:
     """Yield results in the order of `futures`, and remove each future to free its memory."""
     futures.reverse()
     try:
         while futures:
-            yield _last_result(futures, deadline)
+            yield _last_result(futures, deadline, take)
     finally:
-        cancel(futures[::-1])
+        cancel(list(reversed(futures)))
 
 
-def _last_result(futures: list[Future[T]], deadline: Deadline) -> T:
+def _last_result(futures: list[TaskFuture[Any]], deadline: Deadline, take: Take) -> Any:
     """Remove the last future and return its result. After an error the future remains."""
     future = futures.pop()
     try:
-        return future.result(deadline.remaining())
+        return take(future, deadline.remaining())
     except BaseException:
         futures.append(future)
         raise
 
 
-def as_they_end(futures: list[Future[T]], deadline: Deadline, cancel: Cancel) -> Iterator[T]:
+def as_they_end(futures: list[TaskFuture[Any]], deadline: Deadline, cancel: Cancel, take: Take) -> Iterator[Any]:
     """Yield results in the order in which the futures end."""
-    ended: queue.SimpleQueue[Future[T]] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[TaskFuture[Any]] = queue.SimpleQueue()
     left = dict.fromkeys(futures)
     futures.clear()
     for future in left:
-        future.add_done_callback(ended.put)
+        future.add_done_callback(ended.put)  # type: ignore[arg-type]  # it is called with the future itself
     try:
         while left:
-            yield _next_result(ended, left, deadline)
+            try:
+                future = ended.get(timeout=deadline.remaining())
+            except queue.Empty:
+                raise TimeoutError from None
+            del left[future]
+            yield take(future, None)
     finally:
         cancel(list(left))
 
 
-def _next_result(ended: queue.SimpleQueue[Future[T]], left: dict[Future[T], None], deadline: Deadline) -> T:
-    """Return the result of the next future that ends, and remove that future."""
-    try:
-        future = ended.get(timeout=deadline.remaining())
-    except queue.Empty:
-        raise TimeoutError from None
-    del left[future]
-    return future.result()
-
-
 def with_progress(results: Iterator[T], total: int) -> Iterator[T]:
-    """Yield the same results, with a progress bar on stderr if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield from results
-        return
-    from rich.console import Console  # noqa: PLC0415  # slow to import, and seldom needed
-    from rich.progress import track  # noqa: PLC0415  # as above
-
-    yield from track(results, "", total=total, console=Console(stderr=True))
+    """Yield the same results, and show how many there were of `total`."""
+    with shown_progress(total) as advance:
+        for result in results:
+            yield result
+            advance()

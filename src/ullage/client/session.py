@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
-from itertools import chain, starmap
+from itertools import chain
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
 
 from ullage.client.api import Api, list_tasks
-from ullage.client.chunk import Chunk, cut
-from ullage.client.exchange import Exchange
-from ullage.client.future import Decode, TaskFuture, decode_bytes, decode_value
+from ullage.client.calls import SessionCalls
+from ullage.client.chunk import each_result
+from ullage.client.future import TaskFuture
 from ullage.client.log import TaskLog
-from ullage.client.outstanding import OutstandingCall
-from ullage.client.pickling import PickledFunctions, check_callable, check_size, dump_call
-from ullage.client.results import Deadline, as_they_end, in_order, with_progress
-from ullage.client.spec import check_bytes
+from ullage.client.mapping import MapOptions
+from ullage.client.results import as_they_end, in_order, outcome_of, result_of, with_progress
 from ullage.client.transport import Patience
-from ullage.model.error import Conflict, UllageError, Unavailable, invalid
+from ullage.model.error import Conflict, UllageError, Unavailable
 from ullage.wire.explanation import Explanation
 from ullage.wire.session import SessionBody, TaskBody, UpdateSession
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _GIVE_UP_S = 5.0
 """The most seconds to send the cancellation after an exception."""
@@ -45,9 +44,8 @@ class Session:
         self.id = body.id
         self._api = api
         self._keep_open = keep_open
-        self._functions = PickledFunctions()
-        # Results are numbered from 1 in the order of their ends; earlier ones belong to other clients.
-        self._exchange = Exchange(api, body.id, body.succeed + body.failed + body.cancelled)
+        self.calls = SessionCalls(api, body, stays_open=keep_open)
+        self._exchange = self.calls.exchange
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -75,8 +73,14 @@ class Session:
 
     # --- work ---
 
-    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
-        """Call `function(*args, **kwargs)` in an executor.
+    @overload
+    def submit(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> TaskFuture[T]: ...
+    @overload
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]: ...
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> TaskFuture[Any]:
+        """Call `function(*args, **kwargs)` in an executor. A coroutine function runs in an event loop of its own.
 
         A function is pickled when it is first submitted, with the globals that it uses then.
 
@@ -84,44 +88,71 @@ class Session:
             InvalidRequest: it is not callable, or a value cannot be sent or is too large.
 
         """
-        return self._add(self._functions.dump(function), dump_call(args, kwargs), decode_value)
+        return self.calls.submit(function, args, kwargs, blocks=True)
 
+    @overload
+    def map(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *iterables: Iterable[Any],
+        **options: Unpack[MapOptions],
+    ) -> Iterator[T]: ...
+    @overload
     def map(
         self,
         function: Callable[..., T],
         /,
         *iterables: Iterable[Any],
-        ordered: bool = True,
-        chunksize: int = 1,
-        progress: bool = False,
-        timeout: float | None = None,
-    ) -> Iterator[T]:
+        **options: Unpack[MapOptions],
+    ) -> Iterator[T]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *iterables: Iterable[Any],
+        return_exceptions: bool,
+        **options: Unpack[MapOptions],
+    ) -> Iterator[T | BaseException]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        return_exceptions: bool,
+        **options: Unpack[MapOptions],
+    ) -> Iterator[T | BaseException]: ...
+    def map(
+        self,
+        function: Callable[..., Any],
+        /,
+        *iterables: Iterable[Any],
+        return_exceptions: bool = False,
+        **options: Unpack[MapOptions],
+    ) -> Iterator[Any]:
         """Call `function` with one item of each iterable at a time. All calls are submitted at once.
 
-        Results come in order, or with `ordered=False` as they end; the first failure is raised. The remaining calls
-        are cancelled after a failure, after a timeout, and when the iterator is closed early, as by `break`.
-        `chunksize` calls make one task. `progress` draws a bar if stderr is a terminal.
+        Results come in order, or with `ordered=False` as they end. The first failure is raised; `return_exceptions`
+        yields exceptions in the places of results. The remaining calls are cancelled after a failure, after a timeout,
+        and when the iterator is closed early, as by `break`; with a `key` they go on. The other options are those of
+        `ullage.client.mapping.MapOptions`.
 
         Raises:
-            InvalidRequest: `chunksize` is no number from 1, `timeout` is no number, or `function` is not callable.
+            InvalidRequest: an option is unknown or has a wrong value, or `function` is not callable.
             TimeoutError: from the iterator, `timeout` seconds after this call.
 
         """
-        if not isinstance(chunksize, int) or chunksize < 1:
-            raise invalid("chunksize", chunksize, "a whole number from 1 is needed")
-        check_callable(function)
-        deadline = Deadline(timeout)
-        arrange = in_order if ordered else as_they_end
-        calls = zip(*iterables, strict=False)  # as the built-in map
-        if chunksize == 1:
-            futures: list[Any] = list(starmap(lambda *args: self.submit(function, *args), calls))
-        else:
-            futures = self._submit_chunks(function, cut(calls, chunksize))
+        plan = self.calls.plan(function, options, keeps_failures=return_exceptions)
+        futures = self.calls.submit_map(function, iterables, plan)
         total = len(futures)
-        results: Iterator[Any] = arrange(futures, deadline, self._exchange.cancel_soon)
-        if progress:
+        take = outcome_of if plan.keeps_failures else result_of
+        arrange = in_order if plan.ordered else as_they_end
+        results: Iterator[Any] = arrange(futures, plan.deadline, self._exchange.cancel_soon, take)
+        if plan.progress:
             results = with_progress(results, total)
-        return results if chunksize == 1 else chain.from_iterable(results)
+        return results if plan.chunksize == 1 else chain.from_iterable(map(each_result, results))
 
     def run(self, data: bytes) -> TaskFuture[bytes | None]:
         """Submit a raw task: the worker of the application receives `data` and returns the output.
@@ -130,8 +161,7 @@ class Session:
             InvalidRequest: `data` is not bytes, or is too large to be sent.
 
         """
-        check_bytes("data", data)
-        return self._add(None, data, decode_bytes)
+        return self.calls.run(data, blocks=True)
 
     def invoke(self, data: bytes, timeout: float | None = None) -> bytes | None:
         """Run a raw task to its end.
@@ -221,16 +251,6 @@ class Session:
         """
         self.close()
         self._api.delete_session(self.id)
-
-    def _add(self, shared: bytes | None, data: bytes, decode: Decode) -> TaskFuture[Any]:
-        check_size(len(shared or b"") + len(data))
-        future: TaskFuture[Any] = TaskFuture(decode, self._exchange)
-        self._exchange.add(OutstandingCall(shared, data, future))
-        return future
-
-    def _submit_chunks(self, function: Callable[..., T], chunks: Iterator[list[tuple[Any, ...]]]) -> list[Any]:
-        shared = self._functions.dump(Chunk(function))
-        return [self._add(shared, dump_call((calls,), {}), decode_value) for calls in chunks]
 
     def _cancel_after_error(self) -> None:
         """Cancel after an exception. Errors of the server must not hide the exception."""

@@ -159,6 +159,12 @@ class Transport:
         hurried._silence = self._silence  # one wait is reported once
         return hurried
 
+    def another(self) -> Transport:
+        """Return a transport to the same server with the same limits, to be closed by itself."""
+        another = Transport(self._locate, self._retry_s, self._sleep, answer_s=self._answer_s)
+        another._silence = self._silence  # as above
+        return another
+
     def request(
         self,
         method: str,

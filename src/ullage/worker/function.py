@@ -52,16 +52,14 @@ class FunctionService:
             else:
                 function = self._function(task)
                 args, kwargs = pickle.loads(task.input)  # noqa: S301  # as above
-            result = function(*args, **kwargs)
-            if isinstance(result, CoroutineType):
-                result = _run(result)
+            result = call(function, *args, **kwargs)
             if type(result) in _PLAIN:
                 return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
             return _dump(result)
         except Stopped:  # this executor must end
             raise
         except BaseException as error:  # noqa: BLE001  # user code: any exception, also SystemExit, fails this task only
-            raise _failed(error) from None
+            raise failed(error, skip=2) from None
 
     def _function(self, task: Task) -> Callable[..., Any]:
         shared_id = task.shared_id
@@ -77,6 +75,12 @@ class FunctionService:
         return function
 
 
+def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Return what a function returns; a coroutine runs to its end first."""
+    result = function(*args, **kwargs)
+    return _run(result) if isinstance(result, CoroutineType) else result
+
+
 def _run(coroutine: CoroutineType[Any, Any, Any]) -> Any:
     """Run a coroutine to its end in an event loop of its own."""
     import asyncio  # noqa: PLC0415  # the import takes longer than the start of an executor
@@ -84,9 +88,9 @@ def _run(coroutine: CoroutineType[Any, Any, Any]) -> Any:
     return asyncio.run(coroutine)
 
 
-def _failed(error: BaseException) -> TaskFailed:
-    """Return the failure of a task whose function raised `error`."""
-    trace = failure.bounded(failure.trace(error, skip=1))
+def failed(error: BaseException, skip: int) -> TaskFailed:
+    """Return the failure of a task whose function raised `error`. `skip` outermost frames are the worker's."""
+    trace = failure.bounded(failure.trace(error, skip=skip))
     message = failure.bounded(f"{failure.describe(error)}\n\n{trace}")
     error.add_note(f"\nIn the worker:\n{trace}")
     error.__traceback__ = None

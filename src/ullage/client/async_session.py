@@ -1,0 +1,253 @@
+"""A session of a client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+
+from ullage.client.api import Api
+from ullage.client.async_future import AsyncTaskFuture, ended, until_called
+from ullage.client.chunk import each_result
+from ullage.client.future import TaskFuture
+from ullage.client.log import LogPiece, TaskLog
+from ullage.client.mapping import MapOptions, MapPlan
+from ullage.client.offload import Offload, in_own_thread, offloaded
+from ullage.client.progress import shown_progress
+from ullage.client.results import outcome_of, result_of
+from ullage.client.session import Session
+from ullage.client.transport import Transport
+from ullage.wire.session import TaskBody
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class AsyncSession:
+    """A session on a server, which runs tasks; `AsyncClient.session` and `AsyncClient.open_session` return it.
+
+    Leaving its `async with` block waits for the submitted tasks and closes the session; an exception in the block, or
+    the cancellation of the coroutine, cancels it. A session from `open_session` stays open.
+    """
+
+    def __init__(self, session: Session, offload: Offload, transport: Transport) -> None:
+        self.id = session.id
+        self.sync = session
+        self.offload = offload
+        self._transport = transport
+
+    def __repr__(self) -> str:
+        return f"AsyncSession({self.id!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            try:
+                await self.wait()
+            except BaseException as interruption:  # cancelled
+                await self._leave(type(interruption), interruption, interruption.__traceback__)
+                raise
+        await self._leave(kind, error, trace)
+
+    async def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.shield(self.offload.run(self.sync.__exit__, kind, error, trace))
+
+    # --- work ---
+
+    @overload
+    def submit(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncTaskFuture[T]: ...
+    @overload
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskFuture[T]: ...
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncTaskFuture[Any]:
+        """Call `function(*args, **kwargs)` in an executor; `await` the future for the result.
+
+        It never waits for room: whoever submits without awaiting results keeps all arguments in memory.
+
+        Raises:
+            InvalidRequest: it is not callable, or a value cannot be sent or is too large.
+
+        """
+        return self._future(self.sync.calls.submit(function, args, kwargs, blocks=False))
+
+    def run(self, data: bytes) -> AsyncTaskFuture[bytes | None]:
+        """Submit a raw task: the worker of the application receives `data` and returns the output.
+
+        Raises:
+            InvalidRequest: `data` is not bytes, or is too large to be sent.
+
+        """
+        return self._future(self.sync.calls.run(data, blocks=False))
+
+    def _future(self, future: TaskFuture[T]) -> AsyncTaskFuture[T]:
+        return AsyncTaskFuture(future, self.offload.cancel)
+
+    @overload
+    def map(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *iterables: Iterable[Any],
+        **options: Unpack[MapOptions],
+    ) -> AsyncIterator[T]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        **options: Unpack[MapOptions],
+    ) -> AsyncIterator[T]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        /,
+        *iterables: Iterable[Any],
+        return_exceptions: bool,
+        **options: Unpack[MapOptions],
+    ) -> AsyncIterator[T | BaseException]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        return_exceptions: bool,
+        **options: Unpack[MapOptions],
+    ) -> AsyncIterator[T | BaseException]: ...
+    def map(
+        self,
+        function: Callable[..., Any],
+        /,
+        *iterables: Iterable[Any],
+        return_exceptions: bool = False,
+        **options: Unpack[MapOptions],
+    ) -> AsyncIterator[Any]:
+        """Call `function` with one item of each iterable at a time, as `Session.map` does with the same options.
+
+        The iterables are read in another thread. The remaining calls are cancelled after a failure, after a timeout,
+        and when the iterator or the coroutine that uses it is closed or cancelled; with a `key` they go on.
+
+        Raises:
+            InvalidRequest: an option is unknown or has a wrong value, or `function` is not callable.
+            TimeoutError: from the iterator, `timeout` seconds after this call.
+
+        """
+        plan = self.sync.calls.plan(function, options, keeps_failures=return_exceptions)
+        starting = asyncio.ensure_future(self.offload.run(self.sync.calls.submit_map, function, iterables, plan))
+        return self._results(starting, plan)
+
+    async def _results(self, starting: asyncio.Future[list[TaskFuture[Any]]], plan: MapPlan) -> AsyncIterator[Any]:
+        take = outcome_of if plan.keeps_failures else result_of
+        left: dict[TaskFuture[Any], None] = {}
+        try:
+            left = dict.fromkeys(await asyncio.shield(starting))
+            arranged = _in_order(left) if plan.ordered else _as_they_end(left)
+            with shown_progress(len(left)) if plan.progress else nullcontext(lambda: None) as advance:
+                while left:
+                    future = await asyncio.wait_for(anext(arranged), plan.deadline.remaining())
+                    del left[future]
+                    result = take(future, None)
+                    for each in (result,) if plan.chunksize == 1 else each_result(result):
+                        yield each
+                    advance()
+        finally:
+            if not starting.done() or left:
+                self._give_up(starting)
+
+    def _give_up(self, starting: asyncio.Future[list[TaskFuture[Any]]]) -> None:
+        """Cancel the calls of a map, also those that are submitted at this moment."""
+
+        def cancel(done: asyncio.Future[list[TaskFuture[Any]]]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self.sync.calls.exchange.cancel_soon(list(done.result()))
+
+        starting.add_done_callback(cancel)
+
+    async def invoke(self, data: bytes) -> bytes | None:
+        """Run a raw task to its end.
+
+        Raises:
+            TaskFailed: it did not succeed.
+
+        """
+        return await self.run(data)
+
+    async def wait(self) -> None:
+        """Wait until all tasks submitted here have ended."""
+        await until_called(self.sync.calls.exchange.when_all_ended)
+
+    # --- the session ---
+
+    status = offloaded(Session.status)
+    why = offloaded(Session.why)
+    update = offloaded(Session.update)
+    cancel = offloaded(Session.cancel)
+    cancel_pending = offloaded(Session.cancel_pending)
+
+    async def tasks(self) -> AsyncIterator[TaskBody]:
+        """Yield all tasks of the session, which are fetched page by page."""
+        tasks = self.sync.tasks()
+        while (task := await self.offload.run(next, tasks, None)) is not None:
+            yield task
+
+    def log(self, task: int, *, follow: bool = False) -> AsyncIterator[LogPiece]:
+        """Yield the output of a task of a program as it arrives; with `follow` until it ends.
+
+        A followed log has a thread and a connection of its own.
+        """
+        log = TaskLog(Api(self._transport.another()), self.id, task, follow=follow)
+        return in_own_thread(iter(log), log.give_up)
+
+    async def close(self) -> None:
+        """Wait for the tasks submitted here, then close the session.
+
+        Raises:
+            Conflict: tasks of other clients still run.
+
+        """
+        await self.wait()
+        await self.offload.run(self.sync.close)
+
+    async def delete(self) -> None:
+        """Close the session like `close`, then delete it with its tasks, results and events.
+
+        Raises:
+            Conflict: tasks of other clients still run.
+
+        """
+        await self.wait()
+        await self.offload.run(self.sync.delete)
+
+
+async def _in_order(futures: Iterable[TaskFuture[Any]]) -> AsyncIterator[TaskFuture[Any]]:
+    left = list(futures)
+    left.reverse()
+    while left:
+        future = left.pop()
+        await ended(future)
+        yield future
+
+
+async def _as_they_end(futures: Iterable[TaskFuture[Any]]) -> AsyncIterator[TaskFuture[Any]]:
+    queue: asyncio.Queue[TaskFuture[Any]] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def put(future: Any) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(queue.put_nowait, future)
+
+    for future in list(futures):
+        future.add_done_callback(put)
+    while True:
+        yield await queue.get()

@@ -1,0 +1,126 @@
+"""A few threads of an asyncio client, which make its blocking calls."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from ullage.client.future import TaskFuture
+from ullage.model.error import UllageError
+
+THREADS = 4
+"""The most threads of one client; each keeps a connection."""
+
+T = TypeVar("T")
+P = ParamSpec("P")
+_END = object()
+
+
+class Offload:
+    """Threads for calls that wait for the server. More calls than threads wait for one another."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, "ullage-async")
+
+    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what `function` returns in one of the threads, with the context variables of the caller.
+
+        The call is not interrupted when the coroutine that waits for it is cancelled.
+        """
+        call = partial(copy_context().run, function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def cancel(self, future: TaskFuture[Any]) -> None:
+        """Cancel a task in one of the threads. A task that no server accepts to cancel is warned of."""
+        with suppress(RuntimeError):  # the client is closed
+            self._threads.submit(_cancel, future)
+
+    async def close(self) -> None:
+        """Wait for the calls in the threads, such as cancellations, and let the threads end."""
+        await asyncio.to_thread(self._threads.shutdown)
+
+
+def _cancel(future: TaskFuture[Any]) -> None:
+    try:
+        future.cancel()
+    except UllageError as error:
+        warnings.warn(f"task {future.task} is not cancelled: {error.message}", stacklevel=1)
+
+
+async def in_own_thread(iterator: Iterator[T], give_up: Callable[[], object]) -> AsyncIterator[T]:
+    """Yield the values of an iterator that waits for an unknown time, from a thread of its own.
+
+    `give_up` ends a wait of the iterator, from another thread.
+    """
+    loop = asyncio.get_running_loop()
+    thread = ThreadPoolExecutor(1, "ullage-stream")
+    try:
+        while (value := await loop.run_in_executor(thread, next, iterator, _END)) is not _END:
+            yield value  # type: ignore[misc]  # it is not the end
+    finally:
+        give_up()
+        thread.shutdown(wait=False)
+
+
+class HasOffload(Protocol):
+    """A part of the asyncio client: `offload` makes the calls of `sync`, its blocking twin."""
+
+    @property
+    def offload(self) -> Offload:
+        """Return the threads."""
+
+    @property
+    def sync(self) -> Any:
+        """Return the blocking twin."""
+
+
+def offloaded(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the coroutine method that calls a method of the blocking twin, with its signature and docstring."""
+
+    @wraps(method)
+    async def call(self: HasOffload, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.offload.run(method, self.sync, *args, **kwargs)
+
+    return call
+
+
+class _Entered(Protocol):
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+E = TypeVar("E", bound=_Entered)
+
+
+class Unopened(Generic[E]):
+    """What will be open: `await` opens it, `async with` opens it and closes it at its end."""
+
+    def __init__(self, open_it: Callable[[], Coroutine[Any, Any, E]]) -> None:
+        self._open = open_it
+        self._opened: E | None = None
+
+    def __await__(self) -> Any:
+        """Return the opened object."""
+        return self._open().__await__()
+
+    async def __aenter__(self) -> E:
+        self._opened = await self._open()
+        return await self._opened.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, trace)
