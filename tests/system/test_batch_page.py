@@ -16,6 +16,8 @@ def test_every_command_of_the_page_on_batch_work_prints_the_output_of_the_page(h
     bash = shutil.which("bash")
     assert bash is not None
     walked = steps(PAGE)
+    (tmp_path / "job.sh").write_text(blocks(PAGE, "sh")[0])
+    (tmp_path / "job.toml").write_text(blocks(PAGE, "toml")[0])
     script = [f'ullage() {{ {sys.executable} -m ullage.cli.main "$@"; }}']
     for step in walked:
         script += [step.command, 'printf "\\n=== end\\n"']

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ullage.cli import program
 from ullage.cli.exits import caution
+from ullage.cli.job_file import OptionParser, with_job_file
 from ullage.cli.standard_input import read_input
 from ullage.cli.times import parse_begin, show_time
 from ullage.client.spec import SessionOptions
@@ -34,6 +35,10 @@ _RESREQ = (
 )
 
 
+_AMOUNTS = {"cpu": "cpus", "mem": "mem", "gpu": "gpus"}
+"""Keys of a request, and the options that state them."""
+
+
 class JobRequest(NamedTuple):
     """A program, its session, and how it is started. `array` has the indices of its tasks, if there are several."""
 
@@ -48,7 +53,20 @@ class JobRequest(NamedTuple):
 
 def add_job(parser: argparse.ArgumentParser) -> None:
     """Add the options of a job, and its program."""
+    _add_options(parser)
+    parser.add_argument(
+        "argv",
+        nargs=argparse.REMAINDER,
+        metavar="-- PROGRAM ...",
+        help="the program and its arguments; without --, a job file (.toml) or a script with #ULLAGE lines",
+    )
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-r", "--resreq", metavar="LIST", help=_RESREQ)
+    parser.add_argument("--gpus", metavar="N", help="instead of -r: its cards, 2 or 0.5")
+    parser.add_argument("--cpus", metavar="N", help="instead of -r: its cores, 4 or 0.5")
+    parser.add_argument("--mem", metavar="SIZE", help="instead of -r: its memory, 4g or 512m")
     parser.add_argument("-q", "--queue", help=f"its queue (default: {DEFAULT_QUEUE})")
     parser.add_argument("-p", "--priority", type=int, metavar="N", help="higher is scheduled first within the queue")
     parser.add_argument("-t", "--time-limit", metavar="TIME", help=f"end it after {FORMS}")
@@ -77,9 +95,6 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--export-all", action="store_true", help="pass the whole environment on")
     parser.add_argument("--stdin", action="store_true", help="send the standard input, read to its end (up to 16Mi)")
     parser.add_argument("--wait", action="store_true", help="wait also if no node can hold it today")
-    parser.add_argument(
-        "argv", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="the program and its arguments"
-    )
 
 
 def job_of(arguments: argparse.Namespace) -> JobRequest:
@@ -89,6 +104,9 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         InvalidRequest: an option is malformed, or no program is named.
 
     """
+    parser = OptionParser()
+    _add_options(parser)
+    arguments = with_job_file(arguments, parser)
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     word = next(iter(argv), "")
     if not word:
@@ -96,7 +114,7 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
     _refuse_assignment(word)
     array, at_once = (None, 1) if arguments.array is None else parse_request(arguments.array)
     options: SessionOptions = {
-        "resreq": None if arguments.resreq is None else ResourceRequirement.from_string(arguments.resreq),
+        "resreq": _requirement(arguments),
         "queue": arguments.queue or DEFAULT_QUEUE,
         "priority": arguments.priority,
         "task_timeout_s": None if arguments.time_limit is None else parse_duration(arguments.time_limit),
@@ -107,6 +125,23 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
     environment = program.choose_environment(os.environ, arguments.env, everything=arguments.export_all)
     given = read_input(send=arguments.stdin)
     return JobRequest(argv, environment, given, name=arguments.name, options=options, array=array, wait=arguments.wait)
+
+
+def _requirement(arguments: argparse.Namespace) -> ResourceRequirement | None:
+    """Return the request of `-r`, or that of `--gpus`, `--cpus` and `--mem`.
+
+    Raises:
+        InvalidRequest: it is malformed, or both state it.
+
+    """
+    stated = {key: getattr(arguments, option) for key, option in _AMOUNTS.items()}
+    given = {key: value for key, value in stated.items() if value is not None}
+    if arguments.resreq is None:
+        return ResourceRequirement.from_value(given) if given else None
+    for key, value in given.items():
+        fix = f"-r states the request too; leave one out, or write -r {arguments.resreq},{key}={value}"
+        raise invalid(f"--{_AMOUNTS[key]}", value, fix)
+    return ResourceRequirement.from_string(arguments.resreq)
 
 
 def _begin_of(text: str) -> float:

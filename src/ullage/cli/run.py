@@ -72,7 +72,7 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
         return interrupts.code
     with suppress(UllageError):  # the program has ended already
         Api(api.transport.hurried(CANCEL_S)).close_session(session)
-    if not arguments.stdin and has_input():
+    if job.standard_input is None and has_input():
         caution(["the standard input was not sent to the program; --stdin sends it"])
     return exit_code(log.ended)
 
