@@ -265,7 +265,7 @@ def test_a_quota_is_set_shown_with_its_usage_and_deleted(ran):
     assert ran("quotas delete team") == (0, "the quota of team is deleted\n", "")
     assert rows(ran("quotas list")[1]) == []
     code, _, err = ran("quotas delete team")
-    assert (code, err) == (2, "ullage: namespace team has no quota\n")
+    assert (code, err) == (2, "ullage: quota team does not exist\n")
 
 
 def test_every_field_of_a_quota_can_be_set(ran, http):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import ullage
+from tests.fake_api import gpu, node
 from ullage.cli.exits import report
 from ullage.cli.main import main
 from ullage.cli.server import _Log
@@ -265,7 +266,7 @@ def test_a_standard_input_that_is_closed_cannot_be_sent(tmp_path):
     [
         ("events --session nosuch", "session nosuch does not exist"),
         ("events -f --session nosuch", "session nosuch does not exist"),
-        ("queue -q defaults", "queue 'defaults' does not exist: did you mean default? known are default"),
+        ("queue -q defaults", "queue defaults does not exist; did you mean default?"),
     ],
 )
 def test_a_filter_by_an_unknown_name_is_an_error(capsys, fake, line, message):
@@ -316,4 +317,59 @@ def test_a_key_that_is_like_none_is_answered_with_all(capsys, fake):
 
 def test_a_quality_of_service_that_is_none_is_answered_with_those_there_are(capsys):
     assert main(["alloc", "p", "-r", "gpu=1", "--qos", "nope"]) == 2
-    assert "choose from 'low', 'medium', 'high', 'critical'" in capsys.readouterr().err
+    assert "choose one of low, medium, high, critical" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("run --prioriti 3 -- true", "ullage run does not take --prioriti; did you mean --priority?"),
+        ("queue --sate=running", "ullage queue does not take --sate=running; did you mean --state?"),
+        ("queues set lab --wieght 3", "did you mean --weight? `ullage queues --help`"),
+        ("quotas set a --max-gpus 3", "did you mean --max-gpu-count?"),
+        ("quotas sett a", "'sett' is not valid: did you mean set? choose one of list, set, delete"),
+        ("show sezzion x", "'sezzion' is not valid: did you mean session? choose one of"),
+        ("show session x -o jsn", "'jsn' is not valid: did you mean json? choose one of table"),
+        ("alloc a -r gpu=1 --qos hihg", "did you mean high?"),
+        ("alloc a -r gpu=1 --limit tflop=3", "--limit: 'tflop=3' is not valid: did you mean tflops?"),
+        ("run -p high -- true", "ullage run: argument -p/--priority: invalid int value: 'high'; `ullage run --help`"),
+        ("run -q", "ullage run: argument -q/--queue: expected one argument; `ullage run --help` shows how"),
+        ("show gpu n1/7", "gpu n1/7 does not exist; did you mean n1/0?"),
+        ("show node n2", "node n2 does not exist; known are n1"),
+    ],
+)
+def test_whatever_name_is_misspelt_the_message_has_the_one_that_is_near(capsys, fake, line, message):
+    fake.nodes, fake.gpus = [node("n1")], [gpu("n1", 0)]
+    assert main(line.split()) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "usage:" not in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("why trian-1", "session trian-1 does not exist; did you mean train-1?"),
+        ("cancel trian-1", "session trian-1 does not exist; did you mean train-1?"),
+        ("tasks train1", "session train1 does not exist; did you mean train-1?"),
+        ("logs tain-1", "session tain-1 does not exist; did you mean train-1?"),
+        ("submit -q defaultt -- true", "queue defaultt does not exist; did you mean default?"),
+        ("submit -q zzz -- true", "queue zzz does not exist; known are default"),
+        ("queues set lab --parent deflt", "--parent: 'deflt' is not valid: did you mean default?"),
+        ("queues delete deflt", "queue deflt does not exist; did you mean default?"),
+        ("show application commandd", "application commandd does not exist; did you mean command?"),
+        ("apps unregister ech", "application ech does not exist; known are command, function"),
+        ("topo nod-1", "node nod-1 does not exist; "),
+        ("cordon nod-1", "node nod-1 does not exist; "),
+        ("show allocation pod1", "allocation pod1 does not exist; did you mean pod-1?"),
+        ("free pod1", "allocation pod1 does not exist"),
+        ("show quota lba", "quota lba does not exist; did you mean lab?"),
+    ],
+)
+def test_a_server_names_the_object_that_is_meant(ran, http, line, message):
+    http.post("/v1/sessions/train-1/open", json={"application": "command"})
+    http.put("/v1/quotas/lab", json={"total": {"max_workers": 5}})
+    http.post("/v1/allocations", json={"uid": "pod-1", "resreq": "gpu=1"})
+    code, _, error = ran(line)
+    assert code == 2
+    assert message in error

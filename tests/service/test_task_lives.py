@@ -529,9 +529,9 @@ def test_a_session_of_an_unknown_or_disabled_application_or_queue_is_refused():
         lab.service.catalog.put_application(Application("off", "/bin/x", state=ApplicationState.DISABLED), nothing)
         with pytest.raises(Conflict, match="off is disabled"):
             lab.service.sessions.create("s", SessionSpec("off"), nothing)
-        with pytest.raises(NotFound, match="'other' is not registered"):
+        with pytest.raises(NotFound, match="application other does not exist"):
             lab.service.sessions.create("s", SessionSpec("other"), nothing)
-        with pytest.raises(NotFound, match="'none' does not exist"):
+        with pytest.raises(NotFound, match="queue none does not exist"):
             lab.service.sessions.create("s", spec(queue="none"), nothing)
         assert not lab.service.state.sessions
 

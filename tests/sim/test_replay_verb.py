@@ -193,7 +193,7 @@ def test_published_curves_are_compared_where_there_are_some(files, tmp_path, cap
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--policy", "bestest"], "--policy: 'bestest' is not valid: choose one of best-fit"),
+        (["--policy", "bestest"], "--policy: 'bestest' is not valid: did you mean best-fit? choose one of best-fit"),
         (["--seeds", "9..1"], "--seeds: '9..1' is not valid"),
         (["--seeds", "x"], "write a range such as 42..51"),
         (["--against", "spread"], "--against: 'spread' is not valid"),

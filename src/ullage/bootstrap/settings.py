@@ -20,6 +20,7 @@ from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
 from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
+from ullage.model.nearest import one_of
 from ullage.model.node import MAX_EXECUTORS
 from ullage.model.part import parse_tflops
 from ullage.model.profile import Profile, Profiles
@@ -245,7 +246,7 @@ class Settings(_Section, frozen=True, kw_only=True):
         """Return the policy of the cycle."""
         section = self.policy
         if section.order not in {order.value for order in Order}:
-            raise invalid("policy.order", section.order, f"use one of {', '.join(order.value for order in Order)}")
+            raise invalid("policy.order", section.order, one_of(section.order, Order))
         grace = section.reclaim_grace_s
         return Policy(
             order=Order(section.order),
@@ -315,9 +316,9 @@ class Settings(_Section, frozen=True, kw_only=True):
         section = self.topology
         rule = section.width_rule
         if rule not in ("auto", *WidthRule):
-            raise invalid("topology.width_rule", rule, f"choose one of auto, {', '.join(WidthRule)}")
+            raise invalid("topology.width_rule", rule, one_of(rule, ("auto", *WidthRule)))
         if section.score not in ("absolute", "relative"):
-            raise invalid("topology.score", section.score, "choose one of absolute, relative")
+            raise invalid("topology.score", section.score, one_of(section.score, ("absolute", "relative")))
         if not 0 <= section.weight <= _MOST_WEIGHT:
             raise invalid("topology.weight", section.weight, f"a number from 0 to {_MOST_WEIGHT} is needed")
         return ZoneRules(

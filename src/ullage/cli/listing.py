@@ -17,8 +17,8 @@ from ullage.cli.table import format_table, terminal_width
 from ullage.client.local import reach
 from ullage.client.spec import user_name
 from ullage.model.duration import parse_duration
-from ullage.model.error import NotFound, invalid
-from ullage.model.nearest import did_you_mean
+from ullage.model.error import invalid
+from ullage.model.nearest import did_you_mean, missing
 
 _OF_LISTINGS = (*FORMATS, "csv", "name")
 """What `-o` takes in a listing, apart from the names of fields."""
@@ -280,8 +280,7 @@ def _require_queues(names: set[str]) -> None:
     """
     known = [queue.name for queue in reach(start=False).queues()]
     for name in sorted(names.difference(known)):
-        text = f"queue {name!r} does not exist: {did_you_mean(name, known)}known are {', '.join(sorted(known))}"
-        raise NotFound(text, field="queue")
+        raise missing("queue", name, known)
 
 
 def _unknown_users(names: set[str], known: set[str]) -> list[str]:

@@ -29,7 +29,7 @@ from ullage.cli.loading import loading
 from ullage.cli.verbs import VERBS, VerbsInGroups
 from ullage.client.silence import Silence
 from ullage.model.error import InvalidRequest, UllageError, invalid
-from ullage.model.nearest import did_you_mean
+from ullage.model.nearest import did_you_mean, one_of
 from ullage.model.variables import unknown_variables
 
 if TYPE_CHECKING:
@@ -155,19 +155,30 @@ class Parser(argparse.ArgumentParser):
             words = _with_signs(words)
         return super().parse_known_args(words, namespace)
 
+    def error(self, message: str) -> NoReturn:
+        """Refuse a command line as every wrong request is refused.
+
+        Raises:
+            InvalidRequest: always.
+
+        """
+        raise InvalidRequest(f"{self.prog}: {message}; `{self.prog} --help` shows how", field="arguments")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"{value!r} is not valid: {one_of(value, action.choices)}")
+
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if message:
             (file or sys.stderr).write(message)
 
 
 def _with_signs(words: list[str]) -> list[str]:
-    """Return `--sort=-FIELD` for `--sort -FIELD`, in which argparse finds two options."""
-    joined: list[str] = []
-    for word in words:
-        if joined and joined[-1] == _REVERSIBLE and word.startswith("-"):
-            joined[-1] = f"{_REVERSIBLE}={word}"
-        else:
-            joined.append(word)
+    """Return `--sort=FIELD` for `--sort FIELD`: argparse takes a field that begins with a minus for an option."""
+    joined, rest = [], iter(words)
+    for word in rest:
+        field = next(rest, None) if word == _REVERSIBLE else None
+        joined.append(word if field is None else f"{word}={field}")
     return joined
 
 
@@ -216,9 +227,28 @@ def parse_with(parser: argparse.ArgumentParser, argv: Sequence[str], what: str) 
         sys.stdout.flush()
         raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
     if unread:
-        text = f"{what} does not take {' '.join(unread)}; `{what} --help` lists its arguments"
-        raise InvalidRequest(text, field=next(iter(unread)))
+        first = next(iter(unread))
+        meant = did_you_mean(first.partition("=")[0], options_of(parser, argv)) if first.startswith("--") else ""
+        text = f"{what} does not take {' '.join(unread)}; {meant}`{what} --help` lists its arguments"
+        raise InvalidRequest(text, field=first)
     return arguments
+
+
+def options_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
+    """Return the options of the verb and the action that a command line names."""
+    words = list(argv)
+    while (actions := _actions(parser)) is not None:
+        place = next((n for n, word in enumerate(words) if word in actions), None)
+        if place is None:
+            break
+        parser, words = actions[words[place]], words[place + 1 :]
+    return [option for option in parser._option_string_actions if option.startswith("--")]  # noqa: SLF001  # as above
+
+
+def _actions(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser] | None:
+    """Return the parsers of verbs or of actions; None if there are none."""
+    nested = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))  # noqa: SLF001  # no public way
+    return next((each.choices for each in nested), None)
 
 
 def _refuse_verb(word: str) -> NoReturn:

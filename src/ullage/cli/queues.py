@@ -55,8 +55,9 @@ def tree(queues: Sequence[QueueBody]) -> tuple[list[QueueBody], list[str]]:
 
 def _below(parent: str, queues: Sequence[QueueBody], indent: str) -> Iterator[tuple[QueueBody, str]]:
     children = [queue for queue in queues if queue.parent == parent]
+    last = next(reversed(children), None)
     for queue in children:
-        is_last = queue is children[-1]
+        is_last = queue is last
         branch, more = ("", "") if parent == ROOT else ("└─ ", "   ") if is_last else ("├─ ", "│  ")
         yield queue, f"{indent}{branch}{queue.name}"
         yield from _below(queue.name, queues, f"{indent}{more}")

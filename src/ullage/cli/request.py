@@ -10,6 +10,7 @@ from typing import TypedDict
 
 from ullage.model.claim import PRIORITIES, Qos
 from ullage.model.error import InvalidRequest, NotFound, invalid
+from ullage.model.nearest import did_you_mean
 from ullage.model.request import ResourceRequirement
 from ullage.wire.allocation import PartMap
 
@@ -108,7 +109,8 @@ def parse_part(option: str, text: str) -> PartMap:
     for entry in text.split(","):
         key, _, value = (word.strip() for word in entry.partition("="))
         if key not in _AMOUNTS or not value:
-            raise invalid(option, entry, "write amounts of each card, such as tflops=60,vram=20g or percent=25")
+            meant = "" if key in _AMOUNTS else did_you_mean(key, _AMOUNTS)
+            raise invalid(option, entry, f"{meant}write amounts of each card, such as tflops=60,vram=20g or percent=25")
         if key in amounts:
             raise invalid(option, entry, f"{key} is given twice; leave one out")
         amounts[key] = value

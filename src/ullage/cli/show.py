@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ from ullage.cli.target import find_task
 from ullage.client.allocations import Allocations
 from ullage.client.api import Api
 from ullage.client.local import reach
-from ullage.model.error import NotFound
+from ullage.model.nearest import missing
 from ullage.wire.allocation import AllocationBody, QuotaBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.session import TaskBody
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", choices=list(_FIND), help="kind of the object")
+    parser.add_argument("kind", metavar="KIND", choices=list(_FIND), help=f"kind of the object: {', '.join(_FIND)}")
     parser.add_argument("id", metavar="ID", help="its id or name; SESSION/N for a task, a uuid or NODE/N for a card")
     add_output(parser)
     parser.set_defaults(act=_show)
@@ -38,11 +38,12 @@ def _task(api: Api, name: str) -> TaskBody:
 
 
 def _node(api: Api, name: str) -> NodeBody:
-    return _only("node", name, [node for node in api.nodes() if node.name == name])
+    return _only("node", name, {node.name: node for node in api.nodes()})
 
 
 def _gpu(api: Api, name: str) -> GpuBody:
-    return _only("gpu", name, [gpu for gpu in api.gpus() if name in (gpu.uuid, f"{gpu.node}/{gpu.index}")])
+    gpus = api.gpus()
+    return _only("gpu", name, {f"{gpu.node}/{gpu.index}": gpu for gpu in gpus} | {gpu.uuid: gpu for gpu in gpus})
 
 
 def _allocation(api: Api, name: str) -> AllocationBody:
@@ -54,7 +55,7 @@ def _quota(api: Api, name: str) -> QuotaBody:
 
 
 def _executor(api: Api, name: str) -> ExecutorBody:
-    return _only("executor", name, [executor for executor in api.executors() if executor.id == name])
+    return _only("executor", name, {executor.id: executor for executor in api.executors()})
 
 
 _FIND: dict[str, Callable[[Api, str], msgspec.Struct]] = {
@@ -69,7 +70,7 @@ _FIND: dict[str, Callable[[Api, str], msgspec.Struct]] = {
 }
 
 
-def _only(kind: str, name: str, found: Sequence[T]) -> T:
-    for each in found:
-        return each
-    raise NotFound(f"{kind} {name!r} does not exist", field=kind)
+def _only(kind: str, name: str, known: Mapping[str, T]) -> T:
+    if name not in known:
+        raise missing(kind, name, known)
+    return known[name]

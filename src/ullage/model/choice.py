@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from ullage.model.error import invalid
+from ullage.model.nearest import one_of
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -13,5 +14,5 @@ Choice = TypeVar("Choice", bound=StrEnum)
 def parse_choice(kind: type[Choice], value: object, field: str) -> Choice:
     """Return the member of `kind` with that value."""
     if value not in [*kind]:
-        raise invalid(field, value, f"choose one of {', '.join(kind)}")
+        raise invalid(field, value, one_of(value, kind))
     return kind(str(value))

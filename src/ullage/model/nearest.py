@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
+
+from ullage.model.error import NotFound
 
 _SIMILAR = 0.5
 """The least similarity of two words of which one is taken for a misspelling of the other; 1 is equal."""
@@ -19,3 +22,38 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = _SIMILAR) -> s
     """Return `did you mean X? `, or nothing if no known word is similar."""
     found = nearest(word, known, cutoff)
     return "" if found is None else f"did you mean {found}? "
+
+
+def one_of(word: object, known: Iterable[str]) -> str:
+    """Return the fix for a word that is none of a few: the one that is meant, if one is similar, and all of them."""
+    words = [*map(str, known)]
+    return f"{did_you_mean(str(word), words)}choose one of {', '.join(words)}"
+
+
+_SAME_NAME = 0.65
+"""The least similarity of the names of two objects of which one is taken for the other."""
+
+_LOOKED_AT = 300
+"""The most names that are compared: a server answers others meanwhile."""
+
+_FEW = 12
+"""The most names that a message lists."""
+
+
+def missing(kind: str, name: object, known: Iterable[str], *, field: str | None = None, more: str = "") -> NotFound:
+    """Return the error of an object that does not exist, with the name that is meant if one is similar.
+
+    Of many names the first ones count. `field` is the kind unless another is given; `more` ends the message.
+    """
+    names = list(islice(known, _LOOKED_AT))
+    meant = nearest(str(name), names, _SAME_NAME)
+    text = f"{kind} {name} does not exist"
+    if meant is not None:
+        text += f"; did you mean {meant}?"
+    elif 0 < len(names) <= _FEW and kind in _LISTED:
+        text += f"; known are {', '.join(sorted(names))}"
+    return NotFound(f"{text}{more}", field=kind if field is None else field)
+
+
+_LISTED = ("queue", "application", "node")
+"""Kinds of objects of which there are often few, and which are the same for all users."""

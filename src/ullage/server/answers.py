@@ -13,8 +13,8 @@ from ullage.core.explaining.zone_warning import weaker_predictions
 from ullage.core.learning.fragmentation import NOTHING, IdleCards, fits_now, fragments_of
 from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.array import Array
-from ullage.model.error import NotFound
 from ullage.model.event import Event
+from ullage.model.nearest import missing
 from ullage.model.node import Node
 from ullage.model.rejection import Code
 from ullage.model.task import TaskResult, TaskState
@@ -116,7 +116,7 @@ class Answers:
         """
         state = self._service.state
         if name not in state.nodes:
-            raise NotFound(f"node {name} does not exist", field="node")
+            raise missing("node", name, state.nodes)
         fleet = state.fleet
         cards = sorted(fleet.cards_on(fleet.row_of[name]), key=lambda card: fleet.cards[card].index)
         here = [held.placement for held in fleet.ledger.values() if held.node == name and held.placement]

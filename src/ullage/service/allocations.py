@@ -16,7 +16,7 @@ from ullage.core.placing.adjust import Adjustment, AmountsChange
 from ullage.core.placing.decision import Decision, Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
-from ullage.model.error import NotFound
+from ullage.model.nearest import missing
 from ullage.model.rejection import Code
 from ullage.service.context import ServiceContext
 from ullage.service.events import allocation_facts
@@ -192,7 +192,8 @@ class AllocationRequests:
         """
         found = self._state.fleet.ledger.get(uid)
         if found is None or found.claim is None:
-            raise NotFound(f"allocation {uid} does not exist", field="uid")
+            ledger = self._state.fleet.ledger
+            raise missing("allocation", uid, (uid for uid, a in ledger.items() if a.claim is not None), field="uid")
         return found
 
     def all(self) -> tuple[Allocation, ...]:

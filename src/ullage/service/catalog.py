@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ullage.model.application import BUILT_IN, Application
-from ullage.model.error import Conflict, NotFound, invalid
+from ullage.model.error import Conflict, invalid
+from ullage.model.nearest import did_you_mean, missing
 from ullage.model.queue import DEFAULT_QUEUE, ROOT, Queue
 from ullage.service.context import ServiceContext
 from ullage.service.journal import Callback, in_one_write
@@ -101,7 +102,7 @@ class Catalog:
 
         """
         if name not in self._state.queues:
-            raise NotFound(f"queue {name} does not exist", field="queue")
+            raise missing("queue", name, self._state.queues)
         children = sorted(queue.name for queue in self._state.queues.values() if queue.parent == name)
         users = [
             record.id for record in self._state.sessions.values() if record.open and record.session.spec.queue == name
@@ -127,7 +128,9 @@ def check_tree(queues: Iterable[Queue]) -> None:
         seen, above = {name}, parent
         while above != ROOT:
             if above not in parents:
-                raise invalid(f"queues.{name}.parent", above, f"name an existing queue or {ROOT}")
+                raise invalid(
+                    f"queues.{name}.parent", above, f"{did_you_mean(above, parents)}name an existing queue or {ROOT}"
+                )
             if above in seen:
                 raise invalid(f"queues.{name}.parent", above, "a queue cannot stand below itself")
             seen.add(above)

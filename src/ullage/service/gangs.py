@@ -15,7 +15,8 @@ from ullage.core.placing.domain import spans
 from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
-from ullage.model.error import Conflict, NotFound
+from ullage.model.error import Conflict
+from ullage.model.nearest import missing
 from ullage.service.context import ServiceContext
 from ullage.service.events import allocation_facts
 from ullage.service.journal import Callback, in_one_write
@@ -98,7 +99,7 @@ class GangRequests:
         """
         phase = self._gangs.phase(key)
         if phase is None:
-            raise NotFound(f"gang {key} has no members", field="gang")
+            raise missing("gang", key, self._members)
         answers = {uid: self._gangs.answer(uid) for uid in self._members[key]}
         first = next(iter(answers))  # the others lack the same, and examining every card takes long
         answers[first] = self._gangs.explain(first, self._allocator)

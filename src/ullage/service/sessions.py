@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from ullage.model.application import ApplicationState
 from ullage.model.counted import counted
-from ullage.model.error import AlreadyExists, Conflict, NotFound, invalid
+from ullage.model.error import AlreadyExists, Conflict, invalid
+from ullage.model.nearest import missing
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
 from ullage.model.session import SessionInfo, SessionSpec, SessionState, check_memory
 from ullage.model.task import TaskState
@@ -90,7 +91,7 @@ class Sessions:
         record = self._state.sessions.get(session_id)
         if record is None:
             if spec is None:
-                raise NotFound(f"session {session_id} does not exist; give a spec to create it", field="session")
+                raise self._state.no_session(session_id, "; give a spec to create it")
             return self.create(session_id, spec, done)
         record.session.require_open()
         if spec is not None:
@@ -223,8 +224,7 @@ class Sessions:
 
     def _check_queue(self, name: str) -> None:
         if name not in self._state.queues:
-            known = ", ".join(sorted(self._state.queues))
-            raise NotFound(f"queue {name!r} does not exist; known are {known}", field="queue")
+            raise missing("queue", name, self._state.queues)
         children = sorted(queue.name for queue in self._state.queues.values() if queue.parent == name)
         if children:
             raise invalid("queue", name, f"it has child queues; choose one of {', '.join(children)}")

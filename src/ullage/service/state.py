@@ -22,6 +22,7 @@ from ullage.model.allocation import Allocation
 from ullage.model.application import Application
 from ullage.model.error import NotFound
 from ullage.model.executor import ExecutorGang, ExecutorState
+from ullage.model.nearest import missing
 from ullage.model.node import Node
 from ullage.model.queue import Queue
 from ullage.model.rejection import Code
@@ -364,8 +365,12 @@ class State:
         """
         record = self.sessions.get(session_id)
         if record is None:
-            raise NotFound(f"session {session_id} does not exist", field="session")
+            raise self.no_session(session_id)
         return record
+
+    def no_session(self, session_id: str, more: str = "") -> NotFound:
+        """Return the error of a session that does not exist; the newest ones may be meant."""
+        return missing("session", session_id, reversed(self.sessions), more=more)
 
     def application(self, name: str) -> Application:
         """Return the application of that name.
@@ -376,8 +381,7 @@ class State:
         """
         application = self.applications.get(name)
         if application is None:
-            known = ", ".join(sorted(self.applications))
-            raise NotFound(f"application {name!r} is not registered; known are {known}", field="application")
+            raise missing("application", name, self.applications)
         return application
 
     def timeout_of(self, record: SessionRecord) -> float | None:

@@ -18,6 +18,7 @@ from ullage.core.strategies.workload import LiveWorkload, Workload, typical_work
 from ullage.core.verdict.cards import charges_on
 from ullage.model.allocation import Allocation
 from ullage.model.error import invalid
+from ullage.model.nearest import one_of
 from ullage.model.request import ResourceRequirement
 from ullage.sim.trace import Numbers
 
@@ -44,7 +45,7 @@ def policy_named(name: str, field: str = "policy") -> str:
     """
     policy = name.replace("_", "-")
     if policy not in policies():
-        raise invalid(field, name, f"choose one of {', '.join(policies())}")
+        raise invalid(field, name, one_of(name, policies()))
     return policy
 
 

@@ -18,6 +18,7 @@ from ullage.core.strategies.load import (
 )
 from ullage.core.strategies.strategy import Strategy
 from ullage.model.error import AlreadyExists, invalid
+from ullage.model.nearest import one_of
 
 _KEBAB = re.compile("[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -61,5 +62,5 @@ def strategy_named(name: str, field: str = "strategy") -> Strategy:
     """
     strategy = STRATEGIES.get(name.replace("_", "-"))
     if strategy is None:
-        raise invalid(field, name, f"choose one of {', '.join(STRATEGIES)}")
+        raise invalid(field, name, one_of(name, STRATEGIES))
     return strategy
