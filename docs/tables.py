@@ -48,6 +48,7 @@ from ullage.wire import (
     event,
     explanation,
     gang,
+    history,
     node,
     node_topology,
     overview,
@@ -74,6 +75,7 @@ _BODY_MODULES = (
     preemption,
     consolidation,
     gang,
+    history,
     simulation,
     allocation_report,
 )

@@ -14,6 +14,7 @@ from ullage.model.application import Application
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.event import Event
+from ullage.model.history import CapacitySpan, HistoryQuery, PastState, SessionHistory, Stay, UsageQuery
 from ullage.model.nomination import Nomination
 from ullage.model.quantity import MAX_INT64
 from ullage.model.queue import Limit, Queue
@@ -36,10 +37,13 @@ from ullage.service.store_port import (
     PutAllocation,
     PutApplication,
     PutAttempts,
+    PutCapacity,
     PutExecutor,
+    PutHistory,
     PutNomination,
     PutQueue,
     PutSession,
+    PutStay,
     PutWait,
     Store,
     StoredSession,
@@ -466,3 +470,102 @@ def test_nothing_can_be_written_or_read_before_loading(url: str) -> None:
     with pytest.raises(Unavailable):
         store.events(Page())
     store.close()
+
+
+# --- the history ---
+
+
+def past(number: int = 1, **changes: Any) -> SessionHistory:
+    return replace(SessionHistory(number, f"s{number}", "ann", "q", "function", "cpu=1", 10.0, 10.0), **changes)
+
+
+def stay(number: int, started_at: float, ended_at: float | None = None, **changes: Any) -> Stay:
+    held = Stay(
+        number, f"e{number}", 1, "ann", "q", "function", node="n", gpus=("g",), cards=0.5, cores=2.0, memory_bytes=10,
+        started_at=started_at, ended_at=ended_at,
+    )  # fmt: skip
+    return replace(held, **changes)
+
+
+def test_the_history_outlives_its_session_and_what_is_open_comes_back(store: Store) -> None:
+    ended = stay(1, 12.0, 14.0, memory_peak_bytes=99)
+    store.write(PutSession(session()), PutHistory(past()), PutStay(stay(1, 12.0)), PutStay(stay(2, 13.0))).result()
+    store.write(PutStay(ended), PutHistory(past(2)), PutCapacity(CapacitySpan(3, 8.0, 64.0, 2**40, 1.0, 9.0))).result()
+    store.write(DropSession("s"), PutHistory(past(started_at=12.0, ended_at=15.0, state=PastState.FAILED))).result()
+    found = store.load()
+    assert (found.history, found.stays, found.alive_at) == ((past(2),), (stay(2, 13.0),), 9.0)
+    assert (found.last_session, found.last_stay, found.last_capacity) == (2, 2, 3)
+    assert store.stays(HistoryQuery()) == [ended, stay(2, 13.0)]
+    first, second = store.history(HistoryQuery(), 20.0)
+    assert (first.history.state, first.history.started_at) == (PastState.FAILED, 12.0)
+    assert (first.ran_s, first.core_s, first.card_s, first.memory_peak_bytes) == (9.0, 18.0, 4.5, 99)
+    assert (second.ran_s, second.core_s, second.card_s, second.memory_peak_bytes) == (0.0, 0.0, 0.0, None)
+
+
+def test_the_history_is_filtered_by_time_owner_queue_and_state_and_comes_in_pages(store: Store) -> None:
+    rows = [past(n, created_at=float(n), ended_at=n + 1.5 if n < 5 else None) for n in range(1, 6)]
+    rows[1] = replace(rows[1], owner="bob", state=PastState.FAILED)
+    store.write(*map(PutHistory, rows)).result()
+
+    def numbers(**query: Any) -> list[int]:
+        return [each.history.number for each in store.history(HistoryQuery(**query), 9.0)]
+
+    assert numbers() == [1, 2, 3, 4, 5]
+    assert numbers(since=4.0) == [3, 4, 5]
+    assert numbers(since=4.0, until=4.0) == [3]
+    assert (numbers(owner="bob"), numbers(queue="none")) == ([2], [])
+    assert numbers(states=(PastState.FAILED, PastState.CANCELLED)) == [2]
+    assert (numbers(limit=2), numbers(limit=2, after=2), numbers(after=5)) == ([1, 2], [3, 4], [])
+
+
+def test_huge_amounts_of_a_stay_are_stored_as_the_largest_that_fit(store: Store) -> None:
+    store.write(PutStay(stay(1, 1.0, memory_bytes=2**70))).result()
+    assert [each.memory_bytes for each in store.stays(HistoryQuery())] == [MAX_INT64]
+
+
+def brute_usage(stays: list[Stay], query: UsageQuery, now: float) -> dict[tuple[str, float], tuple[float, float]]:
+    """Add up a second of a stay at a time."""
+    sums: dict[tuple[str, float], tuple[float, float]] = {}
+    for each in stays:
+        end = now if each.ended_at is None else each.ended_at
+        for second in range(int(each.started_at), int(end)):
+            if query.since <= second < query.until:
+                at = query.since + (second - query.since) // query.step * query.step
+                cores, cards = sums.get((each.owner, at), (0.0, 0.0))
+                sums[each.owner, at] = cores + each.cores, cards + each.cards
+    return sums
+
+
+@pytest.mark.parametrize("step", [1.0, 7.0, 10.0, 100.0])
+@pytest.mark.parametrize("since", [0.0, 13.0])
+def test_usage_is_cut_at_the_steps_and_equals_the_sum_over_seconds(store: Store, step: float, since: float) -> None:
+    spans = [(0, 3), (3, 30), (5, None), (12, 14), (29, 31), (30, 60), (55, None), (13, 13)]
+    stays = [
+        stay(n, float(start), None if end is None else float(end), owner="ann" if n % 3 else "bob")
+        for n, (start, end) in enumerate(spans, 1)
+    ]
+    store.write(*map(PutStay, stays), PutCapacity(CapacitySpan(1, 2.0, 4.0, 8, 10.0, 50.0))).result()
+    query = UsageQuery(since, 57.0, step, ("owner",))
+    found = store.usage(query, 56.0)
+    used = {(each.owner, each.at): (each.core_s, each.card_s) for each in found.used}
+    assert used == brute_usage(stays, query, 56.0)
+    assert sum(each.card_s for each in found.offered) == pytest.approx(2.0 * (50 - max(10, since)))
+    whole = store.usage(replace(query, by=()), 56.0).used
+    assert sum(each.core_s for each in whole) == pytest.approx(sum(core for core, _ in used.values()))
+    (bob,) = store.usage(replace(query, owner="bob", step=57.0 - since, by=("queue",)), 56.0).used
+    assert (bob.owner, bob.queue, bob.core_s) == (
+        "",
+        "q",
+        pytest.approx(sum(c for (o, _), (c, _) in used.items() if o == "bob")),
+    )
+
+
+def test_usage_counts_waiting_from_the_first_task_to_the_first_executor_and_sessions_once(store: Store) -> None:
+    store.write(
+        PutHistory(past(1, created_at=5.0, asked_at=10.0, started_at=25.0)),
+        PutHistory(past(2, created_at=12.0, asked_at=12.0, ended_at=14.0)),
+        PutHistory(past(3, created_at=20.0, asked_at=None)),
+        PutHistory(past(4, created_at=1.0, asked_at=28.0)),
+    ).result()
+    found = store.usage(UsageQuery(0.0, 40.0, 20.0, ("owner", "queue")), 30.0)
+    assert [(each.at, each.waited_s, each.sessions) for each in found.used] == [(0.0, 12.0, 3), (20.0, 7.0, 1)]

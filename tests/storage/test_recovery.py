@@ -165,7 +165,7 @@ def recover_until_killed(path: Path, renames: int) -> None:
         os._exit(0)
 
 
-@pytest.mark.parametrize("table", ["quotas", "gangs", "waits"])
+@pytest.mark.parametrize("table", ["quotas", "gangs", "waits", "history", "stays"])
 def test_the_first_page_of_a_table_can_be_lost_without_the_other_tables(left: Path, tmp_path: Path, table: str) -> None:
     copy = copied(left, tmp_path / "copy")
     with closing(sqlite3.connect(f"file:{left}?mode=ro", uri=True)) as connection:

@@ -62,6 +62,8 @@ def rewritten(path: Path) -> Iterator[sqlite3.Connection]:
 
 def bring_down(connection: sqlite3.Connection, revision: str) -> None:
     """Take back what came after `revision`, down to 0003."""
+    for table in ("history", "stays", "capacity"):
+        connection.execute(f"DROP TABLE {table}")
     connection.execute("DROP INDEX evictions")
     connection.execute("DROP TABLE waits")
     connection.execute("DROP TABLE payloads")
@@ -183,7 +185,7 @@ def test_the_newest_eviction_of_a_session_is_found_by_its_own_index() -> None:
 
 
 def test_a_file_of_the_first_version_is_migrated_with_its_content(path: Path) -> None:
-    fill(path, SESSION, add_one(1))
+    fill(path, SESSION, add_one(1), AddEvent(Event(1, 3.0, "executor.started", "s")))
     with rewritten(path) as connection:
         bring_down(connection, "0001")
         for table in ("allocations", "quotas", "nominations"):
@@ -193,6 +195,9 @@ def test_a_file_of_the_first_version_is_migrated_with_its_content(path: Path) ->
     snapshot = load_and_close(path)
     assert [(s.session.id, [task.task for task in s.tasks]) for s in snapshot.sessions] == [("s", [1])]
     assert snapshot.quotas == (quota,)
+    (past,) = snapshot.history
+    assert (past.session, past.application, past.queue, past.state) == ("s", "function", "default", "running")
+    assert (past.created_at, past.asked_at, past.started_at, past.ended_at) == (1.0, 1.0, 3.0, None)
 
 
 def test_allocations_from_before_zones_were_known_lie_nowhere_in_particular(path: Path) -> None:

@@ -198,6 +198,7 @@ class _Server:
         warnings = unsatisfiable(self._settings, self._machine, machine.node)
         for text in warnings:
             log.warning("settings.unsatisfiable", text=text)
+        service.accounting.heartbeat()
         announce(self._home, url, self._options, warnings)
         gc.freeze()  # a garbage collection over the restored state would delay every request
         log.info("server.ready", url=url, isolation=engine.layer)
@@ -216,6 +217,7 @@ class _Server:
             try:
                 machine = await asyncio.to_thread(self._discover)
                 service.nodes.heartbeat(machine.node)
+                service.accounting.heartbeat()
             except UllageError as error:
                 log.warning("node.unreadable", error=error.message)
 

@@ -6,7 +6,8 @@ response: `InvalidRequest`, `NotFound`, `Conflict`. An invalid name is an `Inval
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypedDict, Unpack
 
 import msgspec
 
@@ -15,6 +16,7 @@ from ullage.client.transport import Transport, path_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation
+from ullage.wire.history import HistoryBody, StayBody, UsageBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.node_topology import TopologyBody
 from ullage.wire.overview import Overview, ServerBody
@@ -22,6 +24,15 @@ from ullage.wire.session import CreateSession, Results, SessionBody, SubmitTasks
 
 PAGE = 1000
 """Entries of a page."""
+
+
+class HistoryOptions(TypedDict, total=False):
+    """What of the history to return: of a period (seconds since the epoch), an owner, a queue."""
+
+    since: float | None
+    until: float | None
+    owner: str | None
+    queue: str | None
 
 
 class ServerReads:
@@ -70,6 +81,40 @@ class ServerReads:
     def sessions(self, state: str | None = None, owner: str | None = None) -> list[SessionBody]:
         """Return sessions, all or those of a state (`open`, `closed`) or of an owner."""
         return self.transport.call("GET", path_of("sessions", state=state, owner=owner), list[SessionBody])
+
+    def history(
+        self, *, states: Sequence[str] = (), after: int = 0, limit: int = PAGE, **options: Unpack[HistoryOptions]
+    ) -> list[HistoryBody]:
+        """Return sessions that were open at some time of a period, by number, deleted ones too; a page of them.
+
+        The next page is `after` the number of the last row. `states` are pending, running, succeed, failed, cancelled
+        and lost.
+
+        Raises:
+            InvalidRequest: a state is unknown.
+
+        """
+        path = path_of("history", state=",".join(states) or None, after=after, limit=limit, **options)
+        return self.transport.call("GET", path, list[HistoryBody])
+
+    def stays(self, *, after: int = 0, limit: int = PAGE, **options: Unpack[HistoryOptions]) -> list[StayBody]:
+        """Return which executors sessions had, and which cards requests held, in a period; a page by number."""
+        return self.transport.call(
+            "GET", path_of("history", "stays", after=after, limit=limit, **options), list[StayBody]
+        )
+
+    def usage(
+        self, by: Sequence[str] = ("owner",), *, step: float | None = None, **options: Unpack[HistoryOptions]
+    ) -> UsageBody:
+        """Return what was used and what was offered in a period, unless stated the last 30 days.
+
+        `by` are some of owner, queue and application; `step` are the seconds of each step, unless stated the period.
+
+        Raises:
+            InvalidRequest: a dimension is unknown, or there are too many steps.
+
+        """
+        return self.transport.call("GET", path_of("usage", by=",".join(by), step=step, **options), UsageBody)
 
     def why(self, session: str) -> Explanation:
         """Explain why a session has the executors that it has."""

@@ -15,7 +15,7 @@ from ullage.model.session import SessionSpec
 from ullage.server import bodies
 from ullage.server.answers import Answers, OneSession, application_body, result_body, task_body
 from ullage.server.durable import durable, note_change
-from ullage.server.parameters import count_of, session_of, task_of
+from ullage.server.parameters import page_of, session_of, task_of
 from ullage.server.routes import TOTAL, Answer, LongBody, route
 from ullage.server.session_list import SessionQuery
 from ullage.service.journal import Callback
@@ -36,8 +36,6 @@ TASKS_LIMIT = 512 * 1024 * 1024
 MAX_WAIT_S = 60.0
 CANCEL_WAIT_S = 2 * STOP_GRACE_S
 """Seconds that the response to a cancel may wait for the result of the task; the task ends in any case."""
-
-MAX_PAGE = 10_000
 
 _SESSIONS = ("state", "owner", "queue", "search", "sort", "limit", "offset")
 
@@ -70,7 +68,7 @@ class ServerApi:
     @route("GET", "/v1/events", "server", query=("after", "limit", "session"))
     async def list_events(self, request: Request) -> LongBody[list[EventBody]]:
         """Return events in their order, of all sessions or of one."""
-        page, session = _page(request), request.query_params.get("session")
+        page, session = page_of(request), request.query_params.get("session")
         found = self._service.events.page(page, session)
         if found is None:
             found = await asyncio.to_thread(self._service.store.events, page, session)
@@ -244,7 +242,7 @@ class ServerApi:
     @route("GET", "/v1/sessions/{session}/tasks", "tasks", query=("after", "limit"))
     async def list_tasks(self, request: Request) -> LongBody[list[TaskBody]]:
         """Return tasks of a session in their order."""
-        session, page, tasks = session_of(request), _page(request), self._service.tasks
+        session, page, tasks = session_of(request), page_of(request), self._service.tasks
         array = self._service.state.session(session).session.elements
         views = await asyncio.to_thread(self._service.store.tasks, session, page)
         found = tasks.with_states(session, views)
@@ -284,7 +282,7 @@ class ServerApi:
     @route("GET", "/v1/sessions/{session}/results", "tasks", query=("after", "limit", "wait"))
     async def list_results(self, request: Request) -> Results:
         """Return results after a cursor; `wait` is how long to wait for the first one."""
-        session, page = session_of(request), _page(request, default=1000)
+        session, page = session_of(request), page_of(request, default=1000)
         ends_at = asyncio.get_running_loop().time() + _wait_s(request)
         while True:
             found = self._service.tasks.recent_results(session, page)
@@ -306,13 +304,6 @@ class ServerApi:
 
 def _name(request: Request) -> str:
     return check_name("name", request.path_params["name"])
-
-
-def _page(request: Request, default: int = 100) -> Page:
-    after, limit = count_of(request, "after", 0), count_of(request, "limit", default)
-    if not 1 <= limit <= MAX_PAGE:
-        raise invalid("limit", limit, f"1 to {MAX_PAGE} is needed")
-    return Page(after, limit)
 
 
 def _wait_s(request: Request) -> float:

@@ -25,6 +25,7 @@ from ullage.server.consolidation import ConsolidationApi
 from ullage.server.errors import on_error, on_fault, on_no_route
 from ullage.server.gangs import GangApi
 from ullage.server.guard import Guard
+from ullage.server.history import HistoryApi
 from ullage.server.openapi import openapi
 from ullage.server.pods import PodApi
 from ullage.server.quotas import QuotaApi
@@ -36,7 +37,7 @@ from ullage.service.pages import written
 from ullage.service.service import UllageService
 from ullage.wire.overview import ServerBody
 
-FRONTS = (ServerApi, AllocationApi, QuotaApi, GangApi, ConsolidationApi, PodApi, Streams)
+FRONTS = (ServerApi, AllocationApi, QuotaApi, GangApi, ConsolidationApi, PodApi, HistoryApi, Streams)
 """The classes whose methods declare the routes."""
 
 
@@ -71,6 +72,7 @@ def make_app(
         GangApi(service, requests),
         ConsolidationApi(service, searches),
         PodApi(service),
+        HistoryApi(service),
         Streams(service, answers, handlers, task_logs),
     )
 

@@ -23,6 +23,7 @@ TAGS = {
     "nodes": "Nodes with their cards, their topology, and the worker processes on them.",
     "sessions": "Sessions: one request for executors, and the tasks that run in them.",
     "tasks": "Tasks of a session, their results and their output.",
+    "history": "The past: which sessions there were, who held what, and what was used of what there was.",
     "allocations": "Cards held for work that runs elsewhere: place, change, free, and plan.",
     "quotas": "Limits of what a namespace may hold.",
     "gangs": "Requests that start together, or not at all.",

@@ -9,8 +9,10 @@ from typing import Any
 from starlette.requests import Request
 
 from ullage.model.error import invalid
+from ullage.model.history import DIMENSIONS, PastState
 from ullage.model.name import MAX_NAME, NAME_PATTERN, check_name
 from ullage.model.session import SessionState
+from ullage.service.store_port import Page
 
 MOST_DIGITS = 15
 """Digits of the largest number, which JSON readers hold exactly in a double."""
@@ -18,6 +20,10 @@ MOST_DIGITS = 15
 _MOST = 10**MOST_DIGITS - 1
 _NAME = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": f"^{NAME_PATTERN}$"}
 _COUNT = {"type": "integer", "minimum": 0, "maximum": _MOST}
+
+_SECONDS = {"type": "number", "minimum": 0}
+
+MAX_PAGE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +68,17 @@ QUERY = {
     "offset": Parameter("how many items to leave out before the first one", _COUNT),
     "sessions": Parameter("the most sessions of an overview: first those that have executors", _COUNT),
     "state": Parameter(
-        "only sessions in this state", {"type": "string", "enum": [state.value for state in SessionState]}
+        "only sessions in this state; in the history some of "
+        f"{', '.join(state.value for state in PastState)}, with commas; elsewhere one of "
+        f"{', '.join(state.value for state in SessionState)}",
+        {"type": "string"},
     ),
+    "since": Parameter("the beginning of the period, in seconds since the epoch", _SECONDS),
+    "until": Parameter("the end of the period, in seconds since the epoch; unless stated now", _SECONDS),
+    "step": Parameter("seconds of each step; unless stated the whole period", _SECONDS),
+    "by": Parameter(f"how usage is grouped: some of {', '.join(DIMENSIONS)}, with commas", {"type": "string"}),
     "after": Parameter("only items after this number", _COUNT),
-    "limit": Parameter("the most items of the answer", {"type": "integer", "minimum": 1, "maximum": 10_000}),
+    "limit": Parameter("the most items of the answer", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}),
     "wait": Parameter("the most seconds to wait for the first result", {"type": "number", "minimum": 0}),
     "follow": Parameter(
         "whether the answer continues until the task ends", {"type": "string", "enum": ["0", "1", "false", "true"]}
@@ -113,6 +126,38 @@ def count_of(request: Request, name: str, default: int) -> int:
     if not is_count(text):
         raise invalid(name, text, f"a whole number from 0 to {_MOST} is needed")
     return int(text)
+
+
+def page_of(request: Request, default: int = 100) -> Page:
+    """Return the page of the query.
+
+    Raises:
+        InvalidRequest: the cursor or the limit is out of range.
+
+    """
+    after, limit = count_of(request, "after", 0), count_of(request, "limit", default)
+    if not 1 <= limit <= MAX_PAGE:
+        raise invalid("limit", limit, f"1 to {MAX_PAGE} is needed")
+    return Page(after, limit)
+
+
+def time_of(request: Request, name: str) -> float | None:
+    """Return a number of seconds from the query; None if it is not stated.
+
+    Raises:
+        InvalidRequest: it is not a number from 0 of at most 15 digits before the point.
+
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= _MOST:  # also refuses nan
+        raise invalid(name, text, "a number of seconds from 0 is needed")
+    return value
 
 
 def is_count(text: str) -> bool:

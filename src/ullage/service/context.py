@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ullage.core.placing.policy import Policy
+from ullage.service.accounting import Accounting
 from ullage.service.engine_port import Engine
 from ullage.service.events import Events
 from ullage.service.journal import Journal
@@ -27,6 +28,7 @@ class ServiceContext:
     journal: Journal
     engine: Engine
     events: Events
+    accounting: Accounting
     news: News
     policy: Policy
     clock: Callable[[], float]

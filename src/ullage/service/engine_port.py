@@ -156,17 +156,22 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """The worker left its session and is idle."""
+    """The worker left its session and is idle. `memory_peak_bytes` is the most memory that it had by then."""
 
     executor: str
+    memory_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorGone:
-    """The worker and all it started have ended; `reason` says why, for people."""
+    """The worker and all it started have ended; `reason` says why, for people.
+
+    `memory_peak_bytes` is the most memory that they had, None if that is not known.
+    """
 
     executor: str
     reason: str
+    memory_peak_bytes: int | None = None
 
 
 EngineEvent = NodeReported | NodeLost | Registered | ExecutorBound | Completed | Returned | Unbound | ExecutorGone

@@ -44,6 +44,7 @@ class Executors:
         self._state, self._journal, self._engine = context.state, context.journal, context.engine
         self._events, self._tasks, self._dispatcher = context.events, tasks, dispatcher
         self._policy, self._clock, self._changed = context.policy, context.clock, context.changed
+        self._accounting = context.accounting
         self.failures = StartFailures(context)
         self._created = 0
         self._shields: dict[str, list[float]] = {}
@@ -85,6 +86,7 @@ class Executors:
                 executor.id, executor.node, record.id, None, requirement=asked, gpus=executor.gpus, created_at=now
             )
         )
+        self._accounting.begin(executor, record)
         self._events.add("executor.started", record.id, **_facts(executor, record))
         cards = {gpu.uuid: gpu for gpu in self._state.nodes[executor.node].gpus}
         self._engine.launch(
@@ -107,6 +109,7 @@ class Executors:
         executor.eviction, executor.bound_at = None, self._clock()
         self._protect(executor, record.id if action.won else None)
         record.executors[executor.id] = executor
+        self._accounting.begin(executor, record)
         self._events.add("executor.reused", record.id, **_facts(executor, record))
         self._bind(executor, record)
 
@@ -309,6 +312,7 @@ class Executors:
         if executor is None or executor.state is not ExecutorState.UNBINDING:
             return
         executor.state = apply(executor.state, ExecutorOperation.UNBIND_COMPLETED)
+        executor.memory_peak_bytes = _higher(executor.memory_peak_bytes, event.memory_peak_bytes)
         broken = self._tasks.give_back(executor, tuple(executor.tasks))
         self._dispatch_next(executor, broken, "a task of the batch was not started")
         self._detach(executor)
@@ -321,6 +325,8 @@ class Executors:
         executor = self._state.executors.pop(event.executor, None)
         if executor is None:
             return
+        executor.memory_peak_bytes = _higher(executor.memory_peak_bytes, event.memory_peak_bytes)
+        self._accounting.end(executor)
         self._promise_again(executor)
         if executor.eviction is not None and not executor.lost:
             self._state.promise(executor.eviction.winner)
@@ -432,10 +438,15 @@ class Executors:
         record = self._session_of(executor)
         if record is not None:
             record.executors.pop(executor.id, None)
+        self._accounting.end(executor)
         self._events.add("executor.left", executor.session, executor=executor.id)
         executor.session = executor.gang = None
         executor.eviction, executor.yielding = None, False
         executor.since = self._clock()
+
+
+def _higher(one: int | None, other: int | None) -> int | None:
+    return other if one is None or (other is not None and other > one) else one
 
 
 def _members_of(record: SessionRecord, gang: ExecutorGang) -> list[ExecutorRecord]:

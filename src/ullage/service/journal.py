@@ -8,7 +8,7 @@ a failure: writes wait for room.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import wraps
@@ -56,6 +56,8 @@ class Journal:
         self._together: tuple[list[Record], list[Callback]] | None = None
         self.no_room: Unavailable | None = None
         """Why nothing is stored at present: the disk is full, and writes wait for room; or the store failed."""
+        self.follow: Callable[[Sequence[Record]], list[Record]] = lambda _records: []
+        """Returns the records that follow from others; they are stored in the same write."""
         store.watch_room(self._note_room)
 
     def _note_room(self, error: Unavailable | None) -> None:
@@ -71,9 +73,12 @@ class Journal:
         """Store `records`, all or none, and call `then` once they are durable."""
         if self._together is not None:
             together, waiting = self._together
-            together.extend(records)
+            together.extend((*records, *self.follow(records)))
             waiting.extend([] if then is None else [then])
             return
+        self._store_all((*records, *self.follow(records)), then)
+
+    def _store_all(self, records: Sequence[Record], then: Callback | None) -> None:
         future = self._store.write(*records)
         future.add_done_callback(lambda done: self._note(done, then))
 
@@ -102,7 +107,7 @@ class Journal:
                 then()
 
         if records or waiting:
-            self.write(*records, then=stored)
+            self._store_all(records, stored)
         if refusal is not None:
             raise refusal
 

@@ -24,6 +24,7 @@ from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
 from ullage.model.topology import ZonePolicy
+from ullage.service.accounting import Accounting
 from ullage.service.allocations import AllocationRequests
 from ullage.service.catalog import Catalog
 from ullage.service.consolidation import Consolidations
@@ -106,12 +107,14 @@ class UllageService:
         self.on_no_room: Callable[[], None] = lambda: None
         self._journal = Journal(store, wake, on_failure, self._room_changed)
         self.events = Events(self._journal, self.news, clock)
+        self.accounting = Accounting(self.state, self._journal, clock)
         context = ServiceContext(
             state=self.state,
             store=store,
             journal=self._journal,
             engine=engine,
             events=self.events,
+            accounting=self.accounting,
             news=self.news,
             policy=settings.policy,
             clock=clock,
@@ -244,10 +247,12 @@ class UllageService:
         for stored in snapshot.sessions:
             state.sessions[stored.session.id] = _session_of(stored)
             state.session_number = max(state.session_number, stored.session.number)
+        state.session_number = max(state.session_number, snapshot.last_session)
         self._waits.recover(snapshot)
         self.quotas.recover(snapshot)
         self.allocations.recover(snapshot)
         self.gangs.recover(snapshot)
+        self.accounting.recover(snapshot)
         relearn(state.allocator, snapshot, self.store)
         for executor in snapshot.executors:
             journal.write(Drop(PutExecutor, executor.executor))

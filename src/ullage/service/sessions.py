@@ -38,7 +38,7 @@ class Sessions:
     ) -> None:
         self._state, self._journal, self._engine = context.state, context.journal, context.engine
         self._events, self._tasks, self._release_executors = context.events, tasks, release_executors
-        self._clock, self._changed = context.clock, context.changed
+        self._clock, self._changed, self._accounting = context.clock, context.changed, context.accounting
         self.default_requirement = default_requirement or DEFAULT_REQUIREMENT
         self.dependencies = Dependencies(context, self._cancel)
 
@@ -69,6 +69,7 @@ class Sessions:
             self._state.allocator.learning.see(spec.resreq)
         self.dependencies.add(record)
         self._journal.write(PutSession(session), then=done)
+        self._accounting.opened(record)
         self._events.add(
             "session.created",
             session_id,
@@ -218,6 +219,7 @@ class Sessions:
         record.recent.clear()
         record.line.clear()
         self._journal.write(PutSession(record.session))
+        self._accounting.ended(record)
         self._events.add("session.closed", record.id)
         self._changed(True)
         self.dependencies.ended(record)

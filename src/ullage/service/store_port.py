@@ -18,6 +18,7 @@ from ullage.model.application import Application
 from ullage.model.claim import Request
 from ullage.model.error import Unavailable
 from ullage.model.event import Event
+from ullage.model.history import CapacitySpan, HistoryQuery, PastSession, SessionHistory, Stay, UsageQuery, UsageReport
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.quota import Quota
@@ -182,6 +183,27 @@ class PutQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class PutHistory:
+    """Insert or replace the row of a session in the history; `DropSession` leaves it."""
+
+    history: SessionHistory
+
+
+@dataclass(frozen=True, slots=True)
+class PutStay:
+    """Insert or replace a stay."""
+
+    stay: Stay
+
+
+@dataclass(frozen=True, slots=True)
+class PutCapacity:
+    """Insert or replace what the nodes offered."""
+
+    span: CapacitySpan
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Delete what a record of this kind has stored under a key."""
 
@@ -212,6 +234,9 @@ Record = (
     | PutGang
     | PutWait
     | PutQuota
+    | PutHistory
+    | PutStay
+    | PutCapacity
     | Drop
     | AddEvent
 )
@@ -255,7 +280,9 @@ class StoredSession:
 class Snapshot:
     """All stored records. `epoch` is the number of times that this store was opened.
 
-    `last_event` is the number of the newest event ever stored, `alive_at` the time of the newest event in the store.
+    `last_event` is the number of the newest event ever stored, `alive_at` the last time at which the server is known to
+    have run. `history` are the sessions and `stays` the stays that have not ended in the history; `last_session`,
+    `last_stay` and `last_capacity` are the highest numbers there.
     """
 
     epoch: int
@@ -271,6 +298,11 @@ class Snapshot:
     quotas: tuple[PutQuota, ...] = ()
     last_event: int = 0
     alive_at: float = 0.0
+    history: tuple[SessionHistory, ...] = ()
+    stays: tuple[Stay, ...] = ()
+    last_session: int = 0
+    last_stay: int = 0
+    last_capacity: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +354,15 @@ class Store(Protocol):
 
         With `evictions` only those that ended an executor of the session for another one, the newest first.
         """
+
+    def history(self, query: HistoryQuery, now: float) -> list[PastSession]:
+        """Return sessions of the history by number; stays that go on are counted until `now`."""
+
+    def stays(self, query: HistoryQuery) -> list[Stay]:
+        """Return the stays of a time by number: those with `number > query.after`. `states` is not read."""
+
+    def usage(self, query: UsageQuery, now: float) -> UsageReport:
+        """Return the usage of a time by step and group; stays that go on are counted until `now`."""
 
     def watch_room(self, notify: Callable[[Unavailable | None], None]) -> None:
         """Call `notify` from any thread when there is no room for what is written, and with None when it is written.

@@ -31,7 +31,7 @@ class Tasks:
     def __init__(self, context: ServiceContext, dispatcher: Dispatcher) -> None:
         self._state, self._journal, self._store = context.state, context.journal, context.store
         self._engine, self._dispatcher, self._news = context.engine, dispatcher, context.news
-        self._clock, self._changed = context.clock, context.changed
+        self._clock, self._changed, self._accounting = context.clock, context.changed, context.accounting
 
     # --- in ---
 
@@ -59,6 +59,7 @@ class Tasks:
         record.submission_keys[key] = number
         self._journal.write(
             AddTasks(session_id, number, key, first, inputs=tuple(inputs), created_at=now, shared=shared),
+            *self._accounting.asked(record, now),
             then=lambda: self._accept(record, number, first, inputs, now=now, done=done),
         )
 

@@ -28,17 +28,21 @@ from ullage.service.store_port import (
     PutAllocation,
     PutApplication,
     PutAttempts,
+    PutCapacity,
     PutExecutor,
     PutGang,
+    PutHistory,
     PutNode,
     PutNomination,
     PutQueue,
     PutQuota,
     PutSession,
+    PutStay,
     PutWait,
     Record,
 )
 from ullage.storage import tables
+from ullage.storage.accounts import account_row
 from ullage.storage.statements import insert_rows, put_rows
 
 _STATE_TEXT = {state: state.value for state in TaskState}
@@ -84,8 +88,8 @@ class Batch:
         self.dropped_sessions = False
         self._last_payload: int | None = None
         # By name; the last record wins, and None deletes.
-        self._named: dict[Table, dict[str, tuple[Any, ...] | None]] = {
-            table: {} for table in (*tables.NAMED, tables.sessions)
+        self._named: dict[Table, dict[str | int, tuple[Any, ...] | None]] = {
+            table: {} for table in (*tables.NAMED, tables.sessions, *tables.ACCOUNTS)
         }
         # By the number of columns before the NULL ones. Flat: value after value, row after row.
         self._appended: dict[Table, dict[int, list[Any]]] = {table: defaultdict(list) for table in _APPENDED}
@@ -114,7 +118,7 @@ class Batch:
         self._last_payload = None
         put_rows(self._connection, tables.attempts, attempts)
 
-    def _flush_named(self, table: Table, named: dict[str, tuple[Any, ...] | None]) -> None:
+    def _flush_named(self, table: Table, named: dict[str | int, tuple[Any, ...] | None]) -> None:
         key = next(iter(table.columns))
         for name in [name for name, row in named.items() if row is None]:
             self._connection.execute(delete(table).where(key == name))
@@ -205,6 +209,10 @@ class Batch:
         self._numbers[session.id] = session.number
         self._named[tables.sessions][session.id] = (session.id, session.number, value, session.spec.common_data)
 
+    def _put_account(self, record: PutHistory | PutStay | PutCapacity) -> None:
+        table, row = account_row(record)
+        self._named[table][row[0]] = row
+
     def _drop(self, record: Drop) -> None:
         self._named[_NAMED[record.kind].table][record.key] = None
 
@@ -247,6 +255,9 @@ class Batch:
         AddEvent: _add_event,
         PutAttempts: _put_attempts,
         PutSession: _put_session,
+        PutHistory: _put_account,
+        PutStay: _put_account,
+        PutCapacity: _put_account,
         DropSession: _drop_session,
         Drop: _drop,
     }

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 
 from ullage.model.error import Unavailable, invalid
 from ullage.model.event import Event
+from ullage.model.history import HistoryQuery, PastSession, Stay, UsageQuery, UsageReport
 from ullage.model.task import TaskResult
 from ullage.service.store_port import (
     Drop,
@@ -74,6 +75,15 @@ class FailingStore:
 
     def events(self, page: Page, session: str | None = None, *, evictions: bool = False) -> list[Event]:
         return self._store.events(page, session, evictions=evictions)
+
+    def history(self, query: HistoryQuery, now: float) -> list[PastSession]:
+        return self._store.history(query, now)
+
+    def stays(self, query: HistoryQuery) -> list[Stay]:
+        return self._store.stays(query)
+
+    def usage(self, query: UsageQuery, now: float) -> UsageReport:
+        return self._store.usage(query, now)
 
     def watch_room(self, notify: Callable[[Unavailable | None], None]) -> None:
         self._store.watch_room(notify)

@@ -264,7 +264,8 @@ class _Salvage:
         if not _count(self._new, "store"):
             raise sqlite3.DatabaseError("the row with the epoch is lost, which late results are compared with")
         self._copy_rows("sessions", self._copy_session)
-        self._copy_rows("events")
+        for name in ("events", *(table.name for table in tables.ACCOUNTS)):
+            self._copy_rows(name)
 
     def _copy_rows(self, table: str, copy: Callable[[str, tuple[object, ...]], None] | None = None) -> None:
         """Copy a table up to the first row that cannot be read, each row by `copy`, or as it is."""

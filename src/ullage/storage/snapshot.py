@@ -27,6 +27,7 @@ from ullage.service.store_port import (
     StoredTask,
 )
 from ullage.storage import tables
+from ullage.storage.accounts import last_number, read_alive_at, read_open_history, read_open_stays
 
 T = TypeVar("T")
 
@@ -58,7 +59,12 @@ def read_snapshot(connection: Connection) -> Snapshot:
         waits=_values(connection, "waits", PutWait),
         quotas=_values(connection, "quotas", PutQuota),
         last_event=max(row.last_event, newest.number if newest else 0),
-        alive_at=newest.at if newest else 0.0,
+        alive_at=max(newest.at if newest else 0.0, read_alive_at(connection)),
+        history=read_open_history(connection),
+        stays=read_open_stays(connection),
+        last_session=last_number(connection, tables.history),
+        last_stay=last_number(connection, tables.stays),
+        last_capacity=last_number(connection, tables.capacity),
     )
 
 

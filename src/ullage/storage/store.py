@@ -14,10 +14,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ullage.model.error import UllageError, Unavailable
 from ullage.model.event import Event
+from ullage.model.history import HistoryQuery, PastSession, Stay, UsageQuery, UsageReport
 from ullage.model.name import check_name
 from ullage.model.task import TaskResult
 from ullage.service.store_port import Page, Record, Snapshot, TaskView
 from ullage.storage import tables
+from ullage.storage.accounts import read_history, read_stays, read_usage
 from ullage.storage.check import check_file
 from ullage.storage.database import Database
 from ullage.storage.failure import describe, disk_full, is_full, storage_closed, storage_damaged, storage_unreadable
@@ -122,6 +124,18 @@ class SqliteStore:
         read = read_evictions if evictions else read_events
         return self._read(page, lambda connection: read(connection, page, session))
 
+    def history(self, query: HistoryQuery, now: float) -> list[PastSession]:
+        """Return sessions of the history, as `Store.history`."""
+        return self._read(Page(query.after, query.limit), lambda connection: read_history(connection, query, now))
+
+    def stays(self, query: HistoryQuery) -> list[Stay]:
+        """Return stays, as `Store.stays`."""
+        return self._read(Page(query.after, query.limit), lambda connection: read_stays(connection, query))
+
+    def usage(self, query: UsageQuery, now: float) -> UsageReport:
+        """Return the usage, as `Store.usage`."""
+        return self._read(Page(), lambda connection: read_usage(connection, query, now))
+
     def close(self) -> None:
         """Write queued records, close the file and release its lock. A repeat does nothing."""
         self._closed = True
@@ -154,7 +168,7 @@ class SqliteStore:
             connection.execute(update(tables.store).values(epoch=tables.store.c.epoch + 1))
             database.count(connection)
 
-    def _read(self, page: Page, read: Callable[[Connection], list[T]]) -> list[T]:
+    def _read(self, page: Page, read: Callable[[Connection], T]) -> T:
         check_page(page)
         if self._database is None:
             raise storage_closed()

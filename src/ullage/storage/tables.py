@@ -184,6 +184,62 @@ Index("session_events", events.c.session, events.c.number)
 IS_EVICTION = text("kind = 'executor.evicted'")
 Index("evictions", events.c.session, events.c.number, sqlite_where=IS_EVICTION)
 
+# The history refers to nothing, because it outlives the sessions. Its amounts are columns, for queries by hand.
+history = Table(
+    "history",
+    METADATA,
+    Column("number", Integer, primary_key=True),
+    Column("session", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("application", Text, nullable=False),
+    Column("resreq", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("asked_at", Float),
+    Column("started_at", Float),
+    Column("ended_at", Float),
+    Column("state", Text, nullable=False),
+    Column("succeed", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("cancelled", Integer, nullable=False),
+)
+Index("history_ends", history.c.ended_at)
+
+stays = Table(
+    "stays",
+    METADATA,
+    Column("number", Integer, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("session", Integer),
+    Column("owner", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("application", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("gpus", Text, nullable=False),
+    Column("cards", Float, nullable=False),
+    Column("cores", Float, nullable=False),
+    Column("memory_bytes", Integer, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("ended_at", Float),
+    Column("memory_peak_bytes", Integer),
+)
+Index("session_stays", stays.c.session)
+Index("stay_ends", stays.c.ended_at)
+
+capacity = Table(
+    "capacity",
+    METADATA,
+    Column("number", Integer, primary_key=True),
+    Column("cards", Float, nullable=False),
+    Column("cores", Float, nullable=False),
+    Column("memory_bytes", Integer, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("ended_at", Float, nullable=False),
+)
+
+ACCOUNTS = (history, stays, capacity)
+"""The tables of the history, whose rows are replaced by number."""
+
 # The tables of a task in the order in which foreign keys permit deletion.
 SESSION_TABLES = (claims, attempts, results, tasks, submissions, payloads)
 

@@ -1,0 +1,110 @@
+"""The handlers of the history: what ran, who held what, and what was used of what there was."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from dataclasses import replace
+
+from starlette.requests import Request
+
+from ullage.model.error import invalid
+from ullage.model.history import DIMENSIONS, HistoryQuery, PastSession, PastState, UsageQuery
+from ullage.server.parameters import page_of, time_of
+from ullage.server.routes import LongBody, route
+from ullage.service.accounting import with_counts
+from ullage.service.service import UllageService
+from ullage.wire.body import body_of
+from ullage.wire.history import HistoryBody, OfferedBody, StayBody, UsageBody, UsedBody
+
+USAGE_S = 30 * 86400.0
+"""Seconds before `until` at which a report of usage begins that names no other time."""
+
+MOST_STEPS = 10_000
+
+
+class HistoryApi:
+    """Handlers over one service."""
+
+    def __init__(self, service: UllageService) -> None:
+        self._service = service
+
+    @route("GET", "/v1/history", "history", query=("since", "until", "owner", "queue", "state", "after", "limit"))
+    async def list_history(self, request: Request) -> LongBody[list[HistoryBody]]:
+        """Return the sessions that were open at some time of a period, by number; deleted ones too."""
+        query, now = _query(request), time.time()
+        found = await asyncio.to_thread(self._service.store.history, query, now)
+        live = [self._live(past) for past in found]
+        return lambda: [body_of(HistoryBody, past, past.history, waited_s=past.history.waited_s(now)) for past in live]
+
+    def _live(self, past: PastSession) -> PastSession:
+        """Return a session with its present counts, if it is open."""
+        record = self._service.state.sessions.get(past.history.session)
+        if past.history.ended_at is not None or record is None or record.session.number != past.history.number:
+            return past
+        return replace(past, history=with_counts(past.history, record))
+
+    @route("GET", "/v1/history/stays", "history", query=("since", "until", "owner", "queue", "after", "limit"))
+    async def list_stays(self, request: Request) -> LongBody[list[StayBody]]:
+        """Return which executors sessions had, and which cards requests held, in a period, by number."""
+        found = await asyncio.to_thread(self._service.store.stays, _query(request))
+        return lambda: [body_of(StayBody, stay) for stay in found]
+
+    @route("GET", "/v1/usage", "history", query=("by", "since", "until", "step", "owner", "queue"))
+    async def report_usage(self, request: Request) -> LongBody[UsageBody]:
+        """Return what was used and what was offered in a period, by groups and steps of time."""
+        now = time.time()
+        query = _usage_query(request, now)
+        found = await asyncio.to_thread(self._service.store.usage, query, now)
+        return lambda: UsageBody(
+            since=query.since,
+            until=query.until,
+            step=query.step,
+            rows=[body_of(UsedBody, each) for each in found.used],
+            offered=[body_of(OfferedBody, each) for each in found.offered],
+        )
+
+
+def _query(request: Request) -> HistoryQuery:
+    states = request.query_params.get("state")
+    page = page_of(request)
+    return HistoryQuery(
+        since=time_of(request, "since"),
+        until=time_of(request, "until"),
+        owner=request.query_params.get("owner"),
+        queue=request.query_params.get("queue"),
+        states=() if states is None else tuple(_one_of(PastState, "state", name) for name in states.split(",")),
+        after=page.after,
+        limit=page.limit,
+    )
+
+
+def _one_of(kind: type[PastState], field: str, text: str) -> PastState:
+    if text not in [each.value for each in kind]:
+        raise invalid(field, text, f"write some of {', '.join(each.value for each in kind)}, with commas")
+    return kind(text)
+
+
+def _usage_query(request: Request, now: float) -> UsageQuery:
+    until = time_of(request, "until") or now
+    since = time_of(request, "since")
+    since = max(0.0, until - USAGE_S) if since is None else since
+    if since >= until:
+        raise invalid("since", since, f"a time before {until:g} is needed")
+    step = time_of(request, "step")
+    step = until - since if step is None else step
+    if not step > 0 or math.ceil((until - since) / step) > MOST_STEPS:
+        raise invalid("step", step, f"a number of seconds is needed that makes at most {MOST_STEPS} steps")
+    by = request.query_params.get("by") or "owner"
+    for name in by.split(","):
+        if name not in DIMENSIONS:
+            raise invalid("by", name, f"write some of {', '.join(DIMENSIONS)}, with commas")
+    return UsageQuery(
+        since,
+        until,
+        step,
+        by=tuple(by.split(",")),
+        owner=request.query_params.get("owner"),
+        queue=request.query_params.get("queue"),
+    )
