@@ -27,7 +27,7 @@ from ullage.bootstrap.announcement import announce, listen_at_home, withdraw
 from ullage.bootstrap.http.bounds import local_bounds
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.listener import listen, url_host
-from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
+from ullage.bootstrap.settings import PREFERRED_PORT, SETTINGS_FILE, Settings, read_settings
 from ullage.bootstrap.settings_check import unsatisfiable
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.token import own_token
@@ -49,9 +49,6 @@ from ullage.storage.open import open_store
 from ullage.web.pages import pages
 from ullage.web.reference import reference
 from ullage.wire.overview import ServerBody
-
-SETTINGS_FILE = "ullage.toml"
-"""The settings file in the home, if no other file is named."""
 
 HEARTBEAT_S = 5.0
 """Seconds between two discoveries of this machine."""

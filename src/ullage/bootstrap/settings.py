@@ -39,6 +39,9 @@ from ullage.wire.nan import refuse_nan
 from ullage.wire.topology.provider import read_provider
 from ullage.wire.unknown_field import with_known_fields
 
+SETTINGS_FILE = "ullage.toml"
+"""The settings in the home of a server, unless another file is named."""
+
 PREFERRED_PORT = 7480
 """The default port if it is free; else any free one."""
 
