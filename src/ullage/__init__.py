@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ullage.client.client import Client, connect
     from ullage.client.executor import Executor
     from ullage.client.future import TaskFuture
+    from ullage.client.joblib_backend import register_joblib
     from ullage.client.session import Session
     from ullage.model.error import (
         AlreadyExists,
@@ -48,6 +49,7 @@ _HOME = {
     "aconnect": "ullage.client.async_client",
     "connect": "ullage.client.client",
     "context": "ullage.worker.context",
+    "register_joblib": "ullage.client.joblib_backend",
 }
 """The module that each exported name comes from."""
 
@@ -73,6 +75,7 @@ __all__ = [
     "aconnect",
     "connect",
     "context",
+    "register_joblib",
 ]
 
 

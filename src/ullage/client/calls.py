@@ -12,7 +12,7 @@ from ullage.client.exchange import Exchange
 from ullage.client.future import Decode, TaskFuture, decode_bytes, decode_value
 from ullage.client.mapping import MapOptions, MapPlan, plan_map
 from ullage.client.outstanding import OutstandingCall
-from ullage.client.pickling import PickledFunctions, check_size, dump_call
+from ullage.client.pickling import PickledFunctions, Prepare, check_size, dump_call
 from ullage.client.resume import MapPlace
 from ullage.client.retry import NO_RETRIES, Attempts, Retries
 from ullage.client.spec import check_bytes
@@ -20,11 +20,15 @@ from ullage.wire.session import SessionBody
 
 
 class SessionCalls:
-    """Makes futures of calls and gives them to the exchange. A session that `stays_open` can be resumed."""
+    """Makes futures of calls and gives them to the exchange. A session that `stays_open` can be resumed.
+
+    `prepare` returns the function that is sent in place of another one.
+    """
 
     def __init__(self, api: Api, body: SessionBody, *, stays_open: bool) -> None:
         self._stays_open = stays_open
         self._functions = PickledFunctions()
+        self.prepare: Prepare | None = None
         # Results are numbered from 1 in the order of their ends; earlier ones belong to other clients.
         ended = body.succeed + body.failed + body.cancelled
         self.exchange = Exchange(api, body.id, ended, ended + body.running + body.pending)
@@ -38,7 +42,7 @@ class SessionCalls:
             InvalidRequest: it is not callable, or a value cannot be sent or is too large.
 
         """
-        call = self._call(self._functions.dump(function), dump_call(args, kwargs), decode_value)
+        call = self._call(self._functions.dump(function, self.prepare), dump_call(args, kwargs), decode_value)
         return self._add(call, blocks=blocks)
 
     def run(self, data: bytes, *, blocks: bool) -> TaskFuture[bytes | None]:
@@ -63,11 +67,11 @@ class SessionCalls:
         futures: list[TaskFuture[Any]] = []
         inputs: Iterator[tuple[tuple[Any, ...], int | None]]
         if plan.chunksize == 1:
-            shared, retries = self._functions.dump(function), plan.retries
+            shared, retries = self._functions.dump(function, self.prepare), plan.retries
             inputs = ((args, None) for args in calls)
         else:
             chunk = Chunk(function, plan.retries, keeps_failures=plan.keeps_failures)
-            shared, retries = self._functions.dump(chunk), NO_RETRIES  # the chunk itself tries again
+            shared, retries = self._functions.dump(chunk, self.prepare), NO_RETRIES  # the chunk itself tries again
             inputs = (((each,), len(each)) for each in cut(calls, plan.chunksize))
         try:
             with self.exchange.adding():

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar, Unpack
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
-from ullage.client.client import connect
+from ullage.client.client import Client, connect
 from ullage.client.future import TaskFuture
+from ullage.client.prepared import BrokenInitializer, Initializer
+from ullage.client.session import Session
 from ullage.client.spec import SessionOptions
+from ullage.model.error import InvalidRequest, invalid
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Executor(concurrent.futures.Executor):
     """A replacement for `ProcessPoolExecutor`: one session, with the options of `Client.session`.
+
+    `max_workers` is the option `max_instances`. `initializer(*initargs)` is called once in each worker process before
+    its first call; if it fails, calls raise a `BrokenExecutor` with the cause. As with the standard library, an
+    executor that is dropped, or left open at the end of the program, ends after its calls.
 
     Raises:
         Unavailable: no server answers, and no local one can be started.
@@ -25,8 +35,23 @@ class Executor(concurrent.futures.Executor):
     """
 
     def __init__(
-        self, endpoint: str | None = None, token: str | None = None, **options: Unpack[SessionOptions]
+        self,
+        max_workers: int | None = None,
+        *,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        endpoint: str | None = None,
+        token: str | None = None,
+        **options: Unpack[SessionOptions],
     ) -> None:
+        if max_workers is not None:
+            _check_workers(max_workers, options)
+            options["max_instances"] = max_workers
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        self._max_workers = options.get("max_instances") or os.cpu_count() or 1  # dask submits so many at a time
+        self._initializer = None if initializer is None else Initializer(initializer, initargs)
+        self._broken: BrokenInitializer | None = None
         self._process = os.getpid()
         self._client = connect(endpoint, token)
         self._down = threading.Lock()  # acquired once, by the first shutdown
@@ -35,24 +60,42 @@ class Executor(concurrent.futures.Executor):
         except BaseException:
             self._client.close()
             raise
+        if self._initializer is not None:
+            self.session.calls.prepare = self._initializer.prepare
+        _open.add(self)
+        self._at_drop = weakref.finalize(self, _finish_soon, self.session, self._client)
+        self._at_drop.atexit = False  # see `_shut_down_all`
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
+    @overload
+    def submit(
+        self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> TaskFuture[T]: ...
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[T]: ...
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> TaskFuture[Any]:
         """Call `fn(*args, **kwargs)` in an executor of the session.
 
         Raises:
-            RuntimeError: after `shutdown`.
+            RuntimeError: after `shutdown`; a `BrokenExecutor` after the initializer failed.
 
         """
-        if self._down.locked():
-            raise RuntimeError("cannot schedule new futures after shutdown")
-        return self.session.submit(fn, *args, **kwargs)
+        self._require_open()
+        future = self.session.submit(fn, *args, **kwargs)
+        if self._initializer is not None:
+            future.add_done_callback(self._note_failure)
+        return future
 
     def map(
         self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[T]:
-        """Yield results in order; `chunksize` calls make one task."""
-        if self._down.locked():
-            raise RuntimeError("cannot schedule new futures after shutdown")
+        """Yield results in order; `chunksize` calls make one task.
+
+        Raises:
+            RuntimeError: after `shutdown`; a `BrokenExecutor` after the initializer failed.
+            TimeoutError: from the iterator, `timeout` seconds after this call.
+
+        """
+        self._require_open()
         return self.session.map(fn, *iterables, timeout=timeout, chunksize=chunksize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -62,15 +105,50 @@ class Executor(concurrent.futures.Executor):
         """
         if os.getpid() != self._process or not self._down.acquire(blocking=False):  # a fork does not own the session
             return
+        self._at_drop.detach()
         if cancel_futures:
             self.session.cancel_pending()
         if wait:
-            self._finish()
+            _finish(self.session, self._client)
         else:
-            threading.Thread(target=self._finish, name="ullage-shutdown").start()
+            _finish_soon(self.session, self._client)
 
-    def _finish(self) -> None:
-        try:
-            self.session.close()
-        finally:
-            self._client.close()
+    def _require_open(self) -> None:
+        if self._down.locked():
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if self._broken is not None:
+            raise BrokenInitializer("the initializer failed in an executor") from self._broken.__cause__
+
+    def _note_failure(self, future: concurrent.futures.Future[Any]) -> None:
+        if not future.cancelled() and isinstance(error := future.exception(), BrokenInitializer):
+            self._broken = error
+
+
+_open: weakref.WeakSet[Executor] = weakref.WeakSet()
+"""Executors, some of which are to be shut down."""
+
+
+@atexit.register
+def _shut_down_all() -> None:
+    for executor in list(_open):
+        executor.shutdown()
+
+
+def _finish(session: Session, client: Client) -> None:
+    try:
+        session.close()
+    finally:
+        client.close()
+
+
+def _finish_soon(session: Session, client: Client) -> None:
+    if client.transport.is_of_this_process:
+        threading.Thread(target=_finish, args=(session, client), name="ullage-shutdown").start()
+
+
+def _check_workers(max_workers: object, options: SessionOptions) -> None:
+    if not isinstance(max_workers, int) or max_workers < 1:
+        raise invalid("max_workers", max_workers, "a whole number from 1 is needed; an address is endpoint=...")
+    if options.get("max_instances") is not None:
+        text = "max_workers and max_instances are the same; give one of them"
+        raise InvalidRequest(text, field="max_workers")

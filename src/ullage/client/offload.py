@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -111,7 +111,7 @@ class Unopened(Generic[E]):
         self._open = open_it
         self._opened: E | None = None
 
-    def __await__(self) -> Any:
+    def __await__(self) -> Generator[Any, Any, E]:
         """Return the opened object."""
         return self._open().__await__()
 

@@ -98,6 +98,10 @@ def load(data: bytes) -> Any:
     return pickle.loads(data)  # noqa: S301  # trusted: see above
 
 
+Prepare = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Returns the function that is sent in place of another one."""
+
+
 class PickledFunctions:
     """A cache of pickled functions: each is pickled, with the globals that it uses, when it is first submitted."""
 
@@ -105,8 +109,8 @@ class PickledFunctions:
         # By identity, with the function itself, so that its id is not reused.
         self._known: dict[int, tuple[object, bytes]] = {}
 
-    def dump(self, function: Callable[..., Any]) -> bytes:
-        """Return the bytes of `function`.
+    def dump(self, function: Callable[..., Any], prepare: Prepare | None = None) -> bytes:
+        """Return the bytes of `function`, or of what `prepare`, always the same, makes of it.
 
         Raises:
             InvalidRequest: it is not callable, or refers to a value that cannot be pickled; the value is named.
@@ -117,7 +121,7 @@ class PickledFunctions:
         if known is not None:
             return known[1]
         try:
-            data: bytes = cloudpickle.dumps(function)
+            data: bytes = cloudpickle.dumps(function if prepare is None else prepare(function))
         except Exception as error:
             raise _refusal("function", _parts(function), error) from error
         # Only plain functions: other callables have state that may change.

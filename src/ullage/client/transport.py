@@ -55,7 +55,6 @@ _FIELDS = {
     "queues": "queue",
     "quotas": "namespace",
     "sessions": "session",
-    "tokens": "token",
 }
 """The field in errors for the name after each of these parts of a path."""
 

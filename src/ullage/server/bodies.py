@@ -73,7 +73,7 @@ def session_spec(
         "after": parse_dependencies(body.after),
     }
     given = structs.asdict(body) | stated
-    del given["id"], given["user"]
+    del given["id"]
     return SessionSpec(**given)
 
 

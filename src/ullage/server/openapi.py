@@ -28,7 +28,6 @@ TAGS = {
     "quotas": "Limits of what a namespace may hold.",
     "gangs": "Requests that start together, or not at all.",
     "pods": "What controllers of pods ask.",
-    "users": "Who asks, and the tokens of users.",
 }
 """The tags of operations, in their order, with descriptions."""
 
@@ -43,8 +42,7 @@ _SCHEMES = {
     "token": {
         "type": "http",
         "scheme": "bearer",
-        "description": "A token of a user, which has a role, or that in the file `token` of the server's home, which "
-        "permits everything. At the socket of the server a process of this machine needs none.",
+        "description": "The token of the server, which is in the file `token` of its home. It permits everything.",
     },
     "page": {
         "type": "apiKey",
@@ -72,11 +70,7 @@ _ERRORS = {
     503: "The server cannot answer now; repeat the request.",
     507: "The disk of the server is full: no change is accepted until it has room.",
 }
-_GUARD_CODES = {
-    401: {"unauthorized", "token-expired"},
-    403: {"wrong-host", "wrong-origin", "no-role", "role-needed", "not-the-owner"},
-    500: {"internal"},
-}
+_GUARD_CODES = {401: {"unauthorized"}, 403: {"wrong-host", "wrong-origin"}, 500: {"internal"}}
 
 
 def openapi(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
@@ -127,8 +121,7 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
         "operationId": endpoint.id,
         "tags": [endpoint.tag],
         "summary": endpoint.summary,
-        "description": f"{endpoint.description} Needs the role {endpoint.access.role}.",
-        "x-role": endpoint.access.role,
+        "description": endpoint.description,
         "parameters": [
             *(PATH[name].document(name, "path") for name in re.findall(r"{(\w+)}", endpoint.path)),
             *(QUERY[name].document(name, "query") for name in endpoint.query),

@@ -19,7 +19,6 @@ from ullage.model.claim import Request
 from ullage.model.error import Unavailable
 from ullage.model.event import Event
 from ullage.model.history import CapacitySpan, HistoryQuery, PastSession, SessionHistory, Stay, UsageQuery, UsageReport
-from ullage.model.identity import AccessToken
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.quota import Quota
@@ -205,27 +204,10 @@ class PutCapacity:
 
 
 @dataclass(frozen=True, slots=True)
-class PutToken:
-    """Insert or replace the token of a user, without its secret."""
-
-    token: AccessToken
-
-
-@dataclass(frozen=True, slots=True)
 class Drop:
     """Delete what a record of this kind has stored under a key."""
 
-    kind: type[
-        PutApplication
-        | PutQueue
-        | PutExecutor
-        | PutAllocation
-        | PutNomination
-        | PutGang
-        | PutWait
-        | PutQuota
-        | PutToken
-    ]
+    kind: type[PutApplication | PutQueue | PutExecutor | PutAllocation | PutNomination | PutGang | PutWait | PutQuota]
     key: str
 
 
@@ -255,7 +237,6 @@ Record = (
     | PutHistory
     | PutStay
     | PutCapacity
-    | PutToken
     | Drop
     | AddEvent
 )
@@ -315,7 +296,6 @@ class Snapshot:
     gangs: tuple[PutGang, ...] = ()
     waits: tuple[PutWait, ...] = ()
     quotas: tuple[PutQuota, ...] = ()
-    tokens: tuple[AccessToken, ...] = ()
     last_event: int = 0
     alive_at: float = 0.0
     history: tuple[SessionHistory, ...] = ()
