@@ -21,7 +21,7 @@ import ullage
 from docs.command_line import exit_codes, options, plugin, verbs
 from docs.markdown import table
 from docs.vendors import vendors, write_chart_keys
-from ullage.bootstrap import kube_card_settings, kube_settings, request_settings, settings
+from ullage.bootstrap import kube_card_settings, kube_settings, request_settings, settings, user_settings
 from ullage.client.allocations import Allocations
 from ullage.client.client import Client
 from ullage.client.mapping import MapOptions
@@ -49,6 +49,7 @@ from ullage.wire import (
     explanation,
     gang,
     history,
+    identity,
     node,
     node_topology,
     overview,
@@ -70,6 +71,7 @@ _BODY_MODULES = (
     explanation,
     event,
     overview,
+    identity,
     node_topology,
     allocation,
     preemption,
@@ -119,6 +121,8 @@ EVENTS = {
     "node.unknown-owners": "unknown owners hold resources of a node, or do so no longer; `message` names them",
     "quota.alert": "the usage of a quota is near a limit; `message` names the resources",
     "quota.sufficient": "the usage of a quota is below its alert threshold again",
+    "token.created": "an administrator created a token of a user; `message` names both",
+    "token.revoked": "a token of a user was ended",
     "session.bind-failed": "an executor could not start, or could not enter the session (code 1001)",
     "session.cancelled": "all tasks of a session are cancelled",
     "session.closed": "a session was closed",
@@ -299,6 +303,8 @@ def settings_() -> str:
         ("[requests.budget]", request_settings.BudgetSection),
         ("requests.pools.NAME", request_settings.PoolSection),
         ("queues.NAME", settings.QueueSection),
+        ("users", user_settings.UsersSection),
+        ("users.queues.NAME", user_settings.QueueUsersSection),
         ("kube", settings.KubeSection),
         ("kube.bindings", kube_settings.BindingsSection),
         ("kube.bindings.quotas.OWNER", kube_settings.OwnerQuotaSection),
@@ -366,13 +372,21 @@ def routes() -> str:
         (
             f"`{endpoint.method} {endpoint.path}`",
             endpoint.summary,
+            _access(endpoint),
             ", ".join(f"`{name}`" for name in endpoint.query) or "-",
             _schema(endpoint.body),
             "stream" if endpoint.raw else ", ".join(f"{status} {_schema(kind)}" for status, kind in _answers(endpoint)),
         )
         for endpoint in endpoints_of(*FRONTS)
     ]
-    return table(("route", "does", "query", "body", "answer"), rows)
+    return table(("route", "does", "role", "query", "body", "answer"), rows)
+
+
+_WHOSE = {"all": "", "own": ", own", "shown": ", shown"}
+
+
+def _access(endpoint: Endpoint) -> str:
+    return f"{endpoint.access.role}{_WHOSE[endpoint.access.of]}"
 
 
 def _answers(endpoint: Endpoint) -> Iterator[tuple[int, Any]]:

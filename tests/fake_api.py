@@ -24,6 +24,7 @@ from ullage.wire.amount import AmountBody
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, QueueBody
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation, RejectionBody
+from ullage.wire.identity import MeBody
 from ullage.wire.node import GpuBody, GpuHolderBody, NodeBody, PartBody
 from ullage.wire.overview import IdleBody, Overview, RoomBody, ServerBody
 from ullage.wire.schema import ErrorBody
@@ -165,7 +166,7 @@ class FakeApi:
             state=session.state,
             resreq=spec.resreq or "cpu=1,mem=1Gi,gpu=0",
             queue=spec.queue,
-            owner=spec.owner,
+            owner=spec.owner or spec.user,
             priority=spec.priority or 0,
             weight=spec.weight or 1,
             min_instances=spec.min_instances,
@@ -363,6 +364,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     # --- routes: method, then every second part of the path ---
 
+    def get_me(self) -> Any:
+        return MeBody(
+            user="server", role="admin", proof="token file", may=[], reads="all", reading=False, expires_at=None
+        )
+
     def post_sessions(self, name: str | None = None) -> Any:
         spec = self._json(CreateSession)
         chosen = spec.id or f"{spec.application}-{len(self.fake.sessions) + 1}"
@@ -378,7 +384,7 @@ class _Handler(BaseHTTPRequestHandler):
         return [
             self.fake.body(s)
             for s in self.fake.sessions.values()
-            if state in (None, s.state) and owner in (None, s.spec.owner)
+            if state in (None, s.state) and owner in (None, s.spec.owner or s.spec.user)
         ]
 
     def patch_sessions(self, name: str) -> Any:

@@ -14,10 +14,14 @@ from starlette.requests import Request
 from tests.lab import Lab, a_node
 from tests.service.answers import SERVER
 from ullage.core.explaining.explain import reject
+from ullage.model.identity import Identity, Role
 from ullage.server import snapshot
+from ullage.server.access import IDENTITY
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
 from ullage.server.routes import encoded
+from ullage.service.access_rules import NO_RULES
+from ullage.service.accounts import Accounts
 from ullage.wire.session import SessionBody
 
 
@@ -48,14 +52,16 @@ class Reader:
 
 def a_request() -> Request:
     scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
-    return Request(scope | {"path_params": {"session": "s"}})
+    who = {IDENTITY: Identity("ann", Role.ADMIN, "token file")}
+    return Request(scope | who | {"path_params": {"session": "s"}})
 
 
 @pytest.mark.parametrize("route", ["list_results", "list_tasks", "list_events"])
 def test_the_event_loop_turns_while_a_page_is_read(route: str) -> None:
     service = Reader()
     store = SimpleNamespace(events=service.read, results=service.read, tasks=service.read)
-    api = ServerApi(SimpleNamespace(tasks=service, state=service, store=store, events=service), None, lambda: None)
+    parts = {"tasks": service, "state": service, "events": service, "access": NO_RULES, "accounts": Accounts()}
+    api = ServerApi(SimpleNamespace(store=store, **parts), None, lambda: None)
 
     async def ask() -> None:
         asyncio.get_running_loop().call_soon(service.turned.set)

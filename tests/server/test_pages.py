@@ -16,13 +16,15 @@ from starlette.routing import Route
 from tests.lab import Lab, a_node
 from ullage.model.claim import Claim
 from ullage.model.claim import Request as Asked
+from ullage.model.identity import Identity, Role
 from ullage.model.request import ResourceRequirement
 from ullage.server import metrics
+from ullage.server.access import IDENTITY, needs
 from ullage.server.allocations import AllocationApi, Refused, on_refused
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
 from ullage.server.pods import PodApi
-from ullage.server.routes import LongBody, encoded, endpoints_of, route
+from ullage.server.routes import Answer, LongBody, encoded, endpoints_of, route
 from ullage.server.searches import Searches
 from ullage.server.streams import Streams
 from ullage.service.pages import written
@@ -44,7 +46,8 @@ def a_request(method: str = "GET", body: Any = None) -> Request:
         return {"type": "http.request", "body": b"" if body is None else msgspec.json.encode(body), "more_body": False}
 
     scope: dict[str, Any] = {"type": "http", "method": method, "path": "/", "headers": [], "query_string": b""}
-    return Request(scope | {"path_params": {"session": "s"}}, receive)
+    who = {IDENTITY: Identity("ann", Role.ADMIN, "token file")}
+    return Request(scope | who | {"path_params": {"session": "s"}}, receive)
 
 
 def asked(uid: str, text: str) -> Asked:
@@ -85,6 +88,7 @@ def page_of(lab: Lab, route: str) -> Callable[[], Any]:
 
     def write() -> Any:
         answer = asyncio.run(found.handler(front, a_request(found.method, body)))
+        answer = answer.body if isinstance(answer, Answer) else answer
         assert callable(answer), "its page is written in a thread"
         return answer
 
@@ -135,6 +139,7 @@ def test_others_are_answered_while_a_page_is_written() -> None:
 
     class Front:
         @route("GET", "/v1/long", "tests")
+        @needs(Role.VIEWER)
         async def long(self, _: Request) -> LongBody[list[int]]:
             """Return one number, late."""
 
@@ -145,12 +150,13 @@ def test_others_are_answered_while_a_page_is_written() -> None:
             return write
 
         @route("GET", "/v1/short", "tests")
+        @needs(Role.VIEWER)
         async def short(self, _: Request) -> list[int]:
             """Return one number."""
             answered.set()
             return [2]
 
-    long, short = (endpoint.route(Front()) for endpoint in endpoints_of(Front))
+    long, short = (endpoint.route(Front(), lambda *_: None) for endpoint in endpoints_of(Front))
 
     async def ask(route: Route) -> bytes:
         sent: list[Any] = []
@@ -204,8 +210,8 @@ def test_the_live_page_is_written_in_a_thread(lab: Lab, tmp_path: Path) -> None:
     answers = Answers(lab.service, SERVER, {})
     overview = answers.overview
 
-    def held(at: float) -> Callable[[], Any]:
-        page = overview(at)
+    def held(at: float, *how: Any) -> Callable[[], Any]:
+        page = overview(at, *how)
         return lambda: page() if turned.wait(60) else None
 
     answers.overview = held

@@ -22,7 +22,9 @@ from ullage.model.allocation import AllocationState
 from ullage.model.claim import Claim, Qos
 from ullage.model.claim import Request as Asked
 from ullage.model.error import PlanChanged, Unavailable
+from ullage.model.identity import Identity, Role
 from ullage.model.request import ResourceRequirement
+from ullage.server.access import IDENTITY
 from ullage.server.allocations import AllocationApi, Refused
 from ullage.server.consolidation import ConsolidationApi
 from ullage.server.routes import Answer
@@ -45,7 +47,7 @@ def caller(body: Any = None, left: asyncio.Event | None = None) -> Request:
         return {"type": "http.disconnect"}
 
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/room", "headers": [], "query_string": b""}
-    return Request(scope, receive)
+    return Request(scope | {IDENTITY: Identity("ann", Role.ADMIN, "token file")}, receive)
 
 
 def steps(log: list[str], name: str, number: int = 3) -> Callable[[], Slices[str]]:

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from tests.lab import Lab, a_node
 from ullage.server.app import make_app
-from ullage.server.guard import page_key
+from ullage.service.access_tokens import page_key
 from ullage.web.pages import cluster_pages, pages
 from ullage.wire.overview import ServerBody
 
@@ -28,7 +28,7 @@ SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="home", storage="
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
     with Lab(a_node(gpus=2)) as lab:
-        routes = pages(page_key(TOKEN))
+        routes = pages(page_key)
         app = make_app(lab.service, SERVER, {}, TOKEN, {"localhost"}, tmp_path, lambda: None, routes)
         with closing(TestClient(app, base_url="http://localhost")) as client:
             yield client

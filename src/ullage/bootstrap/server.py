@@ -27,7 +27,7 @@ from ullage.bootstrap.announcement import announce, listen_at_home, withdraw
 from ullage.bootstrap.http.bounds import local_bounds
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.listener import listen, url_host
-from ullage.bootstrap.settings import PREFERRED_PORT, Settings, read_settings
+from ullage.bootstrap.settings import PREFERRED_PORT, SETTINGS_FILE, Settings, read_settings
 from ullage.bootstrap.settings_check import unsatisfiable
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.token import own_token
@@ -41,7 +41,7 @@ from ullage.inventory.topology_reader import TopologyReader
 from ullage.model.error import UllageError, Unavailable, invalid
 from ullage.model.event import Event
 from ullage.server.app import describe_api, make_app
-from ullage.server.guard import page_key
+from ullage.service.access_tokens import page_key
 from ullage.service.engine_port import EngineEvent, HostedEngine
 from ullage.service.service import UllageService
 from ullage.storage.failpoint import FailingStore
@@ -49,9 +49,6 @@ from ullage.storage.open import open_store
 from ullage.web.pages import pages
 from ullage.web.reference import reference
 from ullage.wire.overview import ServerBody
-
-SETTINGS_FILE = "ullage.toml"
-"""The settings file in the home, if no other file is named."""
 
 HEARTBEAT_S = 5.0
 """Seconds between two discoveries of this machine."""
@@ -188,7 +185,7 @@ class _Server:
             hosts={host, "localhost", "127.0.0.1"},
             task_logs=self._home / "logs" / "tasks",
             shut_down=self._end.set,
-            pages=[*pages(page_key(token)), reference(lambda: describe_api(ullage.__version__))],
+            pages=[*pages(page_key), reference(lambda: describe_api(ullage.__version__))],
         )
         front = BoundedServer(app, local_bounds(), drain_s=DRAIN_S)
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -12,6 +12,7 @@ import msgspec
 
 from ullage.bootstrap.kube_settings import KubeSection
 from ullage.bootstrap.request_settings import RequestsSection
+from ullage.bootstrap.user_settings import UsersSection
 from ullage.core.placing.policy import Order, Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import WidthRule, ZoneRules
@@ -38,6 +39,9 @@ from ullage.service.service import ServiceSettings
 from ullage.wire.nan import refuse_nan
 from ullage.wire.topology.provider import read_provider
 from ullage.wire.unknown_field import with_known_fields
+
+SETTINGS_FILE = "ullage.toml"
+"""The settings in the home of a server, unless another file is named."""
 
 PREFERRED_PORT = 7480
 """The default port if it is free; else any free one."""
@@ -197,6 +201,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     queues: dict[str, QueueSection] = {}
     topology: TopologySection = TopologySection()
     kube: KubeSection = KubeSection()
+    users: UsersSection = UsersSection()
     resreq: str | None = None
     numa: str | None = None
     profiles: list[str] = []
@@ -290,6 +295,7 @@ class Settings(_Section, frozen=True, kw_only=True):
             profiles=self.card_profiles(),
             numa=self.zone_policy(),
             zone_rules=self.zone_rules(),
+            access=self.users.rules(),
         )
 
     def share_tree(self) -> tuple[Queue, ...]:

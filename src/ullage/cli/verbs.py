@@ -68,6 +68,13 @@ GROUPS = {
         "up": Verb("server", "start a local server, with this machine as its node", "ullage up"),
         "down": Verb("server", "end the local server", "ullage down"),
         "page": Verb("page", "print the link to the live page; it contains the token", "ullage page"),
+        "doctor": Verb("doctor", "what is wrong with this machine or its server, with fixes", "ullage doctor"),
+        "whoami": Verb("people", "who you are to the server, and your role", "ullage whoami"),
+        "token": Verb(
+            "people",
+            "list, create and revoke tokens of users",
+            "ullage token create --user ann --expires 30d",
+        ),
         "recover": Verb("recover", "check and recover a damaged database", "ullage recover --keep"),
         "cordon": Verb("fleet", "exclude a node from new placements", "ullage cordon node-1"),
         "uncordon": Verb("fleet", "use a node again", "ullage uncordon node-1"),

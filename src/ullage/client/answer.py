@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ullage.model.error import AlreadyExists, Conflict, DiskFull, InvalidRequest, NotFound, UllageError, Unavailable
+from ullage.model.error import (
+    AlreadyExists,
+    Conflict,
+    DiskFull,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    UllageError,
+    Unavailable,
+)
 from ullage.wire.schema import ErrorBody
 
 if TYPE_CHECKING:
@@ -16,8 +25,8 @@ MSGPACK = "application/msgpack"
 JSON = "application/json"
 
 _BAD_REQUEST = 400
-_UNAUTHORIZED = (401, 403)
-_NOT_FOUND = 404
+_UNAUTHORIZED = 401
+_WRONG = {403: Forbidden, 404: NotFound}
 _CONFLICT = 409
 _BUSY = (429, 502, 503, 504)
 _SERVER = 500
@@ -37,19 +46,18 @@ class RefusedAnswer(Conflict):
 def error_of(status: int, content_type: str, body: bytes) -> UllageError:
     """Return the error of a response with this HTTP status."""
     answer = _error_body(status, content_type, body)
-    if status in _UNAUTHORIZED:
+    if status == _UNAUTHORIZED:
         text = f"{answer.message}: set ULLAGE_TOKEN to the token of this server"
         return InvalidRequest(text, code="unauthorized", field="token")
     if status == _CONFLICT:
         kind = AlreadyExists if answer.code == AlreadyExists.code else Conflict
         return _refused(body) or kind(answer.message, code=answer.code, field=answer.field)
-    if status == _NOT_FOUND:
-        return NotFound(answer.message, code=answer.code, field=answer.field)
     if status == _NO_ROOM or status in _BUSY:
         unavailable = DiskFull if status == _NO_ROOM else Unavailable
         return unavailable(answer.message, code=answer.code, field=answer.field)
     if _BAD_REQUEST <= status < _SERVER:
-        return InvalidRequest(answer.message, code=answer.code, field=answer.field)
+        wrong = _WRONG.get(status, InvalidRequest)
+        return wrong(answer.message, code=answer.code, field=answer.field)
     return UllageError(answer.message, code=answer.code, field=answer.field)
 
 

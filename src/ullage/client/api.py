@@ -17,6 +17,7 @@ from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBod
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation
 from ullage.wire.history import HistoryBody, StayBody, UsageBody
+from ullage.wire.identity import CreatedToken, CreateToken, MeBody, TokenBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.node_topology import TopologyBody
 from ullage.wire.overview import Overview, ServerBody
@@ -145,6 +146,22 @@ class Api(ServerReads):
     def shut_down(self) -> None:
         """Ask the server to end."""
         self.transport.request("POST", "/v1/shutdown", repeat=False)
+
+    def me(self) -> MeBody:
+        """Return who asks, with what role, and what it may do."""
+        return self.transport.call("GET", "/v1/me", MeBody)
+
+    def tokens(self) -> list[TokenBody]:
+        """Return the tokens of users, without their secrets."""
+        return self.transport.call("GET", "/v1/tokens", list[TokenBody])
+
+    def create_token(self, spec: CreateToken) -> CreatedToken:
+        """Create a token of a user. After a lost connection the request is not repeated."""
+        return self.transport.call("POST", "/v1/tokens", CreatedToken, spec, repeat=False)
+
+    def revoke_token(self, token: str) -> None:
+        """End a token of a user."""
+        self.transport.request("DELETE", path_of("tokens", token))
 
     def events(self, after: int = 0, limit: int = PAGE, session: str | None = None) -> list[EventBody]:
         """Return events after number `after`."""

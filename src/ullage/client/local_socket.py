@@ -22,7 +22,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Peer(NamedTuple):
-    """The process that listens at the other end, and its user."""
+    """The process at the other end, and its user."""
 
     pid: int
     uid: int
@@ -68,7 +68,7 @@ def connect(home: Path, timeout_s: float | None) -> socket.socket:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Return the process that listened when this connection was made, according to the kernel."""
+    """Return the process at the other end, according to the kernel: as it was when it connected or listened."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(found)
     return Peer(pid, uid)

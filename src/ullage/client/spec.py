@@ -28,8 +28,8 @@ class SessionOptions(TypedDict, total=False):
     `close_when_done` the session closes itself once its tasks have ended. Every executor gets `common_data`
     once. `environment` and `working_directory` are for the executors. It runs `after` other sessions have ended with
     success (`ok:ID`), ended (`end:ID`), failed (`fail:ID`) or started (`start:ID`), and not before `begin_at` (a
-    `datetime`, or seconds since 1970). A request that no node can ever
-    hold is refused, unless `wait` is set.
+    `datetime`, or seconds since 1970). A request that no node can ever hold is refused, unless `wait` is set. An
+    `owner` other than oneself is for operators.
     """
 
     application: str
@@ -49,6 +49,7 @@ class SessionOptions(TypedDict, total=False):
     after: str | Sequence[str]
     begin_at: datetime | float | None
     wait: bool
+    owner: str | None
 
 
 def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
@@ -67,7 +68,8 @@ def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
         "application": application,
         "id": name,
         "resreq": None if resreq is None else str(ResourceRequirement.from_value(resreq)),
-        "owner": user_name(),
+        "owner": options.get("owner") or "",
+        "user": user_name(),
         "setup": _setup(application, options),
         "after": _texts(options.get("after", ())),
         "begin_at": _seconds(options.get("begin_at")),

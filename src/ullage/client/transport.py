@@ -55,6 +55,7 @@ _FIELDS = {
     "queues": "queue",
     "quotas": "namespace",
     "sessions": "session",
+    "tokens": "token",
 }
 """The field in errors for the name after each of these parts of a path."""
 

@@ -87,6 +87,8 @@ class Claim:
     counts_as_written: bool = False
     quota: str = ""
     """The name of the quota that it counts in; "" is its namespace."""
+    owner: str = ""
+    """The user who asked by the API; "" if somebody else did."""
 
     @property
     def quota_name(self) -> str:

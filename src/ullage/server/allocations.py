@@ -24,12 +24,14 @@ from ullage.model.choice import parse_choice
 from ullage.model.claim import PRIORITIES, Claim, Qos, Request
 from ullage.model.error import PlanChanged, invalid
 from ullage.model.grant import Grant
+from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.model.nomination import Nomination
 from ullage.model.part import Part, check_vram, parse_percent, parse_tflops
 from ullage.model.quantity import PPM, format_percent, parse_bytes
 from ullage.model.resources import show_milli
 from ullage.server import bodies
+from ullage.server.access import Authorizer, Whose, needs
 from ullage.server.durable import durable
 from ullage.server.placements import placement_body
 from ullage.server.preemption import attempt_body, nomination_body, preemption_body
@@ -72,7 +74,7 @@ class AllocationApi:
     """Handlers over one service."""
 
     def __init__(self, service: UllageService, searches: Searches) -> None:
-        self._service = service
+        self._service, self._authorizer = service, Authorizer(service)
         self._searches = searches
 
     @property
@@ -86,13 +88,16 @@ class AllocationApi:
     # --- requests ---
 
     @route("GET", "/v1/allocations", "allocations")
-    async def list_allocations(self, _: HttpRequest) -> LongBody[list[wire.AllocationBody]]:
+    @needs(Role.VIEWER)
+    async def list_allocations(self, request: HttpRequest) -> LongBody[list[wire.AllocationBody]]:
         """Return all requests that hold cards."""
-        fleet, found = self._fleet, self._allocations.all()
+        fleet, only = self._fleet, self._authorizer.only_owner(request)
+        found = [each for each in self._allocations.all() if only is None or _owner(each) == only]
         unconfirmed = {allocation.id for allocation in self._service.observations.unconfirmed()}
         return lambda: [_allocation(fleet, each, unconfirmed=each.id in unconfirmed) for each in found]
 
     @route("GET", "/v1/allocations/{uid}", "allocations")
+    @needs(Role.VIEWER, Whose.SHOWN)
     async def get_allocation(self, request: HttpRequest) -> wire.AllocationBody:
         """Return the allocation of a request."""
         return self.body(self._allocations.get(_uid(request)))
@@ -105,10 +110,11 @@ class AllocationApi:
         status=201,
         others=((_ACCEPTED, NominationBody), (_REFUSED, wire.RefusalBody)),
     )
+    @needs(Role.USER)
     async def create_allocation(self, request: HttpRequest) -> wire.AllocationBody | Answer:
         """Place a request; with `preempt` evict others for it."""
         body = await bodies.read_body(request, wire.CreateAllocation, BODY_LIMIT)
-        asked = self.request(body)
+        asked = self.request(request, body)
         if body.preempt:
             return await self._preempt(request, body, asked)
         if body.gpus is None and body.commit:
@@ -148,21 +154,27 @@ class AllocationApi:
         return [] if trap is None else [trap]
 
     @route("GET", "/v1/nominations", "allocations")
-    async def list_nominations(self, _: HttpRequest) -> list[NominationBody]:
+    @needs(Role.VIEWER)
+    async def list_nominations(self, request: HttpRequest) -> list[NominationBody]:
         """Return the requests for which room is reserved."""
-        return [nomination_body(self._fleet, nomination) for nomination in self._service.preemptions.nominations()]
+        only = self._authorizer.only_owner(request)
+        found = self._service.preemptions.nominations()
+        return [nomination_body(self._fleet, each) for each in found if only in (None, each.request.claim.owner)]
 
     @route("POST", "/v1/allocations/{uid}/commit", "allocations")
+    @needs(Role.USER, Whose.OWN)
     async def commit_allocation(self, request: HttpRequest) -> wire.AllocationBody:
         """Commit an assumed allocation: it is bound."""
         return self.body(await durable(self._allocations.commit, _uid(request)))
 
     @route("POST", "/v1/allocations/{uid}/forget", "allocations")
+    @needs(Role.USER, Whose.OWN)
     async def forget_allocation(self, request: HttpRequest) -> None:
         """Release everything that a request holds."""
         await durable(self._allocations.forget, _uid(request))
 
     @route("POST", "/v1/allocations/{uid}/release", "allocations", body=wire.ReleaseAllocation, status=_ACCEPTED)
+    @needs(Role.USER, Whose.OWN)
     async def release_allocation(self, request: HttpRequest) -> wire.AllocationBody:
         """Record that the owner was asked to stop."""
         body = await bodies.read_body(request, wire.ReleaseAllocation, BODY_LIMIT)
@@ -170,6 +182,7 @@ class AllocationApi:
         return self.body(await durable(self._allocations.release, _uid(request), within_s))
 
     @route("DELETE", "/v1/allocations/{uid}", "allocations", query=("gpu",))
+    @needs(Role.USER, Whose.OWN)
     async def free_allocation(self, request: HttpRequest) -> wire.FreedBody:
         """Free the cards of a request whose owner has stopped."""
         named = request.query_params.getlist("gpu") or None
@@ -182,6 +195,7 @@ class AllocationApi:
         body=wire.AdjustAllocation,
         others=((_REFUSED, wire.RefusalBody),),
     )
+    @needs(Role.USER, Whose.OWN)
     async def adjust_allocation(self, request: HttpRequest) -> wire.AdjustmentBody:
         """Change the amounts of a request on its cards."""
         body = await bodies.read_body(request, wire.AdjustAllocation, BODY_LIMIT)
@@ -193,6 +207,7 @@ class AllocationApi:
         return _adjustment(outcome, self.body(outcome.allocation))
 
     @route("POST", "/v1/plan", "allocations", body=wire.PlanRequest)
+    @needs(Role.VIEWER)
     async def plan_allocation(self, request: HttpRequest) -> LongBody[wire.PlanBody]:
         """Return whether and where a request would be placed, with every step of the decision."""
         body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
@@ -221,20 +236,23 @@ class AllocationApi:
         return preemptions.with_cards(asked, found)
 
     @route("GET", "/v1/nodes/{node}/capacity", "nodes")
+    @needs(Role.VIEWER)
     async def get_capacity(self, request: HttpRequest) -> wire.CapacityBody:
         """Return the sums of the cards of a node."""
         return body_of(wire.CapacityBody, self._allocations.capacity(check_name("node", request.path_params["node"])))
 
     @route("GET", "/v1/unused-nodes", "nodes")
+    @needs(Role.VIEWER)
     async def list_unused_nodes(self, _: HttpRequest) -> list[str]:
         """Return the nodes of which no card is held."""
         return list(self._allocations.unused_nodes())
 
     # --- conversion ---
 
-    def request(self, body: wire.CreateAllocation) -> Request:
-        """Return the request in a body."""
-        now = time.time()
+    def request(self, request: HttpRequest, body: wire.CreateAllocation) -> Request:
+        """Return the request in a body, of the caller or of whom an operator names."""
+        now, owner = time.time(), self._authorizer.owner_for(request, body.owner)
+        self._authorizer.check_queue(request, body.namespace)
         claim = replace(
             claim_of(body),
             workload=body.workload,
@@ -243,6 +261,7 @@ class AllocationApi:
             created_at=now,
             protected_until=now + seconds_of("protected_s", body.protected_s) if body.protected_s else 0.0,
             labels=body.labels,
+            owner=owner,
         )
         resreq = bodies.requirement(body.resreq, self._service.numa)
         return self._service.quotas.admit(Request(check_name("uid", body.uid), resreq, claim, body.strategy))
@@ -367,6 +386,10 @@ def part_map(amounts: Part) -> wire.PartMap:
         percent=format_percent(amounts.compute_ppm) if amounts.compute_ppm else None,
         vram=amounts.vram_bytes or None,
     )
+
+
+def _owner(allocation: Allocation) -> str:
+    return "" if allocation.claim is None else allocation.claim.owner
 
 
 def claim_of(body: wire.CreateAllocation | wire.PlanRequest | ClusterPlan) -> Claim:

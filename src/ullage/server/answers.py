@@ -147,13 +147,15 @@ class Answers:
         fleet = self._service.state.fleet
         return lambda: _explanation(fleet, owners, explain(), evicted)
 
-    def overview(self, at: float, most: int | None = None) -> Callable[[], Overview]:
+    def overview(self, at: float, most: int | None = None, owner: str | None = None) -> Callable[[], Overview]:
         """Return a function for a thread that returns the whole state, without closed sessions.
 
-        At most `most` sessions are in it: first those that have executors, then those that wait.
+        At most `most` sessions are in it, with an `owner` only those of that user: first those that have executors,
+        then those that wait.
         """
         snapshot, room, server = self.snapshot(), self.room(), self.server
-        shown = foremost(snapshot.session_facts, most)
+        visible = [facts for facts in snapshot.session_facts if owner in (None, facts.info.spec.owner)]
+        shown = foremost(visible, most)
         return lambda: Overview(
             at=at,
             server=server,
@@ -162,7 +164,7 @@ class Answers:
             room=room,
             queues=snapshot.queues(),
             sessions=snapshot.bodies(shown),
-            sessions_open=sum(facts.open for facts in snapshot.session_facts),
+            sessions_open=sum(facts.open for facts in visible),
         )
 
     def room(self) -> RoomBody:

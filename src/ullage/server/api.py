@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 from starlette.requests import Request
 
 from ullage.model.error import NotFound, invalid
+from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.model.session import SessionSpec
 from ullage.server import bodies
+from ullage.server.access import Authorizer, Whose, needs
 from ullage.server.answers import Answers, OneSession, application_body, result_body, task_body
 from ullage.server.durable import durable, note_change
 from ullage.server.parameters import page_of, session_of, task_of
@@ -44,49 +47,57 @@ class ServerApi:
     """Handlers over one service. `shut_down` ends the server."""
 
     def __init__(self, service: UllageService, answers: Answers, shut_down: Callable[[], None]) -> None:
-        self._service = service
+        self._service, self._authorizer = service, Authorizer(service)
         self._answers = answers
         self._shut_down = shut_down
 
     # --- the server ---
 
     @route("GET", "/v1/server", "server")
+    @needs(Role.VIEWER)
     async def server(self, _: Request) -> ServerBody:
         """Return the version, the settings and the state of the server."""
         return self._answers.server
 
     @route("POST", "/v1/shutdown", "server")
+    @needs(Role.ADMIN)
     async def shut_down(self, _: Request) -> None:
         """End the server and everything that it runs."""
         self._shut_down()
 
     @route("GET", "/v1/overview", "server")
-    async def overview(self, _: Request) -> LongBody[Overview]:
+    @needs(Role.VIEWER)
+    async def overview(self, request: Request) -> LongBody[Overview]:
         """Return the whole state of the server at one time."""
-        return self._answers.overview(time.time())
+        return self._answers.overview(time.time(), owner=self._authorizer.only_owner(request))
 
     @route("GET", "/v1/events", "server", query=("after", "limit", "session"))
+    @needs(Role.VIEWER)
     async def list_events(self, request: Request) -> LongBody[list[EventBody]]:
         """Return events in their order, of all sessions or of one."""
         page, session = page_of(request), request.query_params.get("session")
         found = self._service.events.page(page, session)
         if found is None:
             found = await asyncio.to_thread(self._service.store.events, page, session)
-        return lambda: [body_of(EventBody, event) for event in found]
+        shown = self._authorizer.shown_events(request, found)
+        return lambda: [body_of(EventBody, event) for event in shown]
 
     # --- applications, queues, nodes ---
 
     @route("GET", "/v1/applications", "applications")
+    @needs(Role.VIEWER)
     async def list_applications(self, _: Request) -> list[ApplicationBody]:
         """Return all applications by name."""
         return self._answers.applications()
 
     @route("GET", "/v1/applications/{name}", "applications")
+    @needs(Role.VIEWER)
     async def get_application(self, request: Request) -> ApplicationBody:
         """Return one application."""
         return application_body(self._service.state.application(_name(request)))
 
     @route("PUT", "/v1/applications/{name}", "applications", body=PutApplicationBody)
+    @needs(Role.OPERATOR)
     async def put_application(self, request: Request) -> ApplicationBody:
         """Register an application, or replace its whole specification."""
         body = await bodies.read_body(request, PutApplicationBody, BODY_LIMIT)
@@ -95,16 +106,19 @@ class ServerApi:
         return application_body(application)
 
     @route("DELETE", "/v1/applications/{name}", "applications")
+    @needs(Role.OPERATOR)
     async def delete_application(self, request: Request) -> None:
         """Unregister an application that has no open session."""
         await durable(self._service.catalog.drop_application, _name(request))
 
     @route("GET", "/v1/queues", "queues")
+    @needs(Role.VIEWER)
     async def list_queues(self, _: Request) -> list[QueueBody]:
         """Return the share tree, parents before children."""
         return self._answers.queues()
 
     @route("PUT", "/v1/queues/{name}", "queues", body=PutQueueBody)
+    @needs(Role.OPERATOR)
     async def put_queue(self, request: Request) -> QueueBody:
         """Create a queue, or replace its whole specification."""
         body = await bodies.read_body(request, PutQueueBody, BODY_LIMIT)
@@ -113,36 +127,43 @@ class ServerApi:
         return next(answer for answer in self._answers.queues() if answer.name == queue.name)
 
     @route("DELETE", "/v1/queues/{name}", "queues")
+    @needs(Role.OPERATOR)
     async def delete_queue(self, request: Request) -> None:
         """Remove a queue that has no queues and no open sessions."""
         await durable(self._service.catalog.drop_queue, _name(request))
 
     @route("GET", "/v1/nodes", "nodes")
+    @needs(Role.VIEWER)
     async def list_nodes(self, _: Request) -> LongBody[list[NodeBody]]:
         """Return all nodes by name."""
         return self._answers.snapshot().nodes
 
     @route("GET", "/v1/nodes/{name}/topology", "nodes")
+    @needs(Role.VIEWER)
     async def get_topology(self, request: Request) -> TopologyBody:
         """Return the zones, CPUs, cards and links of a node."""
         return self._answers.topology(_name(request))
 
     @route("POST", "/v1/nodes/{name}/cordon", "nodes")
+    @needs(Role.OPERATOR)
     async def cordon_node(self, request: Request) -> NodeBody:
         """Place no new work on a node."""
         return self._answers.node(await durable(self._service.nodes.cordon, _name(request), True))
 
     @route("POST", "/v1/nodes/{name}/uncordon", "nodes")
+    @needs(Role.OPERATOR)
     async def uncordon_node(self, request: Request) -> NodeBody:
         """Place work on a node again."""
         return self._answers.node(await durable(self._service.nodes.cordon, _name(request), False))
 
     @route("GET", "/v1/gpus", "nodes")
+    @needs(Role.VIEWER)
     async def list_gpus(self, _: Request) -> LongBody[list[GpuBody]]:
         """Return all cards with their free parts and holders."""
         return self._answers.snapshot().gpus
 
     @route("GET", "/v1/executors", "nodes")
+    @needs(Role.VIEWER)
     async def list_executors(self, _: Request) -> LongBody[list[ExecutorBody]]:
         """Return all worker processes by id."""
         found = self._answers.executors()
@@ -151,24 +172,28 @@ class ServerApi:
     # --- sessions ---
 
     @route("GET", "/v1/sessions", "sessions", query=_SESSIONS)
+    @needs(Role.VIEWER)
     async def list_sessions(self, request: Request) -> LongBody[list[SessionBody]] | Answer:
         """Return sessions, by default all in the order of their creation."""
-        records, total = SessionQuery.of(request).page(self._service.state.sessions.values())
+        records, total = SessionQuery.of(request).page(self._authorizer.shown_sessions(request))
         return Answer(200, self._answers.sessions(records), {TOTAL: str(total)})
 
     @route("GET", "/v1/sessions/{session}", "sessions")
+    @needs(Role.VIEWER, Whose.SHOWN)
     async def get_session(self, request: Request) -> OneSession:
         """Return one session."""
         return self._answers.session(self._service.state.session(session_of(request)))
 
     @route("POST", "/v1/sessions", "sessions", body=CreateSession, status=201)
+    @needs(Role.USER)
     async def create_session(self, request: Request) -> OneSession:
         """Create a session."""
         body = await bodies.read_body(request, CreateSession, BODY_LIMIT)
-        record = await durable(self._service.sessions.create, body.id, self._spec(body))
+        record = await durable(self._service.sessions.create, body.id, self._spec(request, body))
         return self._answers.opened(record)
 
     @route("POST", "/v1/sessions/{session}/open", "sessions", body=CreateSession | None)
+    @needs(Role.USER, Whose.OWN)
     async def open_session(self, request: Request) -> OneSession:
         """Return the open session of this id; with a body it is created if there is none."""
         session, spec = session_of(request), None
@@ -176,15 +201,18 @@ class ServerApi:
             body = bodies.decode(request, raw, CreateSession)
             if body.id not in (None, session):
                 raise invalid("id", body.id, f"leave it out, or write {session} as in the path")
-            spec = self._spec(body)
+            spec = self._spec(request, body)
         return self._answers.opened(await durable(self._service.sessions.open, session, spec))
 
-    def _spec(self, body: CreateSession) -> SessionSpec:
+    def _spec(self, request: Request, body: CreateSession) -> SessionSpec:
+        owner = self._authorizer.owner_for(request, body.owner, body.user)
+        self._authorizer.check_queue(request, body.queue)
         application = self._service.state.application(body.application)
         default = self._service.sessions.default_requirement
-        return bodies.session_spec(body, application, default, self._service.numa)
+        return replace(bodies.session_spec(body, application, default, self._service.numa), owner=owner)
 
     @route("PATCH", "/v1/sessions/{session}", "sessions", body=UpdateSession)
+    @needs(Role.USER, Whose.OWN)
     async def update_session(self, request: Request) -> OneSession:
         """Change an open session."""
         body = await bodies.read_body(request, UpdateSession, BODY_LIMIT)
@@ -194,26 +222,31 @@ class ServerApi:
         return self._answers.opened(await durable(self._service.sessions.update, session_of(request), changes))
 
     @route("POST", "/v1/sessions/{session}/close", "sessions")
+    @needs(Role.USER, Whose.OWN)
     async def close_session(self, request: Request) -> OneSession:
         """Close a session that has no running task."""
         return self._answers.session(await durable(self._service.sessions.close, session_of(request)))
 
     @route("POST", "/v1/sessions/{session}/cancel", "sessions")
+    @needs(Role.USER, Whose.OWN)
     async def cancel_session(self, request: Request) -> OneSession:
         """Cancel all tasks of a session, running ones too, and close it."""
         return self._answers.session(await durable(self._service.sessions.cancel, session_of(request)))
 
     @route("POST", "/v1/sessions/{session}/clear-failures", "sessions")
+    @needs(Role.USER, Whose.OWN)
     async def clear_failures(self, request: Request) -> OneSession:
         """Reset the count of failed binds, so that the session gets executors again."""
         return self._answers.session(await durable(self._service.sessions.clear_failures, session_of(request)))
 
     @route("DELETE", "/v1/sessions/{session}", "sessions")
+    @needs(Role.USER, Whose.OWN)
     async def delete_session(self, request: Request) -> None:
         """Delete a closed session with its tasks, results and events."""
         await durable(self._service.sessions.delete, session_of(request))
 
     @route("GET", "/v1/sessions/{session}/why", "sessions")
+    @needs(Role.VIEWER, Whose.SHOWN)
     async def explain_session(self, request: Request) -> LongBody[Explanation]:
         """Explain why a session has the executors that it has."""
         session = session_of(request)
@@ -223,6 +256,7 @@ class ServerApi:
     # --- tasks ---
 
     @route("POST", "/v1/sessions/{session}/tasks", "tasks", body=SubmitTasks, status=201)
+    @needs(Role.USER, Whose.OWN)
     async def submit_tasks(self, request: Request) -> Submitted:
         """Submit tasks."""
         body = await bodies.read_body(request, SubmitTasks, TASKS_LIMIT)
@@ -240,6 +274,7 @@ class ServerApi:
         return taken.pop()
 
     @route("GET", "/v1/sessions/{session}/tasks", "tasks", query=("after", "limit"))
+    @needs(Role.VIEWER, Whose.SHOWN)
     async def list_tasks(self, request: Request) -> LongBody[list[TaskBody]]:
         """Return tasks of a session in their order."""
         session, page, tasks = session_of(request), page_of(request), self._service.tasks
@@ -249,11 +284,13 @@ class ServerApi:
         return lambda: [task_body(view, state, array) for view, state in found]
 
     @route("GET", "/v1/sessions/{session}/tasks/{task}", "tasks")
+    @needs(Role.VIEWER, Whose.SHOWN)
     async def get_task(self, request: Request) -> TaskBody:
         """Return one task."""
         return self.find_task(session_of(request), task_of(request))
 
     @route("POST", "/v1/sessions/{session}/tasks/{task}/cancel", "tasks")
+    @needs(Role.USER, Whose.OWN)
     async def cancel_task(self, request: Request) -> TaskBody:
         """Cancel a task, also while it runs."""
         session, task = session_of(request), task_of(request)
@@ -280,6 +317,7 @@ class ServerApi:
         raise NotFound(f"task {task} of session {session} does not exist", field="task")
 
     @route("GET", "/v1/sessions/{session}/results", "tasks", query=("after", "limit", "wait"))
+    @needs(Role.USER, Whose.OWN)
     async def list_results(self, request: Request) -> Results:
         """Return results after a cursor; `wait` is how long to wait for the first one."""
         session, page = session_of(request), page_of(request, default=1000)

@@ -18,15 +18,18 @@ from starlette.routing import BaseRoute, Route
 
 from ullage.model.error import UllageError
 from ullage.server import metrics
+from ullage.server.access import Authorizer
 from ullage.server.allocations import AllocationApi, Refused, on_refused
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
+from ullage.server.callers import Callers
 from ullage.server.consolidation import ConsolidationApi
 from ullage.server.errors import on_error, on_fault, on_no_route
 from ullage.server.gangs import GangApi
-from ullage.server.guard import Guard
+from ullage.server.guard import Guard, require_declared
 from ullage.server.history import HistoryApi
 from ullage.server.openapi import openapi
+from ullage.server.people import PeopleApi
 from ullage.server.pods import PodApi
 from ullage.server.quotas import QuotaApi
 from ullage.server.room import RoomGuard
@@ -37,8 +40,15 @@ from ullage.service.pages import written
 from ullage.service.service import UllageService
 from ullage.wire.overview import ServerBody
 
-FRONTS = (ServerApi, AllocationApi, QuotaApi, GangApi, ConsolidationApi, PodApi, HistoryApi, Streams)
+FRONTS = (ServerApi, AllocationApi, QuotaApi, GangApi, ConsolidationApi, PodApi, HistoryApi, Streams, PeopleApi)
 """The classes whose methods declare the routes."""
+
+_ON_ERRORS: dict[Any, Any] = {
+    UllageError: on_error,
+    Refused: on_refused,
+    HTTPException: on_no_route,
+    Exception: on_fault,
+}
 
 
 @cache
@@ -74,7 +84,10 @@ def make_app(
         PodApi(service),
         HistoryApi(service),
         Streams(service, answers, handlers, task_logs),
+        PeopleApi(service, lambda: accesses),
     )
+    endpoints = [(endpoint, front) for front in fronts for endpoint in endpoints_of(type(front))]
+    accesses = [(endpoint.id, endpoint.method, endpoint.access) for endpoint, _ in endpoints]
 
     async def scrape(_: Request) -> Response:
         return Response(await written(metrics.page(service, answers)), media_type=CONTENT_TYPE_LATEST)
@@ -87,23 +100,19 @@ def make_app(
         return PlainTextResponse("ok")
 
     routes = [
-        *(endpoint.route(front) for front in fronts for endpoint in endpoints_of(type(front))),
+        *(endpoint.route(front, Authorizer(service).check) for endpoint, front in endpoints),
         Route("/metrics", scrape),
         Route("/v1/openapi.json", describe),
         Route("/healthz", alive),
         Route("/readyz", alive),
         *pages,
     ]
+    require_declared(route.path for route in routes[len(endpoints) :] if isinstance(route, Route))
     return Starlette(
         routes=routes,
         middleware=[
-            Middleware(Guard, token=token, hosts=frozenset(hosts)),
+            Middleware(Guard, callers=Callers(token, service), hosts=frozenset(hosts)),
             Middleware(RoomGuard, service=service),
         ],
-        exception_handlers={
-            UllageError: on_error,
-            Refused: on_refused,
-            HTTPException: on_no_route,
-            Exception: on_fault,
-        },
+        exception_handlers=_ON_ERRORS,
     )

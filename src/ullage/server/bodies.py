@@ -73,7 +73,7 @@ def session_spec(
         "after": parse_dependencies(body.after),
     }
     given = structs.asdict(body) | stated
-    del given["id"]
+    del given["id"], given["user"]
     return SessionSpec(**given)
 
 

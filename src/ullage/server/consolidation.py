@@ -8,8 +8,10 @@ from ullage.core.evicting.consolidation import check_units
 from ullage.core.evicting.moves import Consolidation, NoConsolidation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import invalid
+from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.server import bodies
+from ullage.server.access import needs
 from ullage.server.allocations import BODY_LIMIT, Refused
 from ullage.server.durable import durable
 from ullage.server.room_plan import room_plan
@@ -32,6 +34,7 @@ class ConsolidationApi:
         self._searches = searches
 
     @route("POST", "/v1/room", "allocations", body=wire.MakeRoom, others=((_ACCEPTED, wire.RoomPlan),))
+    @needs(Role.OPERATOR)
     async def make_room(self, request: HttpRequest) -> LongBody[wire.RoomPlan] | Answer:
         """Return the moves that would free whole cards; without `dry_run` start them."""
         body = await bodies.read_body(request, wire.MakeRoom, BODY_LIMIT)

@@ -10,8 +10,10 @@ from ullage.core.admitting.gang_state import Answer
 from ullage.model.allocation import Allocation
 from ullage.model.claim import GangClaim, Request
 from ullage.model.error import invalid
+from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.server import bodies
+from ullage.server.access import Whose, needs
 from ullage.server.allocations import BODY_LIMIT, AllocationApi, refusal_body, seconds_of
 from ullage.server.durable import durable
 from ullage.server.routes import route
@@ -29,23 +31,26 @@ class GangApi:
         self._allocations = allocations
 
     @route("PUT", "/v1/gangs/{key}", "gangs", body=wire.PutGangBody)
+    @needs(Role.USER, Whose.OWN)
     async def put_gang(self, request: HttpRequest) -> wire.GangBody:
         """Place several requests together; known members are not placed again."""
         body = await bodies.read_body(request, wire.PutGangBody, BODY_LIMIT)
         key = _key(request)
-        return self._body(await durable(self._gangs.put, key, self._requests(key, body)))
+        return self._body(await durable(self._gangs.put, key, self._requests(request, key, body)))
 
     @route("GET", "/v1/gangs/{key}", "gangs")
+    @needs(Role.VIEWER, Whose.SHOWN)
     async def get_gang(self, request: HttpRequest) -> wire.GangBody:
         """Return the phase and the members of a gang."""
         return self._body(self._gangs.status(_key(request)))
 
     @route("DELETE", "/v1/gangs/{key}", "gangs")
+    @needs(Role.USER, Whose.OWN)
     async def delete_gang(self, request: HttpRequest) -> None:
         """End a gang and free its cards."""
         await durable(self._gangs.drop, _key(request))
 
-    def _requests(self, key: str, body: wire.PutGangBody) -> list[Request]:
+    def _requests(self, http: HttpRequest, key: str, body: wire.PutGangBody) -> list[Request]:
         uids = {member.uid for member in body.members}
         if not body.members or len(uids) != len(body.members):
             raise invalid("members", sorted(uids), "name at least one request, each with a uid of its own")
@@ -60,7 +65,7 @@ class GangApi:
         claim = GangClaim(
             key, required, len(uids), timeout_s, domain=body.domain, preempt=body.preempt, within=body.within
         )
-        requests = [self._allocations.request(member) for member in body.members]
+        requests = [self._allocations.request(http, member) for member in body.members]
         return [replace(request, claim=replace(request.claim, gang=claim)) for request in requests]
 
     def _body(self, status: GangStatus) -> wire.GangBody:

@@ -6,11 +6,14 @@ import asyncio
 import math
 import time
 from dataclasses import replace
+from typing import TypeVar
 
 from starlette.requests import Request
 
 from ullage.model.error import invalid
 from ullage.model.history import DIMENSIONS, HistoryQuery, PastSession, PastState, UsageQuery
+from ullage.model.identity import Role
+from ullage.server.access import Authorizer, needs
 from ullage.server.parameters import page_of, time_of
 from ullage.server.routes import LongBody, route
 from ullage.service.accounting import with_counts
@@ -23,17 +26,25 @@ USAGE_S = 30 * 86400.0
 
 MOST_STEPS = 10_000
 
+_Query = TypeVar("_Query", HistoryQuery, UsageQuery)
+
 
 class HistoryApi:
     """Handlers over one service."""
 
     def __init__(self, service: UllageService) -> None:
-        self._service = service
+        self._service, self._authorizer = service, Authorizer(service)
+
+    def _own(self, request: Request, query: _Query) -> _Query:
+        """Return a query for what the caller may read."""
+        only = self._authorizer.only_owner(request)
+        return query if only is None else replace(query, owner=only)
 
     @route("GET", "/v1/history", "history", query=("since", "until", "owner", "queue", "state", "after", "limit"))
+    @needs(Role.VIEWER)
     async def list_history(self, request: Request) -> LongBody[list[HistoryBody]]:
         """Return the sessions that were open at some time of a period, by number; deleted ones too."""
-        query, now = _query(request), time.time()
+        query, now = self._own(request, _query(request)), time.time()
         found = await asyncio.to_thread(self._service.store.history, query, now)
         live = [self._live(past) for past in found]
         return lambda: [body_of(HistoryBody, past, past.history, waited_s=past.history.waited_s(now)) for past in live]
@@ -46,16 +57,18 @@ class HistoryApi:
         return replace(past, history=with_counts(past.history, record))
 
     @route("GET", "/v1/history/stays", "history", query=("since", "until", "owner", "queue", "after", "limit"))
+    @needs(Role.VIEWER)
     async def list_stays(self, request: Request) -> LongBody[list[StayBody]]:
         """Return which executors sessions had, and which cards requests held, in a period, by number."""
-        found = await asyncio.to_thread(self._service.store.stays, _query(request))
+        found = await asyncio.to_thread(self._service.store.stays, self._own(request, _query(request)))
         return lambda: [body_of(StayBody, stay) for stay in found]
 
     @route("GET", "/v1/usage", "history", query=("by", "since", "until", "step", "owner", "queue"))
+    @needs(Role.VIEWER)
     async def report_usage(self, request: Request) -> LongBody[UsageBody]:
         """Return what was used and what was offered in a period, by groups and steps of time."""
         now = time.time()
-        query = _usage_query(request, now)
+        query = self._own(request, _usage_query(request, now))
         found = await asyncio.to_thread(self._service.store.usage, query, now)
         return lambda: UsageBody(
             since=query.since,

@@ -28,6 +28,7 @@ TAGS = {
     "quotas": "Limits of what a namespace may hold.",
     "gangs": "Requests that start together, or not at all.",
     "pods": "What controllers of pods ask.",
+    "users": "Who asks, and the tokens of users.",
 }
 """The tags of operations, in their order, with descriptions."""
 
@@ -42,7 +43,8 @@ _SCHEMES = {
     "token": {
         "type": "http",
         "scheme": "bearer",
-        "description": "The token of the server, which is in the file `token` of its home. It permits everything.",
+        "description": "A token of a user, which has a role, or that in the file `token` of the server's home, which "
+        "permits everything. At the socket of the server a process of this machine needs none.",
     },
     "page": {
         "type": "apiKey",
@@ -70,7 +72,11 @@ _ERRORS = {
     503: "The server cannot answer now; repeat the request.",
     507: "The disk of the server is full: no change is accepted until it has room.",
 }
-_GUARD_CODES = {401: {"unauthorized"}, 403: {"wrong-host", "wrong-origin"}, 500: {"internal"}}
+_GUARD_CODES = {
+    401: {"unauthorized", "token-expired"},
+    403: {"wrong-host", "wrong-origin", "no-role", "role-needed", "not-the-owner"},
+    500: {"internal"},
+}
 
 
 def openapi(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
@@ -121,7 +127,8 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
         "operationId": endpoint.id,
         "tags": [endpoint.tag],
         "summary": endpoint.summary,
-        "description": endpoint.description,
+        "description": f"{endpoint.description} Needs the role {endpoint.access.role}.",
+        "x-role": endpoint.access.role,
         "parameters": [
             *(PATH[name].document(name, "path") for name in re.findall(r"{(\w+)}", endpoint.path)),
             *(QUERY[name].document(name, "query") for name in endpoint.query),

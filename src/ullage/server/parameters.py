@@ -48,6 +48,7 @@ PATH = {
     "pod": Parameter("the name of the pod"),
     "node": Parameter("the name of the node"),
     "uid": Parameter("the uid of the request"),
+    "token": Parameter("the id of the token"),
 }
 """Parameters of paths."""
 

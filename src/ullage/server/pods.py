@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
+from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.server import simulation
+from ullage.server.access import needs
 from ullage.server.allocations import BODY_LIMIT
 from ullage.server.bodies import read_raw
 from ullage.server.durable import durable
@@ -26,6 +28,7 @@ class PodApi:
 
     @route("POST", "/v1/simulate-schedule", "pods", query=("domain",))
     @route("POST", "/api/simulate-schedule", "pods", id="simulate_schedule_api", query=("domain",))
+    @needs(Role.VIEWER)
     async def simulate_schedule(self, request: Request) -> LongBody[SimulateSchedule]:
         """Return where a pod would be placed, with every step of the decision."""
         body = await read_raw(request, BODY_LIMIT)
@@ -33,6 +36,7 @@ class PodApi:
         return simulation.simulate_schedule(self._service.state.allocator, body, domain=domain)
 
     @route("DELETE", "/v1/pods/{namespace}/{pod}", "pods", query=("uid",))
+    @needs(Role.OPERATOR)
     async def free_pod(self, request: Request) -> list[FreedBody]:
         """Free the cards of a pod that has ended."""
         namespace, pod = (check_name(name, request.path_params[name]) for name in ("namespace", "pod"))
@@ -41,6 +45,7 @@ class PodApi:
 
     @route("GET", "/v1/allocation-report", "pods")
     @route("GET", "/api/allocation", "pods", id="report_allocations_api")
+    @needs(Role.VIEWER)
     async def report_allocations(self, _: Request) -> LongBody[AllocationReport]:
         """Return all cards with their holders, in the form for controllers of pods."""
         fleet = self._service.state.fleet.copy(apart=True)

@@ -10,10 +10,12 @@ from ullage.core.books.usage import Usage
 from ullage.core.verdict.quota import QuotaStatus
 from ullage.core.verdict.sentences import condition_text
 from ullage.model.error import InvalidRequest, invalid
+from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.model.quota import RESOURCES, Caps, Quota
 from ullage.model.resources import show_milli
 from ullage.server import bodies
+from ullage.server.access import needs
 from ullage.server.allocations import BODY_LIMIT, amounts_of, amounts_or_none, part_map
 from ullage.server.durable import durable
 from ullage.server.routes import route
@@ -32,16 +34,19 @@ class QuotaApi:
         self._quotas = service.quotas
 
     @route("GET", "/v1/quotas", "quotas")
+    @needs(Role.VIEWER)
     async def list_quotas(self, _: HttpRequest) -> list[wire.QuotaBody]:
         """Return all quotas with their usage."""
         return [self._body(namespace) for namespace in self._quotas.names()]
 
     @route("GET", "/v1/quotas/{namespace}", "quotas")
+    @needs(Role.VIEWER)
     async def get_quota(self, request: HttpRequest) -> wire.QuotaBody:
         """Return the quota of a namespace with its usage."""
         return self._body(_namespace(request))
 
     @route("PUT", "/v1/quotas/{namespace}", "quotas", body=wire.PutQuotaBody)
+    @needs(Role.OPERATOR)
     async def put_quota(self, request: HttpRequest) -> wire.QuotaBody:
         """Create or replace the quota of a namespace."""
         body = await bodies.read_body(request, wire.PutQuotaBody, BODY_LIMIT)
@@ -50,6 +55,7 @@ class QuotaApi:
         return self._body(namespace)
 
     @route("DELETE", "/v1/quotas/{namespace}", "quotas")
+    @needs(Role.OPERATOR)
     async def delete_quota(self, request: HttpRequest) -> None:
         """Remove the quota of a namespace."""
         await durable(self._quotas.drop, _namespace(request))

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ullage.server.access import Access, access_of
 from ullage.server.bodies import MSGPACK
 from ullage.server.parameters import check_query
 from ullage.service.pages import written
@@ -51,7 +52,8 @@ class Endpoint:
     """A route and the handler that responds to it; `id` names it for generated clients, `tag` groups it.
 
     `body` is the schema of the request; with `| None` the request may have none. `others` are other statuses that the
-    response may have, each with its schema. `query` names the query parameters.
+    response may have, each with its schema. `query` names the query parameters, `access` the role that the caller
+    needs.
     """
 
     method: str
@@ -59,6 +61,7 @@ class Endpoint:
     handler: Callable[..., Awaitable[Any]]
     tag: str
     id: str
+    access: Access
     body: Any = None
     status: int = 200
     query: tuple[str, ...] = ()
@@ -91,11 +94,12 @@ class Endpoint:
         found = get_type_hints(self.handler)["return"]
         return isinstance(found, type) and issubclass(found, Response)
 
-    def route(self, handlers: object) -> Route:
-        """Return the route for Starlette; `handlers` has the handler as a method."""
+    def route(self, handlers: object, check: Callable[[Request, Access], None]) -> Route:
+        """Return the route for Starlette; `handlers` has the handler as a method, `check` refuses callers."""
         handler, raw, ours = self.handler.__get__(handlers), self.raw, self.path.startswith(_OURS)
 
         async def respond(request: Request) -> Response:
+            check(request, self.access)
             if ours:
                 check_query(request, self.query)
             answer = await handler(request)
@@ -137,7 +141,16 @@ def route(
 
     def declare(handler: Handler) -> Handler:
         endpoint = Endpoint(
-            method, path, handler, tag, id=id or handler.__name__, body=body, status=status, query=query, others=others
+            method,
+            path,
+            handler,
+            tag,
+            id=id or handler.__name__,
+            access=access_of(handler, f"{method} {path}"),
+            body=body,
+            status=status,
+            query=query,
+            others=others,
         )
         setattr(handler, _DECLARED, (endpoint, *getattr(handler, _DECLARED, ())))
         return handler

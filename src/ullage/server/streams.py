@@ -14,8 +14,10 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 
 from ullage.model.error import NotFound, invalid
+from ullage.model.identity import Role
 from ullage.model.quantity import format_bytes
 from ullage.model.task import TaskState
+from ullage.server.access import Authorizer, Whose, needs
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
 from ullage.server.parameters import count_of, session_of, task_of
@@ -54,21 +56,24 @@ class Streams:
         self._task_logs = task_logs
 
     @route("GET", "/v1/live", "server", query=("sessions",))
+    @needs(Role.VIEWER)
     async def stream_overviews(self, request: Request) -> EventSourceResponse:
         """Stream overviews as server-sent events when something changes, at most two a second."""
         most = count_of(request, "sessions", 0) if "sessions" in request.query_params else None
-        return EventSourceResponse(self._overviews(most), ping=PING_S)
+        owner = Authorizer(self._service).only_owner(request)
+        return EventSourceResponse(self._overviews(most, owner), ping=PING_S)
 
-    async def _overviews(self, most: int | None) -> AsyncIterator[dict[str, str]]:
+    async def _overviews(self, most: int | None, owner: str | None) -> AsyncIterator[dict[str, str]]:
         while True:
             # Listening begins before the state is read, so that a change while it is sent is not missed.
             with self._service.news.listen(News.EVERYTHING) as changed:
-                overview = await encoded(self._answers.overview(time.time(), most))
+                overview = await encoded(self._answers.overview(time.time(), most, owner))
                 yield {"event": "overview", "data": overview.decode()}
                 await asyncio.sleep(LIVE_GAP_S)
                 await changed(LIVE_BEAT_S)
 
     @route("GET", "/v1/sessions/{session}/tasks/{task}/log", "tasks", query=("follow",))
+    @needs(Role.USER, Whose.OWN)
     async def stream_log(self, request: Request) -> EventSourceResponse:
         """Stream the output of a task as server-sent events: stdout, stderr, note, end.
 

@@ -196,6 +196,14 @@ class AllocationRequests:
             raise missing("allocation", uid, (uid for uid, a in ledger.items() if a.claim is not None), field="uid")
         return found
 
+    def owner(self, uid: str) -> str | None:
+        """Return the user who asked for a request that holds cards or waits for them; None if there is none."""
+        found = self._state.fleet.ledger.get(uid)
+        if found is not None:
+            return "" if found.claim is None else found.claim.owner
+        waiting = (entry.request for entry in self._nominated.all() if entry.request.uid == uid)
+        return next((request.claim.owner for request in waiting), None)
+
     def all(self) -> tuple[Allocation, ...]:
         """Return the allocations of requests by uid, without those of executors."""
         return tuple(a for _, a in sorted(self._state.fleet.ledger.items()) if a.claim is not None)

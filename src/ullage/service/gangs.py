@@ -63,6 +63,11 @@ class GangRequests:
             self._standing[stored.key] = stored.standing
             self._gangs.resume(stored.key, stored.standing.not_after(now))
 
+    def owner(self, key: str) -> str | None:
+        """Return the user who asked for a gang; None if there is no such gang."""
+        members = self._members.get(key, {}).values()
+        return next((request.claim.owner for request in members), None)
+
     @in_one_write
     def put(self, key: str, requests: Sequence[Request], done: Callback) -> GangStatus:
         """Request all of these together. Known members are answered and not requested again.

@@ -24,7 +24,10 @@ from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.task import TaskState
 from ullage.model.topology import ZonePolicy
+from ullage.service.access_rules import NO_RULES, AccessRules
+from ullage.service.access_tokens import AccessTokens
 from ullage.service.accounting import Accounting
+from ullage.service.accounts import Accounts
 from ullage.service.allocations import AllocationRequests
 from ullage.service.catalog import Catalog
 from ullage.service.consolidation import Consolidations
@@ -68,7 +71,7 @@ class ServiceSettings:
     """The settings of a service.
 
     `requests` are the rules for requests, `numa` is the alignment of requests that state none, and `zone_rules` say how
-    zones are judged. With no `default_requirement` the built-in one applies.
+    zones are judged, and `access` who may do what. With no `default_requirement` the built-in one applies.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -78,6 +81,7 @@ class ServiceSettings:
     profiles: Profiles = SHIPPED
     numa: ZonePolicy | None = None
     zone_rules: ZoneRules = AS_USUAL
+    access: AccessRules = NO_RULES
 
 
 class UllageService:
@@ -100,6 +104,7 @@ class UllageService:
         """
         self.learning, self.news, self.store = Learning(later), News(), store
         self.policy, self.numa = settings.policy, settings.numa
+        self.access, self.accounts = settings.access, Accounts()
         fleet = Fleet((), profiles=settings.profiles, zone_rules=settings.zone_rules)
         self.state = State(allocator=FleetAllocator(fleet, settings.requests, self.learning))
         self._clock = clock
@@ -132,6 +137,7 @@ class UllageService:
         self.consolidations = Consolidations(context, self._nominated)
         self.observations = Observations(context)
         self.quotas = NamespaceQuotas(context)
+        self.tokens = AccessTokens(context)
         self.catalog = Catalog(context, self.sessions.forget, self.quotas.follow)
         self._waits = Waits(context)
         self.loop = Loop(context, self.executors, self._waits)
@@ -250,6 +256,7 @@ class UllageService:
         state.session_number = max(state.session_number, snapshot.last_session)
         self._waits.recover(snapshot)
         self.quotas.recover(snapshot)
+        self.tokens.recover(snapshot)
         self.allocations.recover(snapshot)
         self.gangs.recover(snapshot)
         self.accounting.recover(snapshot)

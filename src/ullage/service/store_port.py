@@ -19,6 +19,7 @@ from ullage.model.claim import Request
 from ullage.model.error import Unavailable
 from ullage.model.event import Event
 from ullage.model.history import CapacitySpan, HistoryQuery, PastSession, SessionHistory, Stay, UsageQuery, UsageReport
+from ullage.model.identity import AccessToken
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.quota import Quota
@@ -204,10 +205,27 @@ class PutCapacity:
 
 
 @dataclass(frozen=True, slots=True)
+class PutToken:
+    """Insert or replace the token of a user, without its secret."""
+
+    token: AccessToken
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Delete what a record of this kind has stored under a key."""
 
-    kind: type[PutApplication | PutQueue | PutExecutor | PutAllocation | PutNomination | PutGang | PutWait | PutQuota]
+    kind: type[
+        PutApplication
+        | PutQueue
+        | PutExecutor
+        | PutAllocation
+        | PutNomination
+        | PutGang
+        | PutWait
+        | PutQuota
+        | PutToken
+    ]
     key: str
 
 
@@ -237,6 +255,7 @@ Record = (
     | PutHistory
     | PutStay
     | PutCapacity
+    | PutToken
     | Drop
     | AddEvent
 )
@@ -296,6 +315,7 @@ class Snapshot:
     gangs: tuple[PutGang, ...] = ()
     waits: tuple[PutWait, ...] = ()
     quotas: tuple[PutQuota, ...] = ()
+    tokens: tuple[AccessToken, ...] = ()
     last_event: int = 0
     alive_at: float = 0.0
     history: tuple[SessionHistory, ...] = ()

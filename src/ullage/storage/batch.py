@@ -38,6 +38,7 @@ from ullage.service.store_port import (
     PutQuota,
     PutSession,
     PutStay,
+    PutToken,
     PutWait,
     Record,
 )
@@ -66,6 +67,7 @@ _NAMED: dict[type, _Named] = {
     PutGang: _Named(tables.gangs, attrgetter("key")),
     PutWait: _Named(tables.waits, attrgetter("session")),
     PutQuota: _Named(tables.quotas, attrgetter("namespace")),
+    PutToken: _Named(tables.access_tokens, attrgetter("token.id"), attrgetter("token")),
 }
 _APPENDED = (tables.payloads, tables.submissions, tables.tasks, tables.claims, tables.results, tables.events)
 _CLAIM = len(tables.claims.columns)

@@ -71,7 +71,8 @@ nominations = _named("nominations", "uid")
 gangs = _named("gangs", "key", with_rowid=True)
 waits = _named("waits", "session", with_rowid=True)
 quotas = _named("quotas", "name")
-NAMED = (applications, queues, nodes, executors, allocations, nominations, gangs, waits, quotas)
+access_tokens = _named("access_tokens", "id", with_rowid=True)
+NAMED = (applications, queues, nodes, executors, allocations, nominations, gangs, waits, quotas, access_tokens)
 
 sessions = Table(
     "sessions",

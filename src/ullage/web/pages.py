@@ -7,7 +7,7 @@ key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 
 from starlette.exceptions import HTTPException
@@ -24,11 +24,14 @@ HEADERS = {
 }
 
 
-def pages(page_key: str) -> Iterable[BaseRoute]:
-    """Return the routes of the page. `page_key` is what the guard accepts for reading."""
+def pages(page_key: Callable[[str], str]) -> Iterable[BaseRoute]:
+    """Return the routes of the page. `page_key` returns what the guard accepts for reading in place of a token."""
 
-    async def admit(_: Request) -> Response:
-        return JSONResponse({"key": page_key}, headers={"Cache-Control": "no-store"})
+    async def admit(request: Request) -> Response:
+        _, _, token = request.headers.get("authorization", "").partition(" ")
+        if not token:
+            raise HTTPException(400, "send the token that the key is for")
+        return JSONResponse({"key": page_key(token)}, headers={"Cache-Control": "no-store"})
 
     assets = _read_assets()
     return [

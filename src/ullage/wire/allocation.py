@@ -27,7 +27,7 @@ class CreateAllocation(Schema, frozen=True, kw_only=True):
     `gpus` names the cards it must get, else they are chosen. With `commit` false they are only reserved until they are
     committed or forgotten. `limit` is the most it may use of each card; without a `priority` it comes from `qos`.
     `protected_s` shields it from preemption for that many seconds. With `preempt` requests of lower priority are
-    evicted if it does not fit: see `NominationBody`.
+    evicted if it does not fit: see `NominationBody`. An `owner` other than the caller is for operators.
     """
 
     uid: str
@@ -45,6 +45,7 @@ class CreateAllocation(Schema, frozen=True, kw_only=True):
     commit: bool = True
     preempt: bool = False
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    owner: str = ""
 
 
 UNNAMED = ".plan"
@@ -146,6 +147,7 @@ class AllocationBody(View, frozen=True, kw_only=True):
     workload: str
     pod: str
     pod_uid: str
+    owner: str = ""
     qos: str
     priority: int
     assumed_at: float | None

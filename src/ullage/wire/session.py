@@ -21,7 +21,8 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     """A new session. With `id` None the server chooses an id; with `resreq` None the configured default applies.
 
     `after` are dependencies such as `ok:ID` (also `end:`, `fail:`, `start:`); it gets no executor before `begin_at`.
-    `array` are the indices of its tasks, such as `0-99`.
+    `array` are the indices of its tasks, such as `0-99`. The `owner` is the caller; another one is for operators.
+    `user` is the user of the client's process, which counts where the token of the caller names nobody.
     """
 
     application: str
@@ -29,6 +30,7 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     resreq: str | ResourceMap | None = None
     queue: str = DEFAULT_QUEUE
     owner: str = ""
+    user: str = ""
     priority: int | None = None
     weight: int | None = None
     min_instances: int = 0

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ullage.bootstrap.http.connections import Connection, ConnectionPhase, Connections
+from ullage.server.callers import PEER
 from ullage.server.guard import UNAUTHENTICATED
 from ullage.wire.schema import ErrorBody
 
@@ -52,8 +53,10 @@ class BoundedConnection(HttpToolsProtocol):
         app_state: dict[str, Any],
         connections: Connections,
         arriving: Connection,
+        peer: int | None = None,
     ) -> None:
         super().__init__(config, state, app_state)
+        self._peer = peer  # the user id of a caller on this machine, by the kernel
         self._others, self._bounds, self._arriving = connections, connections.bounds, arriving
         self._phase: ConnectionPhase | None = None
         self._message: ConnectionPhase | None = None  # the part of a request in progress: its head, its body, or none
@@ -185,6 +188,7 @@ class BoundedConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
+        self.scope[PEER] = self._peer  # type: ignore[literal-required]  # a key of our own
         self._message, self._header_count, self._hosts = ConnectionPhase.HEAD, 0, 0
         self._pieces = self._pieces_bytes = 0
 

@@ -16,6 +16,7 @@ from ullage.bootstrap.http.bounds import Bounds
 from ullage.bootstrap.http.connection import BoundedConnection
 from ullage.bootstrap.http.connections import ConnectionPhase, Connections
 from ullage.bootstrap.tls import TlsFiles
+from ullage.client.local_socket import peer_of
 from ullage.wire.schema import ErrorBody
 
 _SWEEP_S = 0.5
@@ -90,14 +91,16 @@ class BoundedServer(uvicorn.Server):
 
     async def _establish(self, arriving: _Arriving, connections: Connections) -> None:
         """Do the TLS handshake if there is one, and pass the connection to its protocol."""
+        is_local = arriving.socket.family == socket.AF_UNIX
+        peer = peer_of(arriving.socket).uid if is_local else None
 
         def protocol() -> BoundedConnection:
             return BoundedConnection(
-                self.config, self.server_state, self.lifespan.state, connections, arriving=arriving
+                self.config, self.server_state, self.lifespan.state, connections, arriving=arriving, peer=peer
             )
 
         loop = asyncio.get_running_loop()
-        if arriving.socket.family != socket.AF_UNIX:
+        if not is_local:
             arriving.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await loop.connect_accepted_socket(

@@ -16,7 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ullage.model.idset import format_ids
 from ullage.model.request import ResourceRequirement
@@ -137,6 +137,47 @@ class Legacy:
 def detect(name: str, proc: Path = Path("/proc")) -> Confinement:
     """Return the strongest layer that works here. Its root directories are called `name`."""
     return _unified(name, proc) or _legacy(name, proc) or Watching()
+
+
+class Survey(NamedTuple):
+    """The cgroup of this process as far as it can be read: its version, 0 if no memory controller is there.
+
+    In a `crowded` one of version 2 there are other processes, which forbids to divide it.
+    """
+
+    version: int
+    directory: Path | None = None
+    controllers: tuple[str, ...] = ()
+    writable: bool = False
+    crowded: bool = False
+
+
+def survey(proc: Path = Path("/proc")) -> Survey:
+    """Return what `detect` would find, without any change."""
+    own = _own_directory(proc, "")
+    if own is not None and (offered := _offered(own)):
+        return Survey(2, own, tuple(sorted(offered)), os.access(own, os.W_OK), crowded=_is_crowded(own, offered))
+    memory = _own_directory(proc, "memory")
+    if memory is None or not memory.is_dir():
+        return Survey(0)
+    cpu = _own_directory(proc, "cpu")
+    limited = ("memory", "cpu") if cpu is not None and os.access(cpu, os.W_OK) else ("memory",)
+    return Survey(1, memory, limited, os.access(memory, os.W_OK))
+
+
+def _offered(own: Path) -> frozenset[str]:
+    """Return the controllers of a cgroup of version 2 that executors use; none if it has no memory."""
+    try:
+        offered = frozenset(_read(own / "cgroup.controllers").split()) & {"memory", "cpu", "cpuset"}
+    except OSError:
+        return frozenset()
+    return offered if "memory" in offered else frozenset()
+
+
+def _is_crowded(own: Path, controllers: frozenset[str]) -> bool:
+    if controllers <= set(_read(own / "cgroup.subtree_control").split()) or not (own / "cgroup.type").exists():
+        return False
+    return bool({int(pid) for pid in _read(own / "cgroup.procs").split()} - {os.getpid()})
 
 
 def quota_us(cpu_milli: int) -> int:

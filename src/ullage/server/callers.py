@@ -1,0 +1,94 @@
+"""Who asks, by the proof that a request carries: a token, a key of the page, or the socket of this machine."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from dataclasses import replace
+from typing import NamedTuple
+
+from starlette.requests import HTTPConnection
+
+from ullage.model.identity import AccessToken, Identity, Role
+from ullage.service.access_tokens import page_key
+from ullage.service.service import UllageService
+
+PEER = "ullage.peer"
+"""A key of the ASGI scope: the user id of the process at the other end of a Unix socket, by the kernel."""
+
+_READING = frozenset({"GET", "HEAD"})
+_ROOT = 0
+
+
+class NotAdmitted(NamedTuple):
+    """Why a caller is not let in: the HTTP status, the code and the message."""
+
+    status: int
+    code: str
+    message: str
+
+
+class Callers:
+    """Identifies callers.
+
+    Root, the user of the server, and whoever has the token of the server's file are administrators. Other users of this
+    machine have the role of the rules, others the role of their token.
+    """
+
+    def __init__(self, token: str, service: UllageService) -> None:
+        self._token, self._page_key = token, page_key(token)
+        self._rules, self._tokens, self._accounts = service.access, service.tokens, service.accounts
+
+    def identify(self, request: HTTPConnection) -> Identity | NotAdmitted:
+        """Return who asks, or why nobody is known to ask."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        peer: int | None = request.scope.get(PEER)
+        if "authorization" not in request.headers:
+            return self._of_peer(peer)
+        if scheme.lower() == "bearer":
+            if hmac.compare_digest(given.encode(), self._token.encode()):
+                return self._of_file(peer)
+            found = self._tokens.of_secret(given)
+            return _UNKNOWN if found is None else self._of_token(found)
+        if scheme.lower() == "page" and request.scope["method"] in _READING:
+            return self._of_page(given)
+        return _UNKNOWN
+
+    def _of_file(self, peer: int | None) -> Identity:
+        name = self._name(os.geteuid() if peer is None else peer)
+        return Identity(name, Role.ADMIN, "token file", nameless=peer is None)
+
+    def _of_page(self, key: str) -> Identity | NotAdmitted:
+        if hmac.compare_digest(key.encode(), self._page_key.encode()):
+            return replace(self._of_file(None), reading=True)
+        found = self._tokens.of_page_key(key)
+        identity = _UNKNOWN if found is None else self._of_token(found)
+        return replace(identity, reading=True) if isinstance(identity, Identity) else identity
+
+    def _of_token(self, token: AccessToken) -> Identity | NotAdmitted:
+        if self._tokens.is_expired(token):
+            text = f"the token {token.id} of {token.user} has expired; ask an administrator for a new one"
+            return NotAdmitted(401, "token-expired", f"{text} (`ullage token create --user {token.user}`)")
+        return Identity(token.user, token.role, "token", expires_at=token.expires_at)
+
+    def _of_peer(self, peer: int | None) -> Identity | NotAdmitted:
+        if peer is None:
+            return _MISSING
+        name = self._name(peer)
+        if peer in (_ROOT, os.geteuid()):
+            return Identity(name, Role.ADMIN, "socket")
+        role = self._rules.role_of(name, self._accounts.groups_of(name))
+        if role is None:
+            fix = "the settings users.roles, users.groups and users.default give roles"
+            return NotAdmitted(403, "no-role", f"you are {name}, who has no role on this server; {fix}")
+        return Identity(name, role, "socket")
+
+    def _name(self, uid: int) -> str:
+        account = self._accounts.by_uid(uid)
+        return str(uid) if account is None else account.name
+
+
+_UNKNOWN = NotAdmitted(401, "unauthorized", "this is not the token of this server (see the server's token file)")
+_MISSING = NotAdmitted(
+    401, "unauthorized", "a token is needed: send `Authorization: Bearer TOKEN` (see the server's token file)"
+)
