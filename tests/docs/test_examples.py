@@ -114,6 +114,12 @@ def test_the_worker_of_the_guide_can_be_registered(server: LiveServer, tmp_path:
     assert run_python(caller, tmp_path) == "b'HELLO!'\n[b'A!', b'B!']\n"
 
 
+def test_the_first_program_of_one_who_comes_from_ray_prints_its_output(server: LiveServer, tmp_path: Path) -> None:
+    page = "docs/how-to/come-from-ray.md"
+    (program,), (shown,) = blocks(page, "python"), blocks(page, "text")
+    assert run_python(program, tmp_path) == shown
+
+
 def test_a_server_takes_the_settings_for_teams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (settings,) = blocks("docs/how-to/share-between-teams.md", "toml")
     (tmp_path / "lab.toml").write_text(settings)
