@@ -127,6 +127,7 @@ EVENTS = {
     "session.cancelled": "all tasks of a session are cancelled",
     "session.closed": "a session was closed",
     "session.created": "a session was opened",
+    "session.requeued": "running tasks of a session wait again, or failed ones run in a new session (`message`)",
     "session.retry-limit": "too many bind failures: no new executor until a retry (code 1002)",
     "session.updated": "an open session was changed",
 }

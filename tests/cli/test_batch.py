@@ -132,3 +132,72 @@ def test_the_python_client_states_dependencies_and_begin_times(server: LiveServe
             assert not future.done()
         assert future.result(60) > 0
         last.close()
+
+
+def states(http: httpx2.Client, *names: str) -> list[str]:
+    return [http.get(f"/v1/sessions/{name}").json()["state"] for name in names]
+
+
+def test_cancel_by_filters_lists_what_it_cancels_and_needs_a_yes(ullage: Ullage, http: httpx2.Client) -> None:
+    for name in ("a1", "a2"):
+        ullage("submit", *SMALL, "-n", name, "--begin", "+1h", "--", "true")
+    assert http.post("/v1/sessions", json={"application": "function", "id": "f1", "owner": "ann"}).status_code == 201
+    done = ullage("cancel", "--app", "command", "--state", "pending", "--dry-run")
+    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == [
+        "would cancel a1: pending",
+        "would cancel a2: pending",
+    ]
+    assert "no terminal to ask on; --yes cancels" in ullage("cancel", "--me", code=2).stderr
+    assert states(http, "a1", "a2", "f1") == ["open", "open", "open"]
+    assert ullage("cancel", "--user", "ann", "--yes").stdout == "cancels f1: idle, of ann, in queue default\n"
+    assert states(http, "a1", "a2", "f1") == ["open", "open", "closed"]
+    ullage("cancel", "-q", "default", "-y")
+    assert states(http, "a1", "a2") == ["closed", "closed"]
+    assert "no open session has queue=default" in ullage("cancel", "-q", "default").stderr
+
+
+def test_a_cancel_that_selects_nothing_or_an_unknown_name_is_refused(ullage: Ullage) -> None:
+    assert "name sessions, or select them by --queue" in ullage("cancel", code=2).stderr
+    assert "not both" in ullage("cancel", "x", "--me", code=2).stderr
+    assert "queue 'default-' does not exist: did you mean default?" in ullage("cancel", "-q", "default-", code=2).stderr
+    assert (
+        "application 'command-' does not exist: did you mean command?"
+        in ullage("cancel", "--app", "command-", code=2).stderr
+    )
+    assert ullage("cancel", "x", "--dry-run").stdout == "would cancel x\n"
+
+
+def test_the_question_is_answered_on_a_terminal(ullage: Ullage, http: httpx2.Client) -> None:
+    ullage("submit", *SMALL, "-n", "asked", "--begin", "+1h", "--", "true")
+    for answer, state, code in (("n", "open", 1), ("y", "closed", 0)):
+        here, there = os.openpty()
+        child = subprocess.Popen([sys.executable, "-m", "ullage.cli.main", "cancel", "--me"], stdin=there)
+        os.write(here, f"{answer}\n".encode())
+        assert child.wait(60) == code
+        assert states(http, "asked") == [state]
+        os.close(there)
+        os.close(here)
+
+
+def test_failed_tasks_of_an_array_run_again_with_their_indices(ullage: Ullage, tmp_path: Path) -> None:
+    script = f"test -e {tmp_path}/mended && echo $ULLAGE_ARRAY_INDEX of $ULLAGE_ARRAY_COUNT"
+    ullage("run", *SMALL, "-n", "part", "--array", "3-4", "--", "sh", "-c", script, code=1)
+    (tmp_path / "mended").touch()
+    done = ullage("requeue", "part:4")
+    assert done.stdout.startswith("part:4: 1 task will run again in command-")
+    new = done.stdout.split()[-1]
+    assert ullage("logs", "-f", f"{new}:4").stdout == "4 of 2\n"
+    assert "nothing-to-requeue: session" in ullage("requeue", new, code=75).stderr
+
+
+def test_a_running_program_is_ended_and_runs_again(ullage: Ullage, tmp_path: Path) -> None:
+    script = f"if mkdir {tmp_path}/first; then echo begun; sleep 600; else echo again; fi"
+    ullage("submit", *SMALL, "-n", "twice", "--", "sh", "-c", script)
+    with subprocess.Popen(
+        [sys.executable, "-m", "ullage.cli.main", "logs", "-f", "twice"], stdout=subprocess.PIPE, text=True
+    ) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "begun\n"
+        assert ullage("requeue", "twice").stdout == "twice: 1 running task will wait again\n"
+        assert "again\n" in follower.stdout.read()
+        assert follower.wait(60) == 0

@@ -1,4 +1,4 @@
-"""Sessions and their tasks: `queue`, `sessions`, `tasks`, `cancel`, `close`, `delete`."""
+"""Sessions and their tasks: `queue`, `sessions`, `tasks`, `close`, `delete`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import islice
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column
 from ullage.cli.several import for_each
-from ullage.cli.target import Target, parse_target
 from ullage.cli.times import seconds_between, show_age, show_span, show_time
 from ullage.client.api import PAGE, list_tasks
 from ullage.client.local import reach
@@ -137,11 +136,6 @@ def configure_tasks(parser: argparse.ArgumentParser) -> None:
     TASKS.configure(parser, _tasks)
 
 
-def configure_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("targets", nargs="+", metavar="ID", help="a session, a task as SESSION/N, or SESSION:INDEX")
-    parser.set_defaults(act=_cancel)
-
-
 def configure_close(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="+", metavar="SESSION")
     parser.set_defaults(act=_close)
@@ -163,20 +157,6 @@ def _tasks(arguments: argparse.Namespace) -> list[TaskBody]:
         limit = PAGE
     page = PAGE if limit is None else max(1, min(limit, PAGE))
     return list(islice(list_tasks(reach(start=False), arguments.session, arguments.after, page), limit))
-
-
-def _cancel(arguments: argparse.Namespace) -> int:
-    targets = [parse_target(text) for text in arguments.targets]
-    api = reach(start=False)
-
-    def cancel(target: Target) -> None:
-        task = target.number(api)
-        if task is None:
-            api.cancel_session(target.session)
-        else:
-            api.cancel_task(target.session, task)
-
-    return for_each(targets, cancel)[0]
 
 
 def _retry(arguments: argparse.Namespace) -> int:

@@ -24,9 +24,8 @@ GROUPS = {
         "tasks": Verb("sessions", "the tasks of a session", "ullage tasks command-7"),
         "why": Verb("why", "why a session or a pod waits or runs", "ullage why command-7"),
         "plan": Verb("plan", "whether and where a request would fit, and why", "ullage plan -r gpu=2,vram=20g"),
-        "cancel": Verb(
-            "sessions", "cancel sessions or tasks, running ones too", "ullage cancel command-7 function-3/12"
-        ),
+        "cancel": Verb("cancel", "cancel sessions or tasks, running ones too", "ullage cancel command-7 function-3/12"),
+        "requeue": Verb("cancel", "run running or failed tasks again", "ullage requeue command-7"),
         "close": Verb("sessions", "close sessions whose tasks have ended", "ullage close function-3"),
         "delete": Verb("sessions", "delete closed sessions with their tasks and results", "ullage delete function-3"),
         "retry": Verb("sessions", "start executors again after repeated failures", "ullage retry function-3"),

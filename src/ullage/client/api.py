@@ -21,7 +21,17 @@ from ullage.wire.identity import CreatedToken, CreateToken, MeBody, TokenBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.node_topology import TopologyBody
 from ullage.wire.overview import Overview, ServerBody
-from ullage.wire.session import CreateSession, Results, SessionBody, SubmitTasks, Submitted, TaskBody, UpdateSession
+from ullage.wire.session import (
+    CreateSession,
+    Requeued,
+    RequeueSession,
+    Results,
+    SessionBody,
+    SubmitTasks,
+    Submitted,
+    TaskBody,
+    UpdateSession,
+)
 
 PAGE = 1000
 """Entries of a page."""
@@ -224,6 +234,17 @@ class Api(ServerReads):
     def cancel_session(self, session: str) -> None:
         """Cancel all tasks, running ones too, and close the session."""
         self.transport.request("POST", path_of("sessions", session, "cancel"))
+
+    def requeue(self, session: str, which: RequeueSession) -> Requeued:
+        """Run tasks again: running ones of an open session, or failed ones of a closed one in a new session.
+
+        After a lost connection the request is not repeated.
+
+        Raises:
+            Conflict: there is no such task (`nothing-to-requeue`).
+
+        """
+        return self.transport.call("POST", path_of("sessions", session, "requeue"), Requeued, which, repeat=False)
 
     def clear_failures(self, session: str) -> None:
         """Reset the count of failed binds of a session, so that it gets executors again."""

@@ -14,6 +14,7 @@ from ullage.model.error import NotFound, invalid
 from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.model.session import SessionSpec
+from ullage.model.task import TaskState
 from ullage.server import bodies
 from ullage.server.access import Authorizer, Whose, needs
 from ullage.server.answers import Answers, OneSession, application_body, result_body, task_body
@@ -32,7 +33,17 @@ from ullage.wire.explanation import Explanation
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.node_topology import TopologyBody
 from ullage.wire.overview import Overview, ServerBody
-from ullage.wire.session import CreateSession, Results, SessionBody, SubmitTasks, Submitted, TaskBody, UpdateSession
+from ullage.wire.session import (
+    CreateSession,
+    Requeued,
+    RequeueSession,
+    Results,
+    SessionBody,
+    SubmitTasks,
+    Submitted,
+    TaskBody,
+    UpdateSession,
+)
 
 BODY_LIMIT = 8 * 1024 * 1024
 TASKS_LIMIT = 512 * 1024 * 1024
@@ -238,6 +249,18 @@ class ServerApi:
     async def clear_failures(self, request: Request) -> OneSession:
         """Reset the count of failed binds, so that the session gets executors again."""
         return self._answers.session(await durable(self._service.sessions.clear_failures, session_of(request)))
+
+    @route("POST", "/v1/sessions/{session}/requeue", "sessions", body=RequeueSession)
+    @needs(Role.USER, Whose.OWN)
+    async def requeue_session(self, request: Request) -> Requeued:
+        """Run tasks again: running ones of an open session, or failed ones of a closed one in a new session."""
+        body = await bodies.read_body(request, RequeueSession, BODY_LIMIT)
+        session, requeue, tasks = session_of(request), self._service.requeue, frozenset(body.tasks)
+        if self._service.state.session(session).open:
+            return Requeued(session=session, tasks=await durable(requeue.running, session, tasks))
+        states = [TaskState.FAILED, TaskState.CANCELLED] if body.cancelled else [TaskState.FAILED]
+        found = await asyncio.to_thread(requeue.ended, session, states, tasks)
+        return Requeued(session=(await durable(requeue.again, session, found)).id, tasks=len(found))
 
     @route("DELETE", "/v1/sessions/{session}", "sessions")
     @needs(Role.USER, Whose.OWN)

@@ -58,6 +58,7 @@ from ullage.service.observations import Observations
 from ullage.service.preemption import Preemptions
 from ullage.service.quotas import NamespaceQuotas
 from ullage.service.relearning import relearn
+from ullage.service.requeue import Requeue
 from ullage.service.sessions import Sessions
 from ullage.service.start_failures import with_failures
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
@@ -129,6 +130,7 @@ class UllageService:
         self.tasks = Tasks(context, self._dispatcher)
         self.executors = Executors(context, self.tasks, self._dispatcher)
         self.sessions = Sessions(context, self.tasks, self.executors.release_all, settings.default_requirement)
+        self.requeue = Requeue(context, self.sessions, self.tasks)
         self.nodes = Nodes(context, self.executors.give_up)
         self._nominated = NominatedRequests(context)
         self.gangs = GangRequests(context, self._nominated)

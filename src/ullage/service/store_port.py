@@ -7,7 +7,7 @@ one thread of the service, and none of them blocks. One contract suite tests eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,7 +25,7 @@ from ullage.model.queue import Queue
 from ullage.model.quota import Quota
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionInfo
-from ullage.model.task import TaskResult
+from ullage.model.task import TaskResult, TaskState
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +274,15 @@ class StoredTask:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedTask:
+    """A task with a result, and what it was to do."""
+
+    task: int
+    submission: int
+    input: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StoredSubmission:
     """A submission: which tasks it made."""
 
@@ -368,6 +377,15 @@ class Store(Protocol):
 
     def tasks(self, session: str, page: Page) -> list[TaskView]:
         """Tasks by id: those with `task > page.after`, without inputs; `result.output` is left out (None)."""
+
+    def ended(self, session: str, states: Collection[TaskState], page: Page) -> list[EndedTask]:
+        """Return the tasks by id, those with `task > page.after`, that ended in one of these states.
+
+        It reads the inputs: an event loop calls it in a thread. Large inputs end a page before its limit.
+        """
+
+    def shared(self, session: str, submission: int) -> bytes | None:
+        """Return the shared data of a submission."""
 
     def events(self, page: Page, session: str | None = None, *, evictions: bool = False) -> list[Event]:
         """Events by number, of one session or of all.

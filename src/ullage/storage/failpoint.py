@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 
 from ullage.model.error import Unavailable, invalid
 from ullage.model.event import Event
 from ullage.model.history import HistoryQuery, PastSession, Stay, UsageQuery, UsageReport
-from ullage.model.task import TaskResult
+from ullage.model.task import TaskResult, TaskState
 from ullage.service.store_port import (
     Drop,
+    EndedTask,
     Page,
     PutAllocation,
     PutNomination,
@@ -72,6 +73,12 @@ class FailingStore:
 
     def tasks(self, session: str, page: Page) -> list[TaskView]:
         return self._store.tasks(session, page)
+
+    def ended(self, session: str, states: Collection[TaskState], page: Page) -> list[EndedTask]:
+        return self._store.ended(session, states, page)
+
+    def shared(self, session: str, submission: int) -> bytes | None:
+        return self._store.shared(session, submission)
 
     def events(self, page: Page, session: str | None = None, *, evictions: bool = False) -> list[Event]:
         return self._store.events(page, session, evictions=evictions)

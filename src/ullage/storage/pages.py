@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 from sqlalchemy import Connection, ScalarSelect, and_, func, select
 
@@ -9,7 +11,7 @@ from ullage.model.error import invalid
 from ullage.model.event import Event
 from ullage.model.quantity import MAX_INT64
 from ullage.model.task import TaskResult, TaskState
-from ullage.service.store_port import Page, TaskView
+from ullage.service.store_port import EndedTask, Page, TaskView
 from ullage.storage import tables
 
 PAGE_BYTES = 32 * 1024 * 1024
@@ -117,6 +119,35 @@ def read_tasks(connection: Connection, session: str, page: Page) -> list[TaskVie
             TaskView(session, task, created_at, result, executor=executor, claimed_at=claimed_at, losses=losses)
         )
     return views
+
+
+def read_ended(connection: Connection, session: str, states: Collection[TaskState], page: Page) -> list[EndedTask]:
+    """Return tasks that ended in these states by id, with their inputs, as `Store.ended`."""
+    query = (
+        select(_tasks.c.task, _tasks.c.submission, tables.payload_of(_tasks, "input"))
+        .join(_results, tables.of_task(_results))
+        .where(_tasks.c.session == _number(session), _tasks.c.task > page.after)
+        .where(_results.c.state.in_([state.value for state in states]))
+        .order_by(_tasks.c.task)
+        .limit(page.limit)
+    )
+    found: list[EndedTask] = []
+    size = 0
+    with connection.execute(query) as rows:
+        for task, submission, data in rows:
+            found.append(EndedTask(task, submission, data))
+            size += len(data)
+            if size > PAGE_BYTES:
+                break
+    return found
+
+
+def read_shared(connection: Connection, session: str, submission: int) -> list[bytes | None]:
+    """Return the shared data of a submission, if it is stored."""
+    query = select(tables.payload_of(_submissions, "shared")).where(
+        _submissions.c.session == _number(session), _submissions.c.submission == submission
+    )
+    return list(connection.execute(query).scalars())
 
 
 def read_events(connection: Connection, page: Page, session: str | None) -> list[Event]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
@@ -16,15 +16,23 @@ from ullage.model.error import UllageError, Unavailable
 from ullage.model.event import Event
 from ullage.model.history import HistoryQuery, PastSession, Stay, UsageQuery, UsageReport
 from ullage.model.name import check_name
-from ullage.model.task import TaskResult
-from ullage.service.store_port import Page, Record, Snapshot, TaskView
+from ullage.model.task import TaskResult, TaskState
+from ullage.service.store_port import EndedTask, Page, Record, Snapshot, TaskView
 from ullage.storage import tables
 from ullage.storage.accounts import read_history, read_stays, read_usage
 from ullage.storage.check import check_file
 from ullage.storage.database import Database
 from ullage.storage.failure import describe, disk_full, is_full, storage_closed, storage_damaged, storage_unreadable
 from ullage.storage.lock import FileLock
-from ullage.storage.pages import check_page, read_events, read_evictions, read_results, read_tasks
+from ullage.storage.pages import (
+    check_page,
+    read_ended,
+    read_events,
+    read_evictions,
+    read_results,
+    read_shared,
+    read_tasks,
+)
 from ullage.storage.schema import migrate
 from ullage.storage.snapshot import read_snapshot
 from ullage.storage.swap import finish_swap
@@ -116,6 +124,17 @@ class SqliteStore:
         """Return tasks by id, as `Store.tasks`. An unknown session has none."""
         check_name("session", session)
         return self._read(page, lambda connection: read_tasks(connection, session, page))
+
+    def ended(self, session: str, states: Collection[TaskState], page: Page) -> list[EndedTask]:
+        """Return tasks that ended in these states by id, as `Store.ended`. An unknown session has none."""
+        check_name("session", session)
+        return self._read(page, lambda connection: read_ended(connection, session, states, page))
+
+    def shared(self, session: str, submission: int) -> bytes | None:
+        """Return the shared data of a submission, as `Store.shared`. An unknown one has none."""
+        check_name("session", session)
+        found = self._read(Page(), lambda connection: read_shared(connection, session, submission))
+        return next(iter(found), None)
 
     def events(self, page: Page, session: str | None = None, *, evictions: bool = False) -> list[Event]:
         """Return events by number, as `Store.events`."""

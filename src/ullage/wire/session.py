@@ -66,6 +66,20 @@ class SubmitTasks(Schema, frozen=True, kw_only=True):
     shared: bytes | None = None
 
 
+class RequeueSession(Schema, frozen=True, kw_only=True):
+    """What runs again: these tasks, or all. Of a closed session the failed ones, and with `cancelled` those too."""
+
+    tasks: list[int] = []
+    cancelled: bool = False
+
+
+class Requeued(View, frozen=True, kw_only=True):
+    """How many tasks run again, and in which session: the same if it was open, else a new one."""
+
+    session: str
+    tasks: int
+
+
 class SessionBody(View, frozen=True, kw_only=True):
     """A session with its counts, what it holds and what it deserves (both in executors).
 
