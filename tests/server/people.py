@@ -73,6 +73,7 @@ ROUTES: dict[str, tuple[int, str]] = {
     "POST /v1/sessions/{session}/close": (USER, OWN),
     "POST /v1/sessions/{session}/cancel": (USER, OWN),
     "POST /v1/sessions/{session}/clear-failures": (USER, OWN),
+    "POST /v1/sessions/{session}/requeue": (USER, OWN),
     "DELETE /v1/sessions/{session}": (USER, OWN),
     "GET /v1/sessions/{session}/why": (VIEWER, SHOWN),
     "POST /v1/sessions/{session}/tasks": (USER, OWN),
@@ -125,6 +126,7 @@ VERBS: dict[str, list[tuple[str, tuple[int, str]]]] = {
     "cancel": [("cancel work", (USER, OWN)), ("cancel work/1", (USER, OWN))],
     "close": [("close work", (USER, OWN))],
     "delete": [("delete work", (USER, OWN))],
+    "requeue": [("requeue work", (USER, OWN))],
     "retry": [("retry work", (USER, OWN))],
     "apps": [
         ("apps list", (VIEWER, "")),

@@ -88,7 +88,7 @@ class Requeue:
         for submission, group in groupby(tasks, lambda task: task.submission):
             inputs = [task.input for task in group]
             shared = self._store.shared(session_id, submission)
-            self._tasks.submit(new.id, f"requeue-{submission}-{new.next_task}", inputs, shared, lambda *_: None)
+            self._tasks.submit(new.id, f"requeue-{submission}-{new.next_task}", inputs, shared, done=lambda *_: None)
         self._events.add("session.requeued", session_id, message=f"in {new.id}", tasks=len(tasks))
         self._journal.write(then=done)
         return new
