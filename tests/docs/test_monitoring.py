@@ -62,7 +62,9 @@ def test_the_page_shows_a_scrape_configuration_and_alarms_on_metrics_that_exist(
     (text,) = blocks(PAGE, "yaml")
     (job,) = yaml.safe_load(text)["scrape_configs"]
     alarms = re.findall(r"^\| `([^`]+)` \|", (ROOT / PAGE).read_text(), re.MULTILINE)
-    assert job["authorization"]["credentials_file"].endswith("/token")
+    (command,) = blocks(PAGE, "console")
+    assert command.strip().endswith(f"> {job['authorization']['credentials_file']}")
+    assert "--role viewer" in command
     assert len(alarms) == 3
     for alarm in alarms:
         for name, labels in used_by(alarm).metrics.items():

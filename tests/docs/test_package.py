@@ -129,6 +129,7 @@ def test_the_wheel_runs_with_the_dependencies_that_it_declares(tmp_path: Path, w
     program = environment(tmp_path / "env", wheel)
     assert "submit" in run(program, tmp_path / "home", "--help")
     assert PROJECT["name"] in run(program, tmp_path / "home", "version")
+    assert "packages" in run(program, tmp_path / "home", "doctor")
 
 
 @pytest.mark.long
