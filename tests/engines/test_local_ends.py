@@ -314,7 +314,7 @@ def test_close_ends_all_workers(tmp_path: Path) -> None:
                 await recorder.enter(name)
             recorder.give(1, time.sleep, 3600, name="b")
             marker: str = recorder.engine._home.marker
-            assert len(marked(marker)) == 3
+            assert len(marked(marker)) == 6  # three workers, each with the recorder of its output
         assert len(recorder.of(ExecutorGone)) == 3
         assert marked(marker) == []
         return marker

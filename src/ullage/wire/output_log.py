@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from ullage.wire.log_times import TimesWriter, index_name, read_index
 
 LIMIT = 1 << 30
 """The most bytes of one stream on disk."""
@@ -40,14 +43,14 @@ class NotALog(OSError):
 
 
 class LogWriter:
-    """Appends to the log `name` in `directory`.
+    """Appends to the log `name` in `directory`; with `timed` an index says when its bytes were written.
 
     Raises:
         OSError: the directory or the file cannot be opened.
 
     """
 
-    def __init__(self, directory: Path, name: str, limit: int = LIMIT) -> None:
+    def __init__(self, directory: Path, name: str, limit: int = LIMIT, *, timed: bool = False) -> None:
         self._lost_bytes = 0
         self._why = ""
         self._name = name
@@ -60,12 +63,15 @@ class LogWriter:
         except BaseException:
             os.close(self._directory)
             raise
+        self._times = TimesWriter(self._directory, name) if timed else None
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`.
 
         Bytes that cannot be written, as on a full disk, are lost. The next successful write states their number first.
         """
+        if self._times is not None:
+            self._times.note(time.time(), self._start + self._size)
         left = memoryview(data)
         while left:
             try:
@@ -188,8 +194,37 @@ class LogReader:
 
     def stop_at_end(self) -> None:
         """Read no further than the present end of the log, so that a writer cannot keep the reader reading."""
+        self._end = self.end()
+
+    def end(self) -> int:
+        """Return the present end of the log.
+
+        Raises:
+            NotALog: the log was replaced by something else.
+
+        """
         with _opened(self._directory) as directory:
-            self._end = 0 if directory is None else _end(directory, self._name)
+            return 0 if directory is None else _end(directory, self._name)
+
+    def position_since(self, since: float) -> int:
+        """Return the position of the first byte that was written at `since`, in seconds since the epoch, or later.
+
+        It may be that of bytes written up to the interval of the index before.
+
+        Raises:
+            NotALog: the log was replaced by something else.
+
+        """
+        with _opened(self._directory) as directory:
+            if directory is None:
+                return 0
+            end = _end(directory, self._name)
+            index = read_index(directory, self._name)
+            if index is None:
+                facts = _facts(directory, _segment(self._name, _last_start(directory, self._name)))
+                return 0 if facts is None or facts.st_mtime >= since else end
+            interval_s, entries = index
+            return next((entry.position for entry in entries if entry.time > since - interval_s), end)
 
     def _read(self, directory: int, most: int) -> bytes:
         for _ in range(_MAX_STEPS):  # each step finds another segment; a writer may remove it before it is read
@@ -261,6 +296,8 @@ def remove_log(path: Path) -> None:
     for directory, name in _segments(path):
         with suppress(OSError):
             os.unlink(name, dir_fd=directory)
+    with suppress(OSError):
+        path.with_name(index_name(path.name)).unlink()
 
 
 def _segments(path: Path) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m ullage.worker function|command", file=sys.stderr)  # noqa: T201  # it was started by hand
         return 2
     configure_streams()
-    serve(service)
+    serve(service, record=arguments == ["function"])  # the programs of the other one have logs of their own
     return 0
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 import subprocess
 import time
@@ -23,6 +22,7 @@ from typing import Self
 import msgspec
 
 from ullage.worker.context import Context
+from ullage.worker.log_directory import log_directory
 from ullage.worker.output import Output
 from ullage.worker.service import Task, TaskFailed
 
@@ -64,12 +64,11 @@ class CommandService:
     """Runs one program at a time, and forwards SIGTERM to it."""
 
     def __init__(self) -> None:
-        self._logs = Path(os.environ["ULLAGE_TASK_LOGS"])
-        self._directory = self._logs
+        self._directory = Path()
 
     def on_session_enter(self, context: Context) -> None:
         """Create the directory for the session's logs."""
-        self._directory = self._logs / _file_name(context.logs or context.session)
+        self._directory = log_directory(context)
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def on_session_leave(self) -> None:
@@ -194,8 +193,3 @@ def _stdin(data: bytes | None) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _file_name(session: str) -> str:
-    """Return `session` as one file name that stays inside its directory."""
-    return re.sub(r"[^A-Za-z0-9._@-]", "_", session).lstrip(".") or "_"

@@ -10,8 +10,9 @@ import traceback
 from types import FrameType
 
 from ullage.wire import frames
-from ullage.worker import failure
+from ullage.worker import failure, log_directory
 from ullage.worker.context import Context, Gang, enter_session, leave_session, set_task
+from ullage.worker.recorder import Recorder, Unrecorded
 from ullage.worker.service import Service, TaskFailed
 from ullage.worker.stream import Batch, Job, WorkerStream
 from ullage.worker.watcher import Watcher
@@ -27,8 +28,10 @@ class Stopped(KeyboardInterrupt):
     """SIGTERM: the executor must end. A task may clean up shortly."""
 
 
-def serve(service: Service) -> None:
+def serve(service: Service, *, record: bool = True) -> None:
     """Run `service` in this executor process until the engine ends it. Call it from the main thread.
+
+    With `record`, what a task prints is kept as its log; the process and its children print through pipes then.
 
     Raises:
         KeyError: this process was not started by an engine (`ULLAGE_WORKER_SOCKET` is not set).
@@ -38,8 +41,10 @@ def serve(service: Service) -> None:
     path = os.environ["ULLAGE_WORKER_SOCKET"]
     executor = os.environ["ULLAGE_EXECUTOR"]
     secret = os.environ.pop("ULLAGE_WORKER_SECRET")
+    # Before the connection and the first thread, which its process must not have.
+    recorder = Recorder() if record and log_directory.ROOT in os.environ else Unrecorded()
     stream = WorkerStream.connect(path, executor, secret)
-    loop = _Loop(service, stream, executor)
+    loop = _Loop(service, stream, executor, recorder)
     signal.signal(signal.SIGTERM, loop.on_sigterm)
     _detach_forks(stream)
     try:
@@ -76,8 +81,9 @@ def _detach_forks(stream: WorkerStream) -> None:
 class _Loop:
     """Handles received frames in order."""
 
-    def __init__(self, service: Service, stream: WorkerStream, executor: str) -> None:
+    def __init__(self, service: Service, stream: WorkerStream, executor: str, recorder: Unrecorded) -> None:
         self._service = service
+        self._recorder = recorder
         self._stream = stream
         self._executor = executor
         self._watcher = Watcher(stream)
@@ -132,6 +138,8 @@ class _Loop:
         gang = Gang(frame.gang.id, frame.gang.rank, frame.gang.size) if frame.gang else None
         context = Context(self._executor, frame.session, None, frame.common_data, gang=gang, logs=frame.logs)
         enter_session(context)
+        if log_directory.ROOT in os.environ:
+            self._recorder.enter(log_directory.log_directory(context))
         answer = frames.Entered(0)
         try:
             self._allow_interrupt()
@@ -178,6 +186,7 @@ class _Loop:
     def _run_one(self, job: Job) -> frames.Outcome:
         task = job.task
         set_task(task.id)
+        self._recorder.begin(task.id)
         output, code, message = None, 0, ""
         started_at = time.time()
         try:
@@ -191,6 +200,7 @@ class _Loop:
             code, message = 1, failure.message(error, skip=1)
         finally:
             self._interruptible = False
+            self._recorder.end()
         ended_at = time.time()
         if output is not None and (wrong := _unsendable(output)):
             output, code, message = None, code or 1, wrong

@@ -32,7 +32,7 @@ class Output:
         self._logs: dict[int, LogWriter] = {}
         try:
             for suffix in (".out", ".err"):
-                log = LogWriter(directory, f"{name}{suffix}")
+                log = LogWriter(directory, f"{name}{suffix}", timed=True)
                 reader, writer = os.pipe()
                 os.set_blocking(reader, False)
                 self._logs[reader] = log

@@ -64,6 +64,9 @@ _TICK_MAX_S = 0.5
 _WATCH_S = 0.5
 """Seconds between two samples of the memory of executors without a cgroup."""
 
+_LAST_OUTPUT_S = 0.2
+"""Seconds that other processes of a worker that ended by itself may take: its recorder writes the last output."""
+
 _MOST_MOVES = 8
 """Rounds of moving threads to other CPUs: a process that starts a thread during one round needs another."""
 
@@ -280,7 +283,7 @@ class Supervisor:
         child.status = status
         self._tick = _TICK_S
         if child.kill_at is None:
-            child.kill_at = 0.0
+            child.kill_at = time.monotonic() + _LAST_OUTPUT_S
         _emit(event="exited", executor=child.executor, status=status)
 
     def _end_stopped(self) -> None:
