@@ -215,7 +215,7 @@ def test_the_live_page_is_written_in_a_thread(lab: Lab, tmp_path: Path) -> None:
         return lambda: page() if turned.wait(60) else None
 
     answers.overview = held
-    streams = Streams(lab.service, answers, ServerApi(lab.service, answers, nothing), tmp_path)
+    streams = Streams(lab.service, answers)
 
     async def main() -> bytes:
         asyncio.get_running_loop().call_soon(turned.set)

@@ -47,7 +47,7 @@ def test_an_unfinished_line_belongs_to_its_task(functions: Bench) -> None:
 
 
 def print_in_every_way() -> None:
-    print("print")
+    print("print")  # noqa: T201  # its purpose
     logging.getLogger("a.b").warning("logging")
     os.write(1, b"descriptor\n")
     libc = ctypes.CDLL(None)
@@ -91,7 +91,7 @@ def test_each_session_has_its_own_logs(functions: Bench) -> None:
 
 
 def print_and_die() -> None:
-    print("last words")
+    print("last words")  # noqa: T201  # its purpose
     os._exit(3)
 
 

@@ -1,4 +1,4 @@
-"""`ullage logs`: the output of a program as exact bytes, and its exit code."""
+"""`ullage logs`: the output of tasks, and with `-f` their exit code."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import sys
 
 from ullage.cli.exits import FAILED, complain
 from ullage.cli.program import TASK
-from ullage.cli.target import find_task
+from ullage.cli.target import parse_target
+from ullage.cli.times import parse_duration
+from ullage.client.api import Api, LogPart
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
+from ullage.client.prefixed import PrefixedOutput
+from ullage.client.session_log import SessionLog
+from ullage.model.error import invalid
 from ullage.model.task import TIMED_OUT, TaskState
-from ullage.wire.session import TaskBody
+from ullage.wire.session import SessionBody, TaskBody
 
 _CANCELLED = 143
 """128 + SIGTERM: the signal ends a cancelled program."""
@@ -22,11 +27,13 @@ _OWN_CODES = range(1, TIMED_OUT)
 
 def configure_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "target", metavar="SESSION[/N]", help="a session, task N of it (default: 1), or SESSION:INDEX of an array"
+        "target",
+        metavar="SESSION[/N]",
+        help="task N of a session, SESSION:INDEX of an array, or all tasks, each line after the number of its task",
     )
-    parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on until the program ends; exit with its exit code"
-    )
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the tasks end; exit with their code")
+    parser.add_argument("--tail", type=int, metavar="N", help="only the last N lines of each stream")
+    parser.add_argument("--since", metavar="TIME", help="only what was printed in the last 90s, 10m, 12h or 2d")
     parser.set_defaults(act=_logs)
 
 
@@ -53,10 +60,44 @@ def exit_code(task: TaskBody) -> int:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
+    part = _part(arguments)
     api = reach(start=False)
-    session, task = find_task(api, arguments.target, TASK)
-    log = TaskLog(api, session, task, follow=arguments.follow, on_note=complain)
+    target = parse_target(arguments.target)
+    session, task = target.session, target.number(api)
+    if task is None:
+        body = api.session(session)
+        if _tasks_of(body) > 1:
+            return _logs_of_all(api, body, part, follow=arguments.follow)
+        task = TASK
+    log = TaskLog(api, session, task, part, follow=arguments.follow, on_note=complain)
     print_log(log)
     if not arguments.follow or log.ended is None:
         return 0
     return exit_code(log.ended)
+
+
+def _part(arguments: argparse.Namespace) -> LogPart:
+    if arguments.tail is not None and arguments.tail < 0:
+        raise invalid("--tail", arguments.tail, "write a number of lines from 0")
+    return LogPart(arguments.tail, None if arguments.since is None else parse_duration(arguments.since, "--since"))
+
+
+def _tasks_of(body: SessionBody) -> int:
+    return body.pending + body.running + body.succeed + body.failed + body.cancelled
+
+
+def _logs_of_all(api: Api, body: SessionBody, part: LogPart, *, follow: bool) -> int:
+    """Print the lines of all tasks. With `follow` return 1 if one has failed or was cancelled."""
+    output = PrefixedOutput()
+    try:
+        for piece in SessionLog(api, body.id, part, follow=follow, on_note=complain):
+            output.write(piece)
+    finally:
+        output.close()
+    if not follow:
+        return 0
+    ended = api.session(body.id)
+    if ended.failed or ended.cancelled:
+        complain(f"{ended.failed} tasks failed, and {ended.cancelled} were cancelled")
+        return FAILED
+    return 0

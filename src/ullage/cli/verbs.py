@@ -18,7 +18,7 @@ GROUPS = {
     "run work": {
         "run": Verb("run", "run a program and wait for it", "ullage run -r cpu=2,mem=4g,gpu=1 -- python train.py"),
         "submit": Verb("run", "run a program without waiting", "ullage submit -r gpu=1 -- python train.py"),
-        "logs": Verb("logs", "the output of a program", "ullage logs -f command-7"),
+        "logs": Verb("logs", "what the tasks of a session print", "ullage logs -f --since 10m command-7"),
         "queue": Verb("sessions", "waiting and running sessions", "ullage queue --me"),
         "sessions": Verb("sessions", "all sessions, closed ones too", "ullage sessions --state closed -o wide"),
         "tasks": Verb("sessions", "the tasks of a session", "ullage tasks command-7"),

@@ -7,7 +7,7 @@ response: `InvalidRequest`, `NotFound`, `Conflict`. An invalid name is an `Inval
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import msgspec
 
@@ -44,6 +44,16 @@ class HistoryOptions(TypedDict, total=False):
     until: float | None
     owner: str | None
     queue: str | None
+
+
+class LogPart(NamedTuple):
+    """The part of a log that is wanted: its last `lines`, what was printed within the last seconds; None is all."""
+
+    lines: int | None = None
+    within_s: float | None = None
+
+
+WHOLE_LOG = LogPart()
 
 
 class ServerReads:
@@ -278,9 +288,19 @@ class Api(ServerReads):
         """Cancel a task, also a running one. An ended task does not change."""
         return self.transport.call("POST", path_of("sessions", session, "tasks", task, "cancel"), TaskBody)
 
-    def log(self, session: str, task: int, *, follow: bool, position: str | None = None) -> Iterator[Message]:
-        """Yield the output of a task, from the start or from after `position`."""
-        return self._stream(path_of("sessions", session, "tasks", task, "log", follow=1 if follow else None), position)
+    def log(
+        self, session: str, task: int, part: LogPart = WHOLE_LOG, *, follow: bool, position: str | None = None
+    ) -> Iterator[Message]:
+        """Yield this part of the output of a task, or what follows `position`."""
+        query = {"tail": part.lines, "within": part.within_s, "follow": 1 if follow else None}
+        return self._stream(path_of("sessions", session, "tasks", task, "log", **query), position)
+
+    def session_log(
+        self, session: str, part: LogPart = WHOLE_LOG, *, follow: bool, after: int = 0
+    ) -> Iterator[Message]:
+        """Yield this part of the output of all tasks of a session with numbers above `after`."""
+        query = {"tail": part.lines, "within": part.within_s, "follow": 1 if follow else None, "after": after or None}
+        return self._stream(path_of("sessions", session, "log", **query), None)
 
     # --- the wire ---
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
-from ullage.client.api import Api
+from ullage.client.api import Api, LogPart
 from ullage.client.async_future import AsyncTaskFuture, ended, until_called
 from ullage.client.chunk import each_result
 from ullage.client.future import TaskFuture
@@ -18,6 +18,7 @@ from ullage.client.offload import Offload, in_own_thread, offloaded
 from ullage.client.progress import shown_progress
 from ullage.client.results import outcome_of, result_of
 from ullage.client.session import Session
+from ullage.client.shown_logs import ShownLogs
 from ullage.client.transport import Transport
 from ullage.wire.session import TaskBody
 
@@ -144,14 +145,18 @@ class AsyncSession:
 
         """
         plan = self.sync.calls.plan(function, options, keeps_failures=return_exceptions)
-        starting = asyncio.ensure_future(self.offload.run(self.sync.calls.submit_map, function, iterables, plan))
-        return self._results(starting, plan)
+        shown = self.sync.calls.shown_logs(plan)
+        starting = asyncio.ensure_future(self.offload.run(self.sync.calls.submit_map, function, iterables, plan, shown))
+        return self._results(starting, plan, shown)
 
-    async def _results(self, starting: asyncio.Future[list[TaskFuture[Any]]], plan: MapPlan) -> AsyncIterator[Any]:
+    async def _results(
+        self, starting: asyncio.Future[list[TaskFuture[Any]]], plan: MapPlan, shown: ShownLogs | None
+    ) -> AsyncIterator[Any]:
         take = outcome_of if plan.keeps_failures else result_of
         left: dict[TaskFuture[Any], None] = {}
         try:
             left = dict.fromkeys(await asyncio.shield(starting))
+            total = len(left)
             arranged = _in_order(left) if plan.ordered else _as_they_end(left)
             with shown_progress(len(left)) if plan.progress else nullcontext(lambda: None) as advance:
                 while left:
@@ -161,7 +166,11 @@ class AsyncSession:
                     for each in (result,) if plan.chunksize == 1 else each_result(result):
                         yield each
                     advance()
+            if shown is not None:
+                await self.offload.run(shown.wait, total)
         finally:
+            if shown is not None:
+                shown.close()
             if not starting.done() or left:
                 self._give_up(starting)
 
@@ -201,12 +210,14 @@ class AsyncSession:
         while (task := await self.offload.run(next, tasks, None)) is not None:
             yield task
 
-    def log(self, task: int, *, follow: bool = False) -> AsyncIterator[LogPiece]:
-        """Yield the output of a task of a program as it arrives; with `follow` until it ends.
+    def log(
+        self, task: int, *, follow: bool = False, tail: int | None = None, within_s: float | None = None
+    ) -> AsyncIterator[LogPiece]:
+        """Yield what a task has printed, as `Session.log` does, as it arrives; with `follow` until it ends.
 
         A followed log has a thread and a connection of its own.
         """
-        log = TaskLog(Api(self._transport.another()), self.id, task, follow=follow)
+        log = TaskLog(Api(self._transport.another()), self.id, task, LogPart(tail, within_s), follow=follow)
         return in_own_thread(iter(log), log.give_up)
 
     async def close(self) -> None:

@@ -15,6 +15,7 @@ from ullage.client.outstanding import OutstandingCall
 from ullage.client.pickling import PickledFunctions, Prepare, check_size, dump_call
 from ullage.client.resume import MapPlace
 from ullage.client.retry import NO_RETRIES, Attempts, Retries
+from ullage.client.shown_logs import ShownLogs
 from ullage.client.spec import check_bytes
 from ullage.wire.session import SessionBody
 
@@ -32,6 +33,7 @@ class SessionCalls:
         # Results are numbered from 1 in the order of their ends; earlier ones belong to other clients.
         ended = body.succeed + body.failed + body.cancelled
         self.exchange = Exchange(api, body.id, ended, ended + body.running + body.pending)
+        self._api, self._session = api, body.id
 
     def submit(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, blocks: bool
@@ -59,10 +61,20 @@ class SessionCalls:
         """Return the checked options of one `map` of this session, as `plan_map` does."""
         return plan_map(function, options, keeps_failures=keeps_failures, stays_open=self._stays_open)
 
+    def shown_logs(self, plan: MapPlan) -> ShownLogs | None:
+        """Return what shows the prints of a `map`, if it has to; `submit_map` starts it."""
+        return ShownLogs(self._api, self._session) if plan.shows_logs else None
+
     def submit_map(
-        self, function: Callable[..., Any], iterables: Iterable[Iterable[Any]], plan: MapPlan
+        self,
+        function: Callable[..., Any],
+        iterables: Iterable[Iterable[Any]],
+        plan: MapPlan,
+        shown: ShownLogs | None = None,
     ) -> list[TaskFuture[Any]]:
         """Submit the calls of one `map`, and return the futures of its tasks."""
+        if shown is not None:
+            shown.start()
         calls = zip(*iterables, strict=False)  # as the built-in map
         futures: list[TaskFuture[Any]] = []
         inputs: Iterator[tuple[tuple[Any, ...], int | None]]

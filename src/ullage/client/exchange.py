@@ -12,6 +12,7 @@ from typing import Any
 
 from ullage.client.api import Api, list_tasks
 from ullage.client.future import TaskFuture
+from ullage.client.log import TaskLog
 from ullage.client.outstanding import Outstanding, OutstandingCall
 from ullage.model.error import Conflict, UllageError
 from ullage.model.rejection import Code
@@ -85,6 +86,19 @@ class Exchange:
         """Return whether the task of a future runs."""
         task = future.task
         return task is not None and self._api.task(self._session, task).state == TaskState.RUNNING
+
+    def log(self, future: TaskFuture[Any], *, follow: bool) -> TaskLog:
+        """Return what the task of a future has printed; with `follow` until it ends.
+
+        Raises:
+            Conflict: the server did not accept it (`not-submitted`), or its client was created before a fork.
+
+        """
+        self.require_here()
+        task = self._outstanding.task_of(future)
+        if task is None:
+            raise Conflict("the task was not submitted, so it has printed nothing", code="not-submitted")
+        return TaskLog(self._api, self._session, task, follow=follow)
 
     def cancel_pending(self) -> None:
         """Cancel the tasks that do not run yet."""

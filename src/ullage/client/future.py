@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from ullage.client.log import TaskLog
 from ullage.client.pickling import load
 from ullage.client.retry import Attempts
 from ullage.model.task import TaskState
@@ -36,6 +37,9 @@ class Server(Protocol):
 
     def is_running(self, future: TaskFuture[Any]) -> bool:
         """Return whether the task of a future runs."""
+
+    def log(self, future: TaskFuture[Any], *, follow: bool) -> TaskLog:
+        """Return what the task of a future has printed; with `follow` until it ends."""
 
     def require_here(self) -> None:
         """Raise if this process cannot receive results."""
@@ -110,6 +114,15 @@ class TaskFuture(Future[T]):
 
         """
         return not self.done() and self._server.is_running(self)
+
+    def log(self, *, follow: bool = False) -> TaskLog:
+        """Return what the task has printed; with `follow` until it ends. Iteration gives pieces of both streams.
+
+        Raises:
+            Conflict: the server did not accept the task (`not-submitted`).
+
+        """
+        return self._server.log(self, follow=follow)
 
     def cancel(self) -> bool:
         """Cancel the task, also while it runs. Return False if it has ended.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ullage.client.api import Api
+from ullage.client.api import WHOLE_LOG, Api, LogPart
 from ullage.client.transport import NotAnswered, NotConnected
 from ullage.model.error import Unavailable
 from ullage.wire.session import TaskBody
@@ -34,11 +34,19 @@ class TaskLog:
     """
 
     def __init__(
-        self, api: Api, session: str, task: int, *, follow: bool, on_note: Callable[[str], object] = warnings.warn
+        self,
+        api: Api,
+        session: str,
+        task: int,
+        part: LogPart = WHOLE_LOG,
+        *,
+        follow: bool,
+        on_note: Callable[[str], object] = warnings.warn,
     ) -> None:
         self._api = api
         self._session = session
         self._task = task
+        self._part = part
         self._follow = follow
         self._on_note = on_note
         self.patience = api.transport.patience(on_note)
@@ -61,7 +69,9 @@ class TaskLog:
             lost = Unavailable("the connection of the log was lost")
             begun = time.monotonic()
             try:
-                for message in self._api.log(self._session, self._task, follow=self._follow, position=position):
+                for message in self._api.log(
+                    self._session, self._task, self._part, follow=self._follow, position=position
+                ):
                     self.patience.renew()
                     position = message.id or position
                     if message.event == "end":

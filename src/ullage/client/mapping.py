@@ -21,12 +21,14 @@ class MapOptions(TypedDict, total=False):
     notebooks. A call that raises one of `retry_on` (an exception class or a tuple, by default `Exception`) is tried
     again up to `retries` times, in a chunk by the same executor. With `key`, in a session from `open_session`, the same
     call of `map` resumes after the end of its client: item n of the key, for a function of the same name and the same
-    `chunksize`, is submitted once, whoever asks for its result.
+    `chunksize`, is submitted once, whoever asks for its result. `logs` shows what the calls print while they run, each
+    line after the number of its task.
     """
 
     ordered: bool
     chunksize: int
     progress: bool
+    logs: bool
     timeout: float | None
     retries: int
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -43,6 +45,7 @@ class MapPlan(NamedTuple):
     retries: Retries
     keyed: KeyedMap | None
     keeps_failures: bool
+    shows_logs: bool
 
 
 def plan_map(function: Callable[..., Any], options: MapOptions, *, keeps_failures: bool, stays_open: bool) -> MapPlan:
@@ -73,4 +76,5 @@ def plan_map(function: Callable[..., Any], options: MapOptions, *, keeps_failure
         retries=retries,
         keyed=keyed,
         keeps_failures=keeps_failures,
+        shows_logs=options.get("logs", False),
     )

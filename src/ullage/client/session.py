@@ -11,13 +11,14 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
 
-from ullage.client.api import Api, list_tasks
+from ullage.client.api import Api, LogPart, list_tasks
 from ullage.client.calls import SessionCalls
 from ullage.client.chunk import each_result
 from ullage.client.future import TaskFuture
 from ullage.client.log import TaskLog
 from ullage.client.mapping import MapOptions
 from ullage.client.results import as_they_end, in_order, outcome_of, result_of, with_progress
+from ullage.client.session_log import SessionLog
 from ullage.client.transport import Patience
 from ullage.model.error import Conflict, UllageError, Unavailable
 from ullage.wire.explanation import Explanation
@@ -145,11 +146,14 @@ class Session:
 
         """
         plan = self.calls.plan(function, options, keeps_failures=return_exceptions)
-        futures = self.calls.submit_map(function, iterables, plan)
+        shown = self.calls.shown_logs(plan)
+        futures = self.calls.submit_map(function, iterables, plan, shown)
         total = len(futures)
         take = outcome_of if plan.keeps_failures else result_of
         arrange = in_order if plan.ordered else as_they_end
         results: Iterator[Any] = arrange(futures, plan.deadline, self._exchange.cancel_soon, take)
+        if shown is not None:
+            results = shown.around(results, total)
         if plan.progress:
             results = with_progress(results, total)
         return results if plan.chunksize == 1 else chain.from_iterable(map(each_result, results))
@@ -191,9 +195,18 @@ class Session:
         """Yield all tasks of the session, which are fetched page by page."""
         return list_tasks(self._api, self.id)
 
-    def log(self, task: int, *, follow: bool = False) -> TaskLog:
-        """Return the output of a task of a program; with `follow` until it ends."""
-        return TaskLog(self._api, self.id, task, follow=follow)
+    def log(
+        self, task: int, *, follow: bool = False, tail: int | None = None, within_s: float | None = None
+    ) -> TaskLog:
+        """Return what a task has printed; with `follow` until it ends.
+
+        `tail` is the number of the last lines of each stream, `within_s` the age of the oldest output in seconds.
+        """
+        return TaskLog(self._api, self.id, task, LogPart(tail, within_s), follow=follow)
+
+    def logs(self, *, follow: bool = False, tail: int | None = None, within_s: float | None = None) -> SessionLog:
+        """Return what all tasks have printed, as `log` does for one; with `follow` until the session is closed."""
+        return SessionLog(self._api, self.id, LogPart(tail, within_s), follow=follow)
 
     def update(
         self,

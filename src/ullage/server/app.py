@@ -36,11 +36,23 @@ from ullage.server.room import RoomGuard
 from ullage.server.routes import endpoints_of
 from ullage.server.searches import Searches
 from ullage.server.streams import Streams
+from ullage.server.task_logs import TaskLogs
 from ullage.service.pages import written
 from ullage.service.service import UllageService
 from ullage.wire.overview import ServerBody
 
-FRONTS = (ServerApi, AllocationApi, QuotaApi, GangApi, ConsolidationApi, PodApi, HistoryApi, Streams, PeopleApi)
+FRONTS = (
+    ServerApi,
+    AllocationApi,
+    QuotaApi,
+    GangApi,
+    ConsolidationApi,
+    PodApi,
+    HistoryApi,
+    Streams,
+    TaskLogs,
+    PeopleApi,
+)
 """The classes whose methods declare the routes."""
 
 _ON_ERRORS: dict[Any, Any] = {
@@ -83,7 +95,8 @@ def make_app(
         ConsolidationApi(service, searches),
         PodApi(service),
         HistoryApi(service),
-        Streams(service, answers, handlers, task_logs),
+        Streams(service, answers),
+        TaskLogs(service, handlers, task_logs),
         PeopleApi(service, lambda: accesses),
     )
     endpoints = [(endpoint, front) for front in fronts for endpoint in endpoints_of(type(front))]

@@ -84,6 +84,8 @@ QUERY = {
     "follow": Parameter(
         "whether the answer continues until the task ends", {"type": "string", "enum": ["0", "1", "false", "true"]}
     ),
+    "tail": Parameter("only the last lines of each stream, this many", _COUNT),
+    "within": Parameter("only what was printed within the last seconds, this many", {"type": "number", "minimum": 0}),
     "gpu": Parameter(
         "the uuids of cards that are expected to be freed", {"type": "array", "items": {"type": "string"}}
     ),

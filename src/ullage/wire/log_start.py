@@ -10,7 +10,7 @@ from ullage.wire.output_log import LogReader
 _BLOCK = 64 * 1024
 
 
-class Start(NamedTuple):
+class LogStart(NamedTuple):
     """The part of a log that is wanted: its last `lines`, what was written since a time, or both; None is all."""
 
     lines: int | None = None

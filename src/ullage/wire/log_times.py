@@ -36,13 +36,17 @@ class Entry(NamedTuple):
 
 
 class TimesWriter:
-    """Keeps the index of the log `name` in the open `directory`. An index that cannot be written is not continued."""
+    """Keeps the index of the log `name` in the open `directory`. An index that cannot be written is not continued.
 
-    def __init__(self, directory: int, name: str) -> None:
+    `changed_at` is when an earlier writer wrote last, if there was one.
+    """
+
+    def __init__(self, directory: int, name: str, changed_at: float | None) -> None:
         self._directory = directory
         self._name = index_name(name)
         self._interval_s = INTERVAL_S
-        self._first: Entry | None = None  # not written: the log may end within its interval
+        # Not written yet: the log may end within its interval.
+        self._first = None if changed_at is None else Entry(changed_at, 0)
         self._count = 0
         self._due = 0.0
         found = read_index(directory, name)
@@ -67,7 +71,7 @@ class TimesWriter:
     def _append(self, entry: Entry) -> None:
         entries = [entry]
         if not self._count:
-            entries.insert(0, self._first or Entry(0.0, 0))
+            entries.insert(0, self._first or entry._replace(position=0))
         if self._count + len(entries) > MOST:
             self._thin()
         data = b"" if self._count else _HEAD.pack(self._interval_s)

@@ -63,7 +63,7 @@ class LogWriter:
         except BaseException:
             os.close(self._directory)
             raise
-        self._times = TimesWriter(self._directory, name) if timed else None
+        self._times = TimesWriter(self._directory, name, self._changed_at()) if timed else None
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`.
@@ -101,6 +101,12 @@ class LogWriter:
         written = os.write(self._file, data[: self._segment_bytes - self._size])
         self._size += written
         return written
+
+    def _changed_at(self) -> float | None:
+        """Return when an earlier writer wrote last; None if there was none."""
+        if self._file is None or not self._start + self._size:
+            return None
+        return os.fstat(self._file).st_mtime
 
     def _begin_segment(self) -> None:
         if self._file is not None:

@@ -110,9 +110,9 @@ class Recorder(Unrecorded):
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:  # `suppress` takes longer than the rest of this
+        try:  # noqa: SIM105  # `suppress` takes longer than the rest of this
             stream.flush()
-        except Exception:  # noqa: BLE001, S110, SIM105, PERF203  # user code may have replaced or closed it
+        except Exception:  # noqa: BLE001, S110  # user code may have replaced or closed it
             pass
 
 
