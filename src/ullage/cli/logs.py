@@ -8,12 +8,12 @@ import sys
 from ullage.cli.exits import FAILED, complain
 from ullage.cli.program import TASK
 from ullage.cli.target import parse_target
-from ullage.cli.times import parse_duration
 from ullage.client.api import Api, LogPart
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
 from ullage.client.prefixed import PrefixedOutput
 from ullage.client.session_log import SessionLog
+from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
 from ullage.model.task import TIMED_OUT, TaskState
 from ullage.wire.session import SessionBody, TaskBody

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -146,7 +147,8 @@ class AsyncSession:
         """
         plan = self.sync.calls.plan(function, options, keeps_failures=return_exceptions)
         shown = self.sync.calls.shown_logs(plan)
-        starting = asyncio.ensure_future(self.offload.run(self.sync.calls.submit_map, function, iterables, plan, shown))
+        submit = partial(self.sync.calls.submit_map, function, iterables, plan, shown)
+        starting = asyncio.ensure_future(self.offload.run(submit))
         return self._results(starting, plan, shown)
 
     async def _results(

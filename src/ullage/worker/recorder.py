@@ -24,16 +24,17 @@ from pathlib import Path
 
 from ullage.wire.output_log import LogWriter
 
-_TASK, _BUSY = 0, 1
-"""Cells of the shared memory: the number of the running task or 0, and whether the recorder copies."""
+_TASK, _BUSY, _COPIED = 0, 1, 3
+"""Cells of the shared memory: the number of the running task or 0; for each stream whether the recorder copies, and how
+many bytes it has copied."""
 
 _CHUNK = 64 * 1024
 _LONGEST_PATH = 4096
 
 _CHECK_S = 0.0002
-_MOST_S = 1.0
-"""Seconds between two checks of the pipes at the end of a task, and the most seconds until the next task starts: a
-process that the task left behind may print without end."""
+_MOST_S = 30.0
+"""Seconds between two checks of the pipes at the end of a task, and the most seconds until the next task starts: the disk
+of the logs may hang."""
 
 
 class Unrecorded:
@@ -87,25 +88,25 @@ class Recorder(Unrecorded):
     def end(self) -> None:
         """Wait until all that the task has printed is written."""
         _flush()
-        try:
-            if self._is_behind():
-                self._wait()
-        except OSError:
-            pass  # user code closed the descriptors
+        with contextlib.suppress(OSError):  # user code closed the descriptors
+            for stream, writer in enumerate(self._writers):
+                if not self._is_empty(stream, writer):
+                    self._wait(stream, writer)
         self._cells[_TASK] = 0
 
-    def _wait(self) -> None:
-        ends = time.monotonic() + _MOST_S
-        while self._is_behind() and time.monotonic() < ends:
+    def _wait(self, stream: int, writer: int) -> None:
+        """Wait until a pipe is empty, or until more was copied than it held, which a process left behind fills again."""
+        waiting, ends = self._waiting[0], time.monotonic() + _MOST_S
+        enough = waiting + _CHUNK + self._cells[_COPIED + stream]
+        while not self._is_empty(stream, writer) and self._cells[_COPIED + stream] < enough:
+            if time.monotonic() > ends:
+                return
             time.sleep(_CHECK_S)
 
-    def _is_behind(self) -> bool:
-        for writer in self._writers:
-            fcntl.ioctl(writer, termios.FIONREAD, self._waiting)
-            if self._waiting[0]:
-                return True
-        # The recorder sets this cell before it empties a pipe.
-        return bool(self._cells[_BUSY])
+    def _is_empty(self, stream: int, writer: int) -> bool:
+        fcntl.ioctl(writer, termios.FIONREAD, self._waiting)
+        # The recorder sets the second cell before it empties the pipe.
+        return not self._waiting[0] and not self._cells[_BUSY + stream]
 
 
 def _flush() -> None:
@@ -138,7 +139,7 @@ class _Copier:
         self._directories = directories
         self._cells = cells
         self._streams = {
-            reader: _Stream(reader, standard, suffix)
+            reader: _Stream(standard, suffix)
             for reader, standard, suffix in zip(readers, (1, 2), (".out", ".err"), strict=True)
         }
         self._selector = selectors.DefaultSelector()
@@ -152,11 +153,9 @@ class _Copier:
             self._selector.register(descriptor, selectors.EVENT_READ)
         while self._worker_lives and self._streams:
             ready = {key.fd for key, _ in self._selector.select()}
-            self._cells[_BUSY] = 1
             self._enter()  # before any output: a task of the next session may have printed already
             for reader in ready & self._streams.keys():
                 self._copy(reader)
-            self._cells[_BUSY] = 0
         for reader in list(self._streams):
             while reader in self._streams and self._copy(reader):
                 pass
@@ -176,26 +175,33 @@ class _Copier:
 
     def _copy(self, reader: int) -> bool:
         """Copy one chunk. Return whether there was one."""
-        task = self._cells[_TASK]
         stream = self._streams[reader]
+        cells, number = self._cells, stream.number
+        cells[_BUSY + number] = 1
         try:
+            task = cells[_TASK]
             data = os.read(reader, _CHUNK)
+            if data:
+                stream.write(data, self._directory, task)
+                cells[_COPIED + number] += len(data)
         except BlockingIOError:
             return False
+        finally:
+            cells[_BUSY + number] = 0
         if not data:
             self._selector.unregister(reader)
             del self._streams[reader]
             stream.close()
             return False
-        stream.write(data, self._directory, task)
         return True
 
 
 class _Stream:
     """One of the two streams: where it goes to, and the log of the task that printed last."""
 
-    def __init__(self, reader: int, standard: int, suffix: str) -> None:
-        self._reader, self._standard, self._suffix = reader, standard, suffix
+    def __init__(self, standard: int, suffix: str) -> None:
+        self.number = standard - 1
+        self._standard, self._suffix = standard, suffix
         self._task = 0
         self._log: LogWriter | None = None
 
