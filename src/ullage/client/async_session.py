@@ -147,7 +147,7 @@ class AsyncSession:
         """
         plan = self.sync.calls.plan(function, options, keeps_failures=return_exceptions)
         shown = self.sync.calls.shown_logs(plan)
-        submit = partial(self.sync.calls.submit_map, function, iterables, plan, shown)
+        submit = partial(self.sync.calls.submit_map, function, iterables, plan, shown=shown)
         starting = asyncio.ensure_future(self.offload.run(submit))
         return self._results(starting, plan, shown)
 

@@ -25,16 +25,16 @@ from pathlib import Path
 from ullage.wire.output_log import LogWriter
 
 _TASK, _BUSY, _COPIED = 0, 1, 3
-"""Cells of the shared memory: the number of the running task or 0; for each stream whether the recorder copies, and how
-many bytes it has copied."""
+"""Cells of the shared memory: the number of the running task or 0; for each stream whether the recorder copies, and
+how many bytes it has copied."""
 
 _CHUNK = 64 * 1024
 _LONGEST_PATH = 4096
 
 _CHECK_S = 0.0002
 _MOST_S = 30.0
-"""Seconds between two checks of the pipes at the end of a task, and the most seconds until the next task starts: the disk
-of the logs may hang."""
+"""Seconds between two checks of the pipes at the end of a task, and the most seconds until the next task starts: the
+disk of the logs may hang."""
 
 
 class Unrecorded:
@@ -95,7 +95,7 @@ class Recorder(Unrecorded):
         self._cells[_TASK] = 0
 
     def _wait(self, stream: int, writer: int) -> None:
-        """Wait until a pipe is empty, or until more was copied than it held, which a process left behind fills again."""
+        """Wait until a pipe is empty, or until more was copied than it held: a process left behind may fill it."""
         waiting, ends = self._waiting[0], time.monotonic() + _MOST_S
         enough = waiting + _CHUNK + self._cells[_COPIED + stream]
         while not self._is_empty(stream, writer) and self._cells[_COPIED + stream] < enough:
