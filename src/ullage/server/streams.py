@@ -10,7 +10,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 
 from ullage.model.identity import Role
-from ullage.server.access import needs
+from ullage.server.access import Authorizer, needs
 from ullage.server.answers import Answers
 from ullage.server.parameters import count_of
 from ullage.server.routes import encoded, route
