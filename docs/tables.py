@@ -20,6 +20,7 @@ import msgspec
 import ullage
 from docs.command_line import exit_codes, options, plugin, verbs
 from docs.markdown import table
+from docs.setting_variables import write_variables
 from docs.vendors import vendors, write_chart_keys
 from ullage.bootstrap import kube_card_settings, kube_settings, request_settings, settings, user_settings
 from ullage.client.allocations import Allocations
@@ -502,3 +503,4 @@ TABLES: dict[str, Callable[[], str]] = {
 if __name__ == "__main__":
     write_tables()
     write_chart_keys()
+    write_variables()

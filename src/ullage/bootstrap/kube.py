@@ -7,6 +7,7 @@ request, answers those in progress, and releases the leadership at once.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import traceback
 from collections.abc import Mapping
@@ -87,7 +88,7 @@ def serve_kube(config: Path | None, given: Mapping[str, object], *, terms: Lease
     import uvloop  # noqa: PLC0415 - imported where it is used: the import takes 20 ms
 
     load_strategies()
-    settings = read_settings(config)
+    settings = read_settings(config, os.environ)
     section = _overridden(settings.kube, given)
     section.check_callers()
     section.check_bindings()

@@ -22,18 +22,17 @@ _DEVICES = Path("/dev/nvidiactl")
 def check_settings() -> Iterator[Finding]:
     """Check that the settings file of the home can be read, and what it says."""
     path = home() / SETTINGS_FILE
-    if not path.exists():
-        yield Finding("settings", OK, f"there is no {path}, so all settings have their defaults")
-        return
+    file = path if path.exists() else None
     try:
-        settings = read_settings(path)
+        settings = read_settings(file, os.environ)
         settings.service()
         settings.share_tree()
     except InvalidRequest as error:
-        fix = "correct the file; the server does not start with it, and one that runs keeps the settings it has"
+        fix = "correct it: the server does not start with it; one that runs keeps the settings it has"
         yield Finding("settings", BAD, error.message, fix)
     else:
-        yield Finding("settings", OK, f"{path} is valid")
+        text = f"{path} is valid" if file else f"there is no {path}; variables and defaults are valid"
+        yield Finding("settings", OK, f"{text}; `ullage settings` shows all")
 
 
 def check_cards(reader: CardReader | None = None, *, driver: bool | None = None) -> Iterator[Finding]:

@@ -78,7 +78,7 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     load_strategies()
     usual = home / SETTINGS_FILE
     file = usual if config is None and usual.exists() else config
-    settings = _override(read_settings(file), host, port, gpus)
+    settings = _override(read_settings(file, os.environ), host, port, gpus)
     settings.service()  # reports errors before any file is created
     make_home(home)
     log.bound_size(home / LOG_FILE)

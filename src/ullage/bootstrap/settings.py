@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 import msgspec
 
 from ullage.bootstrap.kube_settings import KubeSection
 from ullage.bootstrap.request_settings import RequestsSection
+from ullage.bootstrap.settings_sources import from_environment, merged, plain_types
 from ullage.bootstrap.user_settings import UsersSection
 from ullage.core.placing.policy import Order, Policy
 from ullage.core.placing.rules import Rules
@@ -335,15 +337,34 @@ class Settings(_Section, frozen=True, kw_only=True):
         )
 
 
-def read_settings(path: Path | None) -> Settings:
-    """Return the settings in a file; the defaults if the path is None.
+def read_settings(path: Path | None, environment: Mapping[str, str] = MappingProxyType({})) -> Settings:
+    """Return the settings in a file, overridden by variables of the environment; the defaults if neither is given.
 
     Raises:
         InvalidRequest: the file cannot be read, or a key or value is unknown.
 
     """
-    if path is None:
+    found, given = read_tables(path), from_environment(Settings, environment)
+    if not found and not given:
         return Settings()
+    try:
+        settings = msgspec.convert(merged(found, given), Settings)
+        profiles = [str((Path() if path is None else path.parent) / name) for name in settings.profiles]
+        return msgspec.structs.replace(settings, profiles=profiles)
+    except msgspec.ValidationError as error:
+        text = re.sub(r"`\$\.?(.*?)`", r"`\1`", with_known_fields(error, Settings))
+        raise InvalidRequest(f"settings: {path}: {plain_types(text)}", field="config") from None
+
+
+def read_tables(path: Path | None) -> dict[str, Any]:
+    """Return the tables of a settings file as they are written; none if the path is None.
+
+    Raises:
+        InvalidRequest: the file cannot be read, or is no TOML.
+
+    """
+    if path is None:
+        return {}
     try:
         found = tomllib.loads(path.read_text())
     except OSError as error:
@@ -351,30 +372,7 @@ def read_settings(path: Path | None) -> Settings:
     except (ValueError, RecursionError) as error:  # not TOML, not text, a number too long, or nested too deeply
         raise InvalidRequest(f"settings: {path} is not valid TOML: {error}", field="config") from None
     refuse_nan(found)
-    try:
-        settings = msgspec.convert(found, Settings)
-        profiles = [str(path.parent / name) for name in settings.profiles]
-        return msgspec.structs.replace(settings, profiles=profiles)
-    except msgspec.ValidationError as error:
-        text = re.sub(r"`\$\.?(.*?)`", r"`\1`", with_known_fields(error, Settings))
-        text = re.sub(r"(?:Expected|got) `[^`]*`", _plain_types, text)
-        raise InvalidRequest(f"settings: {path}: {text}", field="config") from None
-
-
-_TYPES = {
-    "str": "a text in quotes",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a section",
-}
-
-
-def _plain_types(match: re.Match[str]) -> str:
-    verb, _, names = match.group().partition(" ")
-    types = [_TYPES.get(name, name) for name in names.strip("`").split(" | ") if name != "null"]
-    return f"{verb} {' or '.join(types)}"
+    return found
 
 
 def _providers(sections: Iterable[ProviderSection]) -> Iterator[Provider]:

@@ -54,6 +54,9 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="port to listen on (default: 7480, or a free one if that is taken)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings (default: ullage.toml in its home)")
     parser.add_argument("--gpus", metavar="N", help="use N cards, or these: a list of indexes or uuids")
+    parser.add_argument(
+        "--show-settings", action="store_true", help="print the settings it would have, and their sources"
+    )
     parser.set_defaults(act=_up)
 
 
@@ -62,6 +65,10 @@ def configure_down(parser: argparse.ArgumentParser) -> None:
 
 
 def _up(arguments: argparse.Namespace) -> int:
+    if arguments.show_settings:
+        from ullage.cli.settings import show_settings  # noqa: PLC0415  # needed only here
+
+        return show_settings(arguments)
     there = local()
     if there is not None and answers(there):
         return _already_running(there, arguments)

@@ -74,6 +74,9 @@ GROUPS = {
             "list, create and revoke tokens of users",
             "ullage token create --user ann --expires 30d",
         ),
+        "settings": Verb(
+            "settings", "the settings of a local server, and where each comes from", "ullage settings --all -o wide"
+        ),
         "recover": Verb("recover", "check and recover a damaged database", "ullage recover --keep"),
         "cordon": Verb("fleet", "exclude a node from new placements", "ullage cordon node-1"),
         "uncordon": Verb("fleet", "use a node again", "ullage uncordon node-1"),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ullage.model.nearest import nearest
+from ullage.model.setting_variables import OF_SETTINGS
 
 PREFIX = "ULLAGE_"
 
@@ -40,8 +41,8 @@ _OF_WORKERS = (
 _OF_PODS = ("ULLAGE_CONTAINER_NAME", "ULLAGE_POD_NAME", "ULLAGE_POD_NAMESPACE", "ULLAGE_POD_UID")
 _OF_TESTS = ("ULLAGE_FAIL_AT", "ULLAGE_KUBERNETES_SAMPLES", "ULLAGE_REQUIRE_KUBE")
 
-KNOWN = frozenset((*SETTINGS, *_OF_WORKERS, *_OF_PODS, *_OF_TESTS))
-"""Every variable that Ullage reads or sets: settings, what workers get, what the chart gives its pods, tests."""
+KNOWN = frozenset((*SETTINGS, *OF_SETTINGS, *_OF_WORKERS, *_OF_PODS, *_OF_TESTS))
+"""Every variable that Ullage reads or sets: those of a user, of settings, of workers, of pods, and of tests."""
 
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 _LINK = re.compile(r"\w+_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)|ULLAGE_PORT\w*")
@@ -60,5 +61,5 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 def _meant(name: str) -> str:
     """Return the question for the most similar setting; the common prefix of all names does not count."""
-    found = nearest(name.removeprefix(PREFIX), (known.removeprefix(PREFIX) for known in SETTINGS))
+    found = nearest(name.removeprefix(PREFIX), (known.removeprefix(PREFIX) for known in (*SETTINGS, *OF_SETTINGS)))
     return "" if found is None else f"did you mean {PREFIX}{found}? "
