@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ullage.client.body import encode_body
+from ullage.client.rows import Rows
 from ullage.client.transport import Transport, path_of
 from ullage.wire.allocation import (
     AdjustAllocation,
@@ -39,6 +40,9 @@ class Allocations:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
+    def _repr_html_(self) -> str:
+        return Rows(self.all())._repr_html_()
+
     def create(self, spec: CreateAllocation) -> AllocationBody:
         """Place a request; its uid makes a repeat harmless."""
         return self._transport.call("POST", "/v1/allocations", AllocationBody, spec)
@@ -53,11 +57,11 @@ class Allocations:
 
     def nominations(self) -> list[NominationBody]:
         """Return the requests for which room is reserved while others stop."""
-        return self._transport.call("GET", "/v1/nominations", list[NominationBody])
+        return Rows(self._transport.call("GET", "/v1/nominations", list[NominationBody]))
 
     def all(self) -> list[AllocationBody]:
         """Return all allocations."""
-        return self._transport.call("GET", "/v1/allocations", list[AllocationBody])
+        return Rows(self._transport.call("GET", "/v1/allocations", list[AllocationBody]))
 
     def get(self, uid: str) -> AllocationBody:
         """Return one allocation."""
@@ -107,7 +111,7 @@ class Allocations:
 
     def quotas(self) -> list[QuotaBody]:
         """Return all quotas with their usage."""
-        return self._transport.call("GET", "/v1/quotas", list[QuotaBody])
+        return Rows(self._transport.call("GET", "/v1/quotas", list[QuotaBody]))
 
     def quota(self, namespace: str) -> QuotaBody:
         """Return the quota of a namespace with its usage."""

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypedDict, Unpack
 
 import msgspec
 
+from ullage.client.rows import Rows
 from ullage.client.stream import Message, read_messages
 from ullage.client.transport import Transport, path_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
@@ -72,15 +73,15 @@ class ServerReads:
 
     def applications(self) -> list[ApplicationBody]:
         """Return all applications."""
-        return self.transport.call("GET", "/v1/applications", list[ApplicationBody])
+        return Rows(self.transport.call("GET", "/v1/applications", list[ApplicationBody]))
 
     def queues(self) -> list[QueueBody]:
         """Return all queues."""
-        return self.transport.call("GET", "/v1/queues", list[QueueBody])
+        return Rows(self.transport.call("GET", "/v1/queues", list[QueueBody]))
 
     def nodes(self) -> list[NodeBody]:
         """Return all nodes."""
-        return self.transport.call("GET", "/v1/nodes", list[NodeBody])
+        return Rows(self.transport.call("GET", "/v1/nodes", list[NodeBody]))
 
     def topology(self, node: str) -> TopologyBody:
         """Return the topology of a node: zones with CPUs, memory and cards, and the links between cards.
@@ -93,15 +94,15 @@ class ServerReads:
 
     def gpus(self) -> list[GpuBody]:
         """Return all cards and who holds them."""
-        return self.transport.call("GET", "/v1/gpus", list[GpuBody])
+        return Rows(self.transport.call("GET", "/v1/gpus", list[GpuBody]))
 
     def executors(self) -> list[ExecutorBody]:
         """Return all worker processes."""
-        return self.transport.call("GET", "/v1/executors", list[ExecutorBody])
+        return Rows(self.transport.call("GET", "/v1/executors", list[ExecutorBody]))
 
     def sessions(self, state: str | None = None, owner: str | None = None) -> list[SessionBody]:
         """Return sessions, all or those of a state (`open`, `closed`) or of an owner."""
-        return self.transport.call("GET", path_of("sessions", state=state, owner=owner), list[SessionBody])
+        return Rows(self.transport.call("GET", path_of("sessions", state=state, owner=owner), list[SessionBody]))
 
     def history(
         self, *, states: Sequence[str] = (), after: int = 0, limit: int = PAGE, **options: Unpack[HistoryOptions]
@@ -116,7 +117,7 @@ class ServerReads:
 
         """
         path = path_of("history", state=",".join(states) or None, after=after, limit=limit, **options)
-        return self.transport.call("GET", path, list[HistoryBody])
+        return Rows(self.transport.call("GET", path, list[HistoryBody]))
 
     def stays(self, *, after: int = 0, limit: int = PAGE, **options: Unpack[HistoryOptions]) -> list[StayBody]:
         """Return which executors sessions had, and which cards requests held, in a period; a page by number."""
@@ -173,7 +174,7 @@ class Api(ServerReads):
 
     def tokens(self) -> list[TokenBody]:
         """Return the tokens of users, without their secrets."""
-        return self.transport.call("GET", "/v1/tokens", list[TokenBody])
+        return Rows(self.transport.call("GET", "/v1/tokens", list[TokenBody]))
 
     def create_token(self, spec: CreateToken) -> CreatedToken:
         """Create a token of a user. After a lost connection the request is not repeated."""
@@ -185,7 +186,8 @@ class Api(ServerReads):
 
     def events(self, after: int = 0, limit: int = PAGE, session: str | None = None) -> list[EventBody]:
         """Return events after number `after`."""
-        return self.transport.call("GET", path_of("events", after=after, limit=limit, session=session), list[EventBody])
+        path = path_of("events", after=after, limit=limit, session=session)
+        return Rows(self.transport.call("GET", path, list[EventBody]))
 
     # --- applications and queues ---
 

@@ -49,6 +49,9 @@ class AsyncClient:
         self.sync = client
         self.offload = offload
 
+    def _repr_html_(self) -> str:
+        return self.sync._repr_html_()  # it takes seconds at most
+
     async def __aenter__(self) -> Self:
         return self
 

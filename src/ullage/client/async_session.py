@@ -43,6 +43,9 @@ class AsyncSession:
     def __repr__(self) -> str:
         return f"AsyncSession({self.id!r})"
 
+    def _repr_html_(self) -> str:
+        return self.sync._repr_html_()  # it takes seconds at most
+
     async def __aenter__(self) -> Self:
         return self
 

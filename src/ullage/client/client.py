@@ -47,6 +47,11 @@ class Client(ServerReads):
         super().__init__(api.transport)
         self._api = api
 
+    def _repr_html_(self) -> str:
+        from ullage.client.notebook import client_html  # noqa: PLC0415  # only notebooks need it
+
+        return client_html(self.transport)
+
     def __enter__(self) -> Self:
         return self
 

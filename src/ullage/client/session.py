@@ -51,6 +51,11 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
 
+    def _repr_html_(self) -> str:
+        from ullage.client.notebook import session_html  # noqa: PLC0415  # only notebooks need it
+
+        return session_html(self._api.transport, self.id)
+
     def __enter__(self) -> Self:
         return self
 

@@ -15,7 +15,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A response body; a client ignores fields it does not know yet."""
+    """A response body; a client ignores fields it does not know yet. A notebook shows it as a table."""
+
+    def _repr_html_(self) -> str:
+        from ullage.wire.html import html_of  # noqa: PLC0415  # only notebooks need it
+
+        return html_of(self)
 
 
 class ErrorBody(View, frozen=True, kw_only=True):
