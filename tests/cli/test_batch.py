@@ -201,3 +201,28 @@ def test_a_running_program_is_ended_and_runs_again(ullage: Ullage, tmp_path: Pat
         assert ullage("requeue", "twice").stdout == "twice: 1 running task will wait again\n"
         assert "again\n" in follower.stdout.read()
         assert follower.wait(60) == 0
+
+
+def test_a_queue_has_defaults_and_maxima(ullage: Ullage, http: httpx2.Client) -> None:
+    ullage(
+        "queues", "set", "short", "--default-resreq", "cpu=0.1,mem=200m", "--max-resreq", "cpu=1", "--max-time", "1h"
+    )
+    body = next(queue for queue in http.get("/v1/queues").json() if queue["name"] == "short")
+    stated = {name: body[name] for name in ("default_resreq", "max_resreq", "default_time_s", "max_time_s")}
+    assert stated == {
+        "default_resreq": "cpu=0.1,mem=200Mi,gpu=0",
+        "max_resreq": "cpu=1",
+        "default_time_s": None,
+        "max_time_s": 3600.0,
+    }
+    ullage("submit", "-q", "short", "-n", "small", "--begin", "+1h", "--", "true")
+    assert http.get("/v1/sessions/small").json()["resreq"] == "cpu=0.1,mem=200Mi,gpu=0"
+    ullage("cancel", "small")
+    done = ullage("submit", "-q", "short", "-t", "2h", "--", "true", code=2)
+    assert "task_timeout_s: '7200' is not valid: queue short allows a task at most 3600 s (max_time_s)" in done.stderr
+    done = ullage("submit", "-q", "short", "-r", "cpu=2", "--", "true", code=2)
+    assert "queue short allows an executor at most cpu=1 (max_resreq); ask for less cpu" in done.stderr
+    ullage("queues", "set", "short", "--max-time", "none", "--weight", "2")
+    body = next(queue for queue in http.get("/v1/queues").json() if queue["name"] == "short")
+    assert (body["max_time_s"], body["max_resreq"], body["weight"]) == (None, "cpu=1", 2)
+    ullage("queues", "delete", "short")

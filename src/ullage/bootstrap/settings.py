@@ -32,7 +32,7 @@ from ullage.model.profiles import SHIPPED
 from ullage.model.provider import SHIPPED as SHIPPED_ALIGNED
 from ullage.model.provider import Provider, ProviderKind, check_labels
 from ullage.model.quantity import parse_bytes
-from ullage.model.queue import ROOT, Queue, parse_queue
+from ullage.model.queue import ROOT, Queue, parse_bounds, parse_queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 from ullage.model.session import check_memory
@@ -134,12 +134,20 @@ class PolicySection(_Section, frozen=True, kw_only=True):
 
 
 class QueueSection(_Section, frozen=True, kw_only=True):
-    """A queue; guarantee and limit are requirement texts."""
+    """A queue; guarantee, limit, `default_resreq` and `max_resreq` are requirement texts.
+
+    A session that states nothing gets `default_resreq`, and `default_time_s` for each task; it may state at most
+    `max_resreq` for an executor and `max_time_s` for a task. Queues below this one have the same bounds.
+    """
 
     parent: str = ROOT
     weight: int = 1
     guarantee: str | None = None
     limit: str | None = None
+    default_resreq: str | None = None
+    max_resreq: str | None = None
+    default_time_s: float | None = None
+    max_time_s: float | None = None
 
     def read(self, name: str) -> Queue:
         """Return the queue of that name.
@@ -149,7 +157,8 @@ class QueueSection(_Section, frozen=True, kw_only=True):
 
         """
         try:
-            return parse_queue(name, self.parent, self.weight, self.guarantee, limit=self.limit)
+            bounds = parse_bounds(self.default_resreq, self.max_resreq, self.default_time_s, self.max_time_s)
+            return parse_queue(name, self.parent, self.weight, self.guarantee, limit=self.limit, bounds=bounds)
         except InvalidRequest as error:
             raise InvalidRequest(f"queues.{name}: {error.message}", field=f"queues.{name}") from None
 

@@ -10,7 +10,9 @@ from ullage.cli.listing import Listing
 from ullage.cli.output import Column, add_output, print_row
 from ullage.cli.request import as_typed
 from ullage.cli.size import show_size
+from ullage.cli.times import show_span
 from ullage.client.local import reach
+from ullage.model.duration import parse_duration
 from ullage.model.error import InvalidRequest
 from ullage.model.queue import ROOT
 from ullage.model.resources import show_milli
@@ -28,6 +30,10 @@ def _bar(queue: QueueBody) -> str:
     return "█" * max(filled, 1 if queue.share else 0) + "·" * (_BAR - max(filled, 1 if queue.share else 0))
 
 
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else show_span(seconds)
+
+
 COLUMNS = (
     Column("NAME", lambda q: q.name),
     Column("PARENT", lambda q: q.parent, wide=True),
@@ -36,6 +42,10 @@ COLUMNS = (
     Column("BAR", _bar, key=lambda q: q.share),
     Column("GUARANTEE", lambda q: q.guarantee),
     Column("LIMIT", lambda q: q.limit),
+    Column("DEFAULT", lambda q: q.default_resreq, wide=True),
+    Column("MAX", lambda q: q.max_resreq, wide=True),
+    Column("DEFAULT-TIME", lambda q: _span(q.default_time_s), key=lambda q: q.default_time_s or 0.0, wide=True),
+    Column("MAX-TIME", lambda q: _span(q.max_time_s), key=lambda q: q.max_time_s or 0.0, wide=True),
     Column("CPU", lambda q: show_milli(q.held.cpu_milli), key=lambda q: q.held.cpu_milli),
     Column("MEM", lambda q: show_size(q.held.memory_bytes), key=lambda q: q.held.memory_bytes),
     Column("GPU", lambda q: show_milli(q.held.gpu_milli), key=lambda q: q.held.gpu_milli),
@@ -64,7 +74,14 @@ def _below(parent: str, queues: Sequence[QueueBody], indent: str) -> Iterator[tu
 
 
 QUEUES = Listing(kind="queue", columns=COLUMNS, body=QueueBody, name=lambda queue: queue.name, tree=tree)
-_OPTIONS = ("parent", "weight", "guarantee", "limit")
+_TIMES = ("default_time_s", "max_time_s")
+_OPTIONS = {name: f"--{name}" for name in ("parent", "weight", "guarantee", "limit")} | {
+    "default_resreq": "--default-resreq",
+    "max_resreq": "--max-resreq",
+    "default_time_s": "--default-time",
+    "max_time_s": "--max-time",
+}
+"""The fields of a queue that `set` changes, and their options."""
 
 
 def configure_queues(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +100,14 @@ def configure_queues(parser: argparse.ArgumentParser) -> None:
     put.add_argument("--weight", type=int, metavar="N", help="its share among the queues with its parent (default: 1)")
     put.add_argument("--guarantee", metavar="LIST", help=f"what it gets first, such as gpu=2,mem=64g; {_NONE} removes")
     put.add_argument("--limit", metavar="LIST", help=f"the most it may hold, such as gpu=8,mem=1t; {_NONE} removes it")
+    put.add_argument("--default-resreq", metavar="LIST", help=f"the request of a session without one; {_NONE} removes")
+    put.add_argument(
+        "--max-resreq", metavar="LIST", help=f"the largest request of an executor, such as gpu=2; {_NONE} removes it"
+    )
+    for word, which in (("default", "of a task without one"), ("max", "that a task may have")):
+        put.add_argument(
+            f"--{word}-time", dest=f"{word}_time_s", metavar="TIME", help=f"time limit {which}; {_NONE} removes it"
+        )
     add_output(put, inner=True)
     put.set_defaults(act=_set)
     delete = actions.add_parser(
@@ -99,11 +124,13 @@ def _set(arguments: argparse.Namespace) -> int:
     api = reach(start=False)
     before = next((queue for queue in api.queues() if queue.name == arguments.name), None)
     if before is not None and not given:
-        options = ", ".join(f"--{name}" for name in _OPTIONS)
+        options = ", ".join(_OPTIONS.values())
         raise InvalidRequest(f"queue {before.name} exists, and nothing of it is to be changed: give one of {options}")
     kept: dict[str, Any] = {} if before is None else {name: getattr(before, name) for name in _OPTIONS}
-    wanted: dict[str, Any] = {name: None if value == _NONE else value for name, value in (kept | given).items()}
-    named = {name: f"--{name}" for name in _OPTIONS} | {f"queues.{arguments.name}.parent": "--parent"}
+    times = {name: parse_duration(given[name], _OPTIONS[name]) for name in _TIMES if given.get(name, _NONE) != _NONE}
+    values = (kept | given | times).items()
+    wanted: dict[str, Any] = {name: None if value == _NONE else value for name, value in values}
+    named = _OPTIONS | {f"queues.{arguments.name}.parent": "--parent"}
     with as_typed(named):
         body = api.put_queue(arguments.name, PutQueueBody(**wanted))
     print_row(body, COLUMNS, arguments.output)

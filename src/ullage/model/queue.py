@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 from ullage.model.error import invalid
 from ullage.model.name import check_name
@@ -24,6 +25,11 @@ class Limit:
     memory_bytes: int | None = None
     gpu_milli: int | None = None
 
+    def __str__(self) -> str:
+        amounts = (self.cpu_milli, self.memory_bytes, self.gpu_milli)
+        whole = str(Resources(*(amount or 0 for amount in amounts))).split(",")
+        return ",".join(text for text, amount in zip(whole, amounts, strict=True) if amount is not None)
+
     def allows(self, held: Resources) -> bool:
         """Return whether `held` stays within the limit in every dimension."""
         return self.exceeded(held) is None
@@ -35,6 +41,35 @@ class Limit:
             if limit is not None and amount > limit:
                 return name
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """Defaults and maxima of the sessions of a queue, and of the queues below it; None is none.
+
+    A session that states nothing gets `default_resreq`, and `default_time_s` (seconds) for each of its tasks. It may
+    state at most `max_resreq` for an executor, and `max_time_s` for a task.
+
+    Raises:
+        InvalidRequest: a time is not above 0, or a default is above its maximum.
+
+    """
+
+    default_resreq: ResourceRequirement | None = None
+    max_resreq: Limit = Limit()
+    default_time_s: float | None = None
+    max_time_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for field, value in (("default_time_s", self.default_time_s), ("max_time_s", self.max_time_s)):
+            if value is not None and not (isfinite(value) and value > 0):
+                raise invalid(field, value, "more than 0 seconds are needed; omit it for no limit")
+        if self.default_time_s is not None and self.max_time_s is not None and self.default_time_s > self.max_time_s:
+            raise invalid("default_time_s", self.default_time_s, f"it is above max_time_s ({self.max_time_s:g})")
+        if self.default_resreq is not None:
+            above = self.max_resreq.exceeded(self.default_resreq.resources)
+            if above is not None:
+                raise invalid("default_resreq", str(self.default_resreq), f"its {above} is above that of max_resreq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +88,7 @@ class Queue:
     weight: int = 1
     guarantee: Resources = Resources()
     limit: Limit = Limit()
+    bounds: QueueBounds = QueueBounds()
 
     def __post_init__(self) -> None:
         check_name("queue", self.name)
@@ -66,13 +102,35 @@ def check_weight(field: str, weight: object) -> None:
     check_range(field, weight, 1, MAX_WEIGHT)
 
 
-def parse_queue(name: str, parent: str, weight: int, guarantee: str | None, limit: str | None) -> Queue:
+def parse_queue(
+    name: str,
+    parent: str,
+    weight: int,
+    guarantee: str | None,
+    limit: str | None,
+    *,
+    bounds: QueueBounds = QueueBounds(),  # frozen
+) -> Queue:
     """Return a queue whose guarantee and limit are requirement texts; a limit binds only the dimensions it names."""
     guaranteed = ResourceRequirement.from_string(guarantee).resources if guarantee else Resources()
     maximum = parse_limit(limit) if limit else Limit()
     if (above := maximum.exceeded(guaranteed)) is not None:
         raise invalid("guarantee", guarantee, f"its {above} is above that of the limit ({limit})")
-    return Queue(name, parent, weight, guaranteed, limit=maximum)
+    return Queue(name, parent, weight, guaranteed, limit=maximum, bounds=bounds)
+
+
+def parse_bounds(
+    default_resreq: str | None, max_resreq: str | None, default_time_s: float | None, max_time_s: float | None
+) -> QueueBounds:
+    """Return the bounds of a queue; requirement and maximum are texts, times are in seconds.
+
+    Raises:
+        InvalidRequest: a text is malformed, a time is not above 0, or a default is above its maximum.
+
+    """
+    default = ResourceRequirement.from_string(default_resreq) if default_resreq else None
+    maximum = parse_limit(max_resreq) if max_resreq else Limit()
+    return QueueBounds(default, maximum, default_time_s=default_time_s, max_time_s=max_time_s)
 
 
 def parse_limit(text: str) -> Limit:

@@ -219,7 +219,7 @@ class ServerApi:
         owner = self._authorizer.owner_for(request, body.owner, body.user)
         self._authorizer.check_queue(request, body.queue)
         application = self._service.state.application(body.application)
-        default = self._service.sessions.default_requirement
+        default = self._service.sessions.default_for(body.queue)
         return replace(bodies.session_spec(body, application, default, self._service.numa), owner=owner)
 
     @route("PATCH", "/v1/sessions/{session}", "sessions", body=UpdateSession)

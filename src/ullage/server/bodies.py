@@ -12,7 +12,7 @@ from ullage.model.application import Application, ApplicationState
 from ullage.model.dependency import parse_dependencies
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.part import check_vram
-from ullage.model.queue import Queue, parse_queue
+from ullage.model.queue import Queue, parse_bounds, parse_queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, Setup
 from ullage.model.topology import ZonePolicy
@@ -105,4 +105,5 @@ def application(name: str, body: PutApplicationBody) -> Application:
 
 def queue(name: str, body: PutQueueBody) -> Queue:
     """Return a queue from its whole specification."""
-    return parse_queue(name, body.parent, body.weight, body.guarantee, limit=body.limit)
+    bounds = parse_bounds(body.default_resreq, body.max_resreq, body.default_time_s, body.max_time_s)
+    return parse_queue(name, body.parent, body.weight, body.guarantee, limit=body.limit, bounds=bounds)

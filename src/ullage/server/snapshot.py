@@ -20,7 +20,7 @@ from ullage.core.verdict.sentences import MEANINGS
 from ullage.model.grant import Grant
 from ullage.model.node import Node
 from ullage.model.quantity import PPM
-from ullage.model.queue import Limit, Queue
+from ullage.model.queue import Limit, Queue, QueueBounds
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
@@ -258,6 +258,7 @@ def _queue(queue: Queue, held: CardHolding, members: Sequence[SessionFacts], tot
         queue,
         guarantee=limit_text(Limit(*(amount or None for amount in queue.guarantee))),
         limit=limit_text(queue.limit),
+        **_bounds(queue.bounds),
         held=body_of(AmountBody, held, gpu_milli=ceil(held.gpu_milli)),
         share=dominant_share(held, total),
         sessions=len(members),
@@ -283,9 +284,15 @@ def _free_ppm(fleet: Fleet, card: int) -> int:
     return min(max(0, free) * PPM // total for free, total in pairs if total)
 
 
+def _bounds(bounds: QueueBounds) -> dict[str, str | float | None]:
+    return {
+        "default_resreq": None if bounds.default_resreq is None else str(bounds.default_resreq),
+        "max_resreq": limit_text(bounds.max_resreq),
+        "default_time_s": bounds.default_time_s,
+        "max_time_s": bounds.max_time_s,
+    }
+
+
 def limit_text(limit: Limit) -> str | None:
     """Return a limit as its text, also a guarantee; a dimension that it does not bind is left out."""
-    amounts = (limit.cpu_milli, limit.memory_bytes, limit.gpu_milli)
-    whole = str(Resources(*(amount or 0 for amount in amounts))).split(",")
-    named = [text for text, amount in zip(whole, amounts, strict=True) if amount is not None]
-    return ",".join(named) or None
+    return str(limit) or None

@@ -10,6 +10,7 @@ from ullage.model.application import ApplicationState
 from ullage.model.counted import counted
 from ullage.model.error import AlreadyExists, Conflict, invalid
 from ullage.model.nearest import missing
+from ullage.model.queue_bounds import defaults_of, within_bounds
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
 from ullage.model.session import SessionInfo, SessionSpec, SessionState, check_memory
 from ullage.model.task import TaskState
@@ -49,7 +50,8 @@ class Sessions:
         Raises:
             NotFound: no such application or queue. Conflict: the application is disabled.
             AlreadyExists: the id is taken. Conflict: what it is to run after can never happen.
-            InvalidRequest: the queue has children, or no process starts in so little memory.
+            InvalidRequest: the queue has children, it is above a maximum of the queue, or no process starts in so
+                little memory.
 
         """
         application = self._state.application(spec.application)
@@ -58,6 +60,7 @@ class Sessions:
         self._check_queue(spec.queue)
         spec.resreq.check_not_empty()
         check_memory(spec.resreq)
+        spec = within_bounds(self._state.queues, spec, application.task_timeout_s)
         if session_id in self._state.sessions:
             raise AlreadyExists(f"session {session_id} exists already; choose another id or open it", field="id")
         awaits = self.dependencies.of_new(session_id, spec)
@@ -80,6 +83,10 @@ class Sessions:
         )
         self._changed(True)
         return record
+
+    def default_for(self, queue: str) -> ResourceRequirement:
+        """Return the requirement of a session of this queue that states none."""
+        return defaults_of(self._state.queues, queue) or self.default_requirement
 
     def open(self, session_id: str, spec: SessionSpec | None, done: Callback) -> SessionRecord:
         """Get the session of that id, or create it, in one step.

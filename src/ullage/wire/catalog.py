@@ -47,12 +47,20 @@ class ApplicationBody(View, frozen=True, kw_only=True):
 
 
 class PutQueueBody(Schema, frozen=True, kw_only=True):
-    """The whole specification of a queue. Guarantee and limit are requirement texts."""
+    """The whole specification of a queue. Guarantee, limit, `default_resreq` and `max_resreq` are requirement texts.
+
+    A session that states nothing gets `default_resreq`, and `default_time_s` for each task; it may state at most
+    `max_resreq` for an executor and `max_time_s` for a task. Queues below this one have the same bounds.
+    """
 
     parent: str = ROOT
     weight: int = 1
     guarantee: str | None = None
     limit: str | None = None
+    default_resreq: str | None = None
+    max_resreq: str | None = None
+    default_time_s: float | None = None
+    max_time_s: float | None = None
 
 
 class QueueBody(View, frozen=True, kw_only=True):
@@ -68,3 +76,7 @@ class QueueBody(View, frozen=True, kw_only=True):
     sessions: int
     pending: int
     running: int
+    default_resreq: str | None = None
+    max_resreq: str | None = None
+    default_time_s: float | None = None
+    max_time_s: float | None = None
