@@ -307,6 +307,7 @@ def settings_() -> str:
         ("queues.NAME", settings.QueueSection),
         ("users", user_settings.UsersSection),
         ("users.queues.NAME", user_settings.QueueUsersSection),
+        ("history", settings.HistorySection),
         ("kube", settings.KubeSection),
         ("kube.bindings", kube_settings.BindingsSection),
         ("kube.bindings.quotas.OWNER", kube_settings.OwnerQuotaSection),

@@ -14,7 +14,15 @@ from ullage.model.application import Application
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.event import Event
-from ullage.model.history import CapacitySpan, HistoryQuery, PastState, SessionHistory, Stay, UsageQuery
+from ullage.model.history import (
+    CapacitySpan,
+    Expiry,
+    HistoryQuery,
+    PastState,
+    SessionHistory,
+    Stay,
+    UsageQuery,
+)
 from ullage.model.nomination import Nomination
 from ullage.model.quantity import MAX_INT64
 from ullage.model.queue import Limit, Queue
@@ -32,6 +40,7 @@ from ullage.service.store_port import (
     AddResults,
     AddTasks,
     Drop,
+    DropExpired,
     DropSession,
     Page,
     PutAllocation,
@@ -536,6 +545,14 @@ def brute_usage(stays: list[Stay], query: UsageQuery, now: float) -> dict[tuple[
     return sums
 
 
+def offers() -> tuple[PutCapacity, PutCapacity]:
+    """Two cards from 10 to 50, and eight since 53, until now."""
+    return (
+        PutCapacity(CapacitySpan(1, 2.0, 4.0, 8, 10.0, 50.0)),
+        PutCapacity(CapacitySpan(2, 8.0, 4.0, 8, 53.0, 54.0)),
+    )
+
+
 @pytest.mark.parametrize("step", [1.0, 7.0, 10.0, 100.0])
 @pytest.mark.parametrize("since", [0.0, 13.0])
 def test_usage_is_cut_at_the_steps_and_equals_the_sum_over_seconds(store: Store, step: float, since: float) -> None:
@@ -544,12 +561,12 @@ def test_usage_is_cut_at_the_steps_and_equals_the_sum_over_seconds(store: Store,
         stay(n, float(start), None if end is None else float(end), owner="ann" if n % 3 else "bob")
         for n, (start, end) in enumerate(spans, 1)
     ]
-    store.write(*map(PutStay, stays), PutCapacity(CapacitySpan(1, 2.0, 4.0, 8, 10.0, 50.0))).result()
+    store.write(*map(PutStay, stays), *offers()).result()
     query = UsageQuery(since, 57.0, step, ("owner",))
     found = store.usage(query, 56.0)
     used = {(each.owner, each.at): (each.core_s, each.card_s) for each in found.used}
     assert used == brute_usage(stays, query, 56.0)
-    assert sum(each.card_s for each in found.offered) == pytest.approx(2.0 * (50 - max(10, since)))
+    assert sum(each.card_s for each in found.offered) == pytest.approx(2.0 * (50 - max(10, since)) + 8.0 * 3)
     whole = store.usage(replace(query, by=()), 56.0).used
     assert sum(each.core_s for each in whole) == pytest.approx(sum(core for core, _ in used.values()))
     (bob,) = store.usage(replace(query, owner="bob", step=57.0 - since, by=("queue",)), 56.0).used
@@ -569,3 +586,30 @@ def test_usage_counts_waiting_from_the_first_task_to_the_first_executor_and_sess
     ).result()
     found = store.usage(UsageQuery(0.0, 40.0, 20.0, ("owner", "queue")), 30.0)
     assert [(each.at, each.waited_s, each.sessions) for each in found.used] == [(0.0, 12.0, 3), (20.0, 7.0, 1)]
+
+
+def test_expired_rows_of_the_history_are_dropped_some_at_a_time_and_what_goes_on_stays(store: Store) -> None:
+    rows = [past(n, created_at=float(n), ended_at=float(n) if n != 2 else None) for n in range(1, 9)]
+    stays = [stay(n, float(n), float(n)) for n in range(1, 9)]
+    store.write(*map(PutHistory, rows), *map(PutStay, stays)).result()
+
+    def numbers() -> tuple[list[int], list[int]]:
+        return (
+            [each.history.number for each in store.history(HistoryQuery(), 9.0)],
+            [each.number for each in store.stays(HistoryQuery())],
+        )
+
+    by_age = Expiry(before=5.0, limit=2)
+    store.write(DropExpired(by_age)).result()
+    assert numbers() == ([2, 4, 5, 6, 7, 8], [3, 4, 5, 6, 7, 8])
+    assert store.has_expired(by_age)
+    store.write(DropExpired(by_age)).result()
+    assert numbers() == ([2, 5, 6, 7, 8], [5, 6, 7, 8])
+    assert not store.has_expired(by_age)
+    by_number = Expiry(keep=2)
+    store.write(DropExpired(by_number)).result()
+    assert numbers() == ([2, 7, 8], [7, 8])
+    assert not store.has_expired(by_number)
+    store.write(DropExpired(Expiry(before=100.0))).result()
+    assert numbers() == ([2, 8], [8]), "the newest number must not be used again"
+    assert not store.has_expired(Expiry(before=100.0))

@@ -24,7 +24,7 @@ from ullage.engines.local.cgroup import (
 )
 from ullage.model.application import COMMAND
 from ullage.model.request import ResourceRequirement
-from ullage.service.engine_port import Completed, ExecutorGone, TaskOrder
+from ullage.service.engine_port import Completed, ExecutorGone, TaskOrder, Unbound
 
 LIMIT = ResourceRequirement.of(cpu=1, memory="128m")
 SPACE = 1 << 30
@@ -58,6 +58,25 @@ def test_a_worker_above_its_memory_is_ended_with_the_reason(tmp_path: Path, conf
                 recorder.give(2, swallow_and_hold, SPACE)
             gone = await recorder.first(ExecutorGone)
             assert gone.reason == "the worker exceeded its memory limit of 128Mi"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("confinement", layers(), ids=lambda layer: "found" if layer is None else "watching")
+def test_the_most_memory_of_a_worker_is_known_when_it_leaves_and_when_it_ends(
+    tmp_path: Path, confinement: Confinement | None
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "data", confinement=confinement) as recorder:
+            await recorder.enter(requirement=ResourceRequirement.of(cpu=1, memory="1g"))
+            assert await recorder.run(1, swallow, 200 << 20) == 200 << 20
+            recorder.engine.unbind("e")
+            left = await recorder.first(Unbound)
+            recorder.engine.stop("e", 1.0)
+            gone = await recorder.first(ExecutorGone)
+            for peak in (left.memory_peak_bytes, gone.memory_peak_bytes):
+                assert peak is not None
+                assert 200 << 20 <= peak < 1 << 30
 
     asyncio.run(main())
 

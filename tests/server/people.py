@@ -103,6 +103,7 @@ ROUTES: dict[str, tuple[int, str]] = {
     "POST /v1/simulate-schedule": (VIEWER, ""),
     "GET /v1/history": (VIEWER, ""),
     "GET /v1/history/stays": (VIEWER, ""),
+    "POST /v1/sessions/delete-closed": (USER, ""),
     "GET /v1/usage": (VIEWER, ""),
     "POST /api/simulate-schedule": (VIEWER, ""),
     "GET /v1/allocation-report": (VIEWER, ""),
@@ -125,7 +126,9 @@ VERBS: dict[str, list[tuple[str, tuple[int, str]]]] = {
     "plan": [("plan -r gpu=1", (VIEWER, ""))],
     "cancel": [("cancel work", (USER, OWN)), ("cancel work/1", (USER, OWN))],
     "close": [("close work", (USER, OWN))],
-    "delete": [("delete work", (USER, OWN))],
+    "delete": [("delete work", (USER, OWN)), ("delete --closed --dry-run", (USER, ""))],
+    "history": [("history", (VIEWER, ""))],
+    "usage": [("usage", (VIEWER, ""))],
     "requeue": [("requeue work", (USER, OWN))],
     "retry": [("retry work", (USER, OWN))],
     "apps": [

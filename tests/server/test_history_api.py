@@ -67,3 +67,20 @@ def test_usage_has_a_row_for_each_group_and_what_was_offered(http: httpx2.Client
 )
 def test_a_wrong_question_is_refused_by_the_name_of_its_field(http: httpx2.Client, path: str, field: str) -> None:
     assert refusal(http.get(f"/v1/{path}")) == (400, "invalid-request", field)
+
+
+def test_closed_sessions_are_deleted_some_at_a_time_by_queue_owner_and_age(http: httpx2.Client) -> None:
+    names = [opened(http, owner="carl", id=f"carl-{n}") for n in range(5)]
+    for name in names[:4]:
+        http.post(f"/v1/sessions/{name}/close").raise_for_status()
+    with connect() as client:
+        assert list(client.delete_sessions(owner="carl", before=1.0)) == []
+        assert list(client.delete_sessions(owner="carl", queue="none")) == []
+        assert list(client.delete_sessions(owner="carl", dry_run=True)) == names[:4]
+        first = http.post("/v1/sessions/delete-closed", json={"owner": "carl", "limit": 3}).json()
+        assert first["sessions"] == names[:3]
+        assert first["next"] is not None
+        assert list(client.delete_sessions(owner="carl")) == names[3:4]
+        assert [body.id for body in client.sessions(owner="carl")] == names[4:]
+        assert [row.session for row in client.history(owner="carl")] == names
+    assert refusal(http.post("/v1/sessions/delete-closed", json={"limit": 0})) == (400, "invalid-request", "limit")

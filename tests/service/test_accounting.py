@@ -140,7 +140,6 @@ def test_the_capacity_is_known_for_the_time_that_the_server_ran() -> None:
         lab.pass_time(100)
         lab.service.accounting.heartbeat()
         lab.pass_time(100)
-        lab.service.accounting.heartbeat()
         lab.pump()
         (offered,) = lab.store.usage(UsageQuery(0.0, lab.now, lab.now), lab.now).offered
         assert (offered.card_s, offered.core_s) == (800.0, 1600.0)

@@ -41,6 +41,7 @@ from ullage.inventory.topology_reader import TopologyReader
 from ullage.model.error import UllageError, Unavailable, invalid
 from ullage.model.event import Event
 from ullage.server.app import describe_api, make_app
+from ullage.server.history import Retention
 from ullage.service.access_tokens import page_key
 from ullage.service.engine_port import EngineEvent, HostedEngine
 from ullage.service.service import UllageService
@@ -52,6 +53,9 @@ from ullage.wire.overview import ServerBody
 
 HEARTBEAT_S = 5.0
 """Seconds between two discoveries of this machine."""
+
+RETENTION_S = 60.0
+"""Seconds between two searches for what is kept no longer."""
 
 DRAIN_S = 2
 """Seconds in which requests in progress at the end are still answered."""
@@ -192,6 +196,7 @@ class _Server:
             asyncio.get_running_loop().add_signal_handler(number, self._end.set)
         running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home)]))
         heartbeat = asyncio.create_task(self._rediscover(service))
+        retaining = asyncio.create_task(self._retain(service))
         warnings = unsatisfiable(self._settings, self._machine, machine.node)
         for text in warnings:
             log.warning("settings.unsatisfiable", text=text)
@@ -204,6 +209,7 @@ class _Server:
         finally:
             withdraw(self._home)
             heartbeat.cancel()
+            retaining.cancel()
             front.should_exit = True
             await running
 
@@ -217,6 +223,16 @@ class _Server:
                 service.accounting.heartbeat()
             except UllageError as error:
                 log.warning("node.unreadable", error=error.message)
+
+    async def _retain(self, service: UllageService) -> None:
+        """Drop what is kept no longer."""
+        retention = Retention(service, self._settings.history.keeping())
+        while True:
+            await asyncio.sleep(RETENTION_S)
+            try:
+                await retention.sweep(time.time())
+            except UllageError as error:
+                log.warning("retention.failed", error=error.message)
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:

@@ -23,6 +23,7 @@ from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
 from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
+from ullage.model.history import Keeping
 from ullage.model.nearest import one_of
 from ullage.model.node import MAX_EXECUTORS
 from ullage.model.part import parse_tflops
@@ -49,6 +50,7 @@ PREFERRED_PORT = 7480
 """The default port if it is free; else any free one."""
 
 _MOST_WEIGHT = 1000
+_DAY_S = 86400.0
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -197,6 +199,34 @@ class TopologySection(_Section, frozen=True, kw_only=True):
     weight: float = 1.0
 
 
+class HistorySection(_Section, frozen=True, kw_only=True):
+    """How long the history is kept, in days, and how many rows of each of its tables; 0 keeps all.
+
+    With `closed_sessions_days` closed sessions are deleted after that many days, with their tasks, results, events and
+    logs; their rows in the history stay.
+    """
+
+    days: float = 365.0
+    rows: int = 1_000_000
+    closed_sessions_days: float | None = None
+
+    def keeping(self) -> Keeping:
+        """Return how long the past is kept.
+
+        Raises:
+            InvalidRequest: a number is below 0.
+
+        """
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise invalid(f"history.{name}", value, "0 or more is needed")
+        closed = self.closed_sessions_days
+        return Keeping(
+            self.days * _DAY_S or None, self.rows or None, closed_s=None if closed is None else closed * _DAY_S
+        )
+
+
 class Settings(_Section, frozen=True, kw_only=True):
     """The whole file. `resreq` is the requirement of a session without one.
 
@@ -211,6 +241,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     requests_: RequestsSection = msgspec.field(name="requests", default_factory=RequestsSection)
     queues: dict[str, QueueSection] = {}
     topology: TopologySection = TopologySection()
+    history: HistorySection = HistorySection()
     kube: KubeSection = KubeSection()
     users: UsersSection = UsersSection()
     resreq: str | None = None
@@ -298,6 +329,7 @@ class Settings(_Section, frozen=True, kw_only=True):
 
     def service(self, node: str = "") -> ServiceSettings:
         """Return the settings of the service; `node` is the name of this machine as a node."""
+        self.history.keeping()  # reports errors
         return ServiceSettings(
             policy=self.rules(),
             queues=self.share_tree(),

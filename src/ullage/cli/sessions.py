@@ -1,4 +1,4 @@
-"""Sessions and their tasks: `queue`, `sessions`, `tasks`, `close`, `delete`."""
+"""Sessions and their tasks: `queue`, `sessions`, `tasks`, `close`."""
 
 from __future__ import annotations
 
@@ -141,11 +141,6 @@ def configure_close(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(act=_close)
 
 
-def configure_delete(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sessions", nargs="+", metavar="SESSION")
-    parser.set_defaults(act=_delete)
-
-
 def configure_retry(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="+", metavar="SESSION")
     parser.set_defaults(act=_retry)
@@ -165,7 +160,3 @@ def _retry(arguments: argparse.Namespace) -> int:
 
 def _close(arguments: argparse.Namespace) -> int:
     return for_each(arguments.sessions, reach(start=False).close_session)[0]
-
-
-def _delete(arguments: argparse.Namespace) -> int:
-    return for_each(arguments.sessions, reach(start=False).delete_session)[0]

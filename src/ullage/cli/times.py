@@ -10,6 +10,8 @@ from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_AGO = frozenset("smhd")
+"""The last letters of durations."""
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d", re.ASCII)
 
 
@@ -40,6 +42,24 @@ def show_age(since: float, until: float | None = None) -> str:
 def seconds_between(since: float, until: float | None = None) -> float:
     """Return the seconds from `since` to `until`, or to now."""
     return (time.time() if until is None else until) - since
+
+
+def parse_past(text: str, now: float, field: str) -> float:
+    """Return the time of `2d` (two days ago), `2026-12-01` or `2026-12-01T08:00`, in seconds since the epoch.
+
+    A time without a zone is in local time.
+
+    Raises:
+        InvalidRequest: the text has another form.
+
+    """
+    try:
+        if text[-1:] in _AGO:
+            return max(0.0, now - parse_duration(text, field))
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        fix = "write how long ago, as 90m, 12h or 2d, or a day as 2026-12-01, or 2026-12-01T08:00"
+        raise invalid(field, text, fix) from None
 
 
 def parse_begin(text: str, now: float) -> float:

@@ -27,7 +27,7 @@ GROUPS = {
         "cancel": Verb("cancel", "cancel sessions or tasks, running ones too", "ullage cancel command-7 function-3/12"),
         "requeue": Verb("cancel", "run running or failed tasks again", "ullage requeue command-7"),
         "close": Verb("sessions", "close sessions whose tasks have ended", "ullage close function-3"),
-        "delete": Verb("sessions", "delete closed sessions with their tasks and results", "ullage delete function-3"),
+        "delete": Verb("delete", "delete closed sessions with their tasks and results", "ullage delete function-3"),
         "retry": Verb("sessions", "start executors again after repeated failures", "ullage retry function-3"),
         "apps": Verb("apps", "list and register applications", "ullage apps register -f echo.toml"),
     },
@@ -39,6 +39,8 @@ GROUPS = {
         "queues": Verb("queues", "the share tree, and its changes", "ullage queues set research --weight 2"),
         "show": Verb("show", "all fields of one object", "ullage show task command-7/1"),
         "events": Verb("events", "what happened", "ullage events --follow"),
+        "history": Verb("history", "what ran, deleted sessions too", "ullage history --since 2d --state failed"),
+        "usage": Verb("history", "who used how much of what there was", "ullage usage --by user,queue --since 30d"),
         "top": Verb("top", "a live view of the server", "ullage top"),
     },
     "requests for cards": {

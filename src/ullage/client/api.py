@@ -24,6 +24,8 @@ from ullage.wire.node_topology import TopologyBody
 from ullage.wire.overview import Overview, ServerBody
 from ullage.wire.session import (
     CreateSession,
+    DeleteClosed,
+    Deleted,
     Requeued,
     RequeueSession,
     Results,
@@ -45,6 +47,14 @@ class HistoryOptions(TypedDict, total=False):
     until: float | None
     owner: str | None
     queue: str | None
+
+
+class ClosedOptions(TypedDict, total=False):
+    """Which closed sessions: closed before a time (seconds since the epoch), of a queue, of an owner."""
+
+    before: float | None
+    queue: str | None
+    owner: str | None
 
 
 class LogPart(NamedTuple):
@@ -151,6 +161,10 @@ class ServerReads:
 
         """
         self.transport.request("DELETE", path_of("sessions", session))
+
+    def delete_closed(self, body: DeleteClosed) -> Deleted:
+        """Delete some closed sessions with their tasks, results and events, or find them."""
+        return self.transport.call("POST", "/v1/sessions/delete-closed", Deleted, body)
 
 
 class Api(ServerReads):
@@ -312,6 +326,30 @@ class Api(ServerReads):
             headers["Last-Event-ID"] = position
         with self.transport.open_stream(path, headers) as answer:
             yield from read_messages(answer)
+
+
+def list_history(
+    api: ServerReads, states: Sequence[str] = (), **options: Unpack[HistoryOptions]
+) -> Iterator[HistoryBody]:
+    """Yield all sessions of the history that match, which are fetched page by page."""
+    after = 0
+    while True:
+        page = api.history(states=states, after=after, **options)
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = max(row.number for row in page)
+
+
+def delete_closed(api: ServerReads, *, dry_run: bool = False, **options: Unpack[ClosedOptions]) -> Iterator[str]:
+    """Delete the closed sessions that match, some at a time, and yield their ids; with `dry_run` only yield them."""
+    after = 0
+    while True:
+        found = api.delete_closed(DeleteClosed(after=after, dry_run=dry_run, **options))
+        yield from found.sessions
+        if found.next is None:
+            return
+        after = found.next
 
 
 def list_tasks(api: Api, session: str, after: int = 0, page: int = PAGE) -> Iterator[TaskBody]:

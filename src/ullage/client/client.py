@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from ullage.client.allocations import Allocations
-from ullage.client.api import PAGE, Api, ServerReads
+from ullage.client.api import PAGE, Api, ClosedOptions, ServerReads, delete_closed
 from ullage.client.local import reach
 from ullage.client.placeable import refuse_unplaceable
 from ullage.client.session import Session
@@ -112,6 +112,14 @@ class Client(ServerReads):
         for text in body.warnings:
             warnings.warn(text, stacklevel=3)
         return Session(self._api, body, keep_open=keep_open)
+
+    def delete_sessions(self, *, dry_run: bool = False, **options: Unpack[ClosedOptions]) -> Iterator[str]:
+        """Delete the closed sessions that match, with their tasks, results and events, and yield their ids.
+
+        `before` is when they were closed at the latest, in seconds since the epoch. With `dry_run` none is deleted.
+        Their rows in the history stay. Sessions are deleted while the iterator is consumed.
+        """
+        return delete_closed(self._api, dry_run=dry_run, **options)
 
     # --- applications ---
 

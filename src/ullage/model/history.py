@@ -125,6 +125,38 @@ class UsageQuery:
     queue: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ClosedQuery:
+    """Closed sessions without tasks: closed before a time, of a queue, of an owner; None excludes none."""
+
+    before: float | None = None
+    queue: str | None = None
+    owner: str | None = None
+    after: int = 0
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Rows of the history to drop: those that ended before a time, and those beyond the newest `keep` of each table."""
+
+    before: float | None = None
+    keep: int | None = None
+    limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long the past is kept: seconds and rows of each table of the history, seconds of closed sessions.
+
+    None keeps all.
+    """
+
+    history_s: float | None = None
+    history_rows: int | None = None
+    closed_s: float | None = None
+
+
 DIMENSIONS = ("owner", "queue", "application")
 """What usage may be grouped by."""
 

@@ -10,21 +10,41 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from ullage.model.error import invalid
-from ullage.model.history import DIMENSIONS, HistoryQuery, PastSession, PastState, UsageQuery
+from ullage.model.error import Forbidden, invalid
+from ullage.model.history import (
+    DIMENSIONS,
+    ClosedQuery,
+    Expiry,
+    HistoryQuery,
+    Keeping,
+    PastSession,
+    PastState,
+    UsageQuery,
+)
 from ullage.model.identity import Role
-from ullage.server.access import Authorizer, needs
+from ullage.server import bodies
+from ullage.server.access import Authorizer, caller_of, needs
+from ullage.server.durable import durable
 from ullage.server.parameters import page_of, time_of
 from ullage.server.routes import LongBody, route
 from ullage.service.accounting import with_counts
 from ullage.service.service import UllageService
 from ullage.wire.body import body_of
 from ullage.wire.history import HistoryBody, OfferedBody, StayBody, UsageBody, UsedBody
+from ullage.wire.session import DeleteClosed, Deleted
 
 USAGE_S = 30 * 86400.0
 """Seconds before `until` at which a report of usage begins that names no other time."""
 
 MOST_STEPS = 10_000
+
+MOST_DELETED = 1000
+"""Sessions that one request deletes."""
+
+SWEPT_SESSIONS = 20
+"""Sessions that one write of the retention deletes."""
+
+BODY_LIMIT = 64 * 1024
 
 _Query = TypeVar("_Query", HistoryQuery, UsageQuery)
 
@@ -77,6 +97,73 @@ class HistoryApi:
             rows=[body_of(UsedBody, each) for each in found.used],
             offered=[body_of(OfferedBody, each) for each in found.offered],
         )
+
+    @route("POST", "/v1/sessions/delete-closed", "sessions", body=DeleteClosed)
+    @needs(Role.USER)
+    async def delete_closed(self, request: Request) -> Deleted:
+        """Delete some of the closed sessions with their tasks, results and events; their history stays.
+
+        A user deletes its own, an operator those of all.
+        """
+        body = await bodies.read_body(request, DeleteClosed, BODY_LIMIT)
+        owner = _may_delete(request, body.owner)
+        if not 1 <= body.limit <= MOST_DELETED:
+            raise invalid("limit", body.limit, f"1 to {MOST_DELETED} is needed")
+        sessions = self._service.sessions
+        found = sessions.closed(ClosedQuery(body.before, body.queue, owner, after=body.after, limit=body.limit))
+        if found and not body.dry_run:
+            await durable(sessions.delete_all, found)
+        more = len(found) == body.limit
+        return Deleted(
+            sessions=[record.id for record in found],
+            next=max(record.session.number for record in found) if more else None,
+        )
+
+
+class Retention:
+    """Drops what is kept no longer, some rows at a time, so that neither requests nor other writes wait."""
+
+    def __init__(self, service: UllageService, keeping: Keeping) -> None:
+        self._service, self._keeping = service, keeping
+
+    async def sweep(self, now: float) -> int:
+        """Drop what has expired by now. Return the number of writes."""
+        return await self._drop_sessions(now) + await self._drop_history(now)
+
+    async def _drop_sessions(self, now: float) -> int:
+        writes, sessions = 0, self._service.sessions
+        while self._keeping.closed_s is not None:
+            found = sessions.closed(ClosedQuery(now - self._keeping.closed_s, limit=SWEPT_SESSIONS))
+            if not found:
+                break
+            await durable(sessions.delete_all, found)
+            writes += 1
+        return writes
+
+    async def _drop_history(self, now: float) -> int:
+        kept_s = self._keeping.history_s
+        expiry = Expiry(None if kept_s is None else now - kept_s, self._keeping.history_rows)
+        writes = 0
+        while await asyncio.to_thread(self._service.store.has_expired, expiry):
+            await durable(self._service.accounting.drop, expiry)
+            writes += 1
+        return writes
+
+
+def _may_delete(request: Request, owner: str | None) -> str | None:
+    """Return whose sessions a caller deletes, which asks for those of `owner`, or of all with None.
+
+    Raises:
+        Forbidden: it may delete its own only.
+
+    """
+    caller = caller_of(request)
+    if caller.role.includes(Role.OPERATOR):
+        return owner
+    if owner not in (None, caller.user):
+        text = f"you are {caller.user} with the role {caller.role}, and delete your own sessions only"
+        raise Forbidden(f"{text}: the role operator is needed", code="not-the-owner", field="owner")
+    return caller.user
 
 
 def _query(request: Request) -> HistoryQuery:

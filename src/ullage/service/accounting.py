@@ -12,13 +12,22 @@ from dataclasses import replace
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.gpu import Gpu
 from ullage.model.grant import Grant
-from ullage.model.history import CapacitySpan, PastState, SessionHistory, Stay
+from ullage.model.history import CapacitySpan, Expiry, PastState, SessionHistory, Stay
 from ullage.model.quantity import PPM
 from ullage.model.resources import MILLI, Resources
 from ullage.model.task import TaskState
-from ullage.service.journal import Journal
+from ullage.service.journal import Callback, Journal
 from ullage.service.state import ExecutorRecord, SessionRecord, State
-from ullage.service.store_port import Drop, PutAllocation, PutCapacity, PutHistory, PutStay, Record, Snapshot
+from ullage.service.store_port import (
+    Drop,
+    DropExpired,
+    PutAllocation,
+    PutCapacity,
+    PutHistory,
+    PutStay,
+    Record,
+    Snapshot,
+)
 
 HEARTBEAT_S = 60.0
 """Seconds between two heartbeats: a crash loses the use of executors since the newest one, or the newest event."""
@@ -59,6 +68,10 @@ class Accounting:
         for number, record in known.items():
             if number not in self._open:
                 self.opened(record)
+
+    def drop(self, expiry: Expiry, done: Callback) -> None:
+        """Drop some expired rows."""
+        self._journal.write(DropExpired(expiry), then=done)
 
     # --- sessions ---
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from heapq import nsmallest
 
 from ullage.model.application import ApplicationState
 from ullage.model.counted import counted
 from ullage.model.error import AlreadyExists, Conflict, invalid
+from ullage.model.history import ClosedQuery
 from ullage.model.nearest import missing
 from ullage.model.queue_bounds import defaults_of, within_bounds
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
@@ -196,6 +198,18 @@ class Sessions:
         self.forget(record)
         self._journal.write(then=done)
 
+    def closed(self, query: ClosedQuery) -> list[SessionRecord]:
+        """Return the closed sessions without tasks that match, by number; those that `delete_all` may delete."""
+        found = [record for record in self._state.sessions.values() if _matches(record, query)]
+        return nsmallest(query.limit, found, key=lambda record: record.session.number)
+
+    @in_one_write
+    def delete_all(self, records: Sequence[SessionRecord], done: Callback) -> None:
+        """Delete closed sessions without tasks, all or none."""
+        for record in records:
+            self.forget(record)
+        self._journal.write(then=done)
+
     def forget(self, record: SessionRecord) -> None:
         """Delete a closed session with everything that is stored of it."""
         self._release_executors(record)
@@ -256,3 +270,15 @@ class Sessions:
             raise invalid("after", " ".join(map(str, asked.after)), "the session exists with other dependencies")
         if asked.begin_at not in (None, present.begin_at):
             raise invalid("begin_at", asked.begin_at, f"the session exists with {present.begin_at}")
+
+
+def _matches(record: SessionRecord, query: ClosedQuery) -> bool:
+    info = record.session
+    return (
+        not record.open
+        and not record.tasks
+        and info.number > query.after
+        and (query.before is None or (info.closed_at or 0.0) < query.before)
+        and query.queue in (None, info.spec.queue)
+        and query.owner in (None, info.spec.owner)
+    )

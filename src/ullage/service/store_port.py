@@ -18,7 +18,16 @@ from ullage.model.application import Application
 from ullage.model.claim import Request
 from ullage.model.error import Unavailable
 from ullage.model.event import Event
-from ullage.model.history import CapacitySpan, HistoryQuery, PastSession, SessionHistory, Stay, UsageQuery, UsageReport
+from ullage.model.history import (
+    CapacitySpan,
+    Expiry,
+    HistoryQuery,
+    PastSession,
+    SessionHistory,
+    Stay,
+    UsageQuery,
+    UsageReport,
+)
 from ullage.model.identity import AccessToken
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
@@ -212,6 +221,13 @@ class PutToken:
 
 
 @dataclass(frozen=True, slots=True)
+class DropExpired:
+    """Delete the oldest expired rows of the history, at most `limit` of each table; what goes on stays."""
+
+    expiry: Expiry
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Delete what a record of this kind has stored under a key."""
 
@@ -256,6 +272,7 @@ Record = (
     | PutStay
     | PutCapacity
     | PutToken
+    | DropExpired
     | Drop
     | AddEvent
 )
@@ -400,7 +417,13 @@ class Store(Protocol):
         """Return the stays of a time by number: those with `number > query.after`. `states` is not read."""
 
     def usage(self, query: UsageQuery, now: float) -> UsageReport:
-        """Return the usage of a time by step and group; stays that go on are counted until `now`."""
+        """Return the usage of a time by step and group.
+
+        Stays that go on are counted until `now`, and so is the newest span of capacity.
+        """
+
+    def has_expired(self, expiry: Expiry) -> bool:
+        """Return whether `DropExpired` would delete anything."""
 
     def watch_room(self, notify: Callable[[Unavailable | None], None]) -> None:
         """Call `notify` from any thread when there is no room for what is written, and with None when it is written.

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import astuple, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, Select, Table, and_, func, literal, or_, select, text
+from sqlalchemy import Connection, RowMapping, Select, Table, and_, delete, func, literal, or_, select, text
 
 from ullage.model.history import (
     DIMENSIONS,
+    Expiry,
     HistoryQuery,
     Offered,
     PastSession,
@@ -121,6 +122,34 @@ def _stay_of(row: RowMapping) -> Stay:
     return Stay(**values | {"gpus": tuple(row["gpus"].split())})
 
 
+# --- retention ---
+
+
+def has_expired(connection: Connection, expiry: Expiry) -> bool:
+    """Return whether a row has expired."""
+    return any(
+        connection.execute(_expired(connection, table, expiry).limit(1)).first() is not None
+        for table in tables.ACCOUNTS
+    )
+
+
+def drop_expired(connection: Connection, expiry: Expiry) -> None:
+    """Delete the oldest expired rows of each table."""
+    for table in tables.ACCOUNTS:
+        numbers = _expired(connection, table, expiry).order_by(table.c.number).limit(expiry.limit)
+        connection.execute(delete(table).where(table.c.number.in_(numbers)))
+
+
+def _expired(connection: Connection, table: Table, expiry: Expiry) -> Select[Any]:
+    """Return the query for the numbers of expired rows. The newest row stays: its number must not be used again."""
+    over = [table.c.ended_at < expiry.before] if expiry.before is not None else []
+    if expiry.keep is not None:
+        newest = select(table.c.number).order_by(table.c.number.desc()).offset(expiry.keep).limit(1)
+        over.append(table.c.number <= (connection.execute(newest).scalar() or 0))
+    last = select(func.max(table.c.number)).scalar_subquery()
+    return select(table.c.number).where(table.c.ended_at.is_not(None), table.c.number < last, or_(False, *over))
+
+
 # --- usage ---
 
 
@@ -139,7 +168,9 @@ class _Spans(NamedTuple):
 
 _AMOUNTS = ("sum(lasted * cores)", "sum(lasted * cards)", "sum(lasted * memory_bytes)")
 _HELD = _Spans("stays", "started_at", "coalesce(ended_at, :now)", _AMOUNTS)
-_OFFERED = _Spans("capacity", "started_at", "ended_at", _AMOUNTS, owned=False)
+# The server that asks runs: its span, the newest one, goes on.
+_GOES_ON = "CASE number WHEN (SELECT max(number) FROM capacity) THEN max(ended_at, :now) ELSE ended_at END"
+_OFFERED = _Spans("capacity", "started_at", _GOES_ON, _AMOUNTS, owned=False)
 _WAITED = _Spans("history", "asked_at", "max(asked_at, coalesce(started_at, ended_at, :now))", ("sum(lasted)",))
 _OPENED = _Spans("history", "created_at", "created_at", ("sum(starts)",))
 

@@ -24,6 +24,7 @@ from ullage.service.store_port import (
     AddResults,
     AddTasks,
     Drop,
+    DropExpired,
     DropSession,
     PutAllocation,
     PutApplication,
@@ -43,7 +44,7 @@ from ullage.service.store_port import (
     Record,
 )
 from ullage.storage import tables
-from ullage.storage.accounts import account_row
+from ullage.storage.accounts import account_row, drop_expired
 from ullage.storage.statements import insert_rows, put_rows
 
 _STATE_TEXT = {state: state.value for state in TaskState}
@@ -215,6 +216,11 @@ class Batch:
         table, row = account_row(record)
         self._named[table][row[0]] = row
 
+    def _drop_expired(self, record: DropExpired) -> None:
+        self.flush()
+        drop_expired(self._connection, record.expiry)
+        self.dropped_sessions = True
+
     def _drop(self, record: Drop) -> None:
         self._named[_NAMED[record.kind].table][record.key] = None
 
@@ -260,6 +266,7 @@ class Batch:
         PutHistory: _put_account,
         PutStay: _put_account,
         PutCapacity: _put_account,
+        DropExpired: _drop_expired,
         DropSession: _drop_session,
         Drop: _drop,
     }

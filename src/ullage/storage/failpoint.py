@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 from ullage.model.error import Unavailable, invalid
 from ullage.model.event import Event
-from ullage.model.history import HistoryQuery, PastSession, Stay, UsageQuery, UsageReport
+from ullage.model.history import Expiry, HistoryQuery, PastSession, Stay, UsageQuery, UsageReport
 from ullage.model.task import TaskResult, TaskState
 from ullage.service.store_port import (
     Drop,
@@ -91,6 +91,9 @@ class FailingStore:
 
     def usage(self, query: UsageQuery, now: float) -> UsageReport:
         return self._store.usage(query, now)
+
+    def has_expired(self, expiry: Expiry) -> bool:
+        return self._store.has_expired(expiry)
 
     def watch_room(self, notify: Callable[[Unavailable | None], None]) -> None:
         self._store.watch_room(notify)

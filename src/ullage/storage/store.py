@@ -14,12 +14,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ullage.model.error import UllageError, Unavailable
 from ullage.model.event import Event
-from ullage.model.history import HistoryQuery, PastSession, Stay, UsageQuery, UsageReport
+from ullage.model.history import Expiry, HistoryQuery, PastSession, Stay, UsageQuery, UsageReport
 from ullage.model.name import check_name
 from ullage.model.task import TaskResult, TaskState
 from ullage.service.store_port import EndedTask, Page, Record, Snapshot, TaskView
 from ullage.storage import tables
-from ullage.storage.accounts import read_history, read_stays, read_usage
+from ullage.storage.accounts import has_expired, read_history, read_stays, read_usage
 from ullage.storage.check import check_file
 from ullage.storage.database import Database
 from ullage.storage.failure import describe, disk_full, is_full, storage_closed, storage_damaged, storage_unreadable
@@ -154,6 +154,10 @@ class SqliteStore:
     def usage(self, query: UsageQuery, now: float) -> UsageReport:
         """Return the usage, as `Store.usage`."""
         return self._read(Page(), lambda connection: read_usage(connection, query, now))
+
+    def has_expired(self, expiry: Expiry) -> bool:
+        """Return whether rows of the history have expired, as `Store.has_expired`."""
+        return self._read(Page(), lambda connection: has_expired(connection, expiry))
 
     def close(self) -> None:
         """Write queued records, close the file and release its lock. A repeat does nothing."""

@@ -55,6 +55,27 @@ class UpdateSession(Schema, frozen=True, kw_only=True):
     max_instances: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
+class DeleteClosed(Schema, frozen=True, kw_only=True):
+    """Which closed sessions to delete: those closed before a time, of a queue, of an owner; None excludes none.
+
+    One call deletes at most `limit` of them, by number, from those after `after`. With `dry_run` none is deleted.
+    """
+
+    before: float | None = None
+    queue: str | None = None
+    owner: str | None = None
+    after: int = 0
+    limit: int = 100
+    dry_run: bool = False
+
+
+class Deleted(View, frozen=True, kw_only=True):
+    """The ids of deleted sessions. `next` is the number to go on after; None if there are no more."""
+
+    sessions: list[str]
+    next: int | None
+
+
 class SubmitTasks(Schema, frozen=True, kw_only=True):
     """New tasks in order. `key` identifies a repeat of this submission, which is answered and not submitted again.
 

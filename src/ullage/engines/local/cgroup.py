@@ -24,6 +24,9 @@ from ullage.model.request import ResourceRequirement
 PERIOD_US = 100_000
 """Period of the cpu quota: the kernel's default."""
 
+_PEAKS = ("memory.peak", "memory.max_usage_in_bytes")
+"""The files of the most memory, in version 2 (since Linux 5.19) and in version 1."""
+
 _LEAST_QUOTA_US = 1000  # the kernel refuses less
 _SERVER = "ullage-server"  # a delegated server moves itself here: version 2 allows no processes in inner nodes
 
@@ -46,6 +49,17 @@ class Cell:
             return 0
         match = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
         return int(match.group(1)) if match else 0
+
+    def peak_bytes(self) -> int | None:
+        """Return the most memory that its processes had together, by the kernel; None where it does not count that."""
+        if self.counter is None:
+            return None
+        for name in _PEAKS:
+            try:
+                return int(self.counter.with_name(name).read_text(encoding="ascii"))
+            except (OSError, ValueError):
+                continue
+        return None
 
     def remove(self) -> bool:
         """Remove the directories. Return False if one is still in use, which passes soon."""

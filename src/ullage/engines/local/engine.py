@@ -270,7 +270,7 @@ class LocalEngine:
                 executor.set_exit_reason(f"the worker could not be started: {event['message']}")
                 self._finish(executor)
             case "exited":
-                executor.status = event["status"]
+                executor.status, executor.worker_peak_bytes = event["status"], event["peak_bytes"]
             case "too-large":
                 executor.set_memory_exceeded()
             case "gone":
@@ -298,7 +298,7 @@ class LocalEngine:
         """Report the end of an executor without processes, after all its frames."""
         await executor.drain()
         executor.set_timer(None)
-        exit_reason = executor.exit_reason()
+        exit_reason, peak_bytes = executor.exit_reason(), executor.memory_peak_bytes()
         for _ in range(_REMOVE_TRIES):
             if executor.cell.remove():
                 break
@@ -307,7 +307,7 @@ class LocalEngine:
         for path in self._ended_logs.add(self._home.logs(executor.name)[0].stem):
             self._spawn(asyncio.to_thread(remove_log, path))
         del self._executors[executor.name]
-        self._report(ExecutorGone(executor.name, exit_reason))
+        self._report(ExecutorGone(executor.name, exit_reason, peak_bytes))
         self._idle.set()
 
     def _clear(self, executor: LocalExecutor) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ullage.engines.local import reason
 from ullage.engines.local.cgroup import Cell
+from ullage.engines.local.processes import peak_resident_bytes
 from ullage.engines.local.worker_connection import WorkerConnection
 from ullage.model.executor import BindCode
 from ullage.model.idset import format_ids
@@ -54,6 +55,8 @@ class LocalExecutor:
         self.cell = Cell()
         self.work: Path | None = None  # the private directory, if it has one
         self.status: int | None = None
+        self.worker_peak_bytes: int | None = None  # of the largest process, known once the worker has ended
+        self._pid: int | None = None
         self._cpus = own_cpus(order)
         self._memory = order.requirement.memory_bytes
         self._secret = secret
@@ -88,7 +91,7 @@ class LocalExecutor:
             case frames.Entered():
                 self._report(ExecutorBound(self.name, _bind_code(frame.code), frame.message))
             case frames.Left():
-                self._report(Unbound(self.name))
+                self._report(Unbound(self.name, self.memory_peak_bytes()))
             case frames.Hello():
                 self._register(frame)
 
@@ -106,7 +109,7 @@ class LocalExecutor:
             )
             self.abort()
             return
-        self.registered = True
+        self.registered, self._pid = True, hello.pid
         self.set_timer(None)
         self._report(Registered(self.name, hello.pid, self._cpu_mismatch(hello.pid)))
         waiting, self._waiting = self._waiting, []
@@ -184,6 +187,13 @@ class LocalExecutor:
     def _report_later(self, event: EngineEvent) -> None:
         """Report after the order that caused it has returned."""
         self._loop.call_soon(self._report, event)
+
+    def memory_peak_bytes(self) -> int | None:
+        """Return the most memory that it had: all processes in its cgroup, else its largest process, else None."""
+        counted = self.cell.peak_bytes()
+        if counted is not None:
+            return counted
+        return self.worker_peak_bytes or (None if self._pid is None else peak_resident_bytes(self._pid))
 
     # --- the end --------------------------------------------------------------------------------
 

@@ -91,6 +91,15 @@ def cgroup_members(directory: str) -> list[int]:
         return []
 
 
+def peak_resident_bytes(pid: int) -> int | None:
+    """Return the most resident memory that a process had, `VmHWM` of proc_pid_status(5); None if it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123  # as in `_read_stat`
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return None
+
+
 def proportional_bytes(pid: int) -> int:
     """Return the memory of a process in bytes, shared pages divided among the sharers: proc_pid_smaps(5)."""
     try:

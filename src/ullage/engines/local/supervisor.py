@@ -266,16 +266,16 @@ class Supervisor:
         by_pid = {child.pid: child for child in self._children.values()}
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
             child = by_pid.get(pid)
             if child is not None:
-                self._exited(child, os.waitstatus_to_exitcode(status))
+                self._exited(child, os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
 
-    def _exited(self, child: Child, status: int) -> None:
+    def _exited(self, child: Child, status: int, peak_bytes: int) -> None:
         if child.report_fd is not None:
             self._read_report(child)  # the process closed its end, so this does not block
             if child.executor not in self._children:
@@ -284,7 +284,7 @@ class Supervisor:
         self._tick = _TICK_S
         if child.kill_at is None:
             child.kill_at = time.monotonic() + _LAST_OUTPUT_S
-        _emit(event="exited", executor=child.executor, status=status)
+        _emit(event="exited", executor=child.executor, status=status, peak_bytes=peak_bytes)
 
     def _end_stopped(self) -> None:
         """Kill the processes whose time is up, and report the executors without processes."""

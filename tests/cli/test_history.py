@@ -1,0 +1,71 @@
+"""`ullage history`, `usage` and `delete --closed`, on a real server."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import msgspec
+import pytest
+
+
+@pytest.fixture
+def worked(http, ran):
+    """Two users have each run one program on one card; a session of the second one is deleted."""
+    for owner, code in (("ann", 0), ("bob", 3)):
+        body = {"application": "command", "resreq": "cpu=1,gpu=1,mem=256m", "owner": owner, "close_when_done": True}
+        session = http.post("/v1/sessions", json=body).json()["id"]
+        argv = {"argv": ["sh", "-c", f"exit {code}"], "cwd": None, "env": {"PATH": "/usr/bin:/bin"}, "stdin": None}
+        data = base64.b64encode(msgspec.msgpack.encode(argv)).decode()
+        http.post(f"/v1/sessions/{session}/tasks", json={"inputs": [data], "key": "k"}).raise_for_status()
+        while not http.get(f"/v1/sessions/{session}/results?wait=50").json()["closed"]:
+            pass
+    return ran
+
+
+def test_the_history_lists_what_ran_with_its_state_and_hours(worked):
+    code, out, _ = worked("history --since 1h --user ann -o json")
+    assert code == 0
+    (row,) = [row for row in json.loads(out) if row["owner"] == "ann"][-1:]
+    assert (row["state"], row["succeed"]) == ("succeed", 1)
+    _, out, _ = worked("history --since 1h --state failed -o id,owner,state,card-hours")
+    assert "bob" in out
+    assert "ann" not in out
+
+
+def test_usage_has_a_line_for_each_user_and_one_for_what_was_idle(worked):
+    code, out, _ = worked("usage --by user,queue --since 1h -o json")
+    assert code == 0
+    lines = {line["user"]: line for line in json.loads(out)}
+    assert {"ann", "bob", "(idle)"} <= set(lines)
+    assert lines["ann"]["queue"] == "default"
+    assert sum(line["card_percent"] for line in lines.values()) == pytest.approx(100)
+    _, out, _ = worked("usage --since 1h")
+    assert "CARD-HOURS" in out
+    assert "(idle)" in out
+
+
+def test_closed_sessions_are_deleted_by_kind_after_a_dry_run(worked):
+    _, would, err = worked("delete --closed --owner ann --dry-run")
+    assert "would be deleted" in err
+    assert worked("delete --closed --owner ann --older-than 30d")[1] == ""
+    assert worked("delete --closed --owner ann")[1] == would
+    assert worked("sessions --owner ann -o name")[1] == ""
+    assert "ann" in worked("history --since 1h")[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("usage --by usr", "did you mean user"),
+        ("history --since yesterday", "--since"),
+        ("history --state done", "states of a past session"),
+        ("delete", "--closed"),
+        ("delete --older-than 30d", "--older-than needs --closed"),
+        ("delete s --closed", "--closed"),
+    ],
+)
+def test_a_wrong_option_is_named(ran, line, said):
+    code, _, err = ran(line)
+    assert code != 0
+    assert said in err
