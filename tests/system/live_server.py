@@ -29,6 +29,7 @@ class LiveServer:
         self.home = home
         self.options = options
         self.environment = environment
+        self.python = sys.executable
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -41,7 +42,7 @@ class LiveServer:
 
     def start(self) -> None:
         self.home.mkdir(exist_ok=True)
-        program = [sys.executable, "-X", "faulthandler", "-m", "ullage.cli.main", "up", "--foreground", "--port=0"]
+        program = [self.python, "-X", "faulthandler", "-m", "ullage.cli.main", "up", "--foreground", "--port=0"]
         with (self.home / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*program, *self.options],

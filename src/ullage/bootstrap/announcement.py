@@ -16,6 +16,8 @@ from ullage.client.process import started_at
 from ullage.model.error import Unavailable
 from ullage.wire.private_file import write_private
 
+_ENTERED_BY_ALL, _OPEN_TO_ALL, _READ_BY_ALL = 0o755, 0o666, 0o644
+
 
 def listen_at_home(home: Path) -> socket.socket:
     """Return the socket in the home; the server already holds the lock of its state.
@@ -30,6 +32,29 @@ def listen_at_home(home: Path) -> socket.socket:
         where = home / local_socket.NAME
         fix = "set ULLAGE_HOME to a directory of a local file system"
         raise Unavailable(f"cannot listen on {where}: {error.strerror or error}; {fix}", code="socket-failed") from None
+
+
+def listen_for_all(directory: Path) -> socket.socket:
+    """Return the socket for all users of this machine, in a directory that is created.
+
+    Raises:
+        Unavailable: no socket can be created there (`socket-failed`).
+
+    """
+    try:
+        directory.mkdir(mode=_ENTERED_BY_ALL, parents=True, exist_ok=True)
+        directory.chmod(_ENTERED_BY_ALL)
+        return local_socket.listen(directory, BACKLOG, _OPEN_TO_ALL)
+    except OSError as error:
+        where, fix = directory / local_socket.NAME, "the setting users.socket names another directory"
+        raise Unavailable(f"cannot listen on {where}: {error.strerror or error}; {fix}", code="socket-failed") from None
+
+
+def announce_to_all(directory: Path, url: str) -> None:
+    """Write the file by which clients of all users find the server."""
+    pid = os.getpid()
+    file = ServerFile(url, pid, started_at(pid) or 0)
+    write_private(directory / SERVER_FILE, msgspec.json.encode(file), _READ_BY_ALL)
 
 
 def announce(home: Path, url: str, options: dict[str, str], warnings: list[str]) -> None:

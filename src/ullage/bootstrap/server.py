@@ -23,7 +23,7 @@ import msgspec
 
 import ullage
 from ullage.bootstrap import log
-from ullage.bootstrap.announcement import announce, listen_at_home, withdraw
+from ullage.bootstrap.announcement import announce, announce_to_all, listen_at_home, listen_for_all, withdraw
 from ullage.bootstrap.http.bounds import local_bounds
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.listener import listen, url_host
@@ -119,7 +119,7 @@ class _Server:
         listener = _listen(self._settings.server.host, self._settings.server.port)
         machine = self._discover()
         log.info("node.discovered", node=machine.node.name, note=machine.note)
-        context = EngineContext(self._home, machine.node, secrets.token_hex(8), self._sharing)
+        context = self._context(machine)
         engine = open_engine(self._settings.server.engine, context)
         store = open_store(self._settings.server.storage or str(self._home / "state.db"))
         if FAIL_AT in os.environ:
@@ -156,6 +156,11 @@ class _Server:
             log.error("server.failed", error=str(self._failure))
         return 1 if self._failure is not None else 0
 
+    def _context(self, machine: Machine) -> EngineContext:
+        users = self._settings.users
+        clients = Path(users.socket) if users.socket is not None and users.run_as == "owner" else None
+        return EngineContext(self._home, machine.node, secrets.token_hex(8), self._sharing, clients=clients)
+
     def _discover(self) -> Machine:
         """Return the machine as it is now. Log once what its topology lacks."""
         machine = discover(self._machine, os.environ, self._cards, topology=self._topology)
@@ -191,10 +196,12 @@ class _Server:
             shut_down=self._end.set,
             pages=[*pages(page_key), reference(lambda: describe_api(ullage.__version__))],
         )
+        shared = None if self._settings.users.socket is None else Path(self._settings.users.socket)
+        for_all = [] if shared is None else [listen_for_all(shared)]
         front = BoundedServer(app, local_bounds(), drain_s=DRAIN_S)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._end.set)
-        running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home)]))
+        running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home), *for_all]))
         heartbeat = asyncio.create_task(self._rediscover(service))
         retaining = asyncio.create_task(self._retain(service))
         warnings = unsatisfiable(self._settings, self._machine, machine.node)
@@ -202,12 +209,16 @@ class _Server:
             log.warning("settings.unsatisfiable", text=text)
         service.accounting.heartbeat()
         announce(self._home, url, self._options, warnings)
+        if shared is not None:
+            announce_to_all(shared, url)
         gc.freeze()  # a garbage collection over the restored state would delay every request
         log.info("server.ready", url=url, isolation=engine.layer)
         try:
             await asyncio.wait([running, asyncio.create_task(self._end.wait())], return_when=asyncio.FIRST_COMPLETED)
         finally:
             withdraw(self._home)
+            if shared is not None:
+                withdraw(shared)
             heartbeat.cancel()
             retaining.cancel()
             front.should_exit = True

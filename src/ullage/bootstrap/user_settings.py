@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 import msgspec
 
 from ullage.model.choice import parse_choice
+from ullage.model.error import invalid
 from ullage.model.identity import Role
 from ullage.service.access_rules import AccessRules, QueueUsers
 
@@ -23,11 +25,15 @@ class UsersSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `roles` gives roles to users, `groups` to Unix groups: viewer, user, operator or admin. A user without an entry has
     the highest role of its groups, else `default`; `none` refuses it. With `reads` `own` the role user reads its own
-    sessions and requests only. `[users.queues.NAME]` closes a queue, and those below it, to all other users.
+    sessions and requests only. With `run_as` `owner` the work of each session runs as its owner, and the server must be
+    root. `socket` is the directory of a socket for all users, such as `/run/ullage`. `[users.queues.NAME]` closes a
+    queue, and those below it, to all other users.
     """
 
     default: str = "none"
     reads: Literal["all", "own"] = "all"
+    run_as: Literal["server", "owner"] = "server"
+    socket: str | None = None
     roles: dict[str, str] = {}
     groups: dict[str, str] = {}
     queues: dict[str, QueueUsersSection] = {}
@@ -36,14 +42,22 @@ class UsersSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the rules.
 
         Raises:
-            InvalidRequest: a role is not known; the setting is named.
+            InvalidRequest: a role is not known, the server cannot run work as other users, or they cannot reach it.
 
         """
+        if self.run_as == "owner" and os.geteuid() != 0:
+            fix = 'only root may run work as its owner: start the server as root, or write "server"'
+            raise invalid("users.run_as", self.run_as, fix)
+        if self.run_as == "owner" and self.socket is None:
+            raise invalid(
+                "users.socket", None, "write the directory where work that runs as its owner reaches the server"
+            )
         return AccessRules(
             users=_roles("users.roles", self.roles),
             groups=_roles("users.groups", self.groups),
             default=None if self.default == "none" else parse_choice(Role, self.default, "users.default"),
             reads_own=self.reads == "own",
+            run_as_owner=self.run_as == "owner",
             queues={
                 name: QueueUsers(frozenset(entry.users), frozenset(entry.groups)) for name, entry in self.queues.items()
             },

@@ -13,7 +13,7 @@ from pathlib import Path
 from ullage import __version__
 from ullage.cli.size import show_size
 from ullage.client.api import Api
-from ullage.client.endpoint import LOG_FILE, SERVER_FILE, ServerEndpoint, configured, home, local
+from ullage.client.endpoint import LOG_FILE, SERVER_FILE, ServerEndpoint, configured, home, nearby
 from ullage.client.local import require_answer
 from ullage.client.transport import Transport
 from ullage.model.error import InvalidRequest, UllageError
@@ -99,7 +99,7 @@ def check_disk() -> Iterator[Finding]:
 
 def check_server() -> Iterator[Finding]:
     """Check that the named server, or the local one, answers, accepts this client, and is of this version."""
-    there = configured() or local()
+    there = configured() or nearby()
     if there is None:
         if (home() / SERVER_FILE).exists():
             text = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ullage.client.endpoint import ServerEndpoint, configured, local
+from ullage.client.endpoint import ServerEndpoint, configured, nearby
 from ullage.client.local import require_answer
 from ullage.model.error import InvalidRequest, Unavailable
 
@@ -27,7 +27,7 @@ def link_of(there: ServerEndpoint) -> str:
 
 
 def _page(_arguments: argparse.Namespace) -> int:
-    there = configured() or local()
+    there = configured() or nearby()
     if there is None:
         raise Unavailable("no server is running")
     require_answer(there)

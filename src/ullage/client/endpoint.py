@@ -1,7 +1,8 @@
 """The address and the token of the server.
 
-In this order: the arguments of the caller, `ULLAGE_ENDPOINT` with `ULLAGE_TOKEN`, and the files in the home of a local
-server, `$ULLAGE_HOME`: `server.json` and `server.sock` while it runs, and `token`.
+In this order: the arguments of the caller, `ULLAGE_ENDPOINT` with `ULLAGE_TOKEN`, the files in the home of a local
+server, `$ULLAGE_HOME` (`server.json` and `server.sock` while it runs, and `token`), and those of the system service in
+`/run/ullage`, which knows its callers by the socket.
 
 A local server is reached only by its socket, because its port may belong to another user by now.
 """
@@ -21,6 +22,9 @@ from ullage.model.error import Forbidden, InvalidRequest, invalid
 
 SERVER_FILE = "server.json"
 LOG_FILE = "server.log"
+
+SYSTEM = "/run/ullage"
+"""The directory of the socket of the system service, which all users of a machine share."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _THIS_MACHINE = re.compile(r"localhost|.+\.localhost|127(\.\d{1,3}){3}|::1")
@@ -126,13 +130,29 @@ def _check_host(url: str, parts: SplitResult) -> None:
 
 
 def local(token: str | None = None) -> ServerEndpoint | None:
-    """Return the local server from its files; None if its process is gone.
+    """Return this user's local server from its files; None if its process is gone.
 
     Raises:
         Forbidden: this user may not read the home (`home-unreadable`), so a server may run there.
 
     """
-    directory = home()
+    return _server_in(home(), token)
+
+
+def nearby(token: str | None = None) -> ServerEndpoint | None:
+    """Return this user's local server, else that of the system; None if neither runs. `ULLAGE_HOME` names one alone.
+
+    Raises:
+        Forbidden: as `local`.
+
+    """
+    own = local(token)
+    if own is not None or os.environ.get("ULLAGE_HOME"):
+        return own
+    return _server_in(Path(os.environ.get("ULLAGE_SYSTEM") or SYSTEM), token)
+
+
+def _server_in(directory: Path, token: str | None) -> ServerEndpoint | None:
     try:
         file = msgspec.json.decode((directory / SERVER_FILE).read_bytes(), type=ServerFile)
     except PermissionError as error:

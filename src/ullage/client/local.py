@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 
 from ullage.client.api import Api
-from ullage.client.endpoint import ServerEndpoint, configured, home, local
+from ullage.client.endpoint import ServerEndpoint, configured, home, local, nearby
 from ullage.client.transport import RETRY_S, NotAnswered, Transport
 from ullage.model.error import UllageError, Unavailable
 
@@ -29,12 +29,12 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
 
     """
     named = configured(url, token)
-    if named is None and start and not answers(local(token)):
+    if named is None and start and not answers(nearby(token)):
         _refuse_in_executor()
         start_server()
 
     def locate() -> ServerEndpoint | None:
-        return local(token) if named is None else named
+        return nearby(token) if named is None else named
 
     there = locate()
     if there is None:

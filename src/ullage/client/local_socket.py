@@ -28,8 +28,8 @@ class Peer(NamedTuple):
     uid: int
 
 
-def listen(home: Path, backlog: int) -> socket.socket:
-    """Return a socket in `home` that accepts only its owner. The socket of an ended server is replaced.
+def listen(home: Path, backlog: int, mode: int = _OWNER_ONLY) -> socket.socket:
+    """Return a socket in `home` that accepts whom its mode admits. The socket of an ended server is replaced.
 
     Raises:
         OSError: no socket can be created in the directory.
@@ -37,11 +37,13 @@ def listen(home: Path, backlog: int) -> socket.socket:
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        os.fchmod(listener.fileno(), _OWNER_ONLY)
+        os.fchmod(listener.fileno(), mode)
         with _address(home) as address:
             with suppress(FileNotFoundError):
                 os.unlink(address)  # noqa: PTH108 - a path in /proc
             listener.bind(address)
+            if mode != _OWNER_ONLY:
+                os.chmod(address, mode)  # noqa: PTH101 - as above; the umask has limited it
         listener.listen(backlog)
     except OSError:
         listener.close()

@@ -26,13 +26,15 @@ LOCAL = "local"
 class EngineContext:
     """What an engine starts with: the directory of the server, its machine, and who holds workers to parts of cards.
 
-    `server_id` is another one at each start.
+    `server_id` is another one at each start. With `clients`, the directory where clients of all users find the server,
+    each executor runs as the `user` of its order.
     """
 
     home: Path
     node: Node
     server_id: str
     sharing: Sharing
+    clients: Path | None = None
 
 
 def open_engine(name: str, context: EngineContext) -> HostedEngine:
@@ -54,7 +56,7 @@ def open_engine(name: str, context: EngineContext) -> HostedEngine:
 
 
 def _local(context: EngineContext) -> HostedEngine:
-    return LocalEngine(context.home, context.node, context.server_id, sharing=context.sharing)
+    return LocalEngine(context.home, context.node, context.server_id, sharing=context.sharing, clients=context.clients)
 
 
 def _create(label: str, load: Callable[[], Any], context: EngineContext) -> HostedEngine:

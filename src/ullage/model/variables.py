@@ -13,6 +13,8 @@ PREFIX = "ULLAGE_"
 SETTINGS = {
     "ULLAGE_HOME": "directory of this user's local server: its state, token and logs (default `$XDG_DATA_HOME/ullage`, "
     "else `~/.local/share/ullage`)",
+    "ULLAGE_SYSTEM": "directory of the socket of the system service, which clients use if this user runs no server "
+    "(default `/run/ullage`)",
     "ULLAGE_ENDPOINT": "URL of the server that the command line and the SDK use instead of the local one",
     "ULLAGE_TOKEN": "its token; it goes to another machine over plain http with a warning",
     "ULLAGE_FRONT": "the front that `kubectl ullage` asks: `NAMESPACE/SERVICE`, or a URL",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import HTTPConnection
 
-from ullage.model.error import Forbidden
+from ullage.model.error import Forbidden, InvalidRequest
 from ullage.model.event import Event
 from ullage.model.identity import Identity, Role
 from ullage.service.service import UllageService
@@ -146,6 +146,24 @@ class Authorizer:
             return caller.user
         text = f"owner: {asked!r} is not you: you are {caller.user} with the role {caller.role}"
         raise Forbidden(f"{text}; acting for others needs the role operator", code="not-yourself", field="owner")
+
+    def check_account(self, request: HTTPConnection, owner: str) -> None:
+        """Check that the work of an owner can run, if it runs as its owner.
+
+        Raises:
+            InvalidRequest: this machine has no such user (`no-such-user`).
+            Forbidden: it would run as root, and the caller is no administrator (`runs-as-root`).
+
+        """
+        if not self._rules.run_as_owner:
+            return
+        account = self._accounts.by_name(owner)
+        if account is None:
+            text = f"owner: work runs as its owner, and this machine has no user {owner!r}; create the account first"
+            raise InvalidRequest(text, code="no-such-user", field="owner")
+        if account.uid == 0 and not caller_of(request).role.includes(Role.ADMIN):
+            text = f"owner: {owner} is root, and only an administrator may have work that runs as root"
+            raise Forbidden(text, code="runs-as-root", field="owner")
 
     def check_queue(self, request: HTTPConnection, queue: str) -> None:
         """Check that the caller may use a queue.

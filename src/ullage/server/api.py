@@ -217,6 +217,7 @@ class ServerApi:
 
     def _spec(self, request: Request, body: CreateSession) -> SessionSpec:
         owner = self._authorizer.owner_for(request, body.owner, body.user)
+        self._authorizer.check_account(request, owner)
         self._authorizer.check_queue(request, body.queue)
         application = self._service.state.application(body.application)
         default = self._service.sessions.default_for(body.queue)

@@ -26,13 +26,15 @@ class AccessRules:
     """The roles of local users by name and by group, and the users of queues.
 
     `default` is the role of every other local user; None refuses them. With `reads_own` a user reads only its own
-    sessions and requests. A queue without an entry has that of its parent; without any, everyone may use it.
+    sessions and requests. With `run_as_owner` the work of a session runs as its owner. A queue without an entry has
+    that of its parent; without any, everyone may use it.
     """
 
     users: Mapping[str, Role] = field(default_factory=dict)
     groups: Mapping[str, Role] = field(default_factory=dict)
     default: Role | None = None
     reads_own: bool = False
+    run_as_owner: bool = False
     queues: Mapping[str, QueueUsers] = field(default_factory=dict)
 
     def role_of(self, user: str, groups: frozenset[str]) -> Role | None:

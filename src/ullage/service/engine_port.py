@@ -28,7 +28,8 @@ class LaunchOrder:
 
     `charges` are the granted parts of these cards, in the same order; without any it holds whole cards exclusively. It
     also holds the CPUs of its `placement` exclusively, and all its processes stay on them. If the kernel refuses that,
-    `ExecutorGone` follows where its policy requires alignment; elsewhere `Registered` has a note.
+    `ExecutorGone` follows where its policy requires alignment; elsewhere `Registered` has a note. It runs as
+    `user`; "" is the user of the server.
     """
 
     executor: str
@@ -39,6 +40,7 @@ class LaunchOrder:
     gpus: tuple[Gpu, ...] = ()
     charges: tuple[Charge, ...] = ()
     placement: ZonePlacement | None = None
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

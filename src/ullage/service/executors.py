@@ -27,7 +27,7 @@ from ullage.service.engine_port import (
     Unbound,
 )
 from ullage.service.start_failures import StartFailures
-from ullage.service.state import ExecutorRecord, SessionRecord, setup_key
+from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import Drop, PutExecutor
 from ullage.service.tasks import STOP_GRACE_S, Tasks
 
@@ -69,7 +69,7 @@ class Executors:
             gpus=action.allocation.gpus,
             placement=action.allocation.placement,
             application=application.name,
-            setup=setup_key(record.session),
+            setup=self._state.setup_key(record.session),
             delay_release_s=application.delay_release_s,
             created_at=now,
             session=record.id,
@@ -99,6 +99,7 @@ class Executors:
                 gpus=tuple(cards[uuid] for uuid in executor.gpus),
                 charges=action.allocation.charges,
                 placement=action.allocation.placement,
+                user=record.session.spec.owner if self._state.by_owner else "",
             )
         )
 

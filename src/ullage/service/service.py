@@ -108,6 +108,7 @@ class UllageService:
         self.access, self.accounts = settings.access, Accounts()
         fleet = Fleet((), profiles=settings.profiles, zone_rules=settings.zone_rules)
         self.state = State(allocator=FleetAllocator(fleet, settings.requests, self.learning))
+        self.state.by_owner = settings.access.run_as_owner
         self._clock = clock
         self.on_change: Callable[[bool], None] = lambda _urgent: None
         self.on_no_room: Callable[[], None] = lambda: None

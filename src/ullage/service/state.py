@@ -330,6 +330,8 @@ class State:
     epoch: int = 0
     claims: int = 0
     session_number: int = 0
+    by_owner: bool = False
+    """Whether each executor runs as the owner of its session."""
 
     def mark(self, node: str, **changes: Any) -> PutNode:
         """Change what is stored of a node. Return the record to write."""
@@ -395,6 +397,12 @@ class State:
         self.claims += 1
         return (self.epoch << 32) + self.claims
 
+    def setup_key(self, session: SessionInfo) -> str:
+        """Return a key: workers of one application are interchangeable between sessions of equal keys."""
+        setup, owner = session.spec.setup, session.spec.owner if self.by_owner else ""
+        parts = (setup.python, setup.working_directory, sorted(setup.environment.items()))
+        return "" if parts == (None, None, []) and not owner else repr((*parts, owner))
+
     def demand(self, record: SessionRecord, now: float) -> Demand:
         """Return an open session as a demand for the cycle."""
         spec = record.session.spec
@@ -408,7 +416,7 @@ class State:
             leaving=record.on_leave,
             queue=spec.queue,
             application=spec.application,
-            setup=setup_key(record.session),
+            setup=self.setup_key(record.session),
             priority=spec.priority,
             weight=spec.weight,
             batch_size=spec.batch_size,
@@ -420,10 +428,3 @@ class State:
             pausing=record.pauses(now),
             waiting_since=record.waiting_since,
         )
-
-
-def setup_key(session: SessionInfo) -> str:
-    """Return a key: workers of one application are interchangeable between sessions of equal keys."""
-    setup = session.spec.setup
-    parts = (setup.python, setup.working_directory, sorted(setup.environment.items()))
-    return "" if parts == (None, None, []) else repr(parts)

@@ -377,6 +377,8 @@ def _facts(directory: int, name: str) -> os.stat_result | None:
         return None
     if not stat.S_ISREG(facts.st_mode):
         raise NotALog(f"{name} is not a regular file: what it was replaced by is not read")
+    if facts.st_uid != os.fstat(directory).st_uid:
+        raise NotALog(f"{name} belongs to another user: what it was replaced by is not read")
     return facts
 
 

@@ -1,4 +1,4 @@
-"""Files that only their owner may read, and that are never partly written, even after a crash of the machine."""
+"""Files that are never partly written, even after a crash of the machine; only their owner may read most of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 _PREFIX = ".new-"
 
 
-def write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a file through a temporary file: a reader finds the old content or the new one.
+
+    With a `mode` others may read it.
 
     Raises:
         OSError: the file cannot be written; the old one stays.
@@ -21,6 +23,7 @@ def write_private(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
+            os.fchmod(descriptor, mode)
             file.flush()
             os.fsync(file.fileno())
         Path(draft).replace(path)

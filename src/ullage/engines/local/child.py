@@ -62,6 +62,9 @@ def exec_worker(
     """Replace the child by the worker. Write an error to `report_fd`."""
     try:
         _prepare(order, output, supervisor)
+        if order.get("run_as") is not None:
+            _become(order["run_as"], supervisor)
+        os.chdir(order["cwd"])
         _set_affinity(cpus, shared, required=order.get("cpus_required", False))
         _set_memory_policy(order.get("zones") or [])
         argv = order["argv"]
@@ -79,7 +82,7 @@ def exec_worker(
 
 
 def _prepare(order: dict[str, Any], output: list[int], supervisor: int) -> None:
-    """Set up session, cgroups, signals, output and directory between fork and exec."""
+    """Set up session, cgroups, signals and output between fork and exec."""
     os.setsid()
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:  # it died before the line above took effect
@@ -92,7 +95,17 @@ def _prepare(order: dict[str, Any], output: list[int], supervisor: int) -> None:
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     for standard, writer in enumerate(output, start=1):
         os.dup2(writer, standard)
-    os.chdir(order["cwd"])
+
+
+def _become(user: dict[str, Any], supervisor: int) -> None:
+    """Become the user for good: groups, ids, umask. The kernel forgets the death signal then: prctl(2)."""
+    os.setgroups(user["groups"])
+    os.setresgid(user["gid"], user["gid"], user["gid"])
+    os.setresuid(user["uid"], user["uid"], user["uid"])
+    os.umask(user["umask"])
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:
+        os._exit(1)
 
 
 def _join(cgroups: Iterable[str]) -> None:

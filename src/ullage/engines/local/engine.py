@@ -19,10 +19,12 @@ from ullage.engines.local.environment import worker_command, worker_environment
 from ullage.engines.local.executor import LocalExecutor, own_cpus
 from ullage.engines.local.home import Home, remove
 from ullage.engines.local.link import SupervisorLink
+from ullage.engines.local.run_as import find_account, give, identity_order, inherited
 from ullage.engines.local.sharing import Sharing, Unenforced
 from ullage.engines.local.worker_connection import WorkerConnection
 from ullage.model.error import AlreadyExists
 from ullage.model.node import Node
+from ullage.service.accounts import Accounts
 from ullage.service.engine_port import (
     BindOrder,
     EngineEvent,
@@ -53,7 +55,8 @@ class LocalEngine:
     """Runs executors on this machine.
 
     `data_dir` belongs to this engine alone. `node` is the node that it reports. Without `confinement` the engine
-    uses the strongest layer that works here. `sharing` enforces parts of cards.
+    uses the strongest layer that works here. `sharing` enforces parts of cards. With `clients`, the directory where
+    clients of all users find the server, executors run as the users of their orders; this process is root then.
     """
 
     def __init__(
@@ -65,8 +68,10 @@ class LocalEngine:
         hello_s: float = HELLO_S,
         confinement: Confinement | None = None,
         sharing: Sharing | None = None,
+        clients: Path | None = None,
     ) -> None:
-        self._home = Home(data_dir)
+        self._home = Home(data_dir, clients)
+        self._accounts = Accounts()
         self._ended_logs = EndedLogs(self._home.executor_logs)
         self._node = node
         self._server_id = server_id
@@ -116,7 +121,7 @@ class LocalEngine:
         self._server = await loop.create_unix_server(
             lambda: WorkerConnection(self._authenticate), str(path), backlog=512
         )
-        path.chmod(0o600)
+        path.chmod(0o666 if self._home.is_shared else 0o600)  # each worker proves who it is
         self._report(NodeReported(self._node))
 
     async def close(self, grace_s: float = GRACE_S) -> None:
@@ -155,13 +160,17 @@ class LocalEngine:
         secret = secrets.token_hex(32)
         executor = LocalExecutor(order, secret, err, self._report, on_disconnect=self._on_disconnect)
         try:
+            executor.account = account = find_account(self._accounts, order.user)
+            given = inherited(os.environ, account)
             environment = worker_environment(
-                order, self._home, os.environ, self._sharing, server_id=self._server_id, secret=secret
+                order, self._home, given, self._sharing, server_id=self._server_id, secret=secret
             )
             argv = worker_command(order, environment)
             cwd = order.setup.working_directory or order.application.working_directory
+            if cwd is None and account is not None and Path(account.home).is_dir():
+                cwd = account.home
             if cwd is None:
-                executor.work = self._home.make_work(order.executor)
+                executor.work = give(self._home.make_work(order.executor), account)
             executor.cell = self._confine(order)
         except (OSError, ValueError) as error:
             self._clear(executor)
@@ -181,12 +190,15 @@ class LocalEngine:
             cpus=own_cpus(order),
             cpus_required=_cpus_required(order),
             zones=[] if order.placement is None else order.placement.zones,
+            run_as=identity_order(account),
         )
 
     def bind(self, order: BindOrder) -> None:
         """Enter a session: `ExecutorBound` follows, or `ExecutorGone`."""
         executor = self._find(order.executor)
         if executor is not None:
+            if executor.account is not None and order.logs:
+                self._home.make_task_logs(order.logs, executor.account)
             executor.bind(order)
 
     def hand_out(self, executor: str, tasks: Sequence[TaskOrder]) -> None:

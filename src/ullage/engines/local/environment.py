@@ -52,7 +52,7 @@ def worker_environment(
         "NVIDIA_VISIBLE_DEVICES": cards or "void",
         marker_name: marker_value,
         "ULLAGE_EXECUTOR": order.executor,
-        "ULLAGE_HOME": str(home.path),  # a client inside a task uses the server that runs the task
+        "ULLAGE_HOME": str(home.clients),  # a client inside a task uses the server that runs the task
         "ULLAGE_NODE": order.node,
         "ULLAGE_SERVER_ID": server_id,
         "ULLAGE_TASK_LOGS": str(home.task_logs),

@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import ullage
+from ullage.engines.local.run_as import give
 from ullage.model.error import Unavailable
+from ullage.service.accounts import Account
 from ullage.wire.private_file import write_private
 
 _LONGEST_SOCKET_PATH = 107
@@ -24,12 +26,23 @@ _MOST_ROOT_CHARACTERS = 1 << 20
 """The most characters read of the cgroup directories that an earlier run recorded."""
 
 
-class Home:
-    """The directories of one engine. `id` identifies the data directory."""
+_PASSABLE = 0o711
+_DROP = 0o1733
+"""Everyone may create files there, and remove their own."""
 
-    def __init__(self, data_dir: Path) -> None:
+
+class Home:
+    """The directories of one engine. `id` identifies the data directory.
+
+    With `clients`, the directory where clients find the server, executors run as other users. They may pass through the
+    directories to what is theirs, and list none.
+    """
+
+    def __init__(self, data_dir: Path, clients: Path | None = None) -> None:
+        self.is_shared = clients is not None
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = data_dir.resolve()
+        self.clients = clients or self.path
         facts = self.path.stat()
         self.id = hashlib.sha256(f"{self.path}:{facts.st_dev}:{facts.st_ino}".encode()).hexdigest()[:16]
         self.executor_logs = self.path / "logs/executors"
@@ -49,6 +62,10 @@ class Home:
         """
         for directory in (self._run, self._work, self._caches, self.executor_logs, self.task_logs):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.is_shared:
+            for directory in (self.path, self._run, self._work, self.path / "logs", self.task_logs):
+                directory.chmod(_PASSABLE)
+            self._caches.chmod(_DROP)
         lock = os.open(self._run / "engine.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,6 +99,8 @@ class Home:
             return path
         if self._short is None:
             self._short = Path(tempfile.mkdtemp(prefix="ullage-"))  # 0700
+            if self.is_shared:
+                self._short.chmod(_PASSABLE)
         return self._short / "executors.sock"
 
     @property
@@ -98,6 +117,8 @@ class Home:
         """
         directory = self._run / "python"
         directory.mkdir(mode=0o700, exist_ok=True)
+        if self.is_shared:
+            directory.chmod(_PASSABLE | 0o044)
         link = directory / "ullage"
         package = Path(ullage.__file__).parent
         if not link.is_symlink() or link.readlink() != package:
@@ -111,6 +132,13 @@ class Home:
         remove(directory)
         directory.mkdir(mode=0o700, parents=True)  # user code may have removed the parent
         return directory
+
+    def make_task_logs(self, name: str, account: Account) -> None:
+        """Create the directory for the output of the programs of a session, which only its owner and root may read."""
+        directory = self.task_logs / name
+        if not directory.exists():
+            directory.mkdir(mode=0o700)
+            give(directory, account)
 
     def new_cache(self, executor: str) -> Path:
         """Return the path, not yet created, of the file in which HAMi-core counts the usage of an executor."""
@@ -194,7 +222,9 @@ def remove(path: Path) -> None:
 
 
 def _permit_and_remove(_function: Callable[[str], object], path: str, _error: object) -> None:
-    """Grant the owner access to `path` and its parent, then remove it."""
+    """Grant the owner access to `path` and its parent, then remove it. Root has access, and may not follow links."""
+    if os.geteuid() == 0:
+        return
     with suppress(OSError):
         os.chmod(os.path.dirname(path), 0o700)  # noqa: PTH101, PTH120 - names as `rmtree` has them
         if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 - as above

@@ -16,7 +16,8 @@ Orders arrive as JSON lines on standard input; events leave as JSON lines on sta
     {"do": "start", "executor", "argv", "env", "cwd", "out", "err", "cgroups": [dir],
      "memory_bytes": null | limit that the supervisor enforces by sampling,
      "cpus": [id] for this executor alone, "cpus_required": fail the start without them,
-     "zones": [id] preferred for memory}
+     "zones": [id] preferred for memory,
+     "run_as": null | {"uid", "gid", "groups": [gid], "umask"} of the user that it runs as}
     {"do": "stop", "executor", "grace_s"}
     {"do": "sweep", "marker": "NAME=VALUE", "cgroups": [dir]}
 
