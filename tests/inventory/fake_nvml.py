@@ -39,6 +39,9 @@ class FakeCard:
     model: str = "NVIDIA H100"
     memory: int = 80 * GIB
     bus_id: str = "00000000:3B:00.0"
+    used: int = 0
+    busy: int = 0
+    """How many percent of the time it works."""
     failing: dict[str, int] = field(default_factory=dict)
     """Name of a function -> the NVML error it raises for this card."""
     nvlinks: list[str | None] = field(default_factory=list)
@@ -96,7 +99,11 @@ class FakeNvml:
 
     def nvmlDeviceGetMemoryInfo(self, card):
         self._fail("nvmlDeviceGetMemoryInfo", card)
-        return SimpleNamespace(total=card.memory)
+        return SimpleNamespace(total=card.memory, used=card.used)
+
+    def nvmlDeviceGetUtilizationRates(self, card):
+        self._fail("nvmlDeviceGetUtilizationRates", card)
+        return SimpleNamespace(gpu=card.busy, memory=0)
 
     def nvmlDeviceGetPciInfo(self, card):
         self._fail("nvmlDeviceGetPciInfo", card)

@@ -6,6 +6,7 @@ import pytest
 from fake_nvml import GIB, FakeCard, FakeNvml
 
 from ullage.inventory.nvml import CardsUnreadable, NvmlCards
+from ullage.model.card_load import CardLoad
 from ullage.model.gpu import Gpu
 
 LOST = FakeNvml.NVML_ERROR_GPU_IS_LOST
@@ -130,3 +131,21 @@ def test_the_real_library_lists_distinct_healthy_cards_twice_alike():
     assert len({gpu.uuid for gpu in first}) == len(first)
     assert all(gpu.uuid.startswith("GPU-") and gpu.model for gpu in first if gpu.healthy)
     assert [gpu.uuid for gpu in cards.cards()] == [gpu.uuid for gpu in first]
+
+
+def test_the_load_of_a_card_is_what_nvml_measures_and_never_made_up():
+    silent = FakeCard("GPU-cc", failing={"nvmlDeviceGetUtilizationRates": FakeNvml.NVML_ERROR_NOT_SUPPORTED})
+    lost = FakeCard("GPU-dd", failing={"nvmlDeviceGetUUID": LOST})
+    cards = NvmlCards(FakeNvml(FakeCard("GPU-aa", busy=73, used=12 * GIB), FakeCard("GPU-bb"), silent, lost))
+    assert cards.loads() == (
+        CardLoad("GPU-aa", 73, 12 * GIB),
+        CardLoad("GPU-bb", 0, 0),
+        CardLoad("GPU-cc", None, 0),
+    )
+
+
+def test_without_a_driver_no_load_is_measured():
+    library = FakeNvml()
+    library.failing["nvmlInit"] = FakeNvml.NVML_ERROR_DRIVER_NOT_LOADED
+    with pytest.raises(CardsUnreadable):
+        NvmlCards(library).loads()

@@ -1,50 +1,16 @@
-"""The page in a real browser, on a real server with four declared cards."""
+"""The overview and the way in, in a real browser, on a real server with four declared cards."""
 
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
-from tests.web.browser import MISSING, WAIT_S, Browser, browser, call, running
+from tests.web.browser import MISSING, Browser, browser
+from tests.web.stage import Server, complaints, enter, go
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}")
 
-SERVE = (
-    "import sys; from pathlib import Path; from ullage.bootstrap.server import serve;"
-    "sys.exit(serve(Path(sys.argv[1]), None, None, int(sys.argv[2]), '4'))"
-)
+LONG = "a-session-with-a-name-that-goes-on-and-on"
 HOSTILE = "<img src=x onerror=document.title='broken'>"
-
-
-class Server:
-    """A server process at one address that can be stopped and started again."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    @contextmanager
-    def up(self) -> Iterator[None]:
-        home = self._folder / "home"
-        with running([sys.executable, "-c", SERVE, str(home), str(self.port)], self._folder / "server.log"):
-            deadline = time.monotonic() + WAIT_S
-            while not (home / "server.json").exists():
-                assert time.monotonic() < deadline, (self._folder / "server.log").read_text()
-                time.sleep(0.05)
-            yield
-
-    @property
-    def token(self) -> str:
-        return (self._folder / "home" / "token").read_text().strip()
-
-    def create_session(self, name: str, resreq: str = "cpu=1", owner: str = "team", min_instances: int = 0) -> None:
-        body = {"application": "function", "id": name, "owner": owner, "resreq": resreq, "min_instances": min_instances}
-        call("POST", f"{self.url}/v1/sessions", body, {"Authorization": f"Bearer {self.token}"})
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +24,19 @@ def server(tmp_path) -> Server:
     return Server(tmp_path)
 
 
-def enter(window: Browser, server: Server) -> None:
-    window.open("about:blank")
-    window.complaints()
-    window.open(f"{server.url}/enter#{server.token}")
-    window.until("document.body.dataset.link === 'live'")
+VIEWS = {
+    "#/": "document.querySelectorAll('#pending tbody tr').length",
+    "#/queues": "document.querySelectorAll('tbody tr').length",
+    "#/sessions": "document.querySelectorAll('tbody tr').length",
+    f"#/sessions/{LONG}": "document.querySelector('.helps li')",
+    "#/nodes": "document.querySelectorAll('.card-row').length === 4",
+    "#/fit?gpu=9&preempt=1": "document.querySelector('.verdict')?.checkVisibility()",
+}
+"""Addresses of views, and what is true once each is drawn."""
 
 
-def has_row(table: str, name: str) -> str:
-    return f"[...document.querySelectorAll('#{table} tbody th')].some(cell => cell.textContent === '{name}')"
+def has_row(name: str) -> str:
+    return f"[...document.querySelectorAll('tbody th')].some(cell => cell.textContent === '{name}')"
 
 
 def test_the_link_leads_to_four_empty_cards_and_a_session_appears(server, window):
@@ -74,12 +44,13 @@ def test_the_link_leads_to_four_empty_cards_and_a_session_appears(server, window
         enter(window, server)
         assert window.run("return document.querySelectorAll('.card.free.declared').length") == 4
         assert window.run("return location.href") == f"{server.url}/"
+        assert window.run("return document.querySelector('nav [aria-current=page]').textContent") == "Overview"
         assert window.run("return document.cookie") == ""
         assert window.run("return document.getElementById('pending-none').checkVisibility()")
         assert "idle: 4 cards" in window.run("return document.getElementById('room').innerText")
         server.create_session("train")
-        window.until(has_row("sessions", "train"))
-        assert window.complaints() == []
+        window.until("[...document.querySelectorAll('#queues a')].some(link => link.textContent === 'train')")
+        assert complaints(window) == []
 
 
 def test_a_shared_card_is_as_full_as_its_parts_together(server, window):
@@ -95,7 +66,7 @@ def test_a_shared_card_is_as_full_as_its_parts_together(server, window):
         parts = "return [...document.querySelectorAll('.fill')].map(e => e.clientHeight / e.parentElement.clientHeight)"
         assert window.run(parts) == pytest.approx([0.5, 0.25], abs=0.02)
         assert "session half of team: 0.5" in window.run("return document.querySelector('.card.shared').title")
-        assert window.complaints() == []
+        assert complaints(window) == []
 
 
 def test_zones_and_links_are_asked_for_when_they_are_opened(server, window):
@@ -110,14 +81,14 @@ def test_zones_and_links_are_asked_for_when_they_are_opened(server, window):
         server.create_session("train", "gpu=1", min_instances=1)
         window.until("document.querySelectorAll('.topology .chip.taken').length === 1")
         assert window.run("return document.querySelector('.topology .chip.taken').title").endswith("held by train")
-        assert window.complaints() == []
+        assert complaints(window) == []
 
 
 def test_a_session_that_can_never_run_waits_with_its_reason(server, window):
     with server.up():
         enter(window, server)
         server.create_session("huge", "gpu=5")
-        window.until(has_row("pending", "huge"))
+        window.until(has_row("huge"))
         reason = window.run("return document.querySelector('#pending td.reason').innerText")
         assert "unplaceable" in reason
         assert "the request is larger than any node" in reason
@@ -126,22 +97,30 @@ def test_a_session_that_can_never_run_waits_with_its_reason(server, window):
 def test_a_redraw_keeps_the_elements_of_unchanged_rows(server, window):
     with server.up():
         server.create_session("first")
-        enter(window, server)
-        window.run("window.kept = [...document.querySelectorAll('.card, #sessions tbody tr, .queue')]")
+        enter(window, server, "#/sessions")
+        window.until(has_row("first"))
+        window.run("window.kept = [...document.querySelectorAll('tbody tr, nav a, .filters input')]")
         server.create_session("second")
-        window.until(has_row("sessions", "second"))
-        assert window.run("return window.kept.length") >= 6
+        window.until(has_row("second"))
+        assert window.run("return window.kept.length") >= 8
+        assert window.run("return window.kept.every(element => element.isConnected)")
+        go(window, "#/")
+        window.until("document.querySelectorAll('.card').length === 4")
+        window.run("window.kept = [...document.querySelectorAll('.card, .queue')]")
+        server.create_session("third", "gpu=1", min_instances=1)
+        window.until("document.querySelectorAll('.card.held').length === 1")
         assert window.run("return window.kept.every(element => element.isConnected)")
 
 
 def test_input_of_users_is_shown_as_text(server, window):
     with server.up():
         server.create_session("named", owner=HOSTILE)
-        enter(window, server)
-        window.until(has_row("sessions", "named"))
-        assert HOSTILE in window.run("return document.querySelector('#sessions tbody').textContent")
-        assert window.run("return document.querySelectorAll('main img').length") == 0
-        assert window.run("return document.title") == "Ullage"
+        for address in ("#/", "#/sessions", "#/sessions/named", "#/nodes", "#/history"):
+            enter(window, server, address)
+            if address.startswith("#/sessions"):
+                window.until(f"document.querySelector('main').textContent.includes({HOSTILE!r})")
+            assert window.run("return document.querySelectorAll('main img').length") == 0
+            assert window.run("return document.title").endswith("Ullage")
 
 
 def test_a_lost_server_is_shown_and_found_again(server, window):
@@ -156,7 +135,7 @@ def test_a_lost_server_is_shown_and_found_again(server, window):
 def test_a_browser_with_an_old_token_gets_a_hint(server, window):
     with server.up():
         enter(window, server)
-        window.run("localStorage.clear()")
+        window.run("localStorage.clear(); sessionStorage.clear()")
     with server.up():
         window.until("document.body.dataset.link === 'closed'")
         assert "Open the link that `ullage page` prints" in window.run("return document.body.innerText")
@@ -176,12 +155,15 @@ def test_a_bad_token_leads_to_a_field_for_the_right_one(server, window):
 @pytest.mark.parametrize("width", [360, 800, 1280, 1440, 1600, 1920])
 def test_nothing_is_wider_than_the_screen(server, window, width):
     with server.up():
-        server.create_session("a-session-with-a-name-that-goes-on-and-on", "cpu=1,mem=1g,gpu=5", owner="o" * 60)
+        server.create_session(LONG, "cpu=1,mem=1g,gpu=5", owner="o" * 60)
         window.devtools(
             "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False
         )
         enter(window, server)
         window.until("document.querySelectorAll('#pending tbody tr').length")
-        assert window.run("return document.documentElement.scrollWidth") <= width
-        outside = "[...document.querySelectorAll('section')].filter(each => each.scrollWidth > each.clientWidth).length"
-        assert window.run(f"return {outside}") == 0
+        for address, ready in VIEWS.items():
+            go(window, address)
+            window.until(ready)
+            assert window.run("return document.documentElement.scrollWidth") <= width, address
+            outside = "section => section.scrollWidth > section.clientWidth"
+            assert window.run(f"return [...document.querySelectorAll('section')].filter({outside}).length") == 0, address

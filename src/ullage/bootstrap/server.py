@@ -36,8 +36,9 @@ from ullage.client.endpoint import LOG_FILE, make_home
 from ullage.core.kernel.compiling import tiers
 from ullage.engines.open import EngineContext, open_engine
 from ullage.inventory.machine import Machine, discover
-from ullage.inventory.nvml import CardReader, NvmlCards
+from ullage.inventory.nvml import CardReader, CardsUnreadable, NvmlCards
 from ullage.inventory.topology_reader import TopologyReader
+from ullage.model.card_load import CardLoad
 from ullage.model.error import UllageError, Unavailable, invalid
 from ullage.model.event import Event
 from ullage.server.app import describe_api, make_app
@@ -110,6 +111,7 @@ class _Server:
         self._sharing = settings.sharing()
         self._machine = settings.machine(self._sharing)
         self._cards: CardReader = NvmlCards()
+        self._meter = NvmlCards()
         self._topology = TopologyReader()
         self._topology_note = ""
         self._end = asyncio.Event()
@@ -227,6 +229,8 @@ class _Server:
     async def _rediscover(self, service: UllageService) -> None:
         """Report changes of the machine, such as failed cards and new cgroup limits."""
         while True:
+            if service.card_use.is_due(now := time.time()):
+                service.card_use.add(now, service.state.fleet, await asyncio.to_thread(self._loads))
             await asyncio.sleep(HEARTBEAT_S)
             try:
                 machine = await asyncio.to_thread(self._discover)
@@ -244,6 +248,13 @@ class _Server:
                 await retention.sweep(time.time())
             except UllageError as error:
                 log.warning("retention.failed", error=error.message)
+
+    def _loads(self) -> tuple[CardLoad, ...]:
+        """Return how busy the cards are; without a driver nothing is measured."""
+        try:
+            return self._meter.loads()
+        except CardsUnreadable:
+            return ()
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:

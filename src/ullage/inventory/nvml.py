@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ullage.inventory.mig import Slices, read_slices
 from ullage.inventory.nvlink import NvLinkEnd, read_ends
 from ullage.inventory.pci import kernel_address
+from ullage.model.card_load import CardLoad
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.gpu import Gpu
 from ullage.model.topology import MAX_ZONES
@@ -80,6 +81,17 @@ class NvmlCards:
                 raise
             self._last = tuple(replace(gpu, healthy=False) for gpu in self._last)
         return self._last
+
+    def loads(self) -> tuple[CardLoad, ...]:
+        """Return the load of each card that reports its uuid.
+
+        Raises:
+            CardsUnreadable: as for `cards`.
+
+        """
+        with self._started() as library:
+            found = [_Card(library, handle).load() for handle in _handles(library)]
+            return tuple(load for load in found if load is not None)
 
     def nvlinks(self) -> tuple[NvLinkEnd, ...]:
         """Return the ends of all active NVLinks. A failed card has none.
@@ -157,6 +169,21 @@ class _Card:
             healthy=self._works,
             partitions=None if slices is None else slices.partitions,
             slice_uuids=() if slices is None else slices.uuids,
+        )
+
+    def load(self) -> CardLoad | None:
+        """Return how busy the card is, or None if it does not report its uuid.
+
+        A card in MIG mode does not say how much it works.
+        """
+        uuid = self.uuid
+        if uuid is None:
+            return None
+        rates, memory = self._ask("nvmlDeviceGetUtilizationRates"), self._ask("nvmlDeviceGetMemoryInfo")
+        return CardLoad(
+            uuid,
+            compute_percent=None if rates is None else int(rates.gpu),
+            memory_bytes=None if memory is None else int(memory.used),
         )
 
     def _slices(self, model: str | None) -> Slices | None:

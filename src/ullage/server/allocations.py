@@ -33,6 +33,7 @@ from ullage.model.resources import show_milli
 from ullage.server import bodies
 from ullage.server.access import Authorizer, Whose, needs
 from ullage.server.durable import durable
+from ullage.server.parameters import count_of, flag_of
 from ullage.server.placements import placement_body
 from ullage.server.preemption import attempt_body, nomination_body, preemption_body
 from ullage.server.rejections import rejection_body
@@ -210,7 +211,23 @@ class AllocationApi:
     @needs(Role.VIEWER)
     async def plan_allocation(self, request: HttpRequest) -> LongBody[wire.PlanBody]:
         """Return whether and where a request would be placed, with every step of the decision."""
-        body = await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT)
+        return await self._planned(request, await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT))
+
+    @route("GET", "/v1/plan", "allocations", query=("resreq", "priority", "preempt", "move"))
+    async def read_plan(self, request: HttpRequest) -> LongBody[wire.PlanBody]:
+        """Return the plan of the request in the query, for pages that only read."""
+        given = request.query_params
+        if "resreq" not in given:
+            raise invalid("resreq", "", "write what is asked for, such as gpu=1,vram=20g")
+        body = wire.PlanRequest(
+            resreq=given["resreq"],
+            priority=count_of(request, "priority", 0) if "priority" in given else None,
+            preempt=flag_of(request, "preempt"),
+            move=flag_of(request, "move"),
+        )
+        return await self._planned(request, body)
+
+    async def _planned(self, request: HttpRequest, body: wire.PlanRequest) -> LongBody[wire.PlanBody]:
         claim = claim_of(body)
         uid = body.uid if body.uid == wire.UNNAMED else check_name("uid", body.uid)
         resreq = bodies.requirement(body.resreq, self._service.numa)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -34,12 +34,14 @@ from ullage.server.snapshot import (
     session_facts,
     session_in,
 )
+from ullage.service.card_use import Sample
 from ullage.service.service import UllageService
 from ullage.service.state import ExecutorRecord, SessionRecord
 from ullage.service.store_port import TaskView
 from ullage.wire.body import body_of
 from ullage.wire.catalog import ApplicationBody, QueueBody
 from ullage.wire.explanation import Explanation, HolderBody
+from ullage.wire.load import CardUseBody, LoadBody
 from ullage.wire.node import ExecutorBody, NodeBody
 from ullage.wire.node_topology import PlacedCardBody, TopologyBody, placed_card, topology_body
 from ullage.wire.overview import IdleBody, Overview, RoomBody, ServerBody
@@ -167,6 +169,18 @@ class Answers:
             sessions_open=sum(facts.open for facts in visible),
         )
 
+    def card_use(self) -> Callable[[], LoadBody]:
+        """Return a function for a thread that returns the use of all cards over the last hour."""
+        samples, fleet = self._service.card_use.samples, self._service.state.fleet
+        homes = [(fleet.nodes[int(fleet.card_row[card])].name, gpu) for card, gpu in enumerate(fleet.cards)]
+        return lambda: LoadBody(
+            at=[sample.at for sample in samples],
+            cards=[
+                card_use_body(gpu.uuid, samples)
+                for _, gpu in sorted(homes, key=lambda home: (home[0], home[1].index))
+            ],
+        )
+
     def room(self) -> RoomBody:
         """Return the idle capacity, its fragments, and how many requests for whole cards fit."""
         fleet, learning = self._service.state.fleet, self._service.learning
@@ -226,6 +240,20 @@ def task_body(view: TaskView, state: TaskState, array: Array | None) -> TaskBody
     ended = () if view.result is None else (view.result,)
     started = {} if ended else {"started_at": view.claimed_at}
     return body_of(TaskBody, *ended, view, state=state, index=array and array.index_of(view.task), **started)
+
+
+def card_use_body(uuid: str, samples: Sequence[Sample]) -> CardUseBody:
+    """Return what is known of one card at each sample."""
+    held = [sample.held.get(uuid) for sample in samples]
+    loads = [sample.load.get(uuid) for sample in samples]
+    compute = [None if load is None else load.compute_percent for load in loads]
+    return CardUseBody(
+        uuid=uuid,
+        held=[None if part is None else round(part, 4) for part in held],
+        compute=[None if percent is None else percent / 100 for percent in compute],
+        memory_bytes=[None if load is None else load.memory_bytes for load in loads],
+        measured=any(load is not None for load in loads),
+    )
 
 
 def application_body(application: Application) -> ApplicationBody:

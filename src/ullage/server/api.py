@@ -30,6 +30,7 @@ from ullage.wire.body import body_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation
+from ullage.wire.load import LoadBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.node_topology import TopologyBody
 from ullage.wire.overview import Overview, ServerBody
@@ -172,6 +173,11 @@ class ServerApi:
     async def list_gpus(self, _: Request) -> LongBody[list[GpuBody]]:
         """Return all cards with their free parts and holders."""
         return self._answers.snapshot().gpus
+
+    @route("GET", "/v1/load", "nodes")
+    async def get_load(self, _: Request) -> LongBody[LoadBody]:
+        """Return the use of all cards over the last hour: what is held, and how busy they are where that is measured."""
+        return self._answers.card_use()
 
     @route("GET", "/v1/executors", "nodes")
     @needs(Role.VIEWER)

@@ -19,6 +19,8 @@ MOST_DIGITS = 15
 
 _MOST = 10**MOST_DIGITS - 1
 _NAME = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": f"^{NAME_PATTERN}$"}
+_FLAGS = {"0": False, "false": False, "1": True, "true": True}
+_FLAG = {"type": "string", "enum": list(_FLAGS)}
 _COUNT = {"type": "integer", "minimum": 0, "maximum": _MOST}
 
 _SECONDS = {"type": "number", "minimum": 0}
@@ -68,6 +70,10 @@ QUERY = {
     ),
     "offset": Parameter("how many items to leave out before the first one", _COUNT),
     "sessions": Parameter("the most sessions of an overview: first those that have executors", _COUNT),
+    "resreq": Parameter("the request, such as gpu=1,vram=20g", {"type": "string"}),
+    "priority": Parameter("the priority of the request", _COUNT),
+    "preempt": Parameter("whether to name who would have to give way", _FLAG),
+    "move": Parameter("whether to name what could move to make room", _FLAG),
     "state": Parameter(
         "only sessions in this state; in the history some of "
         f"{', '.join(state.value for state in PastState)}, with commas; elsewhere one of "
@@ -161,6 +167,19 @@ def time_of(request: Request, name: str) -> float | None:
     if not 0 <= value <= _MOST:  # also refuses nan
         raise invalid(name, text, "a number of seconds from 0 is needed")
     return value
+
+
+def flag_of(request: Request, name: str) -> bool:
+    """Return whether a flag of the query is set; one that is left out is not.
+
+    Raises:
+        InvalidRequest: it is neither 0, 1, false nor true.
+
+    """
+    text = request.query_params.get(name, "0")
+    if text not in _FLAGS:
+        raise invalid(name, text, f"write {', '.join(_FLAGS)}")
+    return _FLAGS[text]
 
 
 def is_count(text: str) -> bool:

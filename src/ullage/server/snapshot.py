@@ -26,6 +26,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 from ullage.model.session import SessionInfo
 from ullage.model.task import TaskState
+from ullage.service.card_use import free_ppm
 from ullage.service.service import UllageService
 from ullage.service.state import SessionRecord, State
 from ullage.wire.amount import AmountBody
@@ -209,7 +210,7 @@ def gpu_body(fleet: Fleet, card: int, session_of: SessionOf) -> GpuBody:
         gpu,
         node=fleet.nodes[int(fleet.card_row[card])].name,
         isolations=None if gpu.isolations is None else sorted(gpu.isolations),
-        free=body_of(PartBody, free, fraction=_free_ppm(fleet, card) / PPM),
+        free=body_of(PartBody, free, fraction=free_ppm(fleet, card) / PPM),
         holders=[_holder(uid, session_of(uid), Grant.of(gpu, charge)) for uid, charge in sorted(holders)],
     )
 
@@ -228,7 +229,7 @@ def node_body(fleet: Fleet, facts: NodeFacts) -> NodeBody:
 
 def held_cards_milli(fleet: Fleet, row: int) -> int:
     """Return the thousandths of the cards of a node that are not free, rounded up."""
-    held = sum(PPM - _free_ppm(fleet, card) for card in fleet.cards_on(row))
+    held = sum(PPM - free_ppm(fleet, card) for card in fleet.cards_on(row))
     return -(-held * MILLI // PPM)
 
 
@@ -271,17 +272,6 @@ def _free(fleet: Fleet, card: int) -> Grant:
     """Return the free part of a card; 0 if it is over-committed."""
     compute, vram = max(0, int(fleet.compute_free[card])), max(0, int(fleet.vram_free[card]))
     return Grant.amounts(fleet.cards[card], compute, vram)
-
-
-def _free_ppm(fleet: Fleet, card: int) -> int:
-    """Return the largest fraction of a card that is free, in millionths, rounded down."""
-    if None in fleet.holders[card].values():
-        return 0
-    pairs = (
-        (int(fleet.compute_free[card]), int(fleet.compute_total[card])),
-        (int(fleet.vram_free[card]), int(fleet.vram_total[card])),
-    )
-    return min(max(0, free) * PPM // total for free, total in pairs if total)
 
 
 def _bounds(bounds: QueueBounds) -> dict[str, str | float | None]:

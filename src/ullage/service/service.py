@@ -29,6 +29,7 @@ from ullage.service.access_tokens import AccessTokens
 from ullage.service.accounting import Accounting
 from ullage.service.accounts import Accounts
 from ullage.service.allocations import AllocationRequests
+from ullage.service.card_use import CardUse
 from ullage.service.catalog import Catalog
 from ullage.service.consolidation import Consolidations
 from ullage.service.context import ServiceContext
@@ -141,6 +142,7 @@ class UllageService:
         self.observations = Observations(context)
         self.quotas = NamespaceQuotas(context)
         self.tokens = AccessTokens(context)
+        self.card_use = CardUse()
         self.catalog = Catalog(context, self.sessions.forget, self.quotas.follow)
         self._waits = Waits(context)
         self.loop = Loop(context, self.executors, self._waits)

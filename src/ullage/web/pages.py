@@ -1,14 +1,15 @@
-"""The live pages of a server and of a cluster: documents, one style sheet and small scripts, all ours.
+"""The pages of a server and of a cluster: documents, style sheets and small scripts, all ours.
 
 The page of a server is entered with the token once (`/enter#TOKEN` keeps it out of logs and history); from then on a
-key that opens reading only is enough. The browser keeps the key for this address and port. The page of a cluster has no
-key.
+key that opens reading only is enough. The browser keeps the key for this address and port, and the token in the tab in
+which it was entered, for changes. The page of a cluster has no key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -65,13 +66,21 @@ def _files(assets: dict[str, bytes]) -> list[Route]:
     async def icon(_: Request) -> Response:
         return RedirectResponse("static/icon.svg")
 
-    return [Route("/static/{name}", static), Route("/favicon.ico", icon)]
+    return [Route("/static/{name:path}", static), Route("/favicon.ico", icon)]
 
 
 def _read_assets() -> dict[str, bytes]:
-    """Everything that may be served, by name: a request can name no other file."""
-    found = (files("ullage.web") / "static").iterdir()
-    return {asset.name: asset.read_bytes() for asset in found if _kind(asset.name) is not None}
+    """Everything that may be served, by its path: a request can name no other file."""
+    return dict(_assets_in(files("ullage.web") / "static", ""))
+
+
+def _assets_in(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+    for asset in folder.iterdir():
+        name = path + asset.name
+        if asset.is_dir():
+            yield from _assets_in(asset, f"{name}/")
+        elif _kind(name) is not None:
+            yield name, asset.read_bytes()
 
 
 def _answer(assets: dict[str, bytes], name: str) -> Response:

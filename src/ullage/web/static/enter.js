@@ -3,7 +3,7 @@
 // A fragment is never sent to a server, so the token is in no log; it also leaves the address bar
 // before anything else happens. A link without a good token leads to a field to paste one.
 
-import { keepKey } from "./key.js";
+import { exchange, looksLikeToken } from "./key.js";
 
 const state = document.getElementById("state");
 const form = document.getElementById("form");
@@ -34,14 +34,20 @@ async function refusal(response) {
   return `The server refused: ${body.message ?? `status ${response.status}`}.`;
 }
 
+/** The view that was asked for before the token was. */
+function takeReturn() {
+  const hash = sessionStorage.getItem("ullage-return") ?? "";
+  sessionStorage.removeItem("ullage-return");
+  return hash.startsWith("#/") ? `/${hash}` : "/";
+}
+
 async function admit(token) {
-  if (!/^[\x21-\x7e]+$/.test(token)) return ask(token ? WRONG : ASK);
+  if (!looksLikeToken(token)) return ask(token ? WRONG : ASK);
   state.textContent = "One moment…";
   try {
-    const response = await fetch("/v1/admit", { method: "POST", headers: { Authorization: `Bearer ${token}` } });
-    if (!response.ok) return ask(await refusal(response));
-    keepKey((await response.json()).key);
-    location.replace("/");
+    const response = await exchange(token);
+    if (response) return ask(await refusal(response));
+    location.replace(takeReturn());
   } catch {
     ask(SILENT);
   }

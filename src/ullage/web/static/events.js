@@ -1,6 +1,6 @@
 // Server-sent events of an answer that `fetch` gave: EventSource can send no key.
 
-/** Calls `take` with the name and the data of each event until the answer ends. */
+/** Calls `take` with the name, the data and the id of each event until the answer ends. */
 export async function readEvents(body, take) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -12,7 +12,7 @@ export async function readEvents(body, take) {
     for (const message of messages) {
       const lines = message.split(/\r?\n/);
       const data = fieldOf(lines, "data").join("\n");
-      if (data) take(fieldOf(lines, "event")[0] ?? "message", data);
+      if (data) take(fieldOf(lines, "event")[0] ?? "message", data, fieldOf(lines, "id")[0]);
     }
   }
 }

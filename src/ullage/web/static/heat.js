@@ -9,7 +9,7 @@ const find = (id) => document.getElementById(id);
 let chosen = null;
 
 /** Draws the nodes whose name, or one of whose cards or pods, has the text. */
-export function drawHeat(nodes, gpus, text) {
+export function drawHeat(nodes, gpus, text, place = find("nodes")) {
   const cards = new Map(nodes.map((node) => [node.name, []]));
   for (const gpu of gpus) cards.get(gpu.node)?.push(gpu);
   const word = text.trim().toLowerCase();
@@ -17,7 +17,7 @@ export function drawHeat(nodes, gpus, text) {
   const shown = found.slice(0, MOST_NODES);
   const total = found.length === nodes.length ? `${nodes.length}` : `${found.length} of ${nodes.length}`;
   setText(find("shown"), shown.length < found.length ? `the first ${shown.length} of ${total} nodes` : `${total} nodes`);
-  keep(find("nodes"), shown, (node) => node.name, newNode, (element, node) => updateNode(element, node, cards.get(node.name)));
+  keep(place, shown, (node) => node.name, newNode, (element, node) => updateNode(element, node, cards.get(node.name)));
 }
 
 function has(node, cards, word) {

@@ -1,13 +1,34 @@
-// The key of this page: it opens reading only, and the browser keeps it for this address and port alone.
+// What this browser may do here: a key that opens reading, kept for this address and port, and the token, kept in this tab.
 //
 // A cookie would go to every port of the host, and another user may listen on one.
 
-const NAME = "ullage-page";
+const KEY = "ullage-page";
+const TOKEN = "ullage-token";
 
-export const hasKey = () => localStorage.getItem(NAME) !== null;
-export const keepKey = (key) => localStorage.setItem(NAME, key);
+export const hasKey = () => localStorage.getItem(KEY) !== null || hasToken();
+export const keepKey = (key) => localStorage.setItem(KEY, key);
 
-/** Fetches what the key opens. */
+export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
+export const keepToken = (token) => sessionStorage.setItem(TOKEN, token);
+export const dropToken = () => sessionStorage.removeItem(TOKEN);
+
+/** Whether a text may be a token: visible ASCII without spaces. */
+export const looksLikeToken = (text) => /^[\x21-\x7e]+$/.test(text);
+
+/** The header that proves who asks: the token of this tab, or the key. */
+export const credentials = () =>
+  hasToken() ? `Bearer ${sessionStorage.getItem(TOKEN)}` : `Page ${localStorage.getItem(KEY)}`;
+
+/** Fetches what the token or the key opens. */
 export function ask(path, options = {}) {
-  return fetch(path, { ...options, headers: { Authorization: `Page ${localStorage.getItem(NAME)}` } });
+  return fetch(path, { ...options, headers: { Authorization: credentials(), ...options.headers } });
+}
+
+/** Exchanges a token for the key that opens reading; returns the response if the server refuses. */
+export async function exchange(token) {
+  const response = await fetch("/v1/admit", { method: "POST", headers: { Authorization: `Bearer ${token}` } });
+  if (!response.ok) return response;
+  keepKey((await response.json()).key);
+  keepToken(token);
+  return null;
 }

@@ -3,6 +3,8 @@
 // All bars have one scale, so that lengths can be compared; a queue's bar is made of its sessions.
 
 import { keep, make, setAttribute, setClass, setPart, setText } from "./dom.js";
+import { linkTo } from "./links.js";
+import { hrefOf } from "./router.js";
 import { tintOf } from "./tints.js";
 import { orDash, percent } from "./words.js";
 
@@ -69,7 +71,7 @@ function updateQueue(element, row, scale) {
 }
 
 function updateSession(element, session, scale) {
-  setText(element.firstElementChild, session.id);
+  linkTo(element.firstElementChild, session.id, hrefOf("sessions", session.id));
   setAttribute(element.firstElementChild, "title", `${session.id}, owner ${orDash(session.owner)}`);
   updateRow(element, { ...session, segments: [session] }, scale);
 }
