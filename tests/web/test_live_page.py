@@ -28,7 +28,7 @@ VIEWS = {
     "#/": "document.querySelectorAll('#pending tbody tr').length",
     "#/queues": "document.querySelectorAll('tbody tr').length",
     "#/sessions": "document.querySelectorAll('tbody tr').length",
-    f"#/sessions/{LONG}": "document.querySelector('.helps li')",
+    f"#/sessions/{LONG}": "document.querySelector('.lead')?.textContent",
     "#/nodes": "document.querySelectorAll('.card-row').length === 4",
     "#/fit?gpu=9&preempt=1": "document.querySelector('.verdict')?.checkVisibility()",
 }
@@ -166,4 +166,6 @@ def test_nothing_is_wider_than_the_screen(server, window, width):
             window.until(ready)
             assert window.run("return document.documentElement.scrollWidth") <= width, address
             outside = "section => section.scrollWidth > section.clientWidth"
-            assert window.run(f"return [...document.querySelectorAll('section')].filter({outside}).length") == 0, address
+            assert window.run(f"return [...document.querySelectorAll('section')].filter({outside}).length") == 0, (
+                address
+            )

@@ -214,6 +214,7 @@ class AllocationApi:
         return await self._planned(request, await bodies.read_body(request, wire.PlanRequest, BODY_LIMIT))
 
     @route("GET", "/v1/plan", "allocations", query=("resreq", "priority", "preempt", "move"))
+    @needs(Role.VIEWER)
     async def read_plan(self, request: HttpRequest) -> LongBody[wire.PlanBody]:
         """Return the plan of the request in the query, for pages that only read."""
         given = request.query_params

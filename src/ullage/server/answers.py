@@ -172,13 +172,13 @@ class Answers:
     def card_use(self) -> Callable[[], LoadBody]:
         """Return a function for a thread that returns the use of all cards over the last hour."""
         samples, fleet = self._service.card_use.samples, self._service.state.fleet
-        homes = [(fleet.nodes[int(fleet.card_row[card])].name, gpu) for card, gpu in enumerate(fleet.cards)]
+        uuids = [
+            fleet.cards[card].uuid
+            for row in range(len(fleet.nodes))
+            for card in sorted(fleet.cards_on(row), key=lambda card: fleet.cards[card].index)
+        ]
         return lambda: LoadBody(
-            at=[sample.at for sample in samples],
-            cards=[
-                card_use_body(gpu.uuid, samples)
-                for _, gpu in sorted(homes, key=lambda home: (home[0], home[1].index))
-            ],
+            at=[sample.at for sample in samples], cards=[card_use_body(uuid, samples) for uuid in uuids]
         )
 
     def room(self) -> RoomBody:

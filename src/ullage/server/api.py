@@ -175,8 +175,9 @@ class ServerApi:
         return self._answers.snapshot().gpus
 
     @route("GET", "/v1/load", "nodes")
+    @needs(Role.VIEWER)
     async def get_load(self, _: Request) -> LongBody[LoadBody]:
-        """Return the use of all cards over the last hour: what is held, and how busy they are where that is measured."""
+        """Return the use of all cards over the last hour: what is held, and how busy they are where measured."""
         return self._answers.card_use()
 
     @route("GET", "/v1/executors", "nodes")
