@@ -1,6 +1,7 @@
-"""Takes the picture of the page of a cluster for the documentation: `python -m tests.web.picture FILE`.
+"""Takes the pictures of the pages for the documentation: `python -m tests.web.picture docs/images`.
 
-It needs chromium and chromedriver. The cluster is an API server in this process with nodes and pods that are made up.
+It needs chromium and chromedriver. The server is a real one with declared cards, the cluster an API server in this
+process; the nodes, pods and sessions on them are made up.
 """
 
 from __future__ import annotations
@@ -16,11 +17,31 @@ from tests.kube.hosting import a_binding, a_machine
 from tests.kube.live_front import BriefFront
 from tests.kube.test_front import a_pod, put
 from tests.kube.test_queue_admission import waiting
-from tests.web.browser import browser
-from tests.web.test_cluster_page import SETTINGS, Cluster, enter, ours, row
+from tests.system.live_server import wait_until
+from tests.web.browser import Browser, browser
+from tests.web.stage import Server, enter, fill, go
+from tests.web.test_cluster_page import SETTINGS, Cluster, ours, row
+from tests.web.test_cluster_page import enter as enter_cluster
 
 _MIB = 80_000
-_SIZE = {"width": 1280, "height": 860, "deviceScaleFactor": 1, "mobile": False}
+_VIEWS = {
+    "live-page": ("#/", "document.querySelectorAll('.card.held').length >= 2"),
+    "sessions-page": ("#/sessions?state=open", "document.querySelectorAll('tbody tr').length >= 6"),
+    "session-page": ("#/sessions/finetune-13b", "document.querySelectorAll('[aria-label=Tasks] tbody tr').length >= 4"),
+    "nodes-page": ("#/nodes", "document.querySelectorAll('.strip path.held').length >= 4"),
+    "history-page": ("#/history?days=0.0417", "document.querySelectorAll('.lanes .bar').length >= 4"),
+}
+"""The views of a server by the name of their picture: the address, and what is true once the view is drawn."""
+
+
+def _size(window: Browser, height: int) -> None:
+    window.devtools(
+        "Emulation.setDeviceMetricsOverride", width=1280, height=height, deviceScaleFactor=1, mobile=False
+    )
+
+
+def _take(window: Browser, file: Path) -> None:
+    file.write_bytes(base64.b64decode(window.picture()))
 
 
 def _fill(server: ApiServer, cluster: Cluster) -> None:
@@ -34,8 +55,8 @@ def _fill(server: ApiServer, cluster: Cluster) -> None:
     put(server, "pods", waiting("render-0", gpus=9, queue="vision"))
 
 
-def main(file: Path) -> None:
-    """Write the picture."""
+def take_cluster(file: Path) -> None:
+    """Write the picture of the page of a cluster."""
     server = ApiServer()
     with closing(server), TemporaryDirectory() as folder:
         uuids = {f"gpu-{node}": {f"GPU-{node}-{card}": "" for card in range(8)} for node in range(4)}
@@ -44,10 +65,33 @@ def main(file: Path) -> None:
         with closing(BriefFront(Path(folder), server.url, SETTINGS)) as front, browser(Path(folder)) as window:
             cluster = Cluster(server, front.start().wait_ready())
             _fill(server, cluster)
-            window.devtools("Emulation.setDeviceMetricsOverride", **_SIZE)
-            enter(window, cluster.url)
+            _size(window, 860)
+            enter_cluster(window, cluster.url)
             window.until(f"{row('waiting', 'default/render-0')}?.innerText.includes('vision (1)')")
-            file.write_bytes(base64.b64decode(window.picture()))
+            _take(window, file)
+
+
+def take_server(folder: Path) -> None:
+    """Write the pictures of the page of a server."""
+    with TemporaryDirectory() as home, browser(Path(home)) as window:
+        server = Server(Path(home), cards=8)
+        with server.up():
+            fill(server)
+            wait_until(lambda: server.ask("GET", "sessions/broken")["failed"] == 3, "the short programs have ended")
+            _size(window, 900)
+            enter(window, server)
+            for name, (address, ready) in _VIEWS.items():
+                go(window, address)
+                window.until(ready)
+                _size(window, max(600, min(1400, int(window.run("return document.documentElement.scrollHeight")))))
+                _take(window, folder / f"{name}.png")
+                _size(window, 900)
+
+
+def main(folder: Path) -> None:
+    """Write all pictures."""
+    take_server(folder)
+    take_cluster(folder / "cluster-page.png")
 
 
 if __name__ == "__main__":

@@ -71,4 +71,4 @@ function niceTop(value) {
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value);
 }
 
-const shortOf = (value) => (value >= 1000 ? `${+(value / 1000).toFixed(1)}k` : `${+value.toFixed(value < 10 ? 2 : 0)}`);
+const shortOf = (value) => (value >= 1000 ? `${+(value / 1000).toFixed(1)}k` : `${+value.toPrecision(2)}`);

@@ -9,6 +9,7 @@ const ROW = 22;
 const TOP = 24;
 const NARROW = 520;
 const GAP_OF_MARKS = 90;
+const HALF_LABEL = 32;
 
 /** A chart; `show` gets rows (`key`, `label`, `bars` of `from`, `to`, `kind`, `text`), the span, and the text for those who hear it. */
 export function makeLanes() {
@@ -27,7 +28,8 @@ export function makeLanes() {
     const place = scaleOf(from, to, left, width - 6);
     const height = TOP + rows.length * (width < NARROW ? ROW + 14 : ROW) + 6;
     describe(picture.element, height, text);
-    keep(marks, marksOf(from, to, Math.max(2, (width - left) / GAP_OF_MARKS)), (mark) => mark.at, newMark, (element, mark) => {
+    const shownMarks = marksOf(from, to, Math.max(2, (width - left) / GAP_OF_MARKS)).filter((mark) => place(mark.at) < width - HALF_LABEL);
+    keep(marks, shownMarks, (mark) => mark.at, newMark, (element, mark) => {
       set(element, { transform: `translate(${place(mark.at).toFixed(1)} 0)` });
       set(element.firstElementChild, { y1: TOP - 6, y2: height });
       setText(element.lastElementChild, mark.text);

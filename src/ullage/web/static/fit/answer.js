@@ -1,17 +1,10 @@
 // The answer of the planner: where it would go, or what it lacks, what would help, and every step of the decision.
 
 import { keep, make, setClass, setText } from "../dom.js";
+import { REFUSALS, keyOfRefusal } from "../refusals.js";
 import { drawRows, makeTable } from "../table.js";
-import { counted, ofBytes, orDash } from "../words.js";
+import { counted, ofBytes } from "../words.js";
 
-const REFUSALS = [
-  { label: "node", kind: "id", text: (each) => orDash(each.node) },
-  { label: "reason", draw: (cell, each) => setText(cell.firstElementChild ?? cell.appendChild(make("code")), each.code) },
-  { label: "needed", kind: "number", text: (each) => each.needed },
-  { label: "there is", kind: "number", text: (each) => each.had },
-  { label: "in words", kind: "reason", text: (each) => each.text },
-  { label: "helps", text: (each) => each.cure },
-];
 const STAGES = [
   { label: "step", kind: "id", text: (stage) => stage.name },
   { label: "kind", text: (stage) => stage.kind },
@@ -43,7 +36,7 @@ export function makeAnswer() {
     const { choice, refusal } = plan;
     if (choice) say("good", "It fits now", placeOf(choice), plan.warnings);
     else say(roomFor(plan) ? "warn" : "bad", "It does not fit now", refusal.message, [...helpOf(plan), ...plan.warnings]);
-    drawRows(refusals, REFUSALS, refusal?.rejections ?? [], (each) => `${each.node} ${each.gpu} ${each.code}`);
+    drawRows(refusals, REFUSALS, refusal?.rejections ?? [], keyOfRefusal);
     drawRows(stages, STAGES, plan.stages, (stage) => stage.name);
     steps.hidden = plan.stages.length === 0;
   }

@@ -1,8 +1,10 @@
 // Why a session has the executors that it has: a sentence, its numbers, who holds what is missing, what would help.
 
 import { pathOf, read } from "../api.js";
+import { requestOf } from "../columns.js";
 import { keep, make, setText } from "../dom.js";
 import { makeLoader } from "../loader.js";
+import { REFUSALS, keyOfRefusal } from "../refusals.js";
 import { hrefOf } from "../router.js";
 import { drawRows, makeTable } from "../table.js";
 import { orDash, percent } from "../words.js";
@@ -10,20 +12,12 @@ import { linkTo } from "../links.js";
 
 const GAP_MS = 3_000;
 
-const REFUSALS = [
-  { label: "node", kind: "id", text: (each) => orDash(each.node) },
-  { label: "reason", draw: (cell, each) => setText(cell.firstElementChild ?? cell.appendChild(make("code")), each.code) },
-  { label: "needed", kind: "number", text: (each) => each.needed },
-  { label: "there is", kind: "number", text: (each) => each.had },
-  { label: "in words", kind: "reason", text: (each) => each.text },
-  { label: "helps", text: (each) => each.cure },
-];
 const HOLDERS = [
   { label: "held by", kind: "id", draw: (cell, each) => linkTo(cell, each.session, hrefOf("sessions", each.session)) },
   { label: "owner", text: (each) => orDash(each.owner) },
   { label: "executors", kind: "number", text: (each) => each.executors },
   { label: "deserves", kind: "number", text: (each) => each.deserved },
-  { label: "amount", text: (each) => each.amount },
+  { label: "amount", text: (each) => requestOf(each.amount) },
 ];
 
 export function makeWhy(id) {
@@ -49,7 +43,7 @@ export function makeWhy(id) {
     drawList(helps, why.suggestions.map((text) => `Would help: ${text}`));
     const evicted = why.evicted ? [`Last evicted ${new Date(why.evicted.at * 1000).toLocaleString()}: ${why.evicted.message}`] : [];
     drawList(lists, [...why.warnings, ...evicted]);
-    drawRows(refusals, REFUSALS, why.rejections, (each) => `${each.node} ${each.gpu} ${each.code}`);
+    drawRows(refusals, REFUSALS, why.rejections, keyOfRefusal);
     drawRows(holders, HOLDERS, why.holders, (each) => each.session);
   }
 

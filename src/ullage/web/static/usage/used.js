@@ -6,7 +6,7 @@ import { make, setClass, setText } from "../dom.js";
 import { makeFault } from "../fault.js";
 import { makeLoader } from "../loader.js";
 import { drawRows, makeTable } from "../table.js";
-import { orDash, percent } from "../words.js";
+import { age, orDash, percent } from "../words.js";
 
 const DAY_S = 86400;
 const HOUR_S = 3600;
@@ -28,7 +28,7 @@ export function makeUsed() {
     { label: "who", kind: "id", draw: drawName },
     { label: "used", kind: "number", text: (group) => amountOf(group.total) },
     { label: "part", kind: "number", text: (group) => percent(group.part) },
-    { label: "waited", kind: "number", text: (group) => `${(group.waited / HOUR_S).toFixed(1)} h` },
+    { label: "waited", kind: "number", text: (group) => age(group.waited) },
     { label: "sessions", kind: "number", text: (group) => group.sessions },
   ];
   const table = makeTable("Use by group", columns);
@@ -43,7 +43,7 @@ export function makeUsed() {
     return read("/v1/usage", { by, since, until, step, owner, queue }, signal);
   }
 
-  const amountOf = (value) => `${(value / UNITS[asked.of][1]).toLocaleString("en", { maximumFractionDigits: 1 })} ${UNITS[asked.of][0]}`;
+  const amountOf = (value) => `${(value / UNITS[asked.of][1]).toLocaleString("en", { maximumSignificantDigits: 3 })} ${UNITS[asked.of][0]}`;
 
   function draw({ body }) {
     fault.show(null);
@@ -55,7 +55,7 @@ export function makeUsed() {
     chart.element.hidden = total === 0;
     setText(lead, [total && `${amountOf(total)} used`, offered && `${amountOf(Math.max(0, offered - total))} idle of ${amountOf(offered)}`].filter(Boolean).join(", "));
     drawRows(table, columns, groups, (group) => group.name);
-    chart.show({ from: body.since, to: body.until, step: body.step, bars: barsOf(body, groups, of, by), text: `use by ${by}: ${groups.map((group) => `${orDash(group.name)} ${amountOf(group.total)}`).join(", ")}` });
+    chart.show({ from: body.since, to: Math.max(body.until, ...body.rows.map((row) => row.at + body.step)), step: body.step, bars: barsOf(body, groups, of, by), text: `use by ${by}: ${groups.map((group) => `${orDash(group.name)} ${amountOf(group.total)}`).join(", ")}` });
   }
 
   /** The largest groups, each with its colour; the others are one. */

@@ -75,13 +75,14 @@ function timesOf(session) {
 }
 
 function factsOf(session) {
-  const range = session.max_instances === null ? `at least ${session.min_instances}` : `${session.min_instances} to ${session.max_instances}`;
+  const { min_instances: least, max_instances: most } = session;
+  const range = [least ? `, at least ${least}` : "", most === null ? "" : `, at most ${most}`].join("");
   return [
     ["owner", orDash(session.owner)],
     ["queue", session.queue, hrefOf("sessions", null, { queue: session.queue })],
     ["application", session.application],
     ["each executor asks for", requestOf(session.resreq)],
-    ["executors", `${session.held} held, ${session.deserved} deserved; ${range}`],
+    ["executors", `${session.held} held, ${session.deserved} deserved${range}`],
     ["dominant share", percent(session.share)],
     ["priority", session.priority],
     ["weight", session.weight],
