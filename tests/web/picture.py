@@ -35,9 +35,7 @@ _VIEWS = {
 
 
 def _size(window: Browser, height: int) -> None:
-    window.devtools(
-        "Emulation.setDeviceMetricsOverride", width=1280, height=height, deviceScaleFactor=1, mobile=False
-    )
+    window.devtools("Emulation.setDeviceMetricsOverride", width=1280, height=height, deviceScaleFactor=1, mobile=False)
 
 
 def _take(window: Browser, file: Path) -> None:
