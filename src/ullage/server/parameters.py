@@ -21,6 +21,7 @@ _MOST = 10**MOST_DIGITS - 1
 _NAME = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": f"^{NAME_PATTERN}$"}
 _FLAGS = {"0": False, "false": False, "1": True, "true": True}
 _FLAG = {"type": "string", "enum": list(_FLAGS)}
+_WORDS = {"type": "string", "pattern": "^[a-z]+(,[a-z]+)*$"}
 _COUNT = {"type": "integer", "minimum": 0, "maximum": _MOST}
 
 _SECONDS = {"type": "number", "minimum": 0}
@@ -66,7 +67,7 @@ QUERY = {
     "sort": Parameter(
         "the order, `-` before it reverses it: created, closed, id, owner, application, queue, state, priority, held, "
         "deserved, or a state of tasks",
-        {"type": "string"},
+        {"type": "string", "pattern": "^-?[a-z]+$"},
     ),
     "offset": Parameter("how many items to leave out before the first one", _COUNT),
     "sessions": Parameter("the most sessions of an overview: first those that have executors", _COUNT),
@@ -78,12 +79,12 @@ QUERY = {
         "only sessions in this state; in the history some of "
         f"{', '.join(state.value for state in PastState)}, with commas; elsewhere one of "
         f"{', '.join(state.value for state in SessionState)}",
-        {"type": "string"},
+        _WORDS,
     ),
     "since": Parameter("the beginning of the period, in seconds since the epoch", _SECONDS),
     "until": Parameter("the end of the period, in seconds since the epoch; unless stated now", _SECONDS),
     "step": Parameter("seconds of each step; unless stated the whole period", _SECONDS),
-    "by": Parameter(f"how usage is grouped: some of {', '.join(DIMENSIONS)}, with commas", {"type": "string"}),
+    "by": Parameter(f"how usage is grouped: some of {', '.join(DIMENSIONS)}, with commas", _WORDS),
     "after": Parameter("only items after this number", _COUNT),
     "limit": Parameter("the most items of the answer", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}),
     "wait": Parameter("the most seconds to wait for the first result", {"type": "number", "minimum": 0}),
