@@ -79,16 +79,17 @@ def test_the_program_of_the_tutorial_prints_its_output(server: LiveServer, tmp_p
 
 
 def test_functions_raise_in_the_caller(server: LiveServer, tmp_path: Path) -> None:
-    (program, _, _) = blocks("docs/how-to/call-functions.md", "python")
+    program, *_ = blocks("docs/how-to/call-functions.md", "python")
     assert run_python(program, tmp_path) == "42 1\nthe task raised: bad 3\n"
 
 
 def test_a_map_tries_again_and_a_run_with_a_key_is_found_again(server: LiveServer, tmp_path: Path) -> None:
     page = "docs/how-to/call-functions.md"
-    (_, retried, resumed), (shown,) = blocks(page, "python"), blocks(page, "text")
+    (_, retried, resumed, greeted), (shown,) = blocks(page, "python"), blocks(page, "text")
     assert run_python(retried, tmp_path) == shown
     assert [run_python(resumed, tmp_path) for _ in range(2)] == ["328350\n"] * 2
     assert "100" in run(["ullage", "sessions"], tmp_path)
+    assert run_python(greeted, tmp_path) == "hello ann\n"
 
 
 def test_the_asyncio_example_prints_its_output(server: LiveServer, tmp_path: Path) -> None:

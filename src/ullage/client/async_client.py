@@ -118,6 +118,9 @@ class AsyncClient:
     gpus = offloaded(ServerReads.gpus)
     executors = offloaded(ServerReads.executors)
     sessions = offloaded(ServerReads.sessions)
+    history = offloaded(ServerReads.history)
+    stays = offloaded(ServerReads.stays)
+    usage = offloaded(ServerReads.usage)
     why = offloaded(ServerReads.why)
     delete_session = offloaded(ServerReads.delete_session)
 

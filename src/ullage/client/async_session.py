@@ -19,6 +19,7 @@ from ullage.client.offload import Offload, in_own_thread, offloaded
 from ullage.client.progress import shown_progress
 from ullage.client.results import outcome_of, result_of
 from ullage.client.session import Session
+from ullage.client.session_log import SessionLog, TaskPiece
 from ullage.client.shown_logs import ShownLogs
 from ullage.client.transport import Transport
 from ullage.wire.session import TaskBody
@@ -224,6 +225,14 @@ class AsyncSession:
         """
         log = TaskLog(Api(self._transport.another()), self.id, task, LogPart(tail, within_s), follow=follow)
         return in_own_thread(iter(log), log.give_up)
+
+    def logs(
+        self, *, follow: bool = False, tail: int | None = None, within_s: float | None = None
+    ) -> AsyncIterator[TaskPiece]:
+        """Yield what all tasks have printed, as `log` does for one; with `follow` until the session is closed."""
+        transport = self._transport.another()
+        log = SessionLog(Api(transport), self.id, LogPart(tail, within_s), follow=follow)
+        return in_own_thread(iter(log), transport.close)
 
     async def close(self) -> None:
         """Wait for the tasks submitted here, then close the session.

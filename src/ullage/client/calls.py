@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ullage.client.api import Api
+from ullage.client.carrying import carried_for
 from ullage.client.chunk import Chunk, cut
 from ullage.client.exchange import Exchange
 from ullage.client.future import Decode, TaskFuture, decode_bytes, decode_value
@@ -18,16 +19,19 @@ from ullage.client.retry import NO_RETRIES, Attempts, Retries
 from ullage.client.shown_logs import ShownLogs
 from ullage.client.spec import check_bytes
 from ullage.wire.session import SessionBody
+from ullage.worker.carried import Carried
 
 
 class SessionCalls:
     """Makes futures of calls and gives them to the exchange. A session that `stays_open` can be resumed.
 
-    `prepare` returns the function that is sent in place of another one.
+    `prepare` returns the function that is sent in place of another one. With `carries_context` tasks have the context
+    variables and the trace of their caller.
     """
 
-    def __init__(self, api: Api, body: SessionBody, *, stays_open: bool) -> None:
+    def __init__(self, api: Api, body: SessionBody, *, stays_open: bool, carries_context: bool) -> None:
         self._stays_open = stays_open
+        self._carries_context = carries_context
         self._functions = PickledFunctions()
         self.prepare: Prepare | None = None
         # Results are numbered from 1 in the order of their ends; earlier ones belong to other clients.
@@ -44,7 +48,8 @@ class SessionCalls:
             InvalidRequest: it is not callable, or a value cannot be sent or is too large.
 
         """
-        call = self._call(self._functions.dump(function, self.prepare), dump_call(args, kwargs), decode_value)
+        shared = self._functions.dump(function, self.prepare)
+        call = self._call(shared, dump_call(args, kwargs, self._carried_for(function)), decode_value)
         return self._add(call, blocks=blocks)
 
     def run(self, data: bytes, *, blocks: bool) -> TaskFuture[bytes | None]:
@@ -85,17 +90,21 @@ class SessionCalls:
             chunk = Chunk(function, plan.retries, keeps_failures=plan.keeps_failures)
             shared, retries = self._functions.dump(chunk, self.prepare), NO_RETRIES  # the chunk itself tries again
             inputs = (((each,), len(each)) for each in cut(calls, plan.chunksize))
+        carried = self._carried_for(function)
         try:
             with self.exchange.adding():
                 for number, (args, size) in enumerate(inputs):
                     place = None if plan.keyed is None else MapPlace(plan.keyed, number)
-                    call = self._call(shared, dump_call(args, {}), decode_value, place)
+                    call = self._call(shared, dump_call(args, {}, carried), decode_value, place)
                     call.future.chunk = size
                     futures.append(self._add(call, retries))
         except BaseException:  # nobody gets the results of the calls before
             self.exchange.cancel_soon(list(futures))
             raise
         return futures
+
+    def _carried_for(self, function: Callable[..., Any]) -> Carried | None:
+        return carried_for(function) if self._carries_context else None
 
     def _call(
         self, shared: bytes | None, data: bytes, decode: Decode, place: MapPlace | None = None

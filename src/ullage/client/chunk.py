@@ -35,14 +35,14 @@ class Chunk:
     def __call__(self, calls: list[tuple[Any, ...]]) -> list[Any]:
         """Return the results of the calls. The first failure fails all, unless failures are kept in their places."""
         if not self._retries.times and not self._keeps_failures:
-            return [call(self._function, *args) for args in calls]
+            return [call(self._function, args, {}) for args in calls]
         return [self._patiently(args) for args in calls]
 
     def _patiently(self, args: tuple[Any, ...]) -> Any:
         made = 0
         while True:
             try:
-                return call(self._function, *args)
+                return call(self._function, args, {})
             except Stopped:  # this executor must end
                 raise
             except BaseException as error:

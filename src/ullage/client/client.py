@@ -86,7 +86,7 @@ class Client(ServerReads):
         except Unplaceable:
             self._api.cancel_session(body.id)
             raise
-        return self._warned(body)
+        return self._warned(body, options)
 
     def open_session(self, name: str, **options: Unpack[SessionOptions]) -> Session:
         """Return the open session of that name. With options it is created if it does not exist.
@@ -97,21 +97,21 @@ class Client(ServerReads):
             Unplaceable: options are given, no node can ever hold the request, and `wait` is not set.
 
         """
-        spec = session_spec(name, options) if options else None
-        body = self._api.open_session(name, spec)
-        if options:
+        creates = bool(options.keys() - {"carry_context"})
+        body = self._api.open_session(name, session_spec(name, options) if creates else None)
+        if creates:
             self._check(body, options)
-        return self._warned(body, keep_open=True)
+        return self._warned(body, options, keep_open=True)
 
     def _check(self, body: SessionBody, options: SessionOptions) -> None:
         if not options.get("wait", False):
             refuse_unplaceable(self._api, body)
 
-    def _warned(self, body: SessionBody, *, keep_open: bool = False) -> Session:
+    def _warned(self, body: SessionBody, options: SessionOptions, *, keep_open: bool = False) -> Session:
         """Return the session and pass on the warnings of the server."""
         for text in body.warnings:
             warnings.warn(text, stacklevel=3)
-        return Session(self._api, body, keep_open=keep_open)
+        return Session(self._api, body, keep_open=keep_open, carries_context=options.get("carry_context", True))
 
     def delete_sessions(self, *, dry_run: bool = False, **options: Unpack[ClosedOptions]) -> Iterator[str]:
         """Delete the closed sessions that match, with their tasks, results and events, and yield their ids.

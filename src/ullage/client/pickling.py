@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from inspect import isasyncgenfunction
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
+from ullage.client.carrying import reduce_variable
 from ullage.model.error import InvalidRequest, invalid
+from ullage.worker.carried import Carried
 
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 """Types that pickle the same with or without cloudpickle, which takes six times as long."""
@@ -23,21 +28,33 @@ _CACHED = 64
 """Pickled functions that a session caches."""
 
 
-def dump_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Return the arguments of one call.
+def dump_call(args: tuple[Any, ...], kwargs: dict[str, Any], carried: Carried | None = None) -> bytes:
+    """Return the arguments of one call, and the context of its caller.
 
     Raises:
         InvalidRequest: one of them cannot be pickled; it is named.
 
     """
+    sent = (args, kwargs) if carried is None else (args, kwargs, carried)
     if not kwargs and _PLAIN.issuperset(map(type, args)):
-        return pickle.dumps((args, kwargs), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(sent, pickle.HIGHEST_PROTOCOL)
     try:
-        data: bytes = cloudpickle.dumps((args, kwargs))
+        return _dumps(sent)
     except Exception as error:
         named = [*((f"argument {place + 1}", each) for place, each in enumerate(args)), *kwargs.items()]
         raise _refusal("arguments", named, error) from error
-    return data
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Pickles context variables by their names, so that functions that use them can be sent."""
+
+    dispatch_table: ClassVar[Any] = ChainMap({ContextVar: reduce_variable}, cloudpickle.Pickler.dispatch_table)
+
+
+def _dumps(value: object) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
 
 
 def check_callable(function: object) -> None:
@@ -71,7 +88,7 @@ def _refusal(field: str, named: Iterable[tuple[str, object]], error: Exception) 
     """Return the error that names the value that cannot be pickled."""
     for name, value in named:
         try:
-            cloudpickle.dumps(value)
+            _dumps(value)
         except Exception as cause:  # noqa: BLE001  # user classes may do anything when pickled
             text = f"{field}: {name} ({type(value).__name__}) cannot be sent to an executor: {cause}"
             return InvalidRequest(f"{text}; create it inside the function, or send plain data instead", field=field)
@@ -121,7 +138,7 @@ class PickledFunctions:
         if known is not None:
             return known[1]
         try:
-            data: bytes = cloudpickle.dumps(function if prepare is None else prepare(function))
+            data = _dumps(function if prepare is None else prepare(function))
         except Exception as error:
             raise _refusal("function", _parts(function), error) from error
         # Only plain functions: other callables have state that may change.

@@ -41,11 +41,11 @@ class Session:
     the block cancels it. A session from `open_session` stays open.
     """
 
-    def __init__(self, api: Api, body: SessionBody, *, keep_open: bool = False) -> None:
+    def __init__(self, api: Api, body: SessionBody, *, keep_open: bool = False, carries_context: bool = True) -> None:
         self.id = body.id
         self._api = api
         self._keep_open = keep_open
-        self.calls = SessionCalls(api, body, stays_open=keep_open)
+        self.calls = SessionCalls(api, body, stays_open=keep_open, carries_context=carries_context)
         self._exchange = self.calls.exchange
 
     def __repr__(self) -> str:

@@ -29,7 +29,8 @@ class SessionOptions(TypedDict, total=False):
     once. `environment` and `working_directory` are for the executors. It runs `after` other sessions have ended with
     success (`ok:ID`), ended (`end:ID`), failed (`fail:ID`) or started (`start:ID`), and not before `begin_at` (a
     `datetime`, or seconds since 1970). A request that no node can ever hold is refused, unless `wait` is set. An
-    `owner` other than oneself is for operators.
+    `owner` other than oneself is for operators. With `carry_context=False` calls have no context variables of their
+    caller.
     """
 
     application: str
@@ -49,6 +50,7 @@ class SessionOptions(TypedDict, total=False):
     after: str | Sequence[str]
     begin_at: datetime | float | None
     wait: bool
+    carry_context: bool
     owner: str | None
 
 

@@ -1,14 +1,16 @@
 """The built-in service `function`: runs Python callables.
 
 The input of a task is a pickle of `(args, kwargs)` with the pickled function as its shared data, or, without shared
-data, a pickle of `(function, args, kwargs)`. Its output is the pickle of the result, or of the exception with the
-traceback as a note (code 1). A coroutine function runs to its end in an event loop of its own.
+data, a pickle of `(function, args, kwargs)`; the context of the caller (`Carried`) may follow. Its output is the pickle
+of the result, or of the exception with the traceback as a note (code 1). A coroutine function runs to its end in an
+event loop of its own.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from types import CoroutineType
 from typing import Any
 
@@ -16,6 +18,7 @@ import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
 from ullage.model.task import MAX_SHARED_DATA
 from ullage.worker import failure, raised
+from ullage.worker.carried import run_within
 from ullage.worker.context import Context
 from ullage.worker.loop import Stopped
 from ullage.worker.service import Task, TaskFailed
@@ -48,18 +51,18 @@ class FunctionService:
         """
         try:
             if task.shared_id is None:
-                function, args, kwargs = pickle.loads(task.input)  # noqa: S301  # running what clients send is the purpose
+                function, args, kwargs, *carried = pickle.loads(task.input)  # noqa: S301  # running what clients send is the purpose
             else:
                 function = self._function(task)
-                args, kwargs = pickle.loads(task.input)  # noqa: S301  # as above
-            result = call(function, *args, **kwargs)
+                args, kwargs, *carried = pickle.loads(task.input)  # noqa: S301  # as above
+            result = run_within(next(iter(carried), None), partial(call, function, args, kwargs))
             if type(result) in _PLAIN:
                 return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
             return _dump(result)
         except Stopped:  # this executor must end
             raise
         except BaseException as error:  # noqa: BLE001  # user code: any exception, also SystemExit, fails this task only
-            raise failed(error, skip=2) from None
+            raise failed(error, skip=3) from None
 
     def _function(self, task: Task) -> Callable[..., Any]:
         shared_id = task.shared_id
@@ -75,7 +78,7 @@ class FunctionService:
         return function
 
 
-def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what a function returns; a coroutine runs to its end first."""
     result = function(*args, **kwargs)
     return _run(result) if isinstance(result, CoroutineType) else result
