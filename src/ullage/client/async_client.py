@@ -123,6 +123,8 @@ class AsyncClient:
     usage = offloaded(ServerReads.usage)
     why = offloaded(ServerReads.why)
     delete_session = offloaded(ServerReads.delete_session)
+    delete_sessions = offloaded(ServerReads.delete_sessions)
+    delete_closed = offloaded(Client.delete_closed)
 
     def events(self, after: int = 0, *, session: str | None = None, follow: bool = False) -> AsyncIterator[EventBody]:
         """Yield events after number `after`; with `follow` also future ones, in a thread of their own."""
