@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from ullage.client.allocations import Allocations
-from ullage.client.api import Api, ServerReads
+from ullage.client.api import Api, ClosedOptions, ServerReads
 from ullage.client.async_session import AsyncSession
 from ullage.client.client import Client, connect
 from ullage.client.offload import Offload, Unopened, in_own_thread, offloaded
@@ -123,8 +123,13 @@ class AsyncClient:
     usage = offloaded(ServerReads.usage)
     why = offloaded(ServerReads.why)
     delete_session = offloaded(ServerReads.delete_session)
-    delete_sessions = offloaded(ServerReads.delete_sessions)
-    delete_closed = offloaded(Client.delete_closed)
+    delete_closed = offloaded(ServerReads.delete_closed)
+
+    async def delete_sessions(self, *, dry_run: bool = False, **options: Unpack[ClosedOptions]) -> AsyncIterator[str]:
+        """Delete the closed sessions that match, as `Client.delete_sessions` does, and yield their ids."""
+        deleted = self.sync.delete_sessions(dry_run=dry_run, **options)
+        while (session := await self.offload.run(next, deleted, None)) is not None:
+            yield session
 
     def events(self, after: int = 0, *, session: str | None = None, follow: bool = False) -> AsyncIterator[EventBody]:
         """Yield events after number `after`; with `follow` also future ones, in a thread of their own."""
