@@ -61,6 +61,8 @@ class SimulatedEngine:
         self.bind_code: dict[str, BindCode] = {}
         self.launched: list[LaunchOrder] = []
         self.forgotten: list[str] = []
+        self.notes: list[tuple[str, int, str]] = []
+        self.graces: dict[str, float] = {}
 
     def launch(self, order: LaunchOrder) -> None:
         self.workers[order.executor] = Worker(order)
@@ -81,10 +83,14 @@ class SimulatedEngine:
         self._leave_if_done(executor)
 
     def stop(self, executor: str, grace_s: float) -> None:
+        self.graces[executor] = grace_s
         worker = self.workers.get(executor)
         if worker is not None and not worker.stopped:
             worker.stopped = True
             self.events.append(ExecutorGone(executor, "stopped"))
+
+    def note(self, logs: str, task: int, text: str) -> None:
+        self.notes.append((logs, task, text))
 
     def forget(self, logs: str) -> None:
         self.forgotten.append(logs)

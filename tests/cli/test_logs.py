@@ -95,3 +95,44 @@ def test_prints_arrive_before_the_task_ends(client, tmp_path):
             break
         assert not future.done()
         gate.touch()
+
+
+def test_the_reason_of_an_end_is_in_the_log_and_the_program_may_clean_up_before(ran, http):
+    script = "trap 'sleep 0.3; echo cleaned; exit 0' TERM; echo started; while :; do sleep 0.05; done"
+    session = started(http, script, grace_s=30)
+    wait_until(lambda: ran(f"logs {session}")[1] == "started\n", "the program starts")
+    http.post(f"/v1/sessions/{session}/cancel").raise_for_status()
+    wait_until(lambda: http.get(f"/v1/sessions/{session}").json()["state"] == "closed", "the session is closed")
+    _, out, error = ran(f"logs {session}")
+    assert out == "started\ncleaned\n"
+    assert error.endswith("ullage: cancelled with its session\n")  # shells print that `sleep` was terminated
+
+
+def test_a_program_that_ignores_the_signal_is_killed_after_the_grace_of_its_session(ran, http):
+    script = "trap '' TERM; printf unfinished >&2; while :; do sleep 0.05; done"
+    session = started(http, script, grace_s=0.2, task_timeout_s=1.0)
+    wait_until(lambda: http.get(f"/v1/sessions/{session}/tasks/1").json()["state"] == "failed", "its time is over")
+    assert ran(f"logs {session}")[2] == "unfinished\nullage: ran longer than its limit of 1 s\n"
+
+
+def test_an_evicted_function_says_for_whom_and_waits_again(ran, http, client, tmp_path):
+    def work():
+        print("working")  # noqa: T201  # its purpose
+        while not (tmp_path / "gate").exists():
+            time.sleep(0.01)
+
+    with client.session(resreq="gpu=4,cpu=0", retries=0) as session:
+        future = session.submit(work)
+        wait_until(lambda: ran(f"logs {session.id}")[1] == "working\n", "the function runs")
+        http.post(f"/v1/sessions/{session.id}/requeue", json={}).raise_for_status()
+        wait_until(lambda: "waits again" in ran(f"logs {session.id}")[2], "the reason is in the log")
+        (tmp_path / "gate").touch()
+        assert future.result(60) is None
+    assert ran(f"logs {session.id}")[1] == "working\nworking\n"
+
+
+def test_a_grace_above_the_most_is_refused_by_name(ran):
+    code, _, error = ran("submit --grace 2h -- true")
+    assert code == 2
+    assert "grace_s" in error
+    assert "policy.most_grace_s" in error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -39,6 +40,7 @@ from ullage.model.resources import MILLI, Resources
 from ullage.model.session import check_memory
 from ullage.model.topology import ZonePolicy
 from ullage.service.service import ServiceSettings
+from ullage.service.stop_rules import StopRules
 from ullage.wire.nan import refuse_nan
 from ullage.wire.topology.provider import read_provider
 from ullage.wire.unknown_field import with_known_fields
@@ -124,6 +126,9 @@ class NodeSection(_Section, frozen=True, kw_only=True):
 class PolicySection(_Section, frozen=True, kw_only=True):
     """The rules of the cycle; see the reference of `Policy`. `reclaim_grace_s` below 0 never ends a task.
 
+    A task that is ended has `stop_grace_s` between SIGTERM and SIGKILL, or the `grace_s` of its session, at most
+    `most_grace_s`.
+
     Without a `strategy` parts of cards use `leftover`, everything else `best-fit`.
     """
 
@@ -133,6 +138,8 @@ class PolicySection(_Section, frozen=True, kw_only=True):
     min_runtime_s: float = 0.0
     protected_s: float = Policy().protected_s
     reserve_after_s: float = 300.0
+    stop_grace_s: float = StopRules().grace_s
+    most_grace_s: float = StopRules().most_grace_s
 
 
 class QueueSection(_Section, frozen=True, kw_only=True):
@@ -304,6 +311,20 @@ class Settings(_Section, frozen=True, kw_only=True):
             reserve_after_s=section.reserve_after_s,
         )
 
+    def stop_rules(self) -> StopRules:
+        """Return how long an ended task may clean up.
+
+        Raises:
+            InvalidRequest: a time is negative, or the usual one is above the most.
+
+        """
+        usual, most = self.policy.stop_grace_s, self.policy.most_grace_s
+        if not 0 <= most < inf:
+            raise invalid("policy.most_grace_s", most, "a number of seconds from 0 is needed")
+        if not 0 <= usual <= most:
+            raise invalid("policy.stop_grace_s", usual, f"0 to most_grace_s ({most:g}) seconds are needed")
+        return StopRules(usual, most)
+
     def requests(self, node: str = "") -> Rules:
         """Return the rules for requests for cards on this machine; `node` is its name as a node."""
         disk = self.node.disk
@@ -339,6 +360,7 @@ class Settings(_Section, frozen=True, kw_only=True):
             numa=self.zone_policy(),
             zone_rules=self.zone_rules(),
             access=self.users.rules(),
+            stops=self.stop_rules(),
         )
 
     def share_tree(self) -> tuple[Queue, ...]:

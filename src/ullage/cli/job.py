@@ -70,6 +70,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--queue", help=f"its queue (default: {DEFAULT_QUEUE})")
     parser.add_argument("-p", "--priority", type=int, metavar="N", help="higher is scheduled first within the queue")
     parser.add_argument("-t", "--time-limit", metavar="TIME", help=f"end it after {FORMS}")
+    parser.add_argument(
+        "--grace",
+        metavar="TIME",
+        help=f"time between SIGTERM and SIGKILL when it is evicted, cancelled or too late: {FORMS}",
+    )
     parser.add_argument("-n", "--name", help="id of its session (default: chosen by the server)")
     parser.add_argument(
         "-a",
@@ -118,6 +123,7 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         "queue": arguments.queue or DEFAULT_QUEUE,
         "priority": arguments.priority,
         "task_timeout_s": None if arguments.time_limit is None else parse_duration(arguments.time_limit),
+        "grace_s": None if arguments.grace is None else parse_duration(arguments.grace, "grace"),
         "max_instances": at_once,
         "after": [str(each) for each in parse_dependencies(arguments.after)],
         "begin_at": None if arguments.begin is None else _begin_of(arguments.begin),

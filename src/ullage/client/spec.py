@@ -24,9 +24,10 @@ class SessionOptions(TypedDict, total=False):
     `resreq` is the requirement of one executor: a `ResourceRequirement`, a text such as `cpu=2,mem=4g,gpu=1` or
     `gpu=0.5`, or a mapping with the same keys. `min_instances` and `max_instances` count executors; with
     `batch_size` n they start n at a time or not at all. `retries` is how often a failed task is run again,
-    `task_timeout_s` the longest time of one task; their defaults are those of the application. With
-    `close_when_done` the session closes itself once its tasks have ended. Every executor gets `common_data`
-    once. `environment` and `working_directory` are for the executors. It runs `after` other sessions have ended with
+    `task_timeout_s` the longest time of one task; their defaults are those of the application. A task that is evicted,
+    cancelled or too late gets SIGTERM, and SIGKILL after `grace_s` seconds. With `close_when_done` the session
+    closes itself once its tasks have ended. Every executor gets `common_data` once. `environment` and
+    `working_directory` are for the executors. It runs `after` other sessions have ended with
     success (`ok:ID`), ended (`end:ID`), failed (`fail:ID`) or started (`start:ID`), and not before `begin_at` (a
     `datetime`, or seconds since 1970). A request that no node can ever hold is refused, unless `wait` is set. An
     `owner` other than oneself is for operators. With `carry_context=False` calls have no context variables of their
@@ -44,6 +45,7 @@ class SessionOptions(TypedDict, total=False):
     common_data: bytes | None
     retries: int | None
     task_timeout_s: float | None
+    grace_s: float | None
     close_when_done: bool
     environment: Mapping[str, str]
     working_directory: str | None
@@ -88,6 +90,9 @@ def _refuse_unknown(options: SessionOptions) -> None:
 
 def _check_values(options: SessionOptions) -> None:
     """Refuse values that JSON would change."""
+    grace = options.get("grace_s")
+    if isinstance(grace, float) and not math.isfinite(grace):
+        raise invalid("grace_s", grace, "a number of seconds is needed; omit it for the usual one")
     timeout, data = options.get("task_timeout_s"), options.get("common_data")
     if isinstance(timeout, float) and not math.isfinite(timeout):
         raise invalid("task_timeout_s", timeout, "a number of seconds is needed; omit it for no limit")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import isfinite
+from math import inf, isfinite
 
 from ullage.model.array import Array, parse_array
 from ullage.model.dependency import Dependency
@@ -75,11 +75,12 @@ class Setup:
 class SessionSpec:
     """The specification of a session. `max_instances` None leaves the number of executors to the queue.
 
-    `retries` and `task_timeout_s` override those of the application. With `close_when_done` the session closes by
-    itself once all of its tasks, of which there was at least one, have ended. With `batch_size` n, executors come in
-    gangs of n that start together or not at all; minimum and maximum count executors and are held in whole gangs
-    (minimum rounded up, maximum down). It gets no executor before `begin_at` (seconds since the epoch), and before what
-    it is to run `after` has happened. `array` are the indices of its tasks, such as `0-99`.
+    `retries` and `task_timeout_s` override those of the application; `grace_s` is the time from SIGTERM to SIGKILL of a
+    task that is ended. With `close_when_done` the session closes by itself once all of its tasks, of which there was at
+    least one, have ended. With `batch_size` n, executors come in gangs of n that start together or not at all; minimum
+    and maximum count executors and are held in whole gangs (minimum rounded up, maximum down). It gets no executor
+    before `begin_at` (seconds since the epoch), and before what it is to run `after` has happened. `array` are the
+    indices of its tasks, such as `0-99`.
 
     Raises:
         InvalidRequest: a field is out of range, or no whole gang fits between minimum and maximum.
@@ -99,6 +100,7 @@ class SessionSpec:
     setup: Setup = Setup()
     retries: int | None = None
     task_timeout_s: float | None = None
+    grace_s: float | None = None
     close_when_done: bool = False
     after: tuple[Dependency, ...] = ()
     begin_at: float | None = None
@@ -116,10 +118,7 @@ class SessionSpec:
             raise invalid("min_instances", self.min_instances, "0 or more is needed")
         if self.max_instances is not None and self.max_instances < 1:
             raise invalid("max_instances", self.max_instances, "1 or more is needed; omit it for no limit")
-        if self.retries is not None and self.retries < 0:
-            raise invalid("retries", self.retries, "0 or more is needed")
-        if self.task_timeout_s is not None and self.task_timeout_s <= 0:
-            raise invalid("task_timeout_s", self.task_timeout_s, "more than 0 seconds is needed; omit it for no limit")
+        self._check_tasks()
         if self.begin_at is not None and not (isfinite(self.begin_at) and self.begin_at >= 0):
             raise invalid("begin_at", self.begin_at, "seconds since 1970 are needed; omit it to begin at once")
         if self.array is not None:
@@ -131,6 +130,14 @@ class SessionSpec:
                 self.max_instances,
                 f"no whole batch of {self.batch_size} fits between min_instances {self.min_instances} and it",
             )
+
+    def _check_tasks(self) -> None:
+        if self.retries is not None and self.retries < 0:
+            raise invalid("retries", self.retries, "0 or more is needed")
+        if self.task_timeout_s is not None and self.task_timeout_s <= 0:
+            raise invalid("task_timeout_s", self.task_timeout_s, "more than 0 seconds is needed; omit it for no limit")
+        if self.grace_s is not None and not 0 <= self.grace_s < inf:
+            raise invalid("grace_s", self.grace_s, "a number of seconds from 0 is needed; omit it for the usual one")
 
     @property
     def instance_bounds(self) -> tuple[int, int | None]:

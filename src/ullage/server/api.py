@@ -24,8 +24,8 @@ from ullage.server.routes import TOTAL, Answer, LongBody, route
 from ullage.server.session_list import SessionQuery
 from ullage.service.journal import Callback
 from ullage.service.service import UllageService
+from ullage.service.stop_rules import STOP_GRACE_S
 from ullage.service.store_port import Page
-from ullage.service.tasks import STOP_GRACE_S
 from ullage.wire.body import body_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
 from ullage.wire.event import EventBody

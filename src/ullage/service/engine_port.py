@@ -92,6 +92,9 @@ class Engine(Protocol):
     def forget(self, logs: str) -> None:
         """Remove the files under the name `logs` of a bind order, whose session is deleted. No event follows."""
 
+    def note(self, logs: str, task: int, text: str) -> None:
+        """Append a line to the log of a task, under the name `logs`, whose executor is gone. No event follows."""
+
 
 # --- events in ---
 

@@ -28,8 +28,9 @@ from ullage.service.engine_port import (
 )
 from ullage.service.start_failures import StartFailures
 from ullage.service.state import ExecutorRecord, SessionRecord
+from ullage.service.stop_rules import STOP_GRACE_S
 from ullage.service.store_port import Drop, PutExecutor
-from ullage.service.tasks import STOP_GRACE_S, Tasks
+from ullage.service.tasks import Tasks
 
 GANG_TIMEOUT_S = 120.0
 """Seconds in which all members of a gang must be bound; else the gang is released and tried again."""
@@ -201,7 +202,7 @@ class Executors:
         self._events.add(
             "executor.evicted", executor.session, **self._eviction_facts(executor, action.eviction, EVICTED)
         )
-        self._engine.stop(executor.id, STOP_GRACE_S)
+        self._engine.stop(executor.id, self._grace_of(executor))
 
     def _protect(self, executor: ExecutorRecord, winner: str | None) -> None:
         """Protect an executor that starts; in the place of a lost one it has what was left of the time."""
@@ -334,7 +335,10 @@ class Executors:
         failed = _failed_to_start(executor)
         self._state.allocator.leave(executor.id)
         self._journal.write(Drop(PutExecutor, executor.id))
-        self._tasks.lose(executor, event.reason, counts=not (executor.stopping or executor.eviction))
+        counts = not (executor.stopping or executor.eviction)
+        if not executor.lost:
+            self._tasks.note_end(executor, event.reason, counts=counts)
+        self._tasks.lose(executor, event.reason, counts=counts)
         self._events.add("executor.gone", executor.session, message=event.reason, executor=executor.id)
         record = self._session_of(executor)
         if record is not None:
@@ -393,9 +397,13 @@ class Executors:
             if not member.stopping:
                 member.stopping = True
                 self._tasks.lose(member, reason, counts=False)
-                self._engine.stop(member.id, STOP_GRACE_S)
+                self._engine.stop(member.id, self._state.stops.of(record.session.spec))
 
     # --- steps ---
+
+    def _grace_of(self, executor: ExecutorRecord) -> float:
+        record = self._session_of(executor)
+        return STOP_GRACE_S if record is None else self._state.stops.of(record.session.spec)
 
     def _session_of(self, executor: ExecutorRecord) -> SessionRecord | None:
         return self._state.sessions.get(executor.session or "")

@@ -15,7 +15,7 @@ from ullage.service.journal import Callback, in_one_write
 from ullage.service.sessions import Sessions
 from ullage.service.state import SessionRecord
 from ullage.service.store_port import EndedTask, Page
-from ullage.service.tasks import STOP_GRACE_S, Tasks
+from ullage.service.tasks import Tasks
 
 _PAGE = 1000
 
@@ -49,7 +49,7 @@ class Requeue:
         count = sum(len(executor.tasks) for executor in executors)
         for executor in executors:
             executor.stopping = True
-            self._engine.stop(executor.id, STOP_GRACE_S)
+            self._engine.stop(executor.id, self._state.stops.of(record.session.spec))
         self._events.add("session.requeued", session_id, tasks=count)
         self._journal.write(then=done)
         return count

@@ -63,6 +63,7 @@ from ullage.service.requeue import Requeue
 from ullage.service.sessions import Sessions
 from ullage.service.start_failures import with_failures
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
+from ullage.service.stop_rules import USUAL_STOPS, StopRules
 from ullage.service.store_port import Drop, PutExecutor, Snapshot, Store, StoredSession
 from ullage.service.tasks import Tasks
 from ullage.service.waits import Waits
@@ -73,7 +74,8 @@ class ServiceSettings:
     """The settings of a service.
 
     `requests` are the rules for requests, `numa` is the alignment of requests that state none, and `zone_rules` say how
-    zones are judged, and `access` who may do what. With no `default_requirement` the built-in one applies.
+    zones are judged, `access` who may do what, and `stops` how long an ended task may clean up. With no
+    `default_requirement` the built-in one applies.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -84,6 +86,7 @@ class ServiceSettings:
     numa: ZonePolicy | None = None
     zone_rules: ZoneRules = AS_USUAL
     access: AccessRules = NO_RULES
+    stops: StopRules = USUAL_STOPS
 
 
 class UllageService:
@@ -108,7 +111,7 @@ class UllageService:
         self.policy, self.numa = settings.policy, settings.numa
         self.access, self.accounts = settings.access, Accounts()
         fleet = Fleet((), profiles=settings.profiles, zone_rules=settings.zone_rules)
-        self.state = State(allocator=FleetAllocator(fleet, settings.requests, self.learning))
+        self.state = State(allocator=FleetAllocator(fleet, settings.requests, self.learning), stops=settings.stops)
         self.state.by_owner = settings.access.run_as_owner
         self._clock = clock
         self.on_change: Callable[[bool], None] = lambda _urgent: None

@@ -60,6 +60,7 @@ class Sessions:
         if application.state is ApplicationState.DISABLED:
             raise Conflict(f"application {application.name} is disabled; enable it first", code="application-disabled")
         self._check_queue(spec.queue)
+        self._state.stops.check(spec)
         spec.resreq.check_not_empty()
         check_memory(spec.resreq)
         spec = within_bounds(self._state.queues, spec, application.task_timeout_s)

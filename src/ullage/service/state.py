@@ -30,6 +30,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.session import RETRY_LIMIT, SessionInfo, SessionState
 from ullage.model.task import MAX_SHARED_DATA, Ending, TaskResult, TaskState
 from ullage.model.zone_placement import ZonePlacement
+from ullage.service.stop_rules import USUAL_STOPS, StopRules
 from ullage.service.store_port import PutNode
 
 RECENT_RESULTS = 4096
@@ -332,6 +333,7 @@ class State:
     session_number: int = 0
     by_owner: bool = False
     """Whether each executor runs as the owner of its session."""
+    stops: StopRules = USUAL_STOPS
 
     def mark(self, node: str, **changes: Any) -> PutNode:
         """Change what is stored of a node. Return the record to write."""

@@ -16,6 +16,7 @@ from ullage.model.error import NotFound, invalid
 from ullage.model.task import LOST, LOST_LIMIT, STOPPED, TIMED_OUT, Ending, TaskResult, TaskState
 from ullage.service.context import ServiceContext
 from ullage.service.dispatch import AHEAD_S, Dispatcher
+from ullage.service.end_note import end_text
 from ullage.service.engine_port import TaskOutcome
 from ullage.service.journal import Callback
 from ullage.service.state import ExecutorRecord, SessionRecord, Submission, TaskRecord
@@ -166,6 +167,17 @@ class Tasks:
         if record is not None:
             self._store_endings(record, ended)
 
+    def note_end(self, executor: ExecutorRecord, reason: str, *, counts: bool) -> None:
+        """Say in the log of the task in progress why its run ended, once no process of the executor is left.
+
+        The tasks queued behind it never started.
+        """
+        task = next(iter(executor.tasks.values()), None)
+        if task is None or self._state.sessions.get(task.session.id) is not task.session:
+            return
+        text = end_text(task, reason, executor.eviction, last=counts and task.losses + 1 >= LOST_LIMIT)
+        self._engine.note(task.session.session.logs, task.id, text)
+
     def _finished_by(self, executor: ExecutorRecord) -> tuple[TaskRecord, ...]:
         """Return the task of a running batch that this executor has finished."""
         record = self._state.sessions.get(executor.session or "")
@@ -248,12 +260,12 @@ class Tasks:
     def _end_running(self, task: TaskRecord, ending: Ending) -> None:
         if task.ending is None and task.result is None:
             task.ending = ending
-            self._stop(self._state.executors[task.executor or ""])
+            self._stop(self._state.executors[task.executor or ""], task.session)
 
-    def _stop(self, executor: ExecutorRecord) -> None:
+    def _stop(self, executor: ExecutorRecord, record: SessionRecord) -> None:
         if not executor.stopping:
             executor.stopping = True
-            self._engine.stop(executor.id, STOP_GRACE_S)
+            self._engine.stop(executor.id, self._state.stops.of(record.session.spec))
 
     def _cancel_pending(self, record: SessionRecord, tasks: list[TaskRecord], message: str) -> None:
         if not tasks:
@@ -380,7 +392,3 @@ class Tasks:
             return view.result.state
         task = record.tasks.get(view.task)
         return TaskState.RUNNING if task is not None and task.executor else TaskState.PENDING
-
-
-STOP_GRACE_S = 5.0
-"""Seconds between SIGTERM and SIGKILL when a worker is ended."""

@@ -40,6 +40,7 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     setup: SetupBody = SetupBody()
     retries: int | None = None
     task_timeout_s: float | None = None
+    grace_s: float | None = None
     close_when_done: bool = False
     after: list[str] = []
     begin_at: float | None = None

@@ -21,6 +21,7 @@ from ullage.engines.local.home import Home, remove
 from ullage.engines.local.link import SupervisorLink
 from ullage.engines.local.run_as import find_account, give, identity_order, inherited
 from ullage.engines.local.sharing import Sharing, Unenforced
+from ullage.engines.local.task_note import append_note
 from ullage.engines.local.worker_connection import WorkerConnection
 from ullage.model.error import AlreadyExists
 from ullage.model.node import Node
@@ -223,6 +224,10 @@ class LocalEngine:
     def forget(self, logs: str) -> None:
         """Remove the logs of a session's programs, in a thread: there may be many."""
         self._remove_in_thread(self._home.move_task_logs_aside(logs))
+
+    def note(self, logs: str, task: int, text: str) -> None:
+        """Append a line to the log of a task whose executor is gone, so that no other process writes to it."""
+        append_note(self._home.task_logs / logs, task, text)
 
     def keep_logs(self, names: Container[str]) -> None:
         """Remove the logs of all other sessions: a crash came between their deletion and that of their logs."""
