@@ -34,7 +34,7 @@ VIEWER, USER, OPERATOR, ADMIN = range(4)
 OWN = "own"
 SHOWN = "shown"
 
-OPEN = {"/healthz", "/readyz", "/", "/docs", "/enter", "/favicon.ico", "/static/{name}"}
+OPEN = {"/healthz", "/readyz", "/", "/docs", "/enter", "/favicon.ico", "/static/{name:path}"}
 """Paths that everyone may read: they contain no data of the server."""
 
 ROUTES: dict[str, tuple[int, str]] = {
@@ -64,6 +64,7 @@ ROUTES: dict[str, tuple[int, str]] = {
     "GET /v1/nodes/{node}/capacity": (VIEWER, ""),
     "GET /v1/unused-nodes": (VIEWER, ""),
     "GET /v1/gpus": (VIEWER, ""),
+    "GET /v1/load": (VIEWER, ""),
     "GET /v1/executors": (VIEWER, ""),
     "GET /v1/sessions": (VIEWER, ""),
     "GET /v1/sessions/{session}": (VIEWER, SHOWN),
@@ -92,6 +93,7 @@ ROUTES: dict[str, tuple[int, str]] = {
     "POST /v1/allocations/{uid}/release": (USER, OWN),
     "POST /v1/allocations/{uid}/adjust": (USER, OWN),
     "GET /v1/nominations": (VIEWER, ""),
+    "GET /v1/plan": (VIEWER, ""),
     "POST /v1/plan": (VIEWER, ""),
     "POST /v1/room": (OPERATOR, ""),
     "PUT /v1/gangs/{key}": (USER, OWN),

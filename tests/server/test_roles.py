@@ -76,7 +76,7 @@ def test_who_may_read_a_route_is_answered(people: People, line: str) -> None:
     for caller in CALLERS:
         if may(caller, ROUTES[line]):
             status, _ = ask(people, caller, line)
-            assert status in (200, 404), caller
+            assert status in (200, 400, 404), caller  # some need a query, or name what is not there
 
 
 @pytest.mark.parametrize("line", [each for each in CLOSED if not each.startswith("GET ") and "shutdown" not in each])

@@ -5,6 +5,7 @@ import { makeField, showForm } from "./dialog.js";
 import { make, setAttribute } from "./dom.js";
 
 const ROOT = "root";
+const TEXTS = ["guarantee", "limit", "default_resreq", "max_resreq"];
 const AMOUNT = "such as gpu=4,cpu=16,mem=64g; empty: none";
 
 /** Changes a queue, or adds one; the form closes once the server has it. */
@@ -17,6 +18,9 @@ export function editQueue(queue, queues) {
     makeField("Weight", { name: "weight", type: "number", min: 1, required: "", value: queue?.weight ?? 1 }, "Its part of what its siblings share."),
     makeField("Guarantee", { name: "guarantee", autocomplete: "off", value: queue?.guarantee ?? "" }, AMOUNT),
     makeField("Limit", { name: "limit", autocomplete: "off", value: queue?.limit ?? "" }, AMOUNT),
+    makeField("Default request", { name: "default_resreq", autocomplete: "off", value: queue?.default_resreq ?? "" }, "What a session asks for that states nothing."),
+    makeField("Largest request", { name: "max_resreq", autocomplete: "off", value: queue?.max_resreq ?? "" }, "The most that one executor may ask for."),
+    makeField("Longest task", { name: "max_time_s", type: "number", min: 1, value: queue?.max_time_s ?? "" }, "In seconds; empty: no limit."),
   ];
   return showForm({
     title: queue ? `Queue ${queue.name}` : "New queue",
@@ -24,7 +28,8 @@ export function editQueue(queue, queues) {
     action: queue ? "Save" : "Add",
     act: (form) => {
       const given = Object.fromEntries(new FormData(form));
-      const body = { parent: given.parent, weight: Number(given.weight), guarantee: given.guarantee.trim() || null, limit: given.limit.trim() || null };
+      const texts = Object.fromEntries(TEXTS.map((name) => [name, given[name].trim() || null]));
+      const body = { ...texts, parent: given.parent, weight: Number(given.weight), max_time_s: Number(given.max_time_s) || null };
       return change("PUT", pathOf("queues", queue?.name ?? given.name.trim()), { ...kept(queue), ...body });
     },
   });
