@@ -128,6 +128,8 @@ EVENTS = {
     "session.cancelled": "all tasks of a session are cancelled",
     "session.closed": "a session was closed",
     "session.created": "a session was opened",
+    "session.notice-failed": "the notice of the end of a session could not be delivered; `message` has the reason",
+    "session.notified": "the notice of the end of a session was delivered to the host in `message`",
     "session.requeued": "running tasks of a session wait again, or failed ones run in a new session (`message`)",
     "session.retry-limit": "too many bind failures: no new executor until a retry (code 1002)",
     "session.updated": "an open session was changed",

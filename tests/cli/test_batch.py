@@ -1,10 +1,15 @@
 """Arrays, dependencies and begin times on a real server."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import ClassVar
 
 import httpx2
 import pytest
@@ -226,3 +231,46 @@ def test_a_queue_has_defaults_and_maxima(ullage: Ullage, http: httpx2.Client) ->
     body = next(queue for queue in http.get("/v1/queues").json() if queue["name"] == "short")
     assert (body["max_time_s"], body["max_resreq"], body["weight"]) == (None, "cpu=1", 2)
     ullage("queues", "delete", "short")
+
+
+def test_a_command_is_run_when_a_session_has_failed(ullage: Ullage, tmp_path: Path) -> None:
+    command = f"echo $ULLAGE_NOTIFY_SESSION > {tmp_path}/told.new && mv {tmp_path}/told.new {tmp_path}/told"
+    options = ("--notify-command", command, "--notify-on", "fail")
+    ullage("run", *SMALL, "-n", "bad", *options, "--", "sh", "-c", "sleep 1; exit 3", code=3)
+    listed = ullage("sessions", "-o", "json").stdout
+    (notifier,) = [each["id"] for each in json.loads(listed) if each["after"] == ["fail:bad"]]
+    ullage("logs", "-f", notifier)
+    assert (tmp_path / "told").read_text() == "bad\n"
+    assert (
+        "give --notify or --notify-command too" in ullage("submit", "--notify-on", "end", "--", "true", code=2).stderr
+    )
+
+
+class Hook(BaseHTTPRequestHandler):
+    """Refuses the first notice, and takes the second."""
+
+    bodies: ClassVar[Queue[dict]] = Queue()
+    seen: ClassVar[int] = 0
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        type(self).seen += 1
+        self.send_response(503 if self.seen == 1 else 204)
+        self.end_headers()
+        self.bodies.put(body | {"key": self.headers["Idempotency-Key"]})
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_webhook_gets_the_notice_again_until_it_takes_it(ullage: Ullage, http: httpx2.Client) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as hook:
+        Thread(target=hook.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{hook.server_port}/ended?token=secret"
+        ullage("run", *SMALL, "-n", "hooked", "--notify", url, "--", "true")
+        first, second = Hook.bodies.get(timeout=60), Hook.bodies.get(timeout=60)
+        assert first == second
+        assert (first["session"], first["outcome"], first["key"]) == ("hooked", "succeed", first["notice"])
+        hook.shutdown()
+    assert url not in http.get("/v1/events", params={"session": "hooked"}).text
+    assert "write a URL such as" in ullage("submit", "--notify", "nowhere", "--", "true", code=2).stderr

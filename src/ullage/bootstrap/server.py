@@ -32,6 +32,7 @@ from ullage.bootstrap.settings_check import unsatisfiable
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.token import own_token
 from ullage.bootstrap.warm import change_over
+from ullage.bootstrap.webhooks import Webhooks
 from ullage.client.endpoint import LOG_FILE, make_home
 from ullage.core.kernel.compiling import tiers
 from ullage.engines.open import EngineContext, open_engine
@@ -143,14 +144,16 @@ class _Server:
             await engine.open(_Reports(service, self._fail))
             engine.keep_logs({record.session.logs for record in service.state.sessions.values()})
             compiling = asyncio.create_task(change_over())
+            sending = asyncio.create_task(Webhooks(service.sessions.notices, clock).run())
             try:
                 await self._serve(service, engine, machine, listener)
             finally:
                 ticker.stop()
                 compiling.cancel()
+                sending.cancel()
                 service.executors.expect_end()
                 await engine.close()
-                await asyncio.wait({compiling})
+                await asyncio.wait({compiling, sending})
         finally:
             listener.close()
             store.close()

@@ -63,13 +63,15 @@ class ServerSection(_Section, frozen=True, kw_only=True):
     """The address of the server, its store (a path, `sqlite:///path` or `memory://`), and its engine.
 
     Without a port it takes 7480, or a free one if that is in use; 0 is any free one. `engine` is `local`, or the name
-    of an engine in an installed package.
+    of an engine in an installed package. Notices of ended sessions (`notify`) go to hosts that match one of
+    `notify_hosts`, such as `*.example.com`.
     """
 
     host: str = "127.0.0.1"
     port: int | None = None
     storage: str | None = None
     engine: str = "local"
+    notify_hosts: list[str] = msgspec.field(default_factory=lambda: ["*"])
 
 
 class CardSection(_Section, frozen=True, kw_only=True):
@@ -359,6 +361,7 @@ class Settings(_Section, frozen=True, kw_only=True):
             profiles=self.card_profiles(),
             numa=self.zone_policy(),
             zone_rules=self.zone_rules(),
+            notify_hosts=tuple(self.server.notify_hosts),
             access=self.users.rules(),
             stops=self.stop_rules(),
         )

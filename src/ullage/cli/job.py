@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import time
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ullage.cli import program
 from ullage.cli.exits import caution
@@ -19,6 +19,7 @@ from ullage.model.array import Array, parse_request
 from ullage.model.dependency import parse_dependencies
 from ullage.model.duration import FORMS, parse_duration
 from ullage.model.error import invalid
+from ullage.model.notice import NotifyOn
 from ullage.model.queue import DEFAULT_QUEUE
 from ullage.model.request import ResourceRequirement
 
@@ -49,6 +50,7 @@ class JobRequest(NamedTuple):
     options: SessionOptions
     array: Array | None
     wait: bool
+    notify_command: str | None = None
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +96,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--begin", metavar="TIME", help="not before 2026-12-01T08:00, the next 08:00, or +2h (two hours from now)"
     )
+    parser.add_argument("--notify", metavar="URL", help="POST a notice (JSON) to a URL when its session has ended")
+    parser.add_argument(
+        "--notify-command", metavar="TEXT", help="run this shell command, as a small session, when it has ended"
+    )
+    parser.add_argument(
+        "--notify-on", choices=[str(each) for each in NotifyOn], help="which ends are notified of (default: end)"
+    )
     parser.add_argument(
         "-e", "--env", action="append", default=[], metavar="NAME[=VALUE]", help="pass a variable on; may be repeated"
     )
@@ -126,11 +135,22 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         "grace_s": None if arguments.grace is None else parse_duration(arguments.grace, "grace"),
         "max_instances": at_once,
         "after": [str(each) for each in parse_dependencies(arguments.after)],
+        "notify": arguments.notify,
+        "notify_on": _notify_on(arguments),
         "begin_at": None if arguments.begin is None else _begin_of(arguments.begin),
     }
     environment = program.choose_environment(os.environ, arguments.env, everything=arguments.export_all)
     given = read_input(send=arguments.stdin)
-    return JobRequest(argv, environment, given, name=arguments.name, options=options, array=array, wait=arguments.wait)
+    return JobRequest(
+        argv,
+        environment,
+        given,
+        name=arguments.name,
+        options=options,
+        array=array,
+        wait=arguments.wait,
+        notify_command=arguments.notify_command,
+    )
 
 
 def _requirement(arguments: argparse.Namespace) -> ResourceRequirement | None:
@@ -148,6 +168,12 @@ def _requirement(arguments: argparse.Namespace) -> ResourceRequirement | None:
         fix = f"-r states the request too; leave one out, or write -r {arguments.resreq},{key}={value}"
         raise invalid(f"--{_AMOUNTS[key]}", value, fix)
     return ResourceRequirement.from_string(arguments.resreq)
+
+
+def _notify_on(arguments: argparse.Namespace) -> Literal["end", "fail"]:
+    if arguments.notify_on is not None and arguments.notify is None and arguments.notify_command is None:
+        raise invalid("--notify-on", arguments.notify_on, "give --notify or --notify-command too")
+    return "fail" if arguments.notify_on == NotifyOn.FAIL else "end"
 
 
 def _begin_of(text: str) -> float:

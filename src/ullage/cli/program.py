@@ -12,11 +12,15 @@ from ullage.client.spec import SessionOptions, session_spec, working_directory
 from ullage.model.application import COMMAND
 from ullage.model.array import Array
 from ullage.model.environment import check_environment
-from ullage.model.error import invalid
+from ullage.model.error import Conflict, invalid
+from ullage.model.queue import DEFAULT_QUEUE
 from ullage.wire.session import SubmitTasks
 
 _PASSED = ("PATH", "HOME", "LANG", "TERM", "TZ", "USER", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
 _PASSED_PREFIX = "LC_"
+
+_OF_NOTIFIER = "cpu=0.1,mem=128m"
+"""The request of the command of `--notify-command`."""
 
 TASK = 1
 """The number of the one task."""
@@ -78,3 +82,29 @@ def submit(
         return
     inputs = [msgspec.msgpack.encode({"env": array.variables(index)}) for index in array.indices]
     api.submit(session, SubmitTasks(inputs=inputs, key=key, shared=encoded))
+
+
+def notify(api: Api, session: str, command: str, options: SessionOptions, environment: Mapping[str, str]) -> None:
+    """Have a shell command run once the session has ended, as a small session of the same user in the same queue.
+
+    The server runs no command of its own: this one has the user, the directory and the limits of any program.
+    """
+    own: SessionOptions = {
+        "resreq": _OF_NOTIFIER,
+        "queue": options.get("queue", DEFAULT_QUEUE),
+        "after": f"{options.get('notify_on', 'end')}:{session}",
+        "max_instances": 1,
+    }
+    try:
+        notifier, _ = create(api, None, own, None)
+    except Conflict as refusal:
+        if refusal.code == "dependency-failed":  # it has succeeded already, and only a failure is notified of
+            return
+        raise
+    submit(
+        api,
+        notifier,
+        ["sh", "-c", command],
+        {**environment, "ULLAGE_NOTIFY_SESSION": session},
+        standard_input=None,
+    )

@@ -161,6 +161,8 @@ def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
         program.submit(api, session, job.argv, job.environment, standard_input=job.standard_input, array=job.array)
         if not job.wait:
             refuse_unplaceable(api, api.session(session))
+        if job.notify_command is not None:
+            program.notify(api, session, job.notify_command, job.options, job.environment)
         caution(warnings)
     except BaseException:
         cancellation.run()

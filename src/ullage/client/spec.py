@@ -8,12 +8,14 @@ import pwd
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from ullage.model.application import FUNCTION
+from ullage.model.choice import parse_choice
 from ullage.model.dependency import parse_dependencies
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
+from ullage.model.notice import NotifyOn
 from ullage.model.request import ResourceRequirement
 from ullage.wire.session import CreateSession, SetupBody
 
@@ -29,9 +31,9 @@ class SessionOptions(TypedDict, total=False):
     closes itself once its tasks have ended. Every executor gets `common_data` once. `environment` and
     `working_directory` are for the executors. It runs `after` other sessions have ended with
     success (`ok:ID`), ended (`end:ID`), failed (`fail:ID`) or started (`start:ID`), and not before `begin_at` (a
-    `datetime`, or seconds since 1970). A request that no node can ever hold is refused, unless `wait` is set. An
-    `owner` other than oneself is for operators. With `carry_context=False` calls have no context variables of their
-    caller.
+    `datetime`, or seconds since 1970). The URL `notify` gets a notice of its end, or with `notify_on` "fail" only if a
+    task did not succeed. A request that no node can ever hold is refused, unless `wait` is set. An `owner` other than
+    oneself is for operators. With `carry_context=False` calls have no context variables of their caller.
     """
 
     application: str
@@ -51,6 +53,8 @@ class SessionOptions(TypedDict, total=False):
     working_directory: str | None
     after: str | Sequence[str]
     begin_at: datetime | float | None
+    notify: str | None
+    notify_on: Literal["end", "fail"]
     wait: bool
     carry_context: bool
     owner: str | None
@@ -76,6 +80,7 @@ def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
         "user": user_name(),
         "setup": _setup(application, options),
         "after": _texts(options.get("after", ())),
+        "notify_on": parse_choice(NotifyOn, options.get("notify_on", NotifyOn.END), "notify_on"),
         "begin_at": _seconds(options.get("begin_at")),
     }
     return CreateSession(**given | stated)

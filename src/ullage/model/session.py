@@ -11,6 +11,7 @@ from ullage.model.dependency import Dependency
 from ullage.model.environment import check_absolute_path, check_environment
 from ullage.model.error import Conflict, invalid
 from ullage.model.name import check_name
+from ullage.model.notice import NotifyOn, check_url
 from ullage.model.quantity import format_bytes
 from ullage.model.queue import DEFAULT_QUEUE, MAX_PRIORITY, check_weight
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
@@ -80,7 +81,8 @@ class SessionSpec:
     least one, have ended. With `batch_size` n, executors come in gangs of n that start together or not at all; minimum
     and maximum count executors and are held in whole gangs (minimum rounded up, maximum down). It gets no executor
     before `begin_at` (seconds since the epoch), and before what it is to run `after` has happened. `array` are the
-    indices of its tasks, such as `0-99`.
+    indices of its tasks, such as `0-99`. The URL `notify` gets a notice of its end, or with
+    `notify_on` fail only if a task did not succeed.
 
     Raises:
         InvalidRequest: a field is out of range, or no whole gang fits between minimum and maximum.
@@ -105,6 +107,8 @@ class SessionSpec:
     after: tuple[Dependency, ...] = ()
     begin_at: float | None = None
     array: str | None = None
+    notify: str | None = None
+    notify_on: NotifyOn = NotifyOn.END
 
     def __post_init__(self) -> None:
         check_name("application", self.application)
@@ -119,10 +123,7 @@ class SessionSpec:
         if self.max_instances is not None and self.max_instances < 1:
             raise invalid("max_instances", self.max_instances, "1 or more is needed; omit it for no limit")
         self._check_tasks()
-        if self.begin_at is not None and not (isfinite(self.begin_at) and self.begin_at >= 0):
-            raise invalid("begin_at", self.begin_at, "seconds since 1970 are needed; omit it to begin at once")
-        if self.array is not None:
-            parse_array(self.array)
+        self._check_when()
         low, high = self.instance_bounds
         if high is not None and (high < low or high == 0):
             raise invalid(
@@ -138,6 +139,15 @@ class SessionSpec:
             raise invalid("task_timeout_s", self.task_timeout_s, "more than 0 seconds is needed; omit it for no limit")
         if self.grace_s is not None and not 0 <= self.grace_s < inf:
             raise invalid("grace_s", self.grace_s, "a number of seconds from 0 is needed; omit it for the usual one")
+
+    def _check_when(self) -> None:
+        """Refuse a begin, an array or a notice that is none."""
+        if self.begin_at is not None and not (isfinite(self.begin_at) and self.begin_at >= 0):
+            raise invalid("begin_at", self.begin_at, "seconds since 1970 are needed; omit it to begin at once")
+        if self.array is not None:
+            parse_array(self.array)
+        if self.notify is not None:
+            check_url(self.notify)
 
     @property
     def instance_bounds(self) -> tuple[int, int | None]:

@@ -6,7 +6,7 @@ an effect only in `tick`, so that tests control the clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -85,6 +85,7 @@ class ServiceSettings:
     profiles: Profiles = SHIPPED
     numa: ZonePolicy | None = None
     zone_rules: ZoneRules = AS_USUAL
+    notify_hosts: Sequence[str] = ("*",)
     access: AccessRules = NO_RULES
     stops: StopRules = USUAL_STOPS
 
@@ -134,7 +135,13 @@ class UllageService:
         self._dispatcher = Dispatcher(context)
         self.tasks = Tasks(context, self._dispatcher)
         self.executors = Executors(context, self.tasks, self._dispatcher)
-        self.sessions = Sessions(context, self.tasks, self.executors.release_all, settings.default_requirement)
+        self.sessions = Sessions(
+            context,
+            self.tasks,
+            self.executors.release_all,
+            default_requirement=settings.default_requirement,
+            notify_hosts=settings.notify_hosts,
+        )
         self.requeue = Requeue(context, self.sessions, self.tasks)
         self.nodes = Nodes(context, self.executors.give_up)
         self._nominated = NominatedRequests(context)
@@ -263,6 +270,7 @@ class UllageService:
             state.session_number = max(state.session_number, stored.session.number)
         state.session_number = max(state.session_number, snapshot.last_session)
         self._waits.recover(snapshot)
+        self.sessions.notices.recover(snapshot)
         self.quotas.recover(snapshot)
         self.tokens.recover(snapshot)
         self.allocations.recover(snapshot)

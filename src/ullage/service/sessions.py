@@ -12,6 +12,7 @@ from ullage.model.counted import counted
 from ullage.model.error import AlreadyExists, Conflict, invalid
 from ullage.model.history import ClosedQuery
 from ullage.model.nearest import missing
+from ullage.model.notice import check_host
 from ullage.model.queue_bounds import defaults_of, within_bounds
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
 from ullage.model.session import SessionInfo, SessionSpec, SessionState, check_memory
@@ -19,6 +20,7 @@ from ullage.model.task import TaskState
 from ullage.service.context import ServiceContext
 from ullage.service.dependencies import Dependencies
 from ullage.service.journal import Callback, in_one_write
+from ullage.service.notices import Notices
 from ullage.service.state import SessionRecord
 from ullage.service.store_port import DropSession, PutSession
 from ullage.service.tasks import Tasks
@@ -38,12 +40,15 @@ class Sessions:
         tasks: Tasks,
         release_executors: Callable[[SessionRecord], None],
         default_requirement: ResourceRequirement | None,
+        notify_hosts: Sequence[str] = ("*",),
     ) -> None:
         self._state, self._journal, self._engine = context.state, context.journal, context.engine
         self._events, self._tasks, self._release_executors = context.events, tasks, release_executors
         self._clock, self._changed, self._accounting = context.clock, context.changed, context.accounting
         self.default_requirement = default_requirement or DEFAULT_REQUIREMENT
         self.dependencies = Dependencies(context, self._cancel)
+        self.notices = Notices(context)
+        self._notify_hosts = notify_hosts
 
     @in_one_write
     def create(self, session_id: str | None, spec: SessionSpec, done: Callback) -> SessionRecord:
@@ -63,6 +68,8 @@ class Sessions:
         self._state.stops.check(spec)
         spec.resreq.check_not_empty()
         check_memory(spec.resreq)
+        if spec.notify is not None:
+            check_host(spec.notify, self._notify_hosts)
         spec = within_bounds(self._state.queues, spec, application.task_timeout_s)
         if session_id in self._state.sessions:
             raise AlreadyExists(f"session {session_id} exists already; choose another id or open it", field="id")
@@ -244,6 +251,7 @@ class Sessions:
         self._accounting.ended(record)
         self._events.add("session.closed", record.id)
         self._changed(True)
+        self.notices.ended(record)
         self.dependencies.ended(record)
 
     def _check_queue(self, name: str) -> None:

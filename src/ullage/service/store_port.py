@@ -30,6 +30,7 @@ from ullage.model.history import (
 )
 from ullage.model.identity import AccessToken
 from ullage.model.nomination import Nomination
+from ullage.model.notice import Notice
 from ullage.model.queue import Queue
 from ullage.model.quota import Quota
 from ullage.model.request import ResourceRequirement
@@ -228,6 +229,13 @@ class DropExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class PutNotice:
+    """Insert or replace a notice that is not delivered yet."""
+
+    notice: Notice
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Delete what a record of this kind has stored under a key."""
 
@@ -241,6 +249,7 @@ class Drop:
         | PutWait
         | PutQuota
         | PutToken
+        | PutNotice
     ]
     key: str
 
@@ -273,6 +282,7 @@ Record = (
     | PutCapacity
     | PutToken
     | DropExpired
+    | PutNotice
     | Drop
     | AddEvent
 )
@@ -342,6 +352,7 @@ class Snapshot:
     waits: tuple[PutWait, ...] = ()
     quotas: tuple[PutQuota, ...] = ()
     tokens: tuple[AccessToken, ...] = ()
+    notices: tuple[Notice, ...] = ()
     last_event: int = 0
     alive_at: float = 0.0
     history: tuple[SessionHistory, ...] = ()

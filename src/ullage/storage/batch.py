@@ -35,6 +35,7 @@ from ullage.service.store_port import (
     PutHistory,
     PutNode,
     PutNomination,
+    PutNotice,
     PutQueue,
     PutQuota,
     PutSession,
@@ -68,6 +69,7 @@ _NAMED: dict[type, _Named] = {
     PutGang: _Named(tables.gangs, attrgetter("key")),
     PutWait: _Named(tables.waits, attrgetter("session")),
     PutQuota: _Named(tables.quotas, attrgetter("namespace")),
+    PutNotice: _Named(tables.notices, attrgetter("notice.id"), attrgetter("notice")),
     PutToken: _Named(tables.access_tokens, attrgetter("token.id"), attrgetter("token")),
 }
 _APPENDED = (tables.payloads, tables.submissions, tables.tasks, tables.claims, tables.results, tables.events)

@@ -13,6 +13,7 @@ from ullage.model.allocation import Allocation
 from ullage.model.application import Application
 from ullage.model.identity import AccessToken
 from ullage.model.nomination import Nomination
+from ullage.model.notice import Notice
 from ullage.model.queue import Queue
 from ullage.model.session import SessionInfo
 from ullage.model.task import TaskState
@@ -59,6 +60,7 @@ def read_snapshot(connection: Connection) -> Snapshot:
         gangs=_values(connection, "gangs", PutGang),
         waits=_values(connection, "waits", PutWait),
         quotas=_values(connection, "quotas", PutQuota),
+        notices=_values(connection, "notices", Notice),
         tokens=_values(connection, "access_tokens", AccessToken),
         last_event=max(row.last_event, newest.number if newest else 0),
         alive_at=max(newest.at if newest else 0.0, read_alive_at(connection)),

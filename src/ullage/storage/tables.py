@@ -72,7 +72,8 @@ gangs = _named("gangs", "key", with_rowid=True)
 waits = _named("waits", "session", with_rowid=True)
 quotas = _named("quotas", "name")
 access_tokens = _named("access_tokens", "id", with_rowid=True)
-NAMED = (applications, queues, nodes, executors, allocations, nominations, gangs, waits, quotas, access_tokens)
+notices = _named("notices", "id", with_rowid=True)
+NAMED = (applications, queues, nodes, executors, allocations, nominations, gangs, waits, quotas, access_tokens, notices)
 
 sessions = Table(
     "sessions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ullage.model.notice import NotifyOn
 from ullage.model.queue import DEFAULT_QUEUE
 from ullage.wire.requirement import ResourceMap
 from ullage.wire.schema import Schema, View
@@ -21,7 +22,8 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     """A new session. With `id` None the server chooses an id; with `resreq` None the configured default applies.
 
     `after` are dependencies such as `ok:ID` (also `end:`, `fail:`, `start:`); it gets no executor before `begin_at`.
-    `array` are the indices of its tasks, such as `0-99`. The `owner` is the caller; another one is for operators.
+    `array` are the indices of its tasks, such as `0-99`. The URL `notify` gets a notice of its end, or with `notify_on`
+    fail only if a task did not succeed. The `owner` is the caller; another one is for operators.
     `user` is the user of the client's process, which counts where the token of the caller names nobody.
     """
 
@@ -45,6 +47,8 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     after: list[str] = []
     begin_at: float | None = None
     array: str | None = None
+    notify: str | None = None
+    notify_on: NotifyOn = NotifyOn.END
 
 
 class UpdateSession(Schema, frozen=True, kw_only=True):
