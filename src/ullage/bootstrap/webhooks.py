@@ -22,14 +22,14 @@ _PASSING = frozenset({408, 425, 429})
 """Codes of refusals that pass: a later attempt may be taken."""
 
 
-class Answer(NamedTuple):
+class Delivery(NamedTuple):
     """Why a notice was not taken, and whether another attempt is useless; None for one that was taken."""
 
     reason: str | None
     final: bool = False
 
 
-def post(notice: Notice) -> Answer:
+def post(notice: Notice) -> Delivery:
     """Send a notice once. Redirects are not followed; link-local addresses, as of a cloud's metadata, are refused."""
     parts = urlsplit(notice.url)
     secure = parts.scheme == "https"
@@ -38,7 +38,7 @@ def post(notice: Notice) -> Answer:
     try:
         connection.connect()
         if ipaddress.ip_address(connection.sock.getpeername()[0].partition("%")[0]).is_link_local:
-            return Answer("its address is link-local", final=True)
+            return Delivery("its address is link-local", final=True)
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"ullage/{__version__}",
@@ -48,12 +48,12 @@ def post(notice: Notice) -> Answer:
         connection.request("POST", path, notice.body.encode(), headers)
         status = connection.getresponse().status
     except (OSError, ssl.SSLError, http.client.HTTPException, ValueError) as error:
-        return Answer(f"{type(error).__name__}: {error}")
+        return Delivery(f"{type(error).__name__}: {error}")
     finally:
         connection.close()
     if _OK <= status < _OK + 100:
-        return Answer(None)
-    return Answer(f"HTTP status {status}", final=_BAD <= status < _SERVER and status not in _PASSING)
+        return Delivery(None)
+    return Delivery(f"HTTP status {status}", final=_BAD <= status < _SERVER and status not in _PASSING)
 
 
 class Webhooks:

@@ -162,7 +162,7 @@ def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
         if not job.wait:
             refuse_unplaceable(api, api.session(session))
         if job.notify_command is not None:
-            program.notify(api, session, job.notify_command, job.options, job.environment)
+            program.notify(api, session, job.notify_command, job.options, environment=job.environment)
         caution(warnings)
     except BaseException:
         cancellation.run()
