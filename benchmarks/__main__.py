@@ -23,6 +23,7 @@ ALL = (
     "extender",
     "policies",
     "strangers",
+    "verbs",
     "race",
     "failover",
 )

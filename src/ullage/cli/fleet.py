@@ -17,9 +17,9 @@ from ullage.cli.times import show_age
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.model.executor import ExecutorState
-from ullage.model.node import NodeState
+from ullage.model.node_state import NodeState
 from ullage.model.resources import show_milli
-from ullage.model.session import SessionState
+from ullage.model.session_state import SessionState
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.session import SessionBody
 

@@ -15,7 +15,6 @@ from ullage.cli.exits import caution
 from ullage.cli.output import DATA, FORMATS, Column, cell_text, cells, data_text, field_text
 from ullage.cli.table import format_table, terminal_width
 from ullage.client.local import reach
-from ullage.client.own_name import own_name
 from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
 from ullage.model.nearest import did_you_mean, missing
@@ -197,6 +196,8 @@ class Listing:
         given = {name: getattr(arguments, name, None) for name in ("state", "user", "queue")}
         wanted = {name: set(text.split(",")) for name, text in given.items() if text is not None}
         if getattr(arguments, "me", False):
+            from ullage.client.own_name import own_name  # noqa: PLC0415  # it loads what a session is made of
+
             wanted["user"] = {own_name(reach(start=False))}
         if "state" in wanted:
             wanted["state"] = {self._state(state) for state in wanted["state"]}

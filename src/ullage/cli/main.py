@@ -183,7 +183,10 @@ def _with_signs(words: list[str]) -> list[str]:
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser with the arguments of the verb `only`, or of every verb, which loads all modules."""
+    """Return the parser of the verb `only`; of every verb if it is None, which loads all modules.
+
+    If it is empty, the parser knows the verbs, for its help, and none of their arguments.
+    """
     parser = Parser(
         prog="ullage",
         description="Places work on GPUs: fairly, tightly, close together, and says why.",
@@ -192,7 +195,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"ullage {__version__}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
-    for name, verb in VERBS.items():
+    for name, verb in VERBS.items() if not only else ((only, VERBS[only]),):
         own = verbs.add_parser(name, help=verb.help, description=verb.help, epilog=f"example: {verb.example}")
         if only in (None, name):
             module = import_module(f"ullage.cli.{verb.module}")

@@ -12,7 +12,7 @@ from ullage.cli.several import for_each
 from ullage.cli.times import seconds_between, show_age, show_span, show_time
 from ullage.client.api import PAGE, list_tasks
 from ullage.client.local import reach
-from ullage.model.session import SessionState
+from ullage.model.session_state import SessionState
 from ullage.model.task import TaskState
 from ullage.wire.session import SessionBody, TaskBody
 

@@ -7,7 +7,7 @@ response: `InvalidRequest`, `NotFound`, `Conflict`. An invalid name is an `Inval
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import msgspec
 
@@ -20,7 +20,6 @@ from ullage.wire.explanation import Explanation
 from ullage.wire.history import HistoryBody, StayBody, UsageBody
 from ullage.wire.identity import CreatedToken, CreateToken, MeBody, TokenBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
-from ullage.wire.node_topology import TopologyBody
 from ullage.wire.overview import Overview, ServerBody
 from ullage.wire.session import (
     CreateSession,
@@ -35,6 +34,9 @@ from ullage.wire.session import (
     TaskBody,
     UpdateSession,
 )
+
+if TYPE_CHECKING:
+    from ullage.wire.node_topology import TopologyBody
 
 PAGE = 1000
 """Entries of a page."""
@@ -100,6 +102,8 @@ class ServerReads:
             NotFound: the node does not exist.
 
         """
+        from ullage.wire.node_topology import TopologyBody  # noqa: PLC0415  # it loads the model of machines
+
         return self.transport.call("GET", path_of("nodes", node, "topology"), TopologyBody)
 
     def gpus(self) -> list[GpuBody]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ullage.model.application_default import DELAY_RELEASE_S, MAX_INSTANCES
 from ullage.model.environment import check_absolute_path, check_environment
 from ullage.model.error import invalid
 from ullage.model.name import check_name
 from ullage.model.queue import MAX_PRIORITY, check_weight
 
-MAX_INSTANCES = 1_000_000
-DELAY_RELEASE_S = 60.0
+__all__ = ["BUILT_IN", "COMMAND", "DELAY_RELEASE_S", "FUNCTION", "MAX_INSTANCES", "Application", "ApplicationState"]
 
 
 class ApplicationState(StrEnum):

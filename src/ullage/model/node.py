@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from ullage.model.error import Conflict
 from ullage.model.gpu import Gpu
+from ullage.model.node_state import NodeState
 from ullage.model.resources import MILLI, Resources
 from ullage.model.topology import Topology
 
+__all__ = ["MAX_EXECUTORS", "Node", "NodeState", "move_node"]
+
 MAX_EXECUTORS = 128
 """The most executors of a node unless it sets another number."""
-
-
-class NodeState(StrEnum):
-    """READY takes work; UNKNOWN lost contact and is given time; NOT_READY has lost its executors."""
-
-    READY = "ready"
-    UNKNOWN = "unknown"
-    NOT_READY = "not-ready"
 
 
 _MOVES = {

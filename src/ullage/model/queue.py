@@ -8,11 +8,24 @@ from math import isfinite
 from ullage.model.error import invalid
 from ullage.model.name import check_name
 from ullage.model.quantity import check_range
+from ullage.model.queue_name import DEFAULT_QUEUE, ROOT
 from ullage.model.request import ResourceRequirement, parse_amounts
 from ullage.model.resources import DIMENSIONS, Resources
 
-ROOT = "root"
-DEFAULT_QUEUE = "default"
+__all__ = [
+    "DEFAULT_QUEUE",
+    "MAX_PRIORITY",
+    "MAX_WEIGHT",
+    "ROOT",
+    "Limit",
+    "Queue",
+    "QueueBounds",
+    "check_weight",
+    "parse_bounds",
+    "parse_limit",
+    "parse_queue",
+]
+
 MAX_WEIGHT = 1000
 MAX_PRIORITY = 2**31 - 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from math import inf, isfinite
 
 from ullage.model.array import Array, parse_array
@@ -15,6 +14,20 @@ from ullage.model.notice import NotifyOn, check_url
 from ullage.model.quantity import format_bytes
 from ullage.model.queue import DEFAULT_QUEUE, MAX_PRIORITY, check_weight
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
+from ullage.model.session_state import SessionState
+
+__all__ = [
+    "MAX_BATCH",
+    "MIN_MEMORY_BYTES",
+    "PYTHON_WORKER_BYTES",
+    "RETRY_LIMIT",
+    "SessionInfo",
+    "SessionSpec",
+    "SessionState",
+    "Setup",
+    "check_memory",
+    "memory_warning",
+]
 
 RETRY_LIMIT = 5
 """Bind failures after which a session gets no new executor until an operator clears the count."""
@@ -29,13 +42,6 @@ MAX_BATCH = 4096
 
 _ID_CHARACTERS = 200
 """The most characters of an id in the name of its logs."""
-
-
-class SessionState(StrEnum):
-    """An Open session takes tasks; a Closed one never reopens."""
-
-    OPEN = "open"
-    CLOSED = "closed"
 
 
 def check_memory(requirement: ResourceRequirement) -> None:

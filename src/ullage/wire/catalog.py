@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ullage.model.application import DELAY_RELEASE_S, MAX_INSTANCES
-from ullage.model.queue import ROOT
+from ullage.model.application_default import DELAY_RELEASE_S, MAX_INSTANCES
+from ullage.model.queue_name import ROOT
 from ullage.wire.amount import AmountBody
 from ullage.wire.schema import Schema, View
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ullage.model.notice import NotifyOn
-from ullage.model.queue import DEFAULT_QUEUE
+from ullage.model.queue_name import DEFAULT_QUEUE
 from ullage.wire.requirement import ResourceMap
 from ullage.wire.schema import Schema, View
 

@@ -1,0 +1,43 @@
+"""What a verb loads: the time of a short command is that of its imports."""
+
+import subprocess
+import sys
+
+import pytest
+
+_CODE = """
+import sys
+from ullage.cli.main import main
+code = main(sys.argv[1:])
+sys.stderr.write("\\n".join(sys.modules))
+sys.exit(code)
+"""
+HEAVY = ("numpy", "numba", "sqlalchemy", "rich", "cloudpickle", "yaml", "csv", "asyncio", "subprocess", "concurrent")
+OF_REQUESTS = ("ullage.model.request", "ullage.model.topology", "ullage.model.alignment", "ullage.wire.node_topology")
+
+
+def loaded(*words):
+    done = subprocess.run([sys.executable, "-c", _CODE, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split("\n"))
+
+
+@pytest.mark.parametrize("verb", ["queue", "sessions", "nodes", "gpus", "executors", "queues", "apps"])
+def test_a_listing_loads_nothing_heavy(fake, verb):
+    assert not loaded(verb).intersection(HEAVY)
+
+
+@pytest.mark.parametrize("verb", ["queue", "sessions", "apps"])
+def test_a_listing_of_sessions_loads_no_model_of_machines_and_requests(fake, verb):
+    assert not loaded(verb).intersection(OF_REQUESTS)
+
+
+def test_a_verb_loads_no_other_verb(fake):
+    found = {name for name in loaded("queue") if name.startswith("ullage.cli.")}
+    assert not found & {
+        "ullage.cli.run",
+        "ullage.cli.fleet",
+        "ullage.cli.watching",
+        "ullage.cli.why",
+        "ullage.cli.server",
+    }
