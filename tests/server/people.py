@@ -181,7 +181,7 @@ VERBS: dict[str, list[tuple[str, tuple[int, str]]]] = {
             "page",
             "doctor",
             "settings",
-            "settings",
+            "service",
             "recover",
             "kube",
             "bindings",

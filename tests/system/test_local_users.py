@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,17 @@ import pytest
 
 from tests.system.live_server import LiveServer, wait_until
 from tests.system.local_users import LocalUsers, local_users
+from ullage.engines.local.card_devices import CLOSED
 
 SETTINGS = """
+[node]
+gpus = 2
+[[node.card]]
+ids = ["0"]
+devices = ["{place}/card0"]
+[[node.card]]
+ids = ["1"]
+devices = ["{place}/card1"]
 [users]
 default = "user"
 run_as = "owner"
@@ -47,8 +57,11 @@ def service() -> Iterator[Service]:
     with local_users("ann", "bob", "vera", "olga") as users:
         home = users.place / "state"
         home.mkdir(mode=0o700)
+        for name, minor in (("card0", 5), ("card1", 7)):  # the numbers of /dev/zero and /dev/full
+            os.mknod(users.place / name, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+            (users.place / name).chmod(0o666)
         names = {who: users.name(who) for who in users.names}
-        (home / "ullage.toml").write_text(SETTINGS.format(socket=users.place / "run", **names))
+        (home / "ullage.toml").write_text(SETTINGS.format(place=users.place, socket=users.place / "run", **names))
         server = LiveServer(home, NUMBA_DISABLE_JIT="1")
         server.python = users.python
         with server:
@@ -122,6 +135,19 @@ def test_a_log_that_its_owner_replaced_by_a_link_is_not_read(service: Service) -
     )
     _, out, err = service.ullage("ann", "logs", session)
     assert service.server.token not in out + err
+
+
+def test_work_opens_the_card_that_it_holds_and_no_other_one(service: Service) -> None:
+    with service.server.client() as client:
+        isolation = client.get("/v1/server").json()["isolation"]
+    if CLOSED not in isolation:
+        pytest.skip(isolation)
+    look = "".join(f"head -c1 {service.users.place}/card{n} >/dev/null 2>&1 && echo {n};" for n in (0, 1)) + "true"
+    assert service.shell("ann", look) == ""
+    code, out, err = service.ullage("ann", "run", "-r", "gpu=1,cpu=0.1", "--", "sh", "-c", look)
+    assert (code, len(out.split())) == (0, 1), err
+    code, out, err = service.ullage("bob", "run", "-r", "gpu=2,cpu=0.1", "--", "sh", "-c", look)
+    assert (code, out.split()) == (0, ["0", "1"]), err
 
 
 def test_cancelling_ends_all_that_the_work_of_a_user_has_started(service: Service) -> None:

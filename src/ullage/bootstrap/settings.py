@@ -78,7 +78,8 @@ class CardSection(_Section, frozen=True, kw_only=True):
     """Facts about cards: those named by `ids` (indexes or uuids), or all. A later section overrides earlier ones.
 
     `vram` is a size such as "40g", `tflops` the compute by which parts are measured; `pool` is a name that requests
-    may use. An omitted fact comes from the driver, or is unknown.
+    may use. `devices` are the device nodes of the card, which are closed to others; those of NVIDIA's cards are known.
+    An omitted fact comes from the driver, or is unknown.
     """
 
     ids: list[str] = []
@@ -87,6 +88,7 @@ class CardSection(_Section, frozen=True, kw_only=True):
     vram: str | None = None
     tflops: int | float | str | None = None
     pool: str | None = None
+    devices: list[str] = []
 
     def facts(self) -> CardFacts:
         """Return the section for the inventory."""
@@ -97,6 +99,7 @@ class CardSection(_Section, frozen=True, kw_only=True):
             vram_bytes=None if self.vram is None else parse_bytes(self.vram, "node.card.vram"),
             compute_gflops=None if self.tflops is None else parse_tflops(str(self.tflops), "node.card.tflops"),
             pool=self.pool,
+            devices=tuple(self.devices),
         )
 
 

@@ -68,6 +68,7 @@ GROUPS = {
     "the server": {
         "up": Verb("server", "start a local server, with this machine as its node", "ullage up"),
         "down": Verb("server", "end the local server", "ullage down"),
+        "service": Verb("service", "the server as a service for all users", "ullage service install --print"),
         "page": Verb("page", "print the link to the live page; it contains the token", "ullage page"),
         "doctor": Verb("doctor", "what is wrong with this machine or its server, with fixes", "ullage doctor"),
         "whoami": Verb("people", "who you are to the server, and your role", "ullage whoami"),

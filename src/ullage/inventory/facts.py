@@ -27,11 +27,15 @@ class CardFacts:
     vram_bytes: int | None = None
     compute_gflops: int | None = None
     pool: str | None = None
+    devices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for text in self.ids:
             if not is_card(text):
                 raise invalid(f"{_FIELD}.ids", text, "write an index such as 0 or a UUID such as GPU-8932f937")
+        for path in self.devices:
+            if not path.startswith("/"):
+                raise invalid(f"{_FIELD}.devices", path, "write the absolute path of a device node")
         for name, amount in (("vram", self.vram_bytes), ("tflops", self.compute_gflops)):
             if amount is not None and amount <= 0:
                 raise invalid(f"{_FIELD}.{name}", amount, "write an amount above 0, or leave it out")
@@ -70,6 +74,7 @@ def _with(gpu: Gpu, fact: CardFacts) -> Gpu:
         vram_bytes=fact.vram_bytes or gpu.vram_bytes,
         compute_gflops=fact.compute_gflops or gpu.compute_gflops,
         pool=fact.pool or gpu.pool,
+        devices=fact.devices or gpu.devices,
     )
 
 

@@ -31,7 +31,8 @@ class Gpu:
     `partitions` are the hardware partitions that its agent makes (None: not known, those of its model count).
     `slice_uuids` are the uuids of those that exist already, by their starts.
     `max_users` is how many may have parts of it at a time (None: any number); requests for hardware slices are not
-    limited by it. `zones` are the NUMA nodes it is near to, ascending; none: not known.
+    limited by it. `devices` are the paths of its device nodes, where the operator names them. `zones` are the NUMA
+    nodes it is near to, ascending; none: not known.
     """
 
     uuid: str
@@ -53,6 +54,7 @@ class Gpu:
     max_users: int | None = None
     partitions: tuple[Template, ...] | None = None
     slice_uuids: tuple[tuple[int, str], ...] = ()
+    devices: tuple[str, ...] = ()
 
     @property
     def compute(self) -> int:

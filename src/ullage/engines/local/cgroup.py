@@ -101,18 +101,18 @@ class Unified:
         self._controllers = controllers
 
     def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:
-        directory = self.roots[0] / _file_name(executor)
+        directory = self.roots[0] / file_name(executor)
         cell = Cell(directories=(directory,), counter=directory / "memory.events")
         try:
             directory.mkdir(parents=True)
             if requirement.memory_bytes:
-                _write(directory / "memory.max", requirement.memory_bytes)
+                write(directory / "memory.max", requirement.memory_bytes)
                 if (directory / "memory.swap.max").exists():
-                    _write(directory / "memory.swap.max", 0)
+                    write(directory / "memory.swap.max", 0)
             if requirement.cpu_milli and "cpu" in self._controllers:
-                _write(directory / "cpu.max", f"{quota_us(requirement.cpu_milli)} {PERIOD_US}")
+                write(directory / "cpu.max", f"{quota_us(requirement.cpu_milli)} {PERIOD_US}")
             if cpus and "cpuset" in self._controllers:
-                _write(directory / "cpuset.cpus", format_ids(cpus))
+                write(directory / "cpuset.cpus", format_ids(cpus))
         except OSError:
             cell.remove()
             raise
@@ -128,7 +128,7 @@ class Legacy:
         self._cpu = cpu
 
     def confine(self, executor: str, requirement: ResourceRequirement, cpus: Sequence[int] = ()) -> Cell:  # noqa: ARG002  # CPUs by affinity alone
-        name = _file_name(executor)
+        name = file_name(executor)
         directories = tuple(root / name for root in self.roots)
         memory, *_ = directories
         cell = Cell(directories=directories, counter=memory / "memory.oom_control")
@@ -136,12 +136,12 @@ class Legacy:
             for directory in directories:
                 directory.mkdir(parents=True)
             if requirement.memory_bytes:
-                _write(memory / "memory.limit_in_bytes", requirement.memory_bytes)
+                write(memory / "memory.limit_in_bytes", requirement.memory_bytes)
                 swap = memory / "memory.memsw.limit_in_bytes"  # absent without swap accounting
                 if swap.exists():
-                    _write(swap, requirement.memory_bytes)
+                    write(swap, requirement.memory_bytes)
             if requirement.cpu_milli and self._cpu is not None:
-                _write(self._cpu / name / "cpu.cfs_quota_us", quota_us(requirement.cpu_milli))
+                write(self._cpu / name / "cpu.cfs_quota_us", quota_us(requirement.cpu_milli))
         except OSError:
             cell.remove()
             raise
@@ -168,13 +168,13 @@ class Survey(NamedTuple):
 
 def survey(proc: Path = Path("/proc")) -> Survey:
     """Return what `detect` would find, without any change."""
-    own = _own_directory(proc, "")
+    own = own_directory(proc, "")
     if own is not None and (offered := _offered(own)):
         return Survey(2, own, tuple(sorted(offered)), os.access(own, os.W_OK), crowded=_is_crowded(own, offered))
-    memory = _own_directory(proc, "memory")
+    memory = own_directory(proc, "memory")
     if memory is None or not memory.is_dir():
         return Survey(0)
-    cpu = _own_directory(proc, "cpu")
+    cpu = own_directory(proc, "cpu")
     limited = ("memory", "cpu") if cpu is not None and os.access(cpu, os.W_OK) else ("memory",)
     return Survey(1, memory, limited, os.access(memory, os.W_OK))
 
@@ -216,7 +216,7 @@ def remove(directory: Path) -> bool:
 
 
 def _unified(name: str, proc: Path) -> Unified | None:
-    own = _own_directory(proc, "")
+    own = own_directory(proc, "")
     if own is None:
         return None
     if own.name == _SERVER:  # an earlier engine of this process moved it here
@@ -227,7 +227,7 @@ def _unified(name: str, proc: Path) -> Unified | None:
             return None
         root = own / name
         root.mkdir(exist_ok=True)
-        _write(root / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in sorted(offered)))
+        write(root / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in sorted(offered)))
     except OSError:
         return None
     return Unified(root, offered)
@@ -243,16 +243,16 @@ def _delegate(own: Path, controllers: frozenset[str]) -> bool:
         return False
     if inner and members:
         (own / _SERVER).mkdir(exist_ok=True)
-        _write(own / _SERVER / "cgroup.procs", os.getpid())
-    _write(own / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in sorted(controllers)))
+        write(own / _SERVER / "cgroup.procs", os.getpid())
+    write(own / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in sorted(controllers)))
     return True
 
 
 def _legacy(name: str, proc: Path) -> Legacy | None:
-    memory = _writable(_own_directory(proc, "memory"), name, "memory.limit_in_bytes")
+    memory = _writable(own_directory(proc, "memory"), name, "memory.limit_in_bytes")
     if memory is None:
         return None
-    return Legacy(memory, _writable(_own_directory(proc, "cpu"), name, "cpu.cfs_quota_us"))
+    return Legacy(memory, _writable(own_directory(proc, "cpu"), name, "cpu.cfs_quota_us"))
 
 
 def _writable(own: Path | None, name: str, limit: str) -> Path | None:
@@ -262,14 +262,14 @@ def _writable(own: Path | None, name: str, limit: str) -> Path | None:
     root = own / name
     try:
         root.mkdir(exist_ok=True)
-        _write(root / limit, -1)  # no limit on the whole
+        write(root / limit, -1)  # no limit on the whole
     except OSError:
         remove(root)
         return None
     return root
 
 
-def _own_directory(proc: Path, controller: str) -> Path | None:
+def own_directory(proc: Path, controller: str) -> Path | None:
     """Return the directory of this process's cgroup for `controller`; "" is version 2. See cgroups(7)."""
     try:
         memberships = _read(proc / "self/cgroup").splitlines()
@@ -296,7 +296,8 @@ def _mounted(mounts: list[str], controller: str, path: str) -> Path | None:
     return None
 
 
-def _file_name(executor: str) -> str:
+def file_name(executor: str) -> str:
+    """Return the name of an executor as one of a directory."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", executor).lstrip(".") or "_"
 
 
@@ -304,5 +305,6 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="ascii")
 
 
-def _write(path: Path, value: int | str) -> None:
+def write(path: Path, value: int | str) -> None:
+    """Write a value to a file of a cgroup. Raises OSError if the kernel refuses."""
     path.write_text(str(value), encoding="ascii")

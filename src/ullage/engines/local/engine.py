@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ullage.engines.local import cgroup
+from ullage.engines.local.card_devices import CardDevices
 from ullage.engines.local.cgroup import Cell, Confinement
 from ullage.engines.local.ended_logs import EndedLogs
 from ullage.engines.local.environment import worker_command, worker_environment
@@ -73,6 +74,7 @@ class LocalEngine:
     ) -> None:
         self._home = Home(data_dir, clients)
         self._accounts = Accounts()
+        self._cards = CardDevices(node.gpus, f"ullage-{self._home.id}")
         self._ended_logs = EndedLogs(self._home.executor_logs)
         self._node = node
         self._server_id = server_id
@@ -92,7 +94,9 @@ class LocalEngine:
     @property
     def layer(self) -> str:
         """A sentence on how the limits of executors are enforced; known after `open`."""
-        return "not open" if self._confinement is None else self._confinement.layer
+        if self._confinement is None:
+            return "not open"
+        return "; ".join(filter(None, (self._confinement.layer, self._cards.layer)))
 
     @property
     def supervisor_pid(self) -> int | None:
@@ -115,7 +119,7 @@ class LocalEngine:
         self._link.start()
         self._sweep()
         await self._swept.wait()
-        self._home.record_roots(self._confinement.roots)
+        self._home.record_roots(self._roots)
         path = self._home.socket
         remove(path)
         loop = asyncio.get_running_loop()
@@ -138,7 +142,7 @@ class LocalEngine:
             self._server.close()
             await self._server.wait_closed()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for root in self._confinement.roots if self._confinement is not None else ():
+        for root in self._roots:
             cgroup.remove(root)
         self._home.close()
 
@@ -242,7 +246,14 @@ class LocalEngine:
 
     def _confine(self, order: LaunchOrder) -> Cell:
         assert self._confinement is not None, "launch before open"
-        return self._confinement.confine(order.executor, order.requirement, own_cpus(order))
+        cell = self._confinement.confine(order.executor, order.requirement, own_cpus(order))
+        return self._cards.close(cell, order.executor, order.gpus)
+
+    @property
+    def _roots(self) -> tuple[Path, ...]:
+        """The directories below which each executor has its cgroups."""
+        limits = () if self._confinement is None else self._confinement.roots
+        return (*limits, *self._cards.roots)
 
     # --- workers --------------------------------------------------------------------------------
 
@@ -302,7 +313,7 @@ class LocalEngine:
 
     def _sweep(self) -> None:
         assert self._confinement is not None
-        roots = {*self._home.recorded_roots(), *self._confinement.roots}
+        roots = {*self._home.recorded_roots(), *self._roots}
         cgroups = [str(directory) for directory in cgroup.executor_directories(sorted(roots))]
         self._link.send(do="sweep", marker=self._home.marker, cgroups=cgroups)
 
