@@ -15,7 +15,7 @@ ifneq ($(wildcard $(CONTROL_PLANE)/kube-apiserver),)
 export KUBEBUILDER_ASSETS ?= $(CONTROL_PLANE)
 endif
 
-.PHONY: run warm test quick test-kernel search days request-days mutate check bench format lock control-plane clean docs site
+.PHONY: run warm test quick test-kernel search days request-days mutate check bench format lock control-plane clean docs site pictures
 
 run: $(RUNS)
 	@$(BIN)/python -m ullage.cli.main demo $(ARGS)
@@ -64,6 +64,10 @@ bench: $(READY)
 
 docs: $(READY)
 	@$(BIN)/python -m docs.tables
+
+# The pictures of the pages in docs/images, by chromium and chromedriver.
+pictures: $(READY)
+	@$(BIN)/python -m tests.web.picture docs/images
 
 # The documentation with search, in build/site. It fails for a link that leads nowhere.
 site: $(READY)
