@@ -51,6 +51,7 @@ from ullage.wire import (
     gang,
     history,
     identity,
+    load,
     node,
     node_topology,
     overview,
@@ -79,6 +80,7 @@ _BODY_MODULES = (
     consolidation,
     gang,
     history,
+    load,
     simulation,
     allocation_report,
 )
