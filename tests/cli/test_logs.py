@@ -136,3 +136,12 @@ def test_a_grace_above_the_most_is_refused_by_name(ran):
     assert code == 2
     assert "grace_s" in error
     assert "policy.most_grace_s" in error
+
+
+def test_logs_of_an_array_have_the_index_before_each_line(ran, http):
+    code, out, error = ran("submit --array 5-7 --cpus 1 -- printenv ULLAGE_ARRAY_INDEX")
+    assert code == 0, error
+    session = out.strip()
+    code, out, _ = ran(f"logs -f {session}")
+    assert code == 0
+    assert sorted(out.splitlines()) == ["[:5] 5", "[:6] 6", "[:7] 7"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
 from ullage.cli.exits import FAILED, complain
 from ullage.cli.program import TASK
@@ -13,6 +14,7 @@ from ullage.client.local import reach
 from ullage.client.log import TaskLog
 from ullage.client.prefixed import PrefixedOutput
 from ullage.client.session_log import SessionLog
+from ullage.model.array import Array, parse_array
 from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
 from ullage.model.task import TIMED_OUT, TaskState
@@ -29,7 +31,8 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="SESSION[/N]",
-        help="task N of a session, SESSION:INDEX of an array, or all tasks, each line after the number of its task",
+        help="task N of a session, SESSION:INDEX of an array, or all tasks, each line after the number of its task or "
+        ":INDEX",
     )
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the tasks end; exit with their code")
     parser.add_argument("--tail", type=int, metavar="N", help="only the last N lines of each stream")
@@ -82,13 +85,19 @@ def _part(arguments: argparse.Namespace) -> LogPart:
     return LogPart(arguments.tail, None if arguments.since is None else parse_duration(arguments.since, "--since"))
 
 
+def _index_label(array: Array, task: int) -> str:
+    """Return `:INDEX`, as it follows the session in the name of the task."""
+    index = array.index_of(task)
+    return str(task) if index is None else f":{index}"
+
+
 def _tasks_of(body: SessionBody) -> int:
     return body.pending + body.running + body.succeed + body.failed + body.cancelled
 
 
 def _logs_of_all(api: Api, body: SessionBody, part: LogPart, *, follow: bool) -> int:
     """Print the lines of all tasks. With `follow` return 1 if one has failed or was cancelled."""
-    output = PrefixedOutput()
+    output = PrefixedOutput(str if body.array is None else partial(_index_label, parse_array(body.array)))
     try:
         for piece in SessionLog(api, body.id, part, follow=follow, on_note=complain):
             output.write(piece)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TextIO
 
 from ullage.client.session_log import TaskPiece
@@ -12,9 +13,13 @@ _LONGEST = 64 * 1024
 
 
 class PrefixedOutput:
-    """Prints the pieces of tasks on the standard output and error of this process, as `[12] text`."""
+    """Prints the pieces of tasks on the standard output and error of this process, as `[12] text`.
 
-    def __init__(self) -> None:
+    `label` returns what names a task between the brackets.
+    """
+
+    def __init__(self, label: Callable[[int], str] = str) -> None:
+        self._label = label
         self._unfinished: dict[tuple[int, str], bytes] = {}
 
     def write(self, piece: TaskPiece) -> None:
@@ -41,7 +46,8 @@ class PrefixedOutput:
 
     def _print(self, task: int, name: str, lines: bytes) -> None:
         stream: TextIO = getattr(sys, name)
-        text = b"".join(b"[%d] %s\n" % (task, line) for line in lines.split(b"\n"))
+        prefix = f"[{self._label(task)}] ".encode()
+        text = b"".join(b"%s%s\n" % (prefix, line) for line in lines.split(b"\n"))
         binary = getattr(stream, "buffer", None)  # a notebook has text only
         if binary is None:
             stream.write(text.decode(errors="replace"))
