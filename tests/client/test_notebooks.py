@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from importlib.util import find_spec
+from shutil import which
 
 import pytest
 
@@ -86,6 +87,7 @@ except ZeroDivisionError as error:
     assert 'value="0" max="1"' in shown(empty)
 
 
+@pytest.mark.skipif(not which("script"), reason="script, which makes a terminal, is not installed")
 def test_a_terminal_gets_a_bar_on_its_stderr(fake, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

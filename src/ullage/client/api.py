@@ -135,9 +135,8 @@ class ServerReads:
 
     def stays(self, *, after: int = 0, limit: int = PAGE, **options: Unpack[HistoryOptions]) -> list[StayBody]:
         """Return which executors sessions had, and which cards requests held, in a period; a page by number."""
-        return self.transport.call(
-            "GET", path_of("history", "stays", after=after, limit=limit, **options), list[StayBody]
-        )
+        path = path_of("history", "stays", after=after, limit=limit, **options)
+        return Rows(self.transport.call("GET", path, list[StayBody]))
 
     def usage(
         self, by: Sequence[str] = ("owner",), *, step: float | None = None, **options: Unpack[HistoryOptions]
