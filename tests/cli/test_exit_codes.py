@@ -17,6 +17,7 @@ ASKS_NOBODY = {
     "kube": None,
     "recover": None,
     "replay": None,
+    "service": None,
     "settings": "settings",
     "up": None,
     "version": "version",
