@@ -22,7 +22,7 @@ SERVE = (
 )
 
 
-_OPTIONAL = ("/v1/me ", "/start ", "/v1/usage", "/v1/history")
+_OPTIONAL = ("/start ",)
 
 
 class Server:

@@ -30,9 +30,15 @@ export function makeWhy(id) {
   const lists = make("ul", "warnings");
   const element = make("section", "wide", make("h2", "", "Why"), sentence, numbers, start, helps, lists, refusals, holders);
   const loader = makeLoader((signal) => read(pathOf("sessions", id, "why"), {}, signal), ({ body }) => draw(body), () => {}, GAP_MS);
-  const estimate = makeLoader((signal) => read(pathOf("sessions", id, "start"), {}, signal), ({ body }) => setText(start, body.text), () => setText(start, ""), GAP_MS);
+  const estimate = makeLoader((signal) => read(pathOf("sessions", id, "start"), {}, signal), ({ body }) => setText(start, body.text), silent, GAP_MS);
   loader.now();
   estimate.now();
+
+  /** A server that estimates no starts is not asked again. */
+  function silent(error) {
+    setText(start, "");
+    if (error.status === 404) estimate.close();
+  }
 
   function draw(why) {
     setText(sentence, why.summary);
