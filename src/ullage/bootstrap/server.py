@@ -110,6 +110,7 @@ class _Server:
         self._settings = settings
         self._options = options
         self._sharing = settings.sharing()
+        self._tls = settings.server.tls()
         self._machine = settings.machine(self._sharing)
         self._cards: CardReader = NvmlCards()
         self._meter = NvmlCards()
@@ -180,7 +181,7 @@ class _Server:
     ) -> None:
         address, port = listener.getsockname()[:2]
         host = url_host(address)
-        url = f"http://{host}:{port}"
+        url = f"{'http' if self._tls is None else 'https'}://{host}:{port}"
         token = own_token(self._home / "token")
         body = ServerBody(
             version=ullage.__version__,
@@ -196,14 +197,14 @@ class _Server:
             body,
             {machine.node.name: machine.note},
             token,
-            hosts={host, "localhost", "127.0.0.1"},
+            hosts={host, "localhost", "127.0.0.1", *self._settings.server.names},
             task_logs=self._home / "logs" / "tasks",
             shut_down=self._end.set,
             pages=[*pages(page_key), reference(lambda: describe_api(ullage.__version__))],
         )
         shared = None if self._settings.users.socket is None else Path(self._settings.users.socket)
         for_all = [] if shared is None else [listen_for_all(shared)]
-        front = BoundedServer(app, local_bounds(), drain_s=DRAIN_S)
+        front = BoundedServer(app, local_bounds(), self._tls, drain_s=DRAIN_S)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._end.set)
         running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home), *for_all]))
@@ -236,6 +237,8 @@ class _Server:
                 service.card_use.add(now, service.state.fleet, await asyncio.to_thread(self._loads))
             await asyncio.sleep(HEARTBEAT_S)
             try:
+                if self._tls is not None and self._tls.renew():
+                    log.info("tls.renewed")
                 machine = await asyncio.to_thread(self._discover)
                 service.nodes.heartbeat(machine.node)
                 service.accounting.heartbeat()

@@ -15,6 +15,7 @@ import msgspec
 from ullage.bootstrap.kube_settings import KubeSection
 from ullage.bootstrap.request_settings import RequestsSection
 from ullage.bootstrap.settings_sources import from_environment, merged, plain_types
+from ullage.bootstrap.tls import TlsFiles
 from ullage.bootstrap.user_settings import UsersSection
 from ullage.core.placing.policy import Order, Policy
 from ullage.core.placing.rules import Rules
@@ -65,12 +66,32 @@ class ServerSection(_Section, frozen=True, kw_only=True):
     Without a port it takes 7480, or a free one if that is in use; 0 is any free one. `engine` is `local`, or the name
     of an engine in an installed package. Notices of ended sessions (`notify`) go to hosts that match one of
     `notify_hosts`, such as `*.example.com`.
+
+    With `cert` and `key` (PEM files, read again when they change) the port speaks HTTPS. `names` are further host names
+    under which clients reach it.
     """
 
     host: str = "127.0.0.1"
     port: int | None = None
     storage: str | None = None
     engine: str = "local"
+    cert: str | None = None
+    key: str | None = None
+    names: list[str] = []
+
+    def tls(self) -> TlsFiles | None:
+        """Return the certificate; None without one.
+
+        Raises:
+            InvalidRequest: one of the two files is missing, or they cannot be used.
+
+        """
+        if self.cert is None and self.key is None:
+            return None
+        if self.cert is None or self.key is None:
+            raise invalid("server.cert", self.cert, "write both server.cert and server.key, or neither")
+        return TlsFiles(Path(self.cert), Path(self.key))
+
     notify_hosts: list[str] = msgspec.field(default_factory=lambda: ["*"])
 
 

@@ -26,14 +26,16 @@ class UsersSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `roles` gives roles to users, `groups` to Unix groups: viewer, user, operator or admin. A user without an entry has
     the highest role of its groups, else `default`; `none` refuses it. With `reads` `own` the role user reads its own
     sessions and requests only. With `run_as` `owner` the work of each session runs as its owner, and the server must be
-    root. `socket` is the directory of a socket for all users, such as `/run/ullage`. `[users.queues.NAME]` closes a
-    queue, and those below it, to all other users.
+    root. `socket` is the directory of a socket for all users, such as `/run/ullage`. With `plain_tokens` tokens of
+    users are accepted from other machines without TLS. `[users.queues.NAME]` closes a queue, and those below it, to all
+    other users.
     """
 
     default: str = "none"
     reads: Literal["all", "own"] = "all"
     run_as: Literal["server", "owner"] = "server"
     socket: str | None = None
+    plain_tokens: bool = False
     roles: dict[str, str] = {}
     groups: dict[str, str] = {}
     queues: dict[str, QueueUsersSection] = {}
@@ -57,6 +59,7 @@ class UsersSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             groups=_roles("users.groups", self.groups),
             default=None if self.default == "none" else parse_choice(Role, self.default, "users.default"),
             reads_own=self.reads == "own",
+            plain_tokens=self.plain_tokens,
             run_as_owner=self.run_as == "owner",
             queues={
                 name: QueueUsers(frozenset(entry.users), frozenset(entry.groups)) for name, entry in self.queues.items()

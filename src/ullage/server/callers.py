@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -49,6 +50,8 @@ class Callers:
             if hmac.compare_digest(given.encode(), self._token.encode()):
                 return self._of_file(peer)
             found = self._tokens.of_secret(given)
+            if found is not None and not self._rules.plain_tokens and _is_readable_by_others(request):
+                return _PLAIN
             return _UNKNOWN if found is None else self._of_token(found)
         if scheme.lower() == "page" and request.scope["method"] in _READING:
             return self._of_page(given)
@@ -88,6 +91,19 @@ class Callers:
         return str(uid) if account is None else account.name
 
 
+def _is_readable_by_others(request: HTTPConnection) -> bool:
+    """Return whether a request came without TLS at an address that other machines reach."""
+    host, _ = request.scope.get("server") or ("", None)
+    return request.scope["scheme"] == "http" and request.scope.get(PEER) is None and not _LOOPBACK.fullmatch(host)
+
+
+_LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1|")
+_PLAIN = NotAdmitted(
+    403,
+    "plain-http",
+    "a token came in plain text, which others can read, and is not accepted: use https (the settings server.cert and "
+    "server.key), or set users.plain_tokens; revoke this token if others may have read it",
+)
 _UNKNOWN = NotAdmitted(401, "unauthorized", "this is not the token of this server (see the server's token file)")
 _MISSING = NotAdmitted(
     401, "unauthorized", "a token is needed: send `Authorization: Bearer TOKEN` (see the server's token file)"

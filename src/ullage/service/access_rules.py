@@ -26,7 +26,8 @@ class AccessRules:
     """The roles of local users by name and by group, and the users of queues.
 
     `default` is the role of every other local user; None refuses them. With `reads_own` a user reads only its own
-    sessions and requests. With `run_as_owner` the work of a session runs as its owner. A queue without an entry has
+    sessions and requests. With `run_as_owner` the work of a session runs as its owner. With `plain_tokens` tokens of
+    users are accepted from other machines without TLS. A queue without an entry has
     that of its parent; without any, everyone may use it.
     """
 
@@ -35,6 +36,7 @@ class AccessRules:
     default: Role | None = None
     reads_own: bool = False
     run_as_owner: bool = False
+    plain_tokens: bool = False
     queues: Mapping[str, QueueUsers] = field(default_factory=dict)
 
     def role_of(self, user: str, groups: frozenset[str]) -> Role | None:

@@ -113,7 +113,6 @@ class UllageService:
         self.access, self.accounts = settings.access, Accounts()
         fleet = Fleet((), profiles=settings.profiles, zone_rules=settings.zone_rules)
         self.state = State(allocator=FleetAllocator(fleet, settings.requests, self.learning), stops=settings.stops)
-        self.state.by_owner = settings.access.run_as_owner
         self._clock = clock
         self.on_change: Callable[[bool], None] = lambda _urgent: None
         self.on_no_room: Callable[[], None] = lambda: None
@@ -150,8 +149,7 @@ class UllageService:
         self.preemptions = Preemptions(context, self.allocations, self._nominated)
         self.consolidations = Consolidations(context, self._nominated)
         self.observations = Observations(context)
-        self.quotas = NamespaceQuotas(context)
-        self.tokens = AccessTokens(context)
+        self.quotas, self.tokens = NamespaceQuotas(context), AccessTokens(context)
         self.card_use = CardUse()
         self.catalog = Catalog(context, self.sessions.forget, self.quotas.follow)
         self._waits = Waits(context)

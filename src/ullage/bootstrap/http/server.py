@@ -93,6 +93,7 @@ class BoundedServer(uvicorn.Server):
         """Do the TLS handshake if there is one, and pass the connection to its protocol."""
         is_local = arriving.socket.family == socket.AF_UNIX
         peer = peer_of(arriving.socket).uid if is_local else None
+        tls = None if is_local else self.tls
 
         def protocol() -> BoundedConnection:
             return BoundedConnection(
@@ -106,8 +107,8 @@ class BoundedServer(uvicorn.Server):
             await loop.connect_accepted_socket(
                 protocol,
                 arriving.socket,
-                ssl=None if self.tls is None else self.tls.context,
-                ssl_handshake_timeout=None if self.tls is None else self.bounds.handshake_s,
+                ssl=None if tls is None else tls.context,
+                ssl_handshake_timeout=None if tls is None else self.bounds.handshake_s,
             )
         except OSError:  # includes ssl.SSLError and TimeoutError: the caller did not complete the handshake
             arriving.socket.close()
