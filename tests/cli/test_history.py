@@ -69,3 +69,17 @@ def test_a_wrong_option_is_named(ran, line, said):
     code, _, err = ran(line)
     assert code != 0
     assert said in err
+
+
+def test_the_queue_shows_when_waiting_sessions_start_or_why_that_is_not_known(http, ran):
+    body = {"application": "command", "resreq": "cpu=1,gpu=9", "owner": "ann", "id": "wide"}
+    http.post("/v1/sessions", json=body).raise_for_status()
+    http.post("/v1/sessions/wide/tasks", json={"inputs": [""], "key": "k"}).raise_for_status()
+    code, out, _ = ran("queue --start -o json")
+    assert code == 0
+    (line,) = [line for line in json.loads(out) if line["session"] == "wide"]
+    assert (line["at"], line["owner"]) == (None, "ann")
+    assert line["text"].startswith("no estimate: ")
+    assert http.get("/v1/sessions/wide/start").json()["text"] == line["text"]
+    http.post("/v1/sessions/wide/cancel").raise_for_status()
+    assert http.get("/v1/sessions/none/start").status_code == 404

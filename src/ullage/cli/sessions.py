@@ -120,7 +120,9 @@ TASKS = Listing(
 
 
 def configure_queue(parser: argparse.ArgumentParser) -> None:
-    QUEUE.configure(parser, lambda _: reach(start=False).sessions(SessionState.OPEN))
+    parser.add_argument("--start", action="store_true", help="estimate when waiting sessions start, and from what")
+    QUEUE.add_options(parser)
+    parser.set_defaults(act=_queue)
 
 
 def configure_sessions(parser: argparse.ArgumentParser) -> None:
@@ -144,6 +146,14 @@ def configure_close(parser: argparse.ArgumentParser) -> None:
 def configure_retry(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="+", metavar="SESSION")
     parser.set_defaults(act=_retry)
+
+
+def _queue(arguments: argparse.Namespace) -> int:
+    if not arguments.start:
+        return QUEUE.show(arguments, lambda _: reach(start=False).sessions(SessionState.OPEN))
+    from ullage.cli.starts import STARTS, starts  # noqa: PLC0415  # needed only here
+
+    return STARTS.show(arguments, starts)
 
 
 def _tasks(arguments: argparse.Namespace) -> list[TaskBody]:

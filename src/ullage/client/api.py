@@ -17,7 +17,7 @@ from ullage.client.transport import Transport, path_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation
-from ullage.wire.history import HistoryBody, StayBody, UsageBody
+from ullage.wire.history import HistoryBody, StartBody, StayBody, UsageBody
 from ullage.wire.identity import CreatedToken, CreateToken, MeBody, TokenBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.overview import Overview, ServerBody
@@ -150,6 +150,14 @@ class ServerReads:
 
         """
         return self.transport.call("GET", path_of("usage", by=",".join(by), step=step, **options), UsageBody)
+
+    def start(self, session: str) -> StartBody:
+        """Estimate when a waiting session gets its first executor; `text` says what the estimate is based on."""
+        return self.transport.call("GET", path_of("sessions", session, "start"), StartBody)
+
+    def starts(self) -> list[StartBody]:
+        """Estimate when each waiting session gets its first executor."""
+        return self.transport.call("GET", "/v1/starts", list[StartBody])
 
     def why(self, session: str) -> Explanation:
         """Explain why a session has the executors that it has."""

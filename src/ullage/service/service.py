@@ -62,6 +62,7 @@ from ullage.service.relearning import relearn
 from ullage.service.requeue import Requeue
 from ullage.service.sessions import Sessions
 from ullage.service.start_failures import with_failures
+from ullage.service.starts import Starts
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
 from ullage.service.stop_rules import USUAL_STOPS, StopRules
 from ullage.service.store_port import Drop, PutExecutor, Snapshot, Store, StoredSession
@@ -154,6 +155,7 @@ class UllageService:
         self.catalog = Catalog(context, self.sessions.forget, self.quotas.follow)
         self._waits = Waits(context)
         self.loop = Loop(context, self.executors, self._waits)
+        self.starts = Starts(context, self.loop)
         self._recover(store.load(), self._journal)
         self.catalog.install(settings.queues)
         self.sessions.resume()

@@ -98,6 +98,15 @@ class RecentResults:
         skip = sequence + 1 - self._results[0].sequence
         return list(islice(self._results, skip, skip + limit))
 
+    def seconds(self) -> list[float]:
+        """Return how long the tasks ran that ended by themselves."""
+        ran = (TaskState.SUCCEED, TaskState.FAILED)
+        return [
+            max(0.0, result.ended_at - result.started_at)
+            for result in self._results
+            if result.state in ran and result.started_at is not None
+        ]
+
     def clear(self) -> None:
         """Remove all results."""
         self._results.clear()

@@ -1,0 +1,74 @@
+"""`ullage queue --start`: when waiting sessions start, as far as that is foreseen."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import msgspec
+
+from ullage.cli.listing import Listing
+from ullage.cli.output import Column
+from ullage.cli.times import show_span, show_time
+from ullage.client.local import reach
+from ullage.model.session import SessionState
+
+
+class StartLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiting session with the estimate of its start; see `StartBody`."""
+
+    session: str
+    queue: str
+    owner: str
+    resreq: str
+    at: float | None
+    earliest: float | None
+    latest: float | None
+    text: str
+
+
+def _in(at: float | None) -> str | None:
+    return None if at is None else show_span(at - time.time())
+
+
+STARTS = Listing(
+    kind="waiting session",
+    columns=(
+        Column("ID", lambda s: s.session),
+        Column("QUEUE", lambda s: s.queue),
+        Column("OWNER", lambda s: s.owner),
+        Column("REQUEST", lambda s: s.resreq),
+        Column("START", lambda s: show_time(s.at), key=lambda s: s.at),
+        Column("IN", lambda s: _in(s.at), key=lambda s: s.at, moving=True),
+        Column("EARLIEST", lambda s: _in(s.earliest), key=lambda s: s.earliest, moving=True),
+        Column("LATEST", lambda s: _in(s.latest), key=lambda s: s.latest, moving=True),
+        Column("BASED ON", lambda s: s.text),
+    ),
+    body=StartLine,
+    name=lambda line: line.session,
+    known_states=("pending",),
+    states_of=lambda _: ("pending",),
+    users_of=lambda line: (line.owner,),
+    queues_of=lambda line: (line.queue,),
+)
+
+
+def starts(_: argparse.Namespace) -> list[StartLine]:
+    """Return the waiting sessions in the order of their estimated starts; those without one come last."""
+    api = reach(start=False)
+    estimates = {each.session: each for each in api.starts()}
+    lines = [
+        StartLine(
+            session=session.id,
+            queue=session.queue,
+            owner=session.owner,
+            resreq=session.resreq,
+            at=found.at,
+            earliest=found.earliest,
+            latest=found.latest,
+            text=found.text,
+        )
+        for session in api.sessions(SessionState.OPEN)
+        if (found := estimates.get(session.id)) is not None
+    ]
+    return sorted(lines, key=lambda line: (line.at is None, line.at or 0.0))

@@ -1,0 +1,105 @@
+"""Estimates of starts: the cycle run forward on a copy of the books, compared with what really happens."""
+
+from __future__ import annotations
+
+import pytest
+from tests.lab import Lab, a_node
+from tests.service.start_days import outcome
+
+from ullage.core.placing.policy import Policy
+from ullage.model.history import HistoryQuery, PastSession, PastState
+from ullage.service.foresight import Estimate
+
+
+def past(lab: Lab) -> list[PastSession]:
+    states = (PastState.SUCCEED, PastState.FAILED)
+    return lab.store.history(HistoryQuery(states=states, limit=1000), lab.now)
+
+
+def estimate(lab: Lab, name: str) -> Estimate:
+    return lab.service.starts.estimating([name], past(lab))()[name]
+
+
+def work(lab: Lab, name: str, seconds: float, **spec: object) -> None:
+    """Run one task of that many seconds, and close its session."""
+    lab.session(name, tasks=1, **spec)
+    lab.pass_time(seconds)
+    lab.finish(name)
+    lab.service.sessions.close(name, lambda: None)
+    lab.pump()
+    lab.pass_time(61)
+
+
+def test_a_session_starts_when_those_before_it_have_ended_as_long_ones_as_before() -> None:
+    with Lab(a_node(cpu=1)) as lab:
+        for number in range(5):
+            work(lab, f"past-{number}", 100)
+        lab.session("runs", tasks=1, close_when_done=True)
+        lab.session("next", tasks=1, close_when_done=True)
+        lab.session("last", tasks=1, close_when_done=True)
+        lab.pass_time(40)
+        found = lab.service.starts.estimating(["next", "last"], past(lab))()
+        assert found["next"].at == pytest.approx(lab.now + 60, abs=1)
+        assert found["last"].at == pytest.approx(lab.now + 160, abs=1)
+        assert "5 past sessions" in found["next"].text
+
+
+def test_the_range_is_that_of_the_past() -> None:
+    with Lab(a_node(cpu=1)) as lab:
+        for number, seconds in enumerate((50, 100, 150, 200)):
+            work(lab, f"past-{number}", seconds)
+        lab.session("runs", tasks=1, close_when_done=True)
+        lab.session("next", tasks=1)
+        found = estimate(lab, "next")
+        assert found.at is not None
+        assert found.earliest is not None
+        assert found.latest is not None
+        assert lab.now + 50 <= found.earliest <= found.at <= found.latest <= lab.now + 200
+
+
+def test_without_a_past_the_time_limit_counts_and_without_both_there_is_no_estimate() -> None:
+    with Lab(a_node(cpu=1)) as lab:
+        lab.session("runs", tasks=1, close_when_done=True, task_timeout_s=300.0)
+        lab.session("next", tasks=1)
+        found = estimate(lab, "next")
+        assert found.latest is not None
+        assert found.latest <= lab.now + 300
+        assert "time limit" in found.text
+    with Lab(a_node(cpu=1), policy=Policy(reclaim_grace_s=None)) as lab:
+        lab.session("runs", tasks=1)
+        lab.session("next", tasks=1)
+        found = estimate(lab, "next")
+        assert (found.at, found.earliest, found.latest) == (None, None, None)
+        assert "nothing is known of how long tasks of next, runs run" in found.text
+
+
+def test_what_does_not_wait_or_can_never_start_has_a_reason_and_no_time() -> None:
+    with Lab(a_node(cpu=1)) as lab:
+        lab.session("runs", tasks=1)
+        lab.session("idle")
+        lab.session("wide", "cpu=5", tasks=1)
+        assert estimate(lab, "runs").text == "it has an executor already"
+        assert estimate(lab, "idle").text == "no estimate: it has no tasks that wait"
+        assert estimate(lab, "wide").text.startswith("no estimate: ")
+        assert {estimate(lab, name).at for name in ("runs", "idle", "wide")} == {None}
+
+
+def test_an_estimate_changes_nothing() -> None:
+    with Lab(a_node(cpu=2, gpus=2), a_node("n2", cpu=2)) as lab:
+        work(lab, "past", 10)
+        for number in range(6):
+            lab.session(f"s{number}", "cpu=1,gpu=1" if number % 2 else "cpu=2", tasks=2)
+        before = lab.service.loop.world()
+        held = dict(before.fleet.ledger)
+        lab.service.starts.estimating(lab.service.starts.waiting(), past(lab))()
+        lab.check()
+        assert (lab.service.loop.world().executors, dict(lab.service.state.fleet.ledger)) == (before.executors, held)
+
+
+@pytest.mark.parametrize(
+    ("started_at", "end", "turned_out"),
+    [(5.0, 99.0, "earlier"), (10.0, 99.0, "inside"), (31.0, 99.0, "inside"), (33.0, 99.0, "later"),
+     (None, 99.0, "later"), (None, 20.0, "open")],
+)  # fmt: skip
+def test_an_estimate_is_judged_by_the_real_start(started_at: float | None, end: float, turned_out: str) -> None:
+    assert outcome(Estimate(20.0, 10.0, 30.0), started_at, end) == turned_out
