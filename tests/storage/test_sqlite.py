@@ -67,6 +67,7 @@ def bring_down(connection: sqlite3.Connection, revision: str) -> None:
     connection.execute("DROP INDEX evictions")
     connection.execute("DROP TABLE waits")
     connection.execute("DROP TABLE access_tokens")
+    connection.execute("DROP TABLE notices")
     connection.execute("DROP TABLE payloads")
     connection.execute("DROP TABLE gangs")
     connection.execute("ALTER TABLE store DROP COLUMN commits")
