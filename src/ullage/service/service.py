@@ -110,10 +110,10 @@ class UllageService:
         `later` runs what is learned from requests (see `core/learning/learned.py`).
         """
         self.learning, self.news, self.store = Learning(later), News(), store
-        self.policy, self.numa = settings.policy, settings.numa
-        self.access, self.accounts = settings.access, Accounts()
+        self.policy, self.numa, self.access, self.accounts = settings.policy, settings.numa, settings.access, Accounts()
         fleet = Fleet((), profiles=settings.profiles, zone_rules=settings.zone_rules)
-        self.state = State(allocator=FleetAllocator(fleet, settings.requests, self.learning), stops=settings.stops)
+        allocator = FleetAllocator(fleet, settings.requests, self.learning)
+        self.state = State(allocator=allocator, stops=settings.stops, by_owner=settings.access.run_as_owner)
         self._clock = clock
         self.on_change: Callable[[bool], None] = lambda _urgent: None
         self.on_no_room: Callable[[], None] = lambda: None
