@@ -28,7 +28,7 @@ def _delete(arguments: argparse.Namespace) -> int:
     if arguments.closed and arguments.sessions:
         raise InvalidRequest("give sessions, or --closed with its options", field="--closed")
     if not arguments.closed and chosen:
-        option = chosen[0].replace("_", "-")
+        option = next(iter(chosen)).replace("_", "-")
         raise InvalidRequest(f"--{option} needs --closed: it selects closed sessions", field=f"--{option}")
     if not arguments.closed and not arguments.sessions:
         raise InvalidRequest("name sessions, or give --closed", field="session")

@@ -75,8 +75,8 @@ class ServiceSettings:
     """The settings of a service.
 
     `requests` are the rules for requests, `numa` is the alignment of requests that state none, and `zone_rules` say how
-    zones are judged, `access` who may do what, and `stops` how long an ended task may clean up. With no
-    `default_requirement` the built-in one applies.
+    zones are judged, `access` who may do what, and `stops` how long an ended task may clean up. `notify_hosts` are the
+    patterns of hosts that notices may be sent to. With no `default_requirement` the built-in one applies.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -111,9 +111,7 @@ class UllageService:
         """
         self.learning, self.news, self.store = Learning(later), News(), store
         self.policy, self.numa, self.access, self.accounts = settings.policy, settings.numa, settings.access, Accounts()
-        fleet = Fleet((), profiles=settings.profiles, zone_rules=settings.zone_rules)
-        allocator = FleetAllocator(fleet, settings.requests, self.learning)
-        self.state = State(allocator=allocator, stops=settings.stops, by_owner=settings.access.run_as_owner)
+        self.state = _empty_state(settings, self.learning)
         self._clock = clock
         self.on_change: Callable[[bool], None] = lambda _urgent: None
         self.on_no_room: Callable[[], None] = lambda: None
@@ -279,6 +277,15 @@ class UllageService:
         relearn(state.allocator, snapshot, self.store)
         for executor in snapshot.executors:
             journal.write(Drop(PutExecutor, executor.executor))
+
+
+def _empty_state(settings: ServiceSettings, learning: Learning) -> State:
+    fleet = Fleet((), profiles=settings.profiles, zone_rules=settings.zone_rules)
+    return State(
+        allocator=FleetAllocator(fleet, settings.requests, learning),
+        stops=settings.stops,
+        by_owner=settings.access.run_as_owner,
+    )
 
 
 def _session_of(stored: StoredSession) -> SessionRecord:
