@@ -18,7 +18,7 @@ from ullage.wire.overview import ServerBody
 TOKEN = "t" * 64
 SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="", storage="", isolation="", policy={})
 
-STREAMS = frozenset({"/v1/live", "/v1/sessions/{session}/tasks/{task}/log"})
+STREAMS = frozenset({"/v1/live", "/v1/sessions/{session}/log", "/v1/sessions/{session}/tasks/{task}/log"})
 """They do not end. What a task printed is in files."""
 
 _OF_SESSIONS = frozenset({"pending", "running", "held", "deserved", "share", "reason", "message"})
@@ -35,6 +35,12 @@ MAY_CHANGE: dict[str, frozenset[str]] = {
     "/v1/sessions/{session}/tasks": _OF_TASKS,
     "/v1/sessions/{session}/tasks/{task}": _OF_TASKS,
     "/v1/sessions/{session}/why": _OF_REASONS | {"holders", "suggestions", "warnings"},
+    # Stays of executors end with the server, and others begin. Estimates are of now.
+    "/v1/history": frozenset({"started_at", "state", "waited_s", "ran_s", "core_s", "card_s", "memory_peak_bytes"}),
+    "/v1/history/stays": frozenset({"*"}),
+    "/v1/usage": frozenset({"since", "until", "at", "rows", "offered"}),
+    "/v1/starts": frozenset({"*"}),
+    "/v1/sessions/{session}/start": frozenset({"*"}),
     # Here also what is learned: it is learned again from what is recorded.
     "/v1/overview": _OF_SESSIONS | {"at", "executors", "tasks", "missing", "fragments_milli"},
     # A request could not be asked for again while the server was away.
