@@ -21,7 +21,7 @@ from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
 from ullage.server.routes import encoded
 from ullage.service.access_rules import NO_RULES
-from ullage.service.accounts import Accounts
+from ullage.service.system_users import SystemUsers
 from ullage.wire.session import SessionBody
 
 
@@ -32,10 +32,10 @@ class Reader:
         self.turned = threading.Event()
         self.tasks = self.store = self.state = self.events = self
         self.recent: list[object] = []
-        self.open, self.durable, self.sequence = False, 0, 0
+        self.elements = None
 
-    def session(self, _: str) -> Reader:
-        return self
+    def session(self, _: str) -> SimpleNamespace:
+        return SimpleNamespace(session=self, open=False, durable=0, sequence=0)
 
     def recent_results(self, *_: object) -> None:
         """Nothing is in memory."""
@@ -60,7 +60,7 @@ def a_request() -> Request:
 def test_the_event_loop_turns_while_a_page_is_read(route: str) -> None:
     service = Reader()
     store = SimpleNamespace(events=service.read, results=service.read, tasks=service.read)
-    parts = {"tasks": service, "state": service, "events": service, "access": NO_RULES, "accounts": Accounts()}
+    parts = {"tasks": service, "state": service, "events": service, "access": NO_RULES, "system_users": SystemUsers()}
     api = ServerApi(SimpleNamespace(store=store, **parts), None, lambda: None)
 
     async def ask() -> None:

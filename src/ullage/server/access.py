@@ -75,7 +75,7 @@ class Authorizer:
     """Checks callers against the access of routes, over one service."""
 
     def __init__(self, service: UllageService) -> None:
-        self._service, self._rules, self._accounts = service, service.access, service.accounts
+        self._service, self._rules, self._system_users = service, service.access, service.system_users
 
     def check(self, request: HTTPConnection, access: Access) -> None:
         """Check that the caller may use a route for the object in its path.
@@ -157,7 +157,7 @@ class Authorizer:
         """
         if not self._rules.run_as_owner:
             return
-        account = self._accounts.by_name(owner)
+        account = self._system_users.by_name(owner)
         if account is None:
             text = f"owner: work runs as its owner, and this machine has no user {owner!r}; create the account first"
             raise InvalidRequest(text, code="no-such-user", field="owner")
@@ -173,7 +173,7 @@ class Authorizer:
 
         """
         caller = caller_of(request)
-        self._rules.check_queue(caller, self._lineage(queue), self._accounts.groups_of(caller.user))
+        self._rules.check_queue(caller, self._lineage(queue), self._system_users.groups_of(caller.user))
 
     def _lineage(self, queue: str) -> Iterator[str]:
         queues, name = self._service.state.queues, queue

@@ -38,7 +38,7 @@ class Callers:
 
     def __init__(self, token: str, service: UllageService) -> None:
         self._token, self._page_key = token, page_key(token)
-        self._rules, self._tokens, self._accounts = service.access, service.tokens, service.accounts
+        self._rules, self._tokens, self._system_users = service.access, service.tokens, service.system_users
 
     def identify(self, request: HTTPConnection) -> Identity | NotAdmitted:
         """Return who asks, or why nobody is known to ask."""
@@ -80,14 +80,14 @@ class Callers:
         name = self._name(peer)
         if peer in (_ROOT, os.geteuid()):
             return Identity(name, Role.ADMIN, "socket")
-        role = self._rules.role_of(name, self._accounts.groups_of(name))
+        role = self._rules.role_of(name, self._system_users.groups_of(name))
         if role is None:
             fix = "the settings users.roles, users.groups and users.default give roles"
             return NotAdmitted(403, "no-role", f"you are {name}, who has no role on this server; {fix}")
         return Identity(name, role, "socket")
 
     def _name(self, uid: int) -> str:
-        account = self._accounts.by_uid(uid)
+        account = self._system_users.by_uid(uid)
         return str(uid) if account is None else account.name
 
 

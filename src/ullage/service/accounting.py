@@ -1,4 +1,4 @@
-"""The accounts: who held what, when, and which sessions there were. Each row is stored with the change that it records.
+"""Accounting: who held what, when, and which sessions there were. Each row is stored with the change that it records.
 
 A stay begins and ends in the same write as the executor, or the allocation, that it is about. After a crash the stays
 of executors end at the last moment at which the server is known to have run: the newest event, or the newest heartbeat.

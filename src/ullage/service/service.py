@@ -27,7 +27,6 @@ from ullage.model.topology import ZonePolicy
 from ullage.service.access_rules import NO_RULES, AccessRules
 from ullage.service.access_tokens import AccessTokens
 from ullage.service.accounting import Accounting
-from ullage.service.accounts import Accounts
 from ullage.service.allocations import AllocationRequests
 from ullage.service.card_use import CardUse
 from ullage.service.catalog import Catalog
@@ -66,6 +65,7 @@ from ullage.service.starts import Starts
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
 from ullage.service.stop_rules import USUAL_STOPS, StopRules
 from ullage.service.store_port import Drop, PutExecutor, Snapshot, Store, StoredSession
+from ullage.service.system_users import SystemUsers
 from ullage.service.tasks import Tasks
 from ullage.service.waits import Waits
 
@@ -110,7 +110,8 @@ class UllageService:
         `later` runs what is learned from requests (see `core/learning/learned.py`).
         """
         self.learning, self.news, self.store = Learning(later), News(), store
-        self.policy, self.numa, self.access, self.accounts = settings.policy, settings.numa, settings.access, Accounts()
+        self.policy, self.numa, self.access = settings.policy, settings.numa, settings.access
+        self.system_users = SystemUsers()
         self.state = _empty_state(settings, self.learning)
         self._clock = clock
         self.on_change: Callable[[bool], None] = lambda _urgent: None

@@ -45,7 +45,7 @@ from ullage.service.store_port import (
     Record,
 )
 from ullage.storage import tables
-from ullage.storage.accounts import account_row, drop_expired
+from ullage.storage.past import account_row, drop_expired
 from ullage.storage.statements import insert_rows, put_rows
 
 _STATE_TEXT = {state: state.value for state in TaskState}

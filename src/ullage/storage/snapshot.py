@@ -29,7 +29,7 @@ from ullage.service.store_port import (
     StoredTask,
 )
 from ullage.storage import tables
-from ullage.storage.accounts import last_number, read_alive_at, read_open_history, read_open_stays
+from ullage.storage.past import last_number, read_alive_at, read_open_history, read_open_stays
 
 T = TypeVar("T")
 

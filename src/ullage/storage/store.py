@@ -19,7 +19,6 @@ from ullage.model.name import check_name
 from ullage.model.task import TaskResult, TaskState
 from ullage.service.store_port import EndedTask, Page, Record, Snapshot, TaskView
 from ullage.storage import tables
-from ullage.storage.accounts import has_expired, read_history, read_stays, read_usage
 from ullage.storage.check import check_file
 from ullage.storage.database import Database
 from ullage.storage.failure import describe, disk_full, is_full, storage_closed, storage_damaged, storage_unreadable
@@ -33,6 +32,7 @@ from ullage.storage.pages import (
     read_shared,
     read_tasks,
 )
+from ullage.storage.past import has_expired, read_history, read_stays, read_usage
 from ullage.storage.schema import migrate
 from ullage.storage.snapshot import read_snapshot
 from ullage.storage.swap import finish_swap

@@ -20,13 +20,12 @@ from ullage.engines.local.environment import worker_command, worker_environment
 from ullage.engines.local.executor import LocalExecutor, own_cpus
 from ullage.engines.local.home import Home, remove
 from ullage.engines.local.link import SupervisorLink
-from ullage.engines.local.run_as import find_account, give, identity_order, inherited
+from ullage.engines.local.run_as import find_user, give, identity_order, inherited
 from ullage.engines.local.sharing import Sharing, Unenforced
 from ullage.engines.local.task_note import append_note
 from ullage.engines.local.worker_connection import WorkerConnection
 from ullage.model.error import AlreadyExists
 from ullage.model.node import Node
-from ullage.service.accounts import Accounts
 from ullage.service.engine_port import (
     BindOrder,
     EngineEvent,
@@ -36,6 +35,7 @@ from ullage.service.engine_port import (
     NodeReported,
     TaskOrder,
 )
+from ullage.service.system_users import SystemUsers
 from ullage.wire import frames
 from ullage.wire.output_log import remove_log
 
@@ -73,7 +73,7 @@ class LocalEngine:
         clients: Path | None = None,
     ) -> None:
         self._home = Home(data_dir, clients)
-        self._accounts = Accounts()
+        self._system_users = SystemUsers()
         self._cards = CardDevices(node.gpus, f"ullage-{self._home.id}")
         self._ended_logs = EndedLogs(self._home.executor_logs)
         self._node = node
@@ -165,7 +165,7 @@ class LocalEngine:
         secret = secrets.token_hex(32)
         executor = LocalExecutor(order, secret, err, self._report, on_disconnect=self._on_disconnect)
         try:
-            executor.account = account = find_account(self._accounts, order.user)
+            executor.account = account = find_user(self._system_users, order.user)
             given = inherited(os.environ, account)
             environment = worker_environment(
                 order, self._home, given, self._sharing, server_id=self._server_id, secret=secret

@@ -16,7 +16,6 @@ from ullage.engines.local.worker_connection import WorkerConnection
 from ullage.model.executor import BindCode
 from ullage.model.idset import format_ids
 from ullage.model.quantity import format_bytes
-from ullage.service.accounts import Account
 from ullage.service.engine_port import (
     BindOrder,
     Completed,
@@ -29,6 +28,7 @@ from ullage.service.engine_port import (
     TaskOutcome,
     Unbound,
 )
+from ullage.service.system_users import SystemUser
 from ullage.wire import frames
 
 RUN_BYTES = 8 << 20
@@ -55,7 +55,7 @@ class LocalExecutor:
         self.name = order.executor
         self.cell = Cell()
         self.work: Path | None = None  # the private directory, if it has one
-        self.account: Account | None = None  # the user that it runs as, if not that of the server
+        self.account: SystemUser | None = None  # the user that it runs as, if not that of the server
         self.status: int | None = None
         self.worker_peak_bytes: int | None = None  # of the largest process, known once the worker has ended
         self._pid: int | None = None

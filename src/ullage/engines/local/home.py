@@ -16,7 +16,7 @@ from pathlib import Path
 import ullage
 from ullage.engines.local.run_as import give
 from ullage.model.error import Unavailable
-from ullage.service.accounts import Account
+from ullage.service.system_users import SystemUser
 from ullage.wire.private_file import write_private
 
 _LONGEST_SOCKET_PATH = 107
@@ -133,7 +133,7 @@ class Home:
         directory.mkdir(mode=0o700, parents=True)  # user code may have removed the parent
         return directory
 
-    def make_task_logs(self, name: str, account: Account) -> None:
+    def make_task_logs(self, name: str, account: SystemUser) -> None:
         """Create the directory for the output of the programs of a session, which only its owner and root may read."""
         directory = self.task_logs / name
         if not directory.exists():

@@ -14,7 +14,7 @@ KEPT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class SystemUser:
     """A user of this machine; `groups` are the ids of all groups, the primary one among them."""
 
     name: str
@@ -30,36 +30,36 @@ class Account:
         return frozenset(name for gid in self.groups if (name := _group_name(gid)) is not None)
 
 
-class Accounts:
-    """Looks accounts up. An answer is kept for a minute."""
+class SystemUsers:
+    """Looks users up. An answer is kept for a minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[int | str, tuple[float, Account | None]] = {}
+        self._kept: dict[int | str, tuple[float, SystemUser | None]] = {}
         self._groups: dict[str, tuple[float, frozenset[str]]] = {}
 
-    def by_uid(self, uid: int) -> Account | None:
-        """Return the account of a user id; None if there is none."""
+    def by_uid(self, uid: int) -> SystemUser | None:
+        """Return the user of an id; None if there is none."""
         return self._find(uid, lambda: pwd.getpwuid(uid))
 
-    def by_name(self, name: str) -> Account | None:
-        """Return the account of a name; None if there is none."""
+    def by_name(self, name: str) -> SystemUser | None:
+        """Return the user of a name; None if there is none."""
         return self._find(name, lambda: pwd.getpwnam(name))
 
     def groups_of(self, name: str) -> frozenset[str]:
         """Return the names of the groups of a user; empty if this machine has no such user."""
         found, now = self._groups.get(name), self._clock()
         if found is None or now - found[0] > KEPT_S:
-            account = self.by_name(name)
-            found = self._groups[name] = (now, frozenset() if account is None else account.group_names)
+            user = self.by_name(name)
+            found = self._groups[name] = (now, frozenset() if user is None else user.group_names)
         _, groups = found
         return groups
 
-    def _find(self, key: int | str, read: Callable[[], pwd.struct_passwd]) -> Account | None:
+    def _find(self, key: int | str, read: Callable[[], pwd.struct_passwd]) -> SystemUser | None:
         found, now = self._kept.get(key), self._clock()
         if found is None or now - found[0] > KEPT_S:
             try:
-                found = now, _account(read())
+                found = now, _user(read())
             except (KeyError, ValueError):  # a name with a NUL, or an id that no user can have
                 found = now, None
             self._kept[key] = found
@@ -67,9 +67,9 @@ class Accounts:
         return account
 
 
-def _account(entry: pwd.struct_passwd) -> Account:
+def _user(entry: pwd.struct_passwd) -> SystemUser:
     groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
-    return Account(
+    return SystemUser(
         name=entry.pw_name,
         uid=entry.pw_uid,
         gid=entry.pw_gid,
