@@ -48,7 +48,9 @@ def test_a_client_verifies_the_certificate_and_the_socket_needs_none(
         monkeypatch.setenv("ULLAGE_TOKEN", server.token)
         monkeypatch.delenv("SSL_CERT_FILE", raising=False)
         assert main(["whoami"]) == 2
-        assert "is not trusted" in capsys.readouterr().err
+        shown = capsys.readouterr().err
+        assert "is not trusted" in shown
+        assert "SSL_CERT_FILE" in shown
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
         assert main(["whoami"]) == 0
 

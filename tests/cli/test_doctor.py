@@ -54,6 +54,12 @@ def test_a_home_that_others_may_enter_is_a_warning(doctor, home):
     assert (code, wrong["home"]["verdict"], wrong["home"]["fix"]) == (0, "warn", f"chmod 700 {home}")
 
 
+def test_a_home_that_others_may_only_pass_is_fine(doctor, home):
+    home.chmod(0o711)
+    _, wrong, _ = doctor()
+    assert "home" not in wrong
+
+
 def test_a_home_that_is_a_file_or_cannot_be_created_is_bad(doctor, home, monkeypatch):
     (home / "file").touch()
     monkeypatch.setenv("ULLAGE_HOME", str(home / "file"))

@@ -45,6 +45,11 @@ def test_usage_has_a_line_for_each_user_and_one_for_what_was_idle(worked):
     assert "(idle)" in out
 
 
+def test_the_lines_of_several_steps_say_of_which_they_are(worked):
+    assert worked("usage --since 1h")[1].startswith("USER")
+    assert worked("usage --since 1h --step 30m")[1].startswith("FROM")
+
+
 def test_closed_sessions_are_deleted_by_kind_after_a_dry_run(worked):
     _, would, err = worked("delete --closed --owner ann --dry-run")
     assert "would be deleted" in err

@@ -110,6 +110,30 @@ def test_inside_an_executor_no_server_is_started(monkeypatch, home):
         ullage.connect()
 
 
+def test_beside_a_service_that_is_down_no_server_is_started(monkeypatch, tmp_path):
+    monkeypatch.delenv("ULLAGE_HOME", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("ULLAGE_SYSTEM", str(tmp_path))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a server was started"))
+    with pytest.raises(Unavailable, match="no second server is started beside it") as caught:
+        local.reach(start=True)
+    assert caught.value.code == "service-down"
+    with pytest.raises(Unavailable, match="the service of this machine does not answer"):
+        local.reach(start=False)
+
+
+def test_the_service_of_a_machine_is_known_by_its_unit_too(monkeypatch, tmp_path):
+    monkeypatch.delenv("ULLAGE_HOME", raising=False)
+    monkeypatch.delenv("ULLAGE_SYSTEM", raising=False)
+    monkeypatch.setattr(endpoint, "SYSTEM", str(tmp_path / "run"))
+    monkeypatch.setattr(endpoint, "UNIT", str(tmp_path / "ullage.service"))
+    assert endpoint.silent_service() is None
+    (tmp_path / "ullage.service").touch()
+    assert endpoint.silent_service() == str(tmp_path / "run")
+    monkeypatch.setenv("ULLAGE_HOME", str(tmp_path))
+    assert endpoint.silent_service() is None
+
+
 def test_a_failed_start_of_a_server_has_its_reason(monkeypatch, home):
     monkeypatch.setattr(subprocess, "run", lambda c, **_: subprocess.CompletedProcess(c, 69, "", "no disk"))
     with pytest.raises(Unavailable, match="no disk"):

@@ -61,6 +61,13 @@ def test_a_wrong_token_gets_a_hint(fake):
     assert caught.value.code == "unauthorized"
 
 
+def test_an_expired_token_is_called_so_and_nothing_else(fake, api):
+    fake.refuse = (401, "token-expired", "the token t of ann has expired")
+    with pytest.raises(InvalidRequest) as caught:
+        api.server()
+    assert (caught.value.code, caught.value.message) == ("token-expired", "the token t of ann has expired")
+
+
 def test_an_answer_that_is_not_from_ullage_is_shown():
     error = error_of(500, "text/html", b"<h1>boom</h1>")
     assert type(error) is UllageError

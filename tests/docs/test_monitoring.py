@@ -35,6 +35,11 @@ def test_every_query_of_the_board_names_metrics_and_labels_that_a_server_serves(
     assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouped, title
 
 
+@pytest.mark.parametrize("target", [t["expr"] for title, t in TARGETS if title in ("GPUs of nodes", "CPUs of nodes")])
+def test_thousandths_are_shown_as_whole_cards_and_cores(target: str) -> None:
+    assert target.endswith(" / 1000")
+
+
 def test_every_metric_of_a_server_is_on_the_board_or_left_out_on_purpose() -> None:
     shown = {name for _, target in TARGETS for name in used_by(target["expr"]).metrics}
     left_out = {

@@ -55,6 +55,11 @@ def test_a_request_from_elsewhere_is_refused_even_with_the_token(http: httpx2.Cl
     assert http.get("/v1/nodes", headers=headers).status_code == 403
 
 
+def test_a_request_under_another_name_is_told_the_names_and_the_setting(http: httpx2.Client):
+    message = http.get("/v1/nodes", headers={"Host": "evil.example"}).json()["message"]
+    assert "use one of 127.0.0.1, localhost, or name it in the setting server.names" in message
+
+
 def test_the_token_file_is_for_its_owner_alone(server: LiveServer):
     assert (server.home / "token").stat().st_mode & 0o777 == 0o600
     assert (server.home / "state.db").stat().st_mode & 0o777 == 0o600
@@ -341,7 +346,7 @@ def test_a_key_that_is_not_ascii_opens_nothing(server: LiveServer, scheme: str):
     with httpx2.Client(base_url=server.url, timeout=60) as stranger:
         answer = stranger.get("/v1/nodes", headers={"Authorization": f"{scheme} schlüssel".encode()})
         assert refusal(answer)[:2] == (401, "unauthorized")
-        assert "not the token of this server" in answer.json()["message"]
+        assert "knows no such token" in answer.json()["message"]
         strange = stranger.get("/v1/nodes", headers={"Cookie": "ullage=schlüssel".encode()})
         assert refusal(strange)[:2] == (401, "unauthorized")
 

@@ -49,7 +49,9 @@ BROKEN_PIPE = 141
 
 _HINTS = {
     "unavailable": "`ullage up` starts a local server; ULLAGE_ENDPOINT names another one",
-    "unauthorized": "the token of a local server is in the file `token` of its home",
+    "service-down": "try again when it is back (`ullage service status`); `ullage up` starts a server of your own",
+    "unauthorized": "the token of a local server is in the file `token` of its home; of a shared one an administrator "
+    "creates yours: `ullage token create`",
     "tasks-running": "`ullage cancel` ends running tasks too",
     "session-open": "`ullage close` closes a session, `ullage cancel` also ends its running tasks",
     "unknown-gpu": "`ullage gpus` lists the cards",

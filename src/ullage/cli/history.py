@@ -94,8 +94,8 @@ def _exact(value: float | None) -> str | None:
     return None if value is None else f"{value:.2f}"
 
 
+_FROM = Column("FROM", lambda u: show_time(u.at), key=lambda u: u.at)
 _USAGE = (
-    Column("FROM", lambda u: show_time(u.at), wide=True, key=lambda u: u.at),
     Column("USER", lambda u: u.user),
     Column("QUEUE", lambda u: u.queue),
     Column("APP", lambda u: u.application),
@@ -109,6 +109,15 @@ _USAGE = (
 )
 
 
+def _usage_listing(first: Column) -> Listing:
+    columns = (first, *_USAGE)
+    return Listing(kind="line of usage", columns=columns, body=UsageLine, name=lambda line: line.user or line.queue)
+
+
+USAGE = _usage_listing(_FROM._replace(wide=True))
+USAGE_BY_STEP = _usage_listing(_FROM)
+
+
 def configure_history(parser: argparse.ArgumentParser) -> None:
     _add_period(parser, "1d")
     HISTORY.configure(parser, _history)
@@ -118,8 +127,8 @@ def configure_usage(parser: argparse.ArgumentParser) -> None:
     _add_period(parser, "30d")
     parser.add_argument("--by", default="user", metavar="LIST", help="some of user, queue, application (default: user)")
     parser.add_argument("--step", metavar="TIME", help="a line for each 1h, 1d or so (default: the whole period)")
-    usage = Listing(kind="line of usage", columns=_USAGE, body=UsageLine, name=lambda line: line.user or line.queue)
-    usage.configure(parser, _usage)
+    USAGE.configure(parser, _usage)
+    parser.set_defaults(act=_show_usage)
 
 
 def _add_period(parser: argparse.ArgumentParser, since: str) -> None:
@@ -138,6 +147,11 @@ def _history(arguments: argparse.Namespace) -> list[HistoryBody]:
     owner = arguments.user if arguments.user and "," not in arguments.user else None
     wanted: HistoryOptions = {**_period(arguments), "owner": owner}
     return list(list_history(reach(start=False), **wanted))
+
+
+def _show_usage(arguments: argparse.Namespace) -> int:
+    listing = USAGE if arguments.step is None else USAGE_BY_STEP  # the lines of several steps say of which they are
+    return listing.show(arguments, _usage)
 
 
 def _usage(arguments: argparse.Namespace) -> list[UsageLine]:

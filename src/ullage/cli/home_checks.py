@@ -27,6 +27,8 @@ _SKEW_S, _GREAT_SKEW_S = 5.0, 60.0
 
 _TOKEN = re.compile(r"[\x21-\x7e]{16,}")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_MAY_PASS = stat.S_IXGRP | stat.S_IXOTH
+"""What a server adds whose work runs as its owners: they must reach their own directories in the home."""
 
 
 def check_home() -> Iterator[Finding]:
@@ -52,9 +54,11 @@ def check_home() -> Iterator[Finding]:
         yield Finding("home", BAD, f"{directory} belongs to user {found.st_uid}", _ANOTHER_HOME)
     elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK) or not found.st_mode & stat.S_IWUSR:
         yield Finding("home", BAD, f"{directory} is not writable", f"chmod u+rwx {directory}")
-    elif found.st_mode & _OTHERS:
+    elif found.st_mode & _OTHERS & ~_MAY_PASS:
         others = stat.filemode(found.st_mode)
         yield Finding("home", WARN, f"{directory} is open to other users ({others})", f"chmod 700 {directory}")
+    elif found.st_mode & _OTHERS:
+        yield Finding("home", OK, f"{directory} belongs to this user; others reach only what is theirs in it")
     else:
         yield Finding("home", OK, f"{directory} belongs to this user alone")
 

@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 
 from ullage.cli.exits import NO, caution
-from ullage.client.endpoint import SYSTEM, nearby
+from ullage.client.endpoint import SYSTEM, UNIT, nearby
 from ullage.client.local import answers
 from ullage.model.error import Forbidden, Unavailable
 
-UNIT = "etc/systemd/system/ullage.service"
 SETTINGS = "etc/ullage/ullage.toml"
 _STATE = "/var/lib/ullage"
 _SYSTEMD = Path("/run/systemd/system")

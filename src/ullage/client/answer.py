@@ -47,8 +47,9 @@ def error_of(status: int, content_type: str, body: bytes) -> UllageError:
     """Return the error of a response with this HTTP status."""
     answer = _error_body(status, content_type, body)
     if status == _UNAUTHORIZED:
-        text = f"{answer.message}: set ULLAGE_TOKEN to the token of this server"
-        return InvalidRequest(text, code="unauthorized", field="token")
+        expired = answer.code == "token-expired"
+        text = answer.message if expired else f"{answer.message}: set ULLAGE_TOKEN to a token of this server"
+        return InvalidRequest(text, code=answer.code if expired else "unauthorized", field="token")
     if status == _CONFLICT:
         kind = AlreadyExists if answer.code == AlreadyExists.code else Conflict
         return _refused(body) or kind(answer.message, code=answer.code, field=answer.field)

@@ -26,6 +26,9 @@ LOG_FILE = "server.log"
 SYSTEM = "/run/ullage"
 """The directory of the socket of the system service, which all users of a machine share."""
 
+UNIT = "etc/systemd/system/ullage.service"
+"""The unit of the system service, below the root of the machine."""
+
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _THIS_MACHINE = re.compile(r"localhost|.+\.localhost|127(\.\d{1,3}){3}|::1")
 """Names and addresses of this machine alone."""
@@ -150,6 +153,15 @@ def nearby(token: str | None = None) -> ServerEndpoint | None:
     if own is not None or os.environ.get("ULLAGE_HOME"):
         return own
     return _server_in(Path(os.environ.get("ULLAGE_SYSTEM") or SYSTEM), token)
+
+
+def silent_service() -> str | None:
+    """Return where the system service belongs, if this machine has one and this user's `ULLAGE_HOME` names no other."""
+    if os.environ.get("ULLAGE_HOME"):
+        return None
+    place = os.environ.get("ULLAGE_SYSTEM") or SYSTEM
+    installed = place == SYSTEM and Path("/", UNIT).exists()
+    return place if installed or Path(place).is_dir() else None
 
 
 def _server_in(directory: Path, token: str | None) -> ServerEndpoint | None:

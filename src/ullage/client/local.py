@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 
 from ullage.client.api import Api
-from ullage.client.endpoint import ServerEndpoint, configured, home, local, nearby
+from ullage.client.endpoint import ServerEndpoint, configured, home, local, nearby, silent_service
 from ullage.client.transport import RETRY_S, NotAnswered, Transport
 from ullage.model.error import UllageError, Unavailable
 
@@ -20,10 +20,12 @@ INSTALL = "pip install 'ullage[server]'"
 def reach(url: str | None = None, token: str | None = None, *, start: bool, retry_s: float = RETRY_S) -> Api:
     """Return a server that answers. With `start`, a local one is started if none is named and none answers.
 
-    Inside an executor no server is started: it would count the same machine a second time.
+    Inside an executor no server is started, nor on a machine with a service: it would count the same machine a second
+    time.
 
     Raises:
-        Unavailable: no server answers, the new one did not start, or this is an executor (`in-executor`).
+        Unavailable: no server answers, the new one did not start, this is an executor
+            (`in-executor`), or the service of this machine is down (`service-down`).
         InvalidRequest: the address is malformed, or another protocol is used there (`tls-failed`).
         Forbidden: another user answers in the home of a local server.
 
@@ -31,6 +33,7 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
     named = configured(url, token)
     if named is None and start and not answers(nearby(token)):
         _refuse_in_executor()
+        _refuse_without_service()
         start_server()
 
     def locate() -> ServerEndpoint | None:
@@ -38,6 +41,7 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
 
     there = locate()
     if there is None:
+        _refuse_without_service()
         raise Unavailable("no server is running")
     require_answer(there)
     return Api(Transport(locate, retry_s))
@@ -55,6 +59,18 @@ def _refuse_in_executor() -> None:
     text = f"no server answers in {home()}, and none is started inside an executor ({executor})"
     fix = "keep ULLAGE_HOME of the executor, or name a server with ULLAGE_ENDPOINT"
     raise Unavailable(f"{text}: {fix}", code="in-executor")
+
+
+def _refuse_without_service() -> None:
+    """Refuse to go on while the service of the machine is down: a second server would count the same cards once more.
+
+    Raises:
+        Unavailable: the machine has a service.
+
+    """
+    if (place := silent_service()) is not None:
+        text = f"the service of this machine does not answer in {place}, and no second server is started beside it"
+        raise Unavailable(text, code="service-down")
 
 
 def answers(endpoint: ServerEndpoint | None) -> bool:

@@ -430,7 +430,10 @@ def _with_token(headers: dict[str, str], endpoint: ServerEndpoint) -> dict[str, 
 
 def _tls_text(endpoint: ServerEndpoint, error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate of {endpoint.url} is not trusted: {error.verify_message}"
+        fix = (
+            "SSL_CERT_FILE names the certificate of another authority, and the URL must have a name of the certificate"
+        )
+        return f"the certificate of {endpoint.url} is not trusted: {error.verify_message.rstrip('.')}; {fix}"
     plain = "http" + endpoint.url.removeprefix("https")
     return f"the server at {endpoint.url} does not use TLS ({error.reason}); try {plain}"
 

@@ -104,7 +104,7 @@ _PLAIN = NotAdmitted(
     "a token came in plain text, which others can read, and is not accepted: use https (the settings server.cert and "
     "server.key), or set users.plain_tokens; revoke this token if others may have read it",
 )
-_UNKNOWN = NotAdmitted(401, "unauthorized", "this is not the token of this server (see the server's token file)")
+_UNKNOWN = NotAdmitted(401, "unauthorized", "this server knows no such token: it was revoked, or is of another server")
 _MISSING = NotAdmitted(
     401, "unauthorized", "a token is needed: send `Authorization: Bearer TOKEN` (see the server's token file)"
 )

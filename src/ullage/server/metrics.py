@@ -126,7 +126,8 @@ def _queues(queues: Sequence[QueueBody]) -> Iterator[Metric]:
 
 def _nodes(nodes: Sequence[NodeBody]) -> Iterator[Metric]:
     for what in ("allocatable", "held"):
-        family = GaugeMetricFamily(f"ullage_node_{what}", f"Resources of a node ({what})", labels=["node", "resource"])
+        meaning = f"Resources of a node ({what}): cpu and gpu in thousandths, memory in bytes"
+        family = GaugeMetricFamily(f"ullage_node_{what}", meaning, labels=["node", "resource"])
         for node in nodes:
             for name, unit in zip(DIMENSIONS, UNITS, strict=True):
                 family.add_metric([node.name, name], getattr(getattr(node, what), unit))
