@@ -1,6 +1,7 @@
 """`ullage.Executor` behaves as an executor of the standard library, against a server without a scheduler."""
 
 import os
+import pickle
 import threading
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -12,9 +13,11 @@ from concurrent.futures import (
     wait,
 )
 
+import cloudpickle
 import pytest
 
 import ullage
+from ullage.client.prepared import Initializer
 from ullage.model.error import InvalidRequest
 
 began = []
@@ -124,6 +127,27 @@ def test_the_initializer_runs_once_in_a_process_before_its_calls(fake):
     with ullage.Executor(initializer=begin, initargs=("b",)) as executor:
         executor.submit(square, 3).result()
     assert began == ["a", "b"]
+
+
+def test_what_the_initializer_of_a_script_sets_is_seen_by_each_of_its_functions():
+    names = {"__name__": "a_script", "state": None, "times": 0}
+    source = """
+def begin(value):
+    global state, times
+    state, times = value, times + 1
+
+def seen(number):
+    return state, times, number
+
+def other(number):
+    return state, times, -number
+"""
+    exec(source, names)  # functions that cannot be imported are sent by value
+    initializer = Initializer(names["begin"], ("a",))
+    sent = [cloudpickle.dumps(initializer.prepare(names[name])) for name in ("seen", "seen", "other")]
+    assert [pickle.loads(each)(1) for each in sent] == [("a", 1, 1), ("a", 1, 1), ("a", 1, -1)]
+    again = pickle.loads(sent[0])
+    assert (again(1), again(2)) == (("a", 1, 1), ("a", 1, 2))
 
 
 def test_a_failed_initializer_breaks_the_executor(fake):

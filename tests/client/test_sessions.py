@@ -1,5 +1,6 @@
 """Work under a session, against a server without a scheduler."""
 
+import io
 import os
 import re
 import sys
@@ -307,6 +308,15 @@ def test_progress_draws_nothing_where_there_is_no_terminal(client, capfd):
     with client.session() as session:
         assert list(session.map(square, range(3), progress=True)) == [0, 1, 4]
     assert capfd.readouterr() == ("", "")
+
+
+def test_progress_counts_in_a_terminal(client, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with client.session() as session:
+        assert list(session.map(square, range(3), progress=True)) == [0, 1, 4]
+    assert "3/3" in terminal.getvalue()
 
 
 def test_raw_tasks_carry_bytes_both_ways(client):

@@ -460,6 +460,15 @@ G = a_node("n1", 4, "8g", gpus=2)
         ),
         pytest.param([G], Demand("s", 1, ONE), [], Code.NOTHING_PENDING, None, "", id="no tasks"),
         pytest.param(
+            [G],
+            Demand("s", 1, ResourceRequirement.of(gpu=3)),
+            [],
+            Code.TOO_LARGE,
+            Cure.NODE_CHANGE,
+            "it needs 3 GPUs, the best node (n1) has 2",
+            id="too large, no tasks",
+        ),
+        pytest.param(
             [G], Demand("s", 1, ONE, 1), work("s", ExecutorPhase.STARTING), Code.STARTING, None, "", id="starting"
         ),
         pytest.param([G], Demand("s", 1, ONE, 0, 1), work("s", B), Code.RUNNING, None, ": 1 executor", id="running"),
@@ -471,6 +480,13 @@ def test_a_session_is_told(nodes, demand, executors, code, cure, numbers):
     assert numbers in reasons.summary
     assert reasons.want == demand.want
     assert reasons.held == len(executors)
+
+
+def test_a_request_that_fits_is_suggested_before_there_are_tasks():
+    reasons = explain(world([G], [Demand("s", 1, ResourceRequirement.of(gpu=3))], []), PATIENT, 0.0, "s")
+    (suggestion,) = reasons.suggestions
+    assert "gpu=2" in suggestion
+    assert suggestion.endswith("can run here")
 
 
 def test_nothing_is_suggested_that_would_change_nothing():

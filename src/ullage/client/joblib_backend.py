@@ -29,10 +29,10 @@ def register_joblib() -> None:
         ImportError: joblib is not installed.
 
     """
-    register_parallel_backend("ullage", JoblibBackend)
+    register_parallel_backend("ullage", UllageBackend)
 
 
-class JoblibBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # they have no types
+class UllageBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # they have no types
     """One session for each call of `joblib.Parallel`, or for each `with Parallel(...)` block."""
 
     supports_retrieve_callback = True

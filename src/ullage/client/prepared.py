@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
 from typing import Any, ClassVar
+
+Globals = dict[str, Any]
+"""The global variables of a function."""
 
 
 class BrokenInitializer(BrokenExecutor):
@@ -15,13 +19,14 @@ class BrokenInitializer(BrokenExecutor):
 class Initializer:
     """Calls a function once in each process that unpickles it."""
 
-    _done: ClassVar[set[str]] = set()
-    """The initializers that this process has called."""
+    _done: ClassVar[dict[str, Globals]] = {}
+    """The initializers that this process has called, each with the globals that it has set."""
 
     def __init__(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
         self._function = function
         self._args = args
         self._id = uuid.uuid4().hex
+        self._ready = False
 
     def prepare(self, function: Callable[..., Any]) -> Prepared:
         """Return a function that calls `function` once the initializer has run."""
@@ -30,17 +35,33 @@ class Initializer:
     def require(self) -> None:
         """Call the initializer, unless this process has done so.
 
+        A function of a script comes by value, and each copy of it has globals of its own: a later copy gets what the
+        initializer has set in those of the first.
+
         Raises:
             BrokenInitializer: it failed, now or before.
 
         """
-        if self._id in self._done:
+        if self._ready:
             return
-        try:
-            self._function(*self._args)
-        except Exception as error:
-            raise BrokenInitializer("the initializer failed in an executor") from error
-        self._done.add(self._id)
+        space: Globals = getattr(self._function, "__globals__", {})
+        if self._id not in self._done:
+            before = dict(space)
+            try:
+                self._function(*self._args)
+            except Exception as error:
+                raise BrokenInitializer("the initializer failed in an executor") from error
+            changed = {name: value for name, value in space.items() if before.get(name, self) is not value}
+            self._done[self._id] = {} if _is_of_module(space) else changed
+        else:
+            space.update(self._done[self._id])
+        self._ready = True
+
+
+def _is_of_module(space: Globals) -> bool:
+    """Return whether globals are those of a module of this process, which all functions of the module share."""
+    module = sys.modules.get(space.get("__name__", ""))
+    return module is not None and vars(module) is space
 
 
 class Prepared:

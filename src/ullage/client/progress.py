@@ -32,9 +32,10 @@ def shown_progress(total: int) -> Iterator[Advance]:
         yield _ignore
         return
     from rich.console import Console  # noqa: PLC0415  # slow to import, and seldom needed
-    from rich.progress import Progress  # noqa: PLC0415  # as above
+    from rich.progress import MofNCompleteColumn, Progress  # noqa: PLC0415  # as above
 
-    with Progress(console=Console(stderr=True)) as progress:
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=total)
         yield lambda: progress.advance(task)
 

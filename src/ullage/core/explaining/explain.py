@@ -17,7 +17,7 @@ from ullage.core.explaining.limits import limit_text, unreachable
 from ullage.core.explaining.summary import summary
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
-from ullage.core.sharing.entitlement import Leaves, entitlement, place_unit
+from ullage.core.sharing.entitlement import Leaves, entitlement, has_room, place_unit
 from ullage.core.sharing.plan import Plan
 from ullage.core.sharing.shares import ShareTree, dominant_share
 from ullage.core.sharing.world import Demand, ExecutorPhase, World
@@ -83,7 +83,7 @@ def explain(
         return Reasons(session, Code.CLOSED, None, summary(Code.CLOSED, None))
     plan = schedule(world, policy, now, deserved=deserved)
     held = world.held()
-    code = _code(demand, plan, [executor.phase for executor in held.get(session, ())])
+    code = _code(world, demand, plan, [executor.phase for executor in held.get(session, ())], policy=policy)
     rejections = reject(world.fleet, demand.requirement) if code in CURES else ()
     mine = held.get(session, [])
     return Reasons(
@@ -158,13 +158,15 @@ def of_empty_card(fleet: Fleet, refusal: Rejection) -> Rejection:
     )
 
 
-def _code(demand: Demand, plan: Plan, phases: list[ExecutorPhase]) -> Code:
+def _code(world: World, demand: Demand, plan: Plan, phases: list[ExecutorPhase], *, policy: Policy) -> Code:
     waiting = plan.waiting.get(demand.session)
     if waiting is not None:
         return waiting
     work = demand.pending + demand.running
-    if not work:
-        return Code.NOTHING_PENDING
+    if not work:  # what can never be placed is said before there are tasks
+        fleet = world.fleet
+        fits = not fleet.schedulable.any() or has_room(Placer(fleet.emptied(), policy), demand)
+        return Code.NOTHING_PENDING if fits else Code.TOO_LARGE
     if not phases and demand.pending < demand.batch_size:
         return Code.GANG_INCOMPLETE
     if any(phase is ExecutorPhase.STARTING for phase in phases) or not phases:
