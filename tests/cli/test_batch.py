@@ -56,6 +56,9 @@ def test_an_array_with_a_failed_task_fails_and_names_it(ullage: Ullage) -> None:
     assert "1 of 3 tasks of five did not succeed\nhint: `ullage logs five:5` shows" in done.stderr
     assert "  five:5 failed: sh: exit code 1\n" in done.stderr
     assert ullage("logs", "five:5").stdout == "5\n"
+    assert ullage("tasks", "five", "--state", "failed", "-o", "index", "--no-header").stdout == "5\n"
+    again = ullage("submit", *SMALL, "-n", "five", "--", "true", code=2).stderr
+    assert "five exists already; choose another name, or delete that one once it is closed\n" in again
     assert ullage("logs", "-f", "five:5", code=1).stdout == "5\n"
     tasks = [line.split()[:3] for line in ullage("tasks", "five").stdout.splitlines()]
     assert tasks[:3] == [["TASK", "INDEX", "STATE"], ["five/1", "4", "succeed"], ["five/2", "5", "failed"]]
@@ -152,7 +155,9 @@ def test_cancel_by_filters_lists_what_it_cancels_and_needs_a_yes(ullage: Ullage,
         "would cancel a1: pending",
         "would cancel a2: pending",
     ]
-    assert "no terminal to ask on; --yes cancels" in ullage("cancel", "--me", code=2).stderr
+    refused = ullage("cancel", "--app", "command", code=2)
+    assert "no terminal to ask on; --yes cancels" in refused.stderr
+    assert refused.stdout == done.stdout
     assert states(http, "a1", "a2", "f1") == ["open", "open", "open"]
     assert ullage("cancel", "--user", "ann", "--yes").stdout == "cancels f1: idle, of ann, in queue default\n"
     assert states(http, "a1", "a2", "f1") == ["open", "open", "closed"]
@@ -225,6 +230,7 @@ def test_a_queue_has_defaults_and_maxima(ullage: Ullage, http: httpx2.Client) ->
     ullage("cancel", "small")
     done = ullage("submit", "-q", "short", "-t", "2h", "--", "true", code=2)
     assert "task_timeout_s: '7200' is not valid: queue short allows a task at most 3600 s (max_time_s)" in done.stderr
+    assert done.stderr.endswith("; ask for less, or use another queue\n")
     done = ullage("submit", "-q", "short", "-r", "cpu=2", "--", "true", code=2)
     assert "queue short allows an executor at most cpu=1 (max_resreq); ask for less cpu" in done.stderr
     ullage("queues", "set", "short", "--max-time", "none", "--weight", "2")

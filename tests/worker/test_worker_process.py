@@ -303,6 +303,13 @@ def test_a_program_runs_with_arguments_directory_environment_and_input(commands:
     assert (commands.logs / "s/7.err").read_text() == "grüße\n"
 
 
+def test_a_program_finds_its_session_and_task(commands: Bench) -> None:
+    outer = {"ULLAGE_SESSION": "outer", "ULLAGE_TASK": "1"}  # as of an environment that is passed on
+    commands.send(command(7, "sh", "-c", "echo $ULLAGE_SESSION/$ULLAGE_TASK", env=outer))
+    commands.outcome()
+    assert (commands.logs / "s/7.out").read_text() == "s/7\n"
+
+
 def test_a_program_cannot_be_given_other_cards_than_its_executor_has(commands: Bench) -> None:
     # As when a whole environment is passed on from a shell of another executor.
     forged = {"ULLAGE_EXECUTOR": "e-other", "ULLAGE_GPU_FRACTION": "1", "CUDA_LAUNCH_BLOCKING": "1"}

@@ -57,7 +57,8 @@ def _cancel(arguments: argparse.Namespace) -> int:
             caution([f"no open session has {', '.join(f'{name}={value}' for name, value in filters.items())}"])
             return 0
         targets = [Target(session.id, None) for session in found]
-        _show(found, "would cancel" if arguments.dry_run else "cancels")
+        is_certain = arguments.yes and not arguments.dry_run
+        _show(found, "cancels" if is_certain else "would cancel")
         if arguments.dry_run:
             return 0
         if not arguments.yes and not _is_confirmed(len(found)):

@@ -40,8 +40,8 @@ def within_bounds(queues: Mapping[str, Queue], spec: SessionSpec, own_timeout_s:
     for queue in above:
         most = queue.bounds.max_time_s
         if most is not None and stated is not None and stated > most:
-            fix = f"queue {queue.name} allows a task at most {most:g} s (max_time_s); ask for less, or use another"
-            raise _refused("task_timeout_s", f"{stated:g}", fix)
+            allowed = f"queue {queue.name} allows a task at most {most:g} s (max_time_s)"
+            raise _refused("task_timeout_s", f"{stated:g}", f"{allowed}; ask for less, or use another queue")
         if most is not None:
             timeout = most if timeout is None else min(timeout, most)
     bounded = any(queue.bounds.max_time_s is not None for queue in above)

@@ -25,6 +25,10 @@ SETTINGS = {
 """The variables that a user may set, with their meaning."""
 
 _OF_WORKERS = (
+    "ULLAGE_ARRAY_COUNT",
+    "ULLAGE_ARRAY_INDEX",
+    "ULLAGE_ARRAY_MAX",
+    "ULLAGE_ARRAY_MIN",
     "ULLAGE_EXECUTOR",
     "ULLAGE_GANG_ID",
     "ULLAGE_GANG_RANK",
@@ -35,7 +39,10 @@ _OF_WORKERS = (
     "ULLAGE_GPU_VRAM_BYTES",
     "ULLAGE_HOME_ID",
     "ULLAGE_NODE",
+    "ULLAGE_NOTIFY_SESSION",
     "ULLAGE_SERVER_ID",
+    "ULLAGE_SESSION",
+    "ULLAGE_TASK",
     "ULLAGE_TASK_LOGS",
     "ULLAGE_WORKER_SECRET",
     "ULLAGE_WORKER_SOCKET",

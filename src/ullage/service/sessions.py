@@ -72,7 +72,8 @@ class Sessions:
             check_host(spec.notify, self._notify_hosts)
         spec = within_bounds(self._state.queues, spec, application.task_timeout_s)
         if session_id in self._state.sessions:
-            raise AlreadyExists(f"session {session_id} exists already; choose another id or open it", field="id")
+            text = f"session {session_id} exists already; choose another name, or delete that one once it is closed"
+            raise AlreadyExists(text, field="id")
         awaits = self.dependencies.of_new(session_id, spec)
         session_id = session_id or self._new_id(spec.application)
         self._state.session_number += 1

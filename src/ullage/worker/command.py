@@ -65,9 +65,11 @@ class CommandService:
 
     def __init__(self) -> None:
         self._directory = Path()
+        self._session = ""
 
     def on_session_enter(self, context: Context) -> None:
         """Create the directory for the session's logs."""
+        self._session = context.session
         self._directory = log_directory(context)
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -82,13 +84,14 @@ class CommandService:
 
         """
         command = _command_of(task)
+        names = {"ULLAGE_SESSION": self._session, "ULLAGE_TASK": str(task.id)}
         try:
             printed = Output(self._directory, str(task.id))
         except OSError as error:
             raise TaskFailed(f"its logs cannot be opened: {error.strerror or error}", code=NOT_EXECUTABLE) from None
         with printed, _stdin(command.stdin) as stdin, _Forwarding() as forwarding:
             started = time.monotonic()
-            child = forwarding.start_to(_start(command, stdin, *printed.writers))
+            child = forwarding.start_to(_start(command, names, stdin, *printed.writers))
             printed.close_writers()
             printed.copy_until_exit(child.pid)
             ended = _wait(child, started)
@@ -107,11 +110,11 @@ def _command_of(task: Task) -> Command:
     return msgspec.structs.replace(command, env=command.env | element.env)
 
 
-def _start(command: Command, stdin: int, out: int, err: int) -> subprocess.Popen[bytes]:
+def _start(command: Command, names: Mapping[str, str], stdin: int, out: int, err: int) -> subprocess.Popen[bytes]:
     if not command.argv:
         raise TaskFailed("no program to run: argv is empty", code=NOT_EXECUTABLE)
     program = command.argv[0]
-    env = {**os.environ, **command.env, **_grant_variables(os.environ)}
+    env = {**os.environ, **command.env, **_grant_variables(os.environ), **names}
     try:
         return subprocess.Popen(command.argv, stdin=stdin, stdout=out, stderr=err, cwd=command.cwd, env=env)  # noqa: S603  # its purpose
     except ValueError as error:  # a NUL character in an argument
