@@ -121,6 +121,8 @@ class AsyncClient:
     history = offloaded(ServerReads.history)
     stays = offloaded(ServerReads.stays)
     usage = offloaded(ServerReads.usage)
+    start = offloaded(ServerReads.start)
+    starts = offloaded(ServerReads.starts)
     why = offloaded(ServerReads.why)
     delete_session = offloaded(ServerReads.delete_session)
     delete_closed = offloaded(ServerReads.delete_closed)
