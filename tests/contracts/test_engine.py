@@ -159,7 +159,7 @@ def test_an_executor_registers_and_is_gone_once_after_a_stop(play: Play) -> None
         engine.stop("e", 5.0)
         assert log.of(ExecutorGone) == [], "an order is answered later, not while it is given"
         gone = await log.first(ExecutorGone)
-        assert gone == ExecutorGone("e", "stopped")
+        assert (gone.executor, gone.reason) == ("e", "stopped")
         engine.launch(LaunchOrder("e", "here", FUNCTION, Setup(), SMALL))
         await log.first(Registered, 2)
         assert log.events[1:] == [log.of(Registered)[0], gone, log.of(Registered)[1]]
