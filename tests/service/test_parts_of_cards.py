@@ -166,3 +166,12 @@ def test_the_usage_of_a_node_is_the_sum_of_its_cards():
         lab.session("whole", "gpu=1", tasks=1)
         (node,) = answers.snapshot().nodes()
         assert node.held.gpu_milli == 2000
+
+
+def test_a_session_that_has_all_it_asked_for_waits_for_nothing_on_a_cordoned_node():
+    with Lab(a_node(gpus=1)) as lab:
+        lab.session("a", "gpu=1", tasks=1)
+        lab.service.nodes.cordon("n1", True, lambda: None)
+        (session,) = Answers(lab.service, SERVER, {}).sessions(lab.service.state.sessions.values())()
+        assert (session.running, session.reason) == (1, None)
+        assert lab.service.why("a").code is not Code.TOO_LARGE

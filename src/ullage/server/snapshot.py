@@ -186,6 +186,8 @@ def reason_of(fleet: Fleet, policy: Policy, facts: SessionFacts) -> Code | None:
     """Return what a session waits for, also before it asks for anything that can never be placed."""
     if not facts.open or facts.waiting_for is not None:
         return facts.waiting_for if facts.open else None
+    if facts.executors:  # also on a node that is cordoned
+        return None
     spec = facts.info.spec
     room = Placer(fleet.emptied(), policy).room(spec.resreq)
     return Code.TOO_LARGE if len(room) and int(room.sum()) < spec.batch_size else None

@@ -165,7 +165,7 @@ def _code(world: World, demand: Demand, plan: Plan, phases: list[ExecutorPhase],
     work = demand.pending + demand.running
     if not work:  # what can never be placed is said before there are tasks
         fleet = world.fleet
-        fits = not fleet.schedulable.any() or has_room(Placer(fleet.emptied(), policy), demand)
+        fits = bool(phases) or not fleet.schedulable.any() or has_room(Placer(fleet.emptied(), policy), demand)
         return Code.NOTHING_PENDING if fits else Code.TOO_LARGE
     if not phases and demand.pending < demand.batch_size:
         return Code.GANG_INCOMPLETE
