@@ -26,6 +26,7 @@ class FakeSlice:
     compute_slices: int
     instance: int
     compute_instance: int = 0
+    used: int = 0
     failing: dict[str, int] = field(default_factory=dict)
 
     @property
