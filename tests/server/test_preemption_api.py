@@ -110,5 +110,5 @@ def test_the_command_line_plans_evicts_and_places(http: httpx2.Client, capsys: p
 
 def test_the_description_names_both_answers(http: httpx2.Client):
     responses = http.get("/v1/openapi.json").json()["paths"]["/v1/allocations"]["post"]["responses"]
-    assert set(responses) == {"201", "202", "default"}
+    assert {code for code in responses if code < "4"} == {"201", "202"}
     assert responses["202"]["content"]["application/json"]["schema"]["$ref"].endswith("/NominationBody")
