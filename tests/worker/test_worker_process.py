@@ -417,7 +417,7 @@ def test_sigterm_reaches_the_program_and_then_the_worker(commands: Bench, tmp_pa
 
 
 def test_a_session_name_stays_one_directory(commands: Bench) -> None:
-    commands.send(frames.Leave(), frames.Enter("../up/..\0x"), command(1, "echo", "here"))
+    commands.send(frames.Leave(), frames.Enter("../up/..\nx"), command(1, "echo", "here"))
     commands.next(frames.Left)
     commands.next(frames.Entered)
     commands.outcome()
