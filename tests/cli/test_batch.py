@@ -14,7 +14,7 @@ from typing import ClassVar
 import httpx2
 import pytest
 
-from tests.system.live_server import LiveServer
+from tests.system.live_server import LiveServer, wait_until
 from ullage import connect
 
 Ullage = Callable[..., subprocess.CompletedProcess[str]]
@@ -87,9 +87,9 @@ def test_one_index_of_an_array_is_cancelled_and_an_unknown_one_is_refused(ullage
 
 
 def test_a_program_runs_after_another_one_and_is_cancelled_if_that_failed(ullage: Ullage, tmp_path: Path) -> None:
-    ullage(
-        "submit", *SMALL, "-n", "prep", "--", "sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 3"
-    )
+    program = f"touch {tmp_path}/began; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 3"
+    ullage("submit", *SMALL, "-n", "prep", "--", "sh", "-c", program)
+    wait_until((tmp_path / "began").exists, "prep runs")
     ullage("submit", *SMALL, "-n", "train", "--after", "ok:prep", "--", "true")
     ullage("submit", *SMALL, "-n", "mend", "--after", "fail:prep", "--", "echo", "mended")
     why = ullage("why", "train").stdout
