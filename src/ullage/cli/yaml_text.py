@@ -1,4 +1,4 @@
-"""Values of JSON as YAML text that readers of YAML 1.1 and of 1.2 read alike.
+"""Values of JSON as YAML text that readers of YAML 1.1 and of 1.2 read in the same way.
 
 The command line has its own writer because a reader of YAML is a dependency of the server alone.
 """

@@ -32,7 +32,7 @@ class NotAdmitted(NamedTuple):
 class Callers:
     """Identifies callers.
 
-    Root, the user of the server, and whoever has the token of the server's file are administrators. Other users of this
+    Root, the user of the server, and everyone with the token of its file are administrators. Other users of this
     machine have the role of the rules, others the role of their token.
     """
 

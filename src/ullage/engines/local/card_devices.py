@@ -1,7 +1,7 @@
 """Closes cards to the executors that do not hold them, by the device controller of cgroup version 1.
 
 Version 2 has no files for this: it needs an eBPF program, which is not loaded here. There, and where this process may
-not write to the controller, an executor is only told its cards (`CUDA_VISIBLE_DEVICES`), and could open others.
+not write to the controller, an executor only gets `CUDA_VISIBLE_DEVICES`, and could open others.
 """
 
 from __future__ import annotations
