@@ -19,6 +19,7 @@ import msgspec
 
 import ullage
 from docs.command_line import exit_codes, options, plugin, verbs
+from docs.event_kinds import EVENTS
 from docs.markdown import table
 from docs.setting_variables import write_variables
 from docs.vendors import vendors, write_chart_keys
@@ -88,55 +89,6 @@ _BODY_MODULES = (
 
 REFERENCE = Path(__file__).parent / "reference"
 SOURCE = Path(ullage.__file__).parent
-
-EVENTS = {
-    "allocation.adjusted": "the amounts of a request were changed",
-    "allocation.assumed": "cards are reserved for a request until it is committed or forgotten",
-    "allocation.bound": "a request holds cards",
-    "allocation.expired": "reserved cards were not committed in time; they are free",
-    "allocation.freed": "the cards of a request were freed",
-    "allocation.lapsed": "the room of a nominated request was not used in time; it is free",
-    "allocation.mismatch": "a node shows other ids of `resource` for `uid` than bound; the ledger follows the node",
-    "allocation.moving": "a request has to leave its cards; its place on `to` is reserved until it is allocated again",
-    "allocation.nominated": "room is reserved for a request until its victims are gone",
-    "allocation.preempted": "a request is evicted for `claimant`; its cards stay charged until it is freed",
-    "allocation.ready": "the reserved room of a request is free: allocate it again",
-    "allocation.releasing": "the owner of a request was asked to end; its cards stay charged until it is freed",
-    "executor.evicted": "an executor was ended during its task, for another session; the task waits again (code 1004)",
-    "executor.gone": "an executor of a session is gone; `message` has the reason",
-    "executor.kept": "an executor that was to be reclaimed stays: no session needs its room any more",
-    "executor.left": "an executor left its session; it is kept for a while for another one",
-    "executor.misplaced": "an executor runs on other CPUs than its placement has; `message` lists them",
-    "executor.reclaimed": "an executor ends after its task, for `claimant`; `cause` has the reason (code 1003)",
-    "executor.reused": "the plan gave a session an executor that had left another one",
-    "executor.started": "the plan gave a session a new executor",
-    "gang.backed-off": "a gang of requests was not placed in time, or lost a member; it is tried again later",
-    "gang.bound": "a gang of requests got its cards, all at once",
-    "gang.dropped": "a gang of requests was ended",
-    "gang.preempts": "requests of lower priority are evicted for a gang, all at once",
-    "gang.released": "a gang of executors lost a member, or did not start in time, and is released as a whole",
-    "node.cordoned": "an operator cordoned a node: it takes no new work",
-    "node.not-ready": "an unknown node did not return; its executors are lost",
-    "node.ready": "a node is ready",
-    "node.topology-incomplete": "the topology of a machine is ignored, or a part of it; `message` has the reason",
-    "node.uncordoned": "an operator uncordoned a node: it takes work again",
-    "node.unknown": "contact with a node was lost",
-    "node.unknown-owners": "unknown owners hold resources of a node, or do so no longer; `message` names them",
-    "quota.alert": "the usage of a quota is near a limit; `message` names the resources",
-    "quota.sufficient": "the usage of a quota is below its alert threshold again",
-    "token.created": "an administrator created a token of a user; `message` names both",
-    "token.revoked": "a token of a user was ended",
-    "session.bind-failed": "an executor could not start, or could not enter the session (code 1001)",
-    "session.cancelled": "all tasks of a session are cancelled",
-    "session.closed": "a session was closed",
-    "session.created": "a session was opened",
-    "session.notice-failed": "the notice of the end of a session could not be delivered; `message` has the reason",
-    "session.notified": "the notice of the end of a session was delivered to the host in `message`",
-    "session.requeued": "running tasks of a session wait again, or failed ones run in a new session (`message`)",
-    "session.retry-limit": "too many bind failures: no new executor until a retry (code 1002)",
-    "session.updated": "an open session was changed",
-}
-"""The meaning of each kind of event. The kinds themselves are read from the service."""
 
 NODE_STATES = {
     NodeState.READY: "takes work",

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from docs.tables import EVENTS, REFERENCE, TABLES, event_kinds, renew
+from docs.event_kinds import EVENTS
+from docs.tables import REFERENCE, TABLES, event_kinds, renew
 from docs.vendors import CHART, chart_keys
 
 from ullage.core.verdict.sentences import CURES, MEANINGS
