@@ -218,6 +218,13 @@ class FakeApi:
             )
             self.changed.notify_all()
 
+    def work_first(self, name: str) -> None:
+        """Wait for the first task of a session, and run it to its end."""
+        session = self.sessions[name]
+        with self.changed:
+            self.changed.wait_for(lambda: session.tasks)
+        self.work(session, session.tasks[0])
+
     def work(self, session: FakeSession, task: FakeTask) -> None:
         """Run a task to its end, as a worker would."""
         if session.spec.application != "function":
@@ -244,8 +251,10 @@ class FakeApi:
             return session.keys[body.key]
         first = len(session.tasks) + 1
         new = [FakeTask(first + n, data, body.shared) for n, data in enumerate(body.inputs)]
-        session.tasks += new
         answer = session.keys[body.key] = Submitted(first=first, count=len(new))
+        with self.changed:
+            session.tasks += new
+            self.changed.notify_all()
         if not self.hold and session.spec.application != "command":
             for task in new:
                 self.work(session, task)

@@ -6,6 +6,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from http.client import HTTPResponse
 from itertools import repeat
 from pathlib import Path
 
@@ -30,6 +31,15 @@ class Address:
         with self.connect() as caller:
             caller.sendall(f"GET {path} HTTP/1.1\r\nHost: {self.host}\r\nConnection: close\r\n\r\n".encode())
             return int(read_answer(caller).split(b" ", 2)[1])
+
+
+def ask(caller: socket.socket, path: str) -> int:
+    """Ask on a connection that stays open, read the whole answer, and return its status."""
+    caller.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    answer = HTTPResponse(caller)
+    answer.begin()
+    answer.read()
+    return answer.status
 
 
 def read_answer(caller: socket.socket) -> bytes:

@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from tests.strangers import ENDLESS, KIB, MIB, PLENTY, START, Address, pour, read_answer
+from tests.strangers import ENDLESS, KIB, MIB, PLENTY, START, Address, ask, pour, read_answer
 
 from ullage.bootstrap.http.bounds import Bounds
 from ullage.bootstrap.http.connection import BoundedConnection
@@ -171,8 +171,7 @@ def test_a_caller_without_a_token_that_asks_again_and_again_is_read_less_often(m
         for path, paused in (("/healthz", 0), ("/unauthenticated", 8)):
             with address.connect() as caller:
                 for _ in range(40):
-                    caller.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-                    assert caller.recv(64 * KIB).startswith(b"HTTP/1.1 200 ")
+                    assert ask(caller, path) == 200
                 caller.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
                 assert read_answer(caller).startswith(b"HTTP/1.1 200 ")
             assert pauses == [0.02] * paused
@@ -181,8 +180,7 @@ def test_a_caller_without_a_token_that_asks_again_and_again_is_read_less_often(m
 def test_a_caller_without_a_token_is_answered_after_each_pause() -> None:
     with serving() as address, address.connect() as caller:
         for _ in range(40):
-            caller.sendall(b"GET /unauthenticated HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert caller.recv(64 * KIB).startswith(b"HTTP/1.1 200 ")
+            assert ask(caller, "/unauthenticated") == 200
 
 
 def test_a_request_that_names_two_hosts_is_refused() -> None:

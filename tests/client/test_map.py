@@ -274,7 +274,7 @@ def leave_by_break(session):
 def test_a_run_with_a_key_goes_on_without_its_loop(fake, client, leave):
     fake.hold = True
     with client.open_session("s", priority=1) as session:
-        threading.Timer(0.05, lambda: fake.work(fake.sessions["s"], fake.sessions["s"].tasks[0])).start()
+        threading.Thread(target=fake.work_first, args=("s",), daemon=True).start()
         leave(session)
         session._exchange.stop()
     assert {task.state for task in fake.sessions["s"].tasks[1:]} == {"pending"}
