@@ -1,7 +1,6 @@
 """`ullage.Executor` behaves as an executor of the standard library, against a server without a scheduler."""
 
 import os
-import pickle
 import threading
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -13,12 +12,13 @@ from concurrent.futures import (
     wait,
 )
 
-import cloudpickle
 import pytest
 
 import ullage
+from ullage.client.pickling import SessionPickles
 from ullage.client.prepared import Initializer
 from ullage.model.error import InvalidRequest
+from ullage.worker.received import load
 
 began = []
 
@@ -144,9 +144,10 @@ def other(number):
 """
     exec(source, names)  # functions that cannot be imported are sent by value
     initializer = Initializer(names["begin"], ("a",))
-    sent = [cloudpickle.dumps(initializer.prepare(names[name])) for name in ("seen", "seen", "other")]
-    assert [pickle.loads(each)(1) for each in sent] == [("a", 1, 1), ("a", 1, 1), ("a", 1, -1)]
-    again = pickle.loads(sent[0])
+    pickles = SessionPickles()
+    sent = [pickles.dump(names[name], initializer.prepare) for name in ("seen", "seen", "other")]
+    assert [load(each).value(1) for each in sent] == [("a", 1, 1), ("a", 1, 1), ("a", 1, -1)]
+    again = load(sent[0]).value
     assert (again(1), again(2)) == (("a", 1, 1), ("a", 1, 2))
 
 

@@ -13,7 +13,7 @@ from ullage.client.exchange import Exchange
 from ullage.client.future import Decode, TaskFuture, decode_bytes, decode_value
 from ullage.client.mapping import MapOptions, MapPlan, plan_map
 from ullage.client.outstanding import OutstandingCall
-from ullage.client.pickling import PickledFunctions, Prepare, check_size, dump_call
+from ullage.client.pickling import Prepare, SessionPickles, check_size
 from ullage.client.resume import MapPlace
 from ullage.client.retry import NO_RETRIES, Attempts, Retries
 from ullage.client.shown_logs import ShownLogs
@@ -32,7 +32,7 @@ class SessionCalls:
     def __init__(self, api: Api, body: SessionBody, *, stays_open: bool, carries_context: bool) -> None:
         self._stays_open = stays_open
         self._carries_context = carries_context
-        self._functions = PickledFunctions()
+        self._pickles = SessionPickles()
         self.prepare: Prepare | None = None
         # Results are numbered from 1 in the order of their ends; earlier ones belong to other clients.
         ended = body.succeed + body.failed + body.cancelled
@@ -48,8 +48,8 @@ class SessionCalls:
             InvalidRequest: it is not callable, or a value cannot be sent or is too large.
 
         """
-        shared = self._functions.dump(function, self.prepare)
-        call = self._call(shared, dump_call(args, kwargs, self._carried_for(function)), decode_value)
+        shared = self._pickles.dump(function, self.prepare)
+        call = self._call(shared, self._pickles.dump_call(args, kwargs, self._carried_for(function)), decode_value)
         return self._add(call, blocks=blocks)
 
     def run(self, data: bytes, *, blocks: bool) -> TaskFuture[bytes | None]:
@@ -84,18 +84,18 @@ class SessionCalls:
         futures: list[TaskFuture[Any]] = []
         inputs: Iterator[tuple[tuple[Any, ...], int | None]]
         if plan.chunksize == 1:
-            shared, retries = self._functions.dump(function, self.prepare), plan.retries
+            shared, retries = self._pickles.dump(function, self.prepare), plan.retries
             inputs = ((args, None) for args in calls)
         else:
             chunk = Chunk(function, plan.retries, keeps_failures=plan.keeps_failures)
-            shared, retries = self._functions.dump(chunk, self.prepare), NO_RETRIES  # the chunk itself tries again
+            shared, retries = self._pickles.dump(chunk, self.prepare), NO_RETRIES  # the chunk itself tries again
             inputs = (((each,), len(each)) for each in cut(calls, plan.chunksize))
         carried = self._carried_for(function)
         try:
             with self.exchange.adding():
                 for number, (args, size) in enumerate(inputs):
                     place = None if plan.keyed is None else MapPlace(plan.keyed, number)
-                    call = self._call(shared, dump_call(args, {}, carried), decode_value, place)
+                    call = self._call(shared, self._pickles.dump_call(args, {}, carried), decode_value, place)
                     call.future.chunk = size
                     futures.append(self._add(call, retries))
         except BaseException:  # nobody gets the results of the calls before

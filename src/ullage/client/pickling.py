@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import pickle
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from contextvars import ContextVar
 from inspect import isasyncgenfunction
 from types import CodeType, FunctionType
-from typing import Any, ClassVar
+from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]  # it has no types
-
-from ullage.client.carrying import reduce_variable
+from ullage.client.sent import Cached, SentGlobals
 from ullage.model.error import InvalidRequest, invalid
 from ullage.worker.carried import Carried
 
@@ -26,35 +21,6 @@ MOST_INPUT = 510 << 20
 
 _CACHED = 64
 """Pickled functions that a session caches."""
-
-
-def dump_call(args: tuple[Any, ...], kwargs: dict[str, Any], carried: Carried | None = None) -> bytes:
-    """Return the arguments of one call, and the context of its caller.
-
-    Raises:
-        InvalidRequest: one of them cannot be pickled; it is named.
-
-    """
-    sent = (args, kwargs) if carried is None else (args, kwargs, carried)
-    if not kwargs and _PLAIN.issuperset(map(type, args)):
-        return pickle.dumps(sent, pickle.HIGHEST_PROTOCOL)
-    try:
-        return _dumps(sent)
-    except Exception as error:
-        named = [*((f"argument {place + 1}", each) for place, each in enumerate(args)), *kwargs.items()]
-        raise _refusal("arguments", named, error) from error
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles context variables by their names, so that functions that use them can be sent."""
-
-    dispatch_table: ClassVar[Any] = ChainMap({ContextVar: reduce_variable}, cloudpickle.Pickler.dispatch_table)
-
-
-def _dumps(value: object) -> bytes:
-    file = io.BytesIO()
-    _Pickler(file).dump(value)
-    return file.getvalue()
 
 
 def check_callable(function: object) -> None:
@@ -88,7 +54,7 @@ def _refusal(field: str, named: Iterable[tuple[str, object]], error: Exception) 
     """Return the error that names the value that cannot be pickled."""
     for name, value in named:
         try:
-            _dumps(value)
+            SentGlobals().dump(value)
         except Exception as cause:  # noqa: BLE001  # user classes may do anything when pickled
             text = f"{field}: {name} ({type(value).__name__}) cannot be sent to an executor: {cause}"
             return InvalidRequest(f"{text}; create it inside the function, or send plain data instead", field=field)
@@ -119,12 +85,16 @@ Prepare = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Returns the function that is sent in place of another one."""
 
 
-class PickledFunctions:
-    """A cache of pickled functions: each is pickled, with the globals that it uses, when it is first submitted."""
+class SessionPickles:
+    """Pickles the calls of one session, whose functions share the globals of their modules in a worker.
+
+    Each function is pickled, with the globals that it uses, when it is first submitted.
+    """
 
     def __init__(self) -> None:
         # By identity, with the function itself, so that its id is not reused.
         self._known: dict[int, tuple[object, bytes]] = {}
+        self._sent = SentGlobals()
 
     def dump(self, function: Callable[..., Any], prepare: Prepare | None = None) -> bytes:
         """Return the bytes of `function`, or of what `prepare`, always the same, makes of it.
@@ -136,14 +106,31 @@ class PickledFunctions:
         check_callable(function)
         known = self._known.get(id(function))
         if known is not None:
-            return known[1]
+            _, data = known
+            return data
         try:
-            data = _dumps(function if prepare is None else prepare(function))
+            data = self._sent.dump(function if prepare is None else prepare(function))
         except Exception as error:
             raise _refusal("function", _parts(function), error) from error
-        # Only plain functions: other callables have state that may change.
-        if isinstance(function, FunctionType):
+        # Only functions: other callables have state that may change.
+        if isinstance(function, FunctionType | Cached):
             if len(self._known) >= _CACHED:
                 del self._known[next(iter(self._known))]
             self._known[id(function)] = (function, data)
         return data
+
+    def dump_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], carried: Carried | None = None) -> bytes:
+        """Return the arguments of one call, and the context of its caller.
+
+        Raises:
+            InvalidRequest: one of them cannot be pickled; it is named.
+
+        """
+        sent = (args, kwargs) if carried is None else (args, kwargs, carried)
+        if not kwargs and _PLAIN.issuperset(map(type, args)):
+            return pickle.dumps(sent, pickle.HIGHEST_PROTOCOL)
+        try:
+            return self._sent.dump(sent)
+        except Exception as error:
+            named = [*((f"argument {place + 1}", each) for place, each in enumerate(args)), *kwargs.items()]
+            raise _refusal("arguments", named, error) from error

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable
 from functools import partial
 from types import CoroutineType
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no types
 
@@ -21,6 +21,7 @@ from ullage.worker import failure, raised
 from ullage.worker.carried import run_within
 from ullage.worker.context import Context
 from ullage.worker.loop import Stopped
+from ullage.worker.received import STATE, Loaded, load
 from ullage.worker.service import Task, TaskFailed
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
@@ -28,18 +29,24 @@ _PLAIN = (type(None), bool, int, float, str, bytes)
 
 
 class FunctionService:
-    """Calls functions, and caches them by shared id for as long as the connection caches their data."""
+    """Calls functions. It keeps the last ones that it unpickled, as they keep what a call leaves in them."""
 
     def __init__(self) -> None:
-        self._functions: dict[int, Callable[..., Any]] = {}
+        self._by_id: dict[int, Loaded] = {}
+        self._by_data: dict[bytes, Loaded] = {}
 
     def on_session_enter(self, context: Context) -> None:  # noqa: ARG002  # as every service has it
-        """Clear the cache: each session numbers its shared data from 1."""
-        self._functions.clear()
+        """Forget the session before: each numbers its shared data from 1."""
+        self._forget()
 
     def on_session_leave(self) -> None:
-        """Clear the cache."""
-        self._functions.clear()
+        """Forget the functions of the session and their globals."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._by_id.clear()
+        self._by_data.clear()
+        STATE.clear()
 
     def on_task_invoke(self, task: Task) -> bytes:
         """Call the function.
@@ -51,10 +58,10 @@ class FunctionService:
         """
         try:
             if task.shared_id is None:
-                function, args, kwargs, *carried = pickle.loads(task.input)  # noqa: S301  # running what clients send is the purpose
+                function, args, kwargs, *carried = load(task.input).value
             else:
-                function = self._function(task)
-                args, kwargs, *carried = pickle.loads(task.input)  # noqa: S301  # as above
+                function = self._function(task.shared_id, task.shared).with_its_globals()
+                args, kwargs, *carried = load(task.input).value
             result = run_within(next(iter(carried), None), partial(call, function, args, kwargs))
             if type(result) in _PLAIN:
                 return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
@@ -64,18 +71,27 @@ class FunctionService:
         except BaseException as error:  # noqa: BLE001  # user code: any exception, also SystemExit, fails this task only
             raise failed(error, skip=3) from None
 
-    def _function(self, task: Task) -> Callable[..., Any]:
-        shared_id = task.shared_id
-        assert shared_id is not None
-        function = self._functions.get(shared_id)
-        if function is None:
-            if task.shared is None:
-                raise LookupError(f"the function (shared data {shared_id}) did not reach this executor")
-            loaded: Callable[..., Any] = pickle.loads(task.shared)  # noqa: S301  # as above
-            function = self._functions[shared_id] = loaded
-            if len(self._functions) > MAX_SHARED_DATA:
-                del self._functions[next(iter(self._functions))]
-        return function
+    def _function(self, shared_id: int, data: bytes | None) -> Loaded:
+        """Return a function by the id of its data, or by the data: each submission gives it another id."""
+        known = self._by_id.get(shared_id)
+        if known is not None:
+            return known
+        if data is None:
+            raise LookupError(f"the function (shared data {shared_id}) did not reach this executor")
+        loaded = self._by_data.pop(data, None) or load(data)
+        _put_last(self._by_data, data, loaded)
+        _put_last(self._by_id, shared_id, loaded)
+        return loaded
+
+
+K = TypeVar("K")
+
+
+def _put_last(loaded: dict[K, Loaded], key: K, value: Loaded) -> None:
+    """Add a function, and drop the first one of too many."""
+    loaded[key] = value
+    if len(loaded) > MAX_SHARED_DATA:
+        del loaded[next(iter(loaded))]
 
 
 def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
