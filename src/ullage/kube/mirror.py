@@ -407,9 +407,10 @@ class Mirror:
             asked = self._read_pod(document)
             if asked is None:
                 self._hold_aligned(pod, document)
-            if asked is not None and asked.requirement.cards.isolation is Isolation.PARTITIONED:
+            if asked is not None and asked.slice_is_named:
                 raise Conflict("it has a slice of a card, and nothing says which", code="slice-unknown")
-            if asked is None or self._cluster.adopt_bound(asked.request, node):
+            ways = () if asked is None else (asked, *asked.shared)
+            if not ways or any(self._cluster.adopt_bound(each.request, node) for each in ways):
                 self._done_waiting(pod.metadata.uid)
                 return
         except UllageError as error:

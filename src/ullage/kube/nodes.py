@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ullage.kube.client.objects import KubeNode as NodeObject
+from ullage.kube.discovered import MEMORY_LABELS, PRODUCT_LABELS, bytes_of_mib
 from ullage.kube.pools import NO_POOLS, CardPools
+from ullage.kube.sliced_cards import sliced_cards
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
@@ -32,14 +34,6 @@ MAX_CARDS = 1024
 
 _PODS = 2**31 - 1
 """The number of pods of a machine that states no limit."""
-
-_MIB = 2**20
-
-_MODEL_LABELS = {"NVIDIA": "nvidia.com/gpu.product", "AMD": "amd.com/gpu.product-name"}
-"""Labels in which feature discovery states the model of all cards of a vendor on a node."""
-
-_MEMORY_LABEL = "nvidia.com/gpu.memory"
-"""MiB of each card."""
 
 NO_DOMAINS: Mapping[str, str] = {}
 
@@ -76,7 +70,8 @@ def node_of(
 ) -> Node:
     """Return the machine that a Node describes. For each vendor the first reader that knows its cards counts.
 
-    Cards of a vendor that no reader reports are numbered.
+    Cards of a vendor that no reader reports are numbered. Those that slices lie on, where a plain device plugin offers
+    slices, come last: an exporter does not say which cards are sliced, so its cards are left out there.
 
     `record` is what an exporter reports: the topology, and the cards where no reader knows them. `domains` are further
     labels; the labels of the Node take precedence. What cannot be read is left out and stated in `topology_note`. The
@@ -86,7 +81,8 @@ def node_of(
     amounts = node.status.allocatable or node.status.capacity or {}
     cards, known = _published(node, sources.readers, amounts, notes)
     labels = {**domains, **(node.metadata.labels or {})}
-    if not known and record is not None and record.cards and all(card.uuid for card in record.cards):
+    sliced = sliced_cards(node, labels, notes)
+    if not known and not sliced and record is not None and record.cards and all(card.uuid for card in record.cards):
         cards = [_completed(card, labels) for card in _of_vendor(record.cards, amounts)]
         known = {card.vendor for card in cards}
     facts = NodeText(node.metadata.name, {}, amounts)
@@ -94,6 +90,7 @@ def node_of(
         *cards,
         *_numbered(facts, labels, sources.families, known=known, first=len(cards), notes=notes),
     ]
+    gpus += [replace(card, index=len(gpus) + at) for at, card in enumerate(sliced)]
     placed = gpus if record is None else _placed(gpus, record)
     topology = _with_links(node, sources.readers, record, notes)
     return Node(
@@ -270,15 +267,11 @@ def _completed(card: Gpu, labels: Mapping[str, str]) -> Gpu:
 
 def _discovered(labels: Mapping[str, str], vendor: str) -> tuple[str | None, int | None]:
     """Return model and bytes of a vendor's cards, from labels; nothing for partitions and shared cards."""
-    model = labels.get(_MODEL_LABELS.get(vendor, ""), "")
+    model = labels.get(PRODUCT_LABELS.get(vendor, ""), "")
     if not model or model.endswith("-SHARED") or "-MIG-" in model:
         return None, None
-    mib = labels.get(_MEMORY_LABEL, "") if vendor == "NVIDIA" else ""
-    return model, int(mib) * _MIB if mib.isascii() and mib.isdigit() and len(mib) <= _DIGITS else None
+    return model, bytes_of_mib(labels.get(MEMORY_LABELS.get(vendor, ""), ""))
 
-
-_DIGITS = 9
-"""Maximum number of digits of a card's MiB."""
 
 _PCI_NAME = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}", re.ASCII)
 """PCI vendor and device id of a card that no driver names."""

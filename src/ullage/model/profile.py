@@ -32,6 +32,7 @@ class Vendor(StrEnum):
 
 _VENDOR_NAMES = {
     **{vendor.value: vendor for vendor in Vendor},
+    "nvidia-mig": Vendor.NVIDIA,
     "ppu": Vendor.ALIBABA_PPU,
     "alibaba": Vendor.ALIBABA_PPU,
     "thead": Vendor.ALIBABA_PPU,

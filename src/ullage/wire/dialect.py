@@ -23,7 +23,8 @@ from ullage.wire.vendors.container_request import FamilyRequest
 from ullage.wire.vendors.containers import container_requests
 from ullage.wire.vendors.family import Family
 from ullage.wire.vendors.profiles import SliceProfile
-from ullage.wire.vendors.shipped import FAMILIES, NATIVE_RESOURCES
+from ullage.wire.vendors.shipped import FAMILIES, NATIVE_RESOURCES, SLICES
+from ullage.wire.vendors.slice_resources import slice_resource
 
 TENSOR_FUSION = "tensor-fusion.ai"
 
@@ -97,7 +98,8 @@ class PodReader:
         if found is None or len(found.requirement.cards.vendors) != 1:
             return found
         (vendor,) = found.requirement.cards.vendors
-        name = quota_name(found.claim.namespace, vendor)
+        maker = next((each.maker for each in SLICES if each.vendor == vendor), vendor)
+        name = quota_name(found.claim.namespace, maker)
         quota = "" if name == found.claim.namespace else name
         return replace(found, claim=replace(found.claim, quota=quota)) if quota else found
 
@@ -193,16 +195,18 @@ def _check_values(pod: Document, settings: PodSettings) -> None:
 
 
 def _check_one_vendor(resources: list[_Found]) -> None:
-    """Refuse a pod whose containers request cards of two vendors."""
+    """Refuse a pod whose containers request cards of two vendors, or slices of two profiles."""
     by_vendor = {_vendor_of(each): each for each in reversed(resources)}
     if len(by_vendor) > 1:
         (one, first), (other, second), *_ = reversed(by_vendor.items())
-        fix = f"{first.field} requests cards of {one}, this cards of {other}; a pod has cards of one vendor"
+        rule = "a pod has cards of one vendor, or slices of one profile"
+        fix = f"{first.field} requests cards of {one}, this cards of {other}; {rule}"
         raise invalid(second.field, second.value, fix)
 
 
 def _vendor_of(key: _Found) -> str:
-    return NATIVE_RESOURCES[key.name] if key.family is None else key.family.name
+    """Return the vendor of the cards that a resource requests; of slices, the resource of their profile."""
+    return NATIVE_RESOURCES.get(key.name, key.name) if key.family is None else key.family.name
 
 
 def _annotated(pod: Document, settings: PodSettings) -> Iterator[_Found]:
@@ -231,6 +235,8 @@ def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
                     yield _Found(Dialect.HAMI, name, field, value, family=amounts[name])
                 elif name in counts and not is_nothing(value):
                     yield _Found(Dialect.PLAIN, name, field, value, family=counts[name])
+                elif slice_resource(name) is not None and not is_nothing(value):
+                    yield _Found(Dialect.PLAIN, name, field, value)
 
 
 @cache

@@ -84,7 +84,7 @@ def unknown_labels(
 def unknown_resources(pod: Document, families: tuple[Family, ...] = FAMILIES) -> Iterator[str]:
     """Yield a sentence for each resource of a container under the prefix of a vendor that is no request for its cards.
 
-    Slices (`nvidia.com/mig-1g.10gb`) are left to the scheduler.
+    Slices of a name that is not read (`nvidia.com/mig-1g.10gb.shared`) are left to the scheduler.
     """
     known = {*NATIVE_RESOURCES, *by_resource(families)}
     vendors, near, seen = {_domain(name) for name in known}, _Near(), set[str]()

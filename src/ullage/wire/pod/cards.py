@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ullage.model.counted import counted
 from ullage.model.error import invalid
@@ -23,6 +24,13 @@ AMOUNTS = ("tflops-request", "compute-percent-request", "vram-request")
 """The annotations of the amounts of each card."""
 
 
+class SlicesOnCards(NamedTuple):
+    """On how many cards the slices of a pod lie, and how many on each."""
+
+    cards: int
+    slices: int
+
+
 @dataclass(frozen=True, slots=True)
 class CardRequest:
     """The requested cards; `guaranteed` is whether every amount has a limit that equals it."""
@@ -35,6 +43,8 @@ class CardRequest:
     warnings: tuple[str, ...] = ()
     nothing: tuple[tuple[str, str], ...] = ()
     """The keys that state an amount of 0, with their values."""
+    ways: tuple[SlicesOnCards, ...] = ()
+    """How slices that exist already may lie on cards, the preferred way first; none for any other request."""
 
 
 def read_card_request(keys: Keys, spec: Document, defaults: PodDefaults) -> CardRequest:

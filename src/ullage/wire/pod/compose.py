@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.wire.document import Document, section
@@ -12,6 +14,7 @@ from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys
 from ullage.wire.pod.owner import claim_of
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
+from ullage.wire.pod.slices import read_slice_request
 from ullage.wire.pod.split import container_gpu_counts
 from ullage.wire.vendors.container_request import FamilyRequest
 
@@ -33,7 +36,7 @@ def compose_request(
     """
     keys = Keys(pod, domain)
     spec = section(pod, "spec")
-    asked = read_card_request(keys, spec, defaults)
+    asked = read_slice_request(keys, spec, defaults) or read_card_request(keys, spec, defaults)
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
     cpu_milli = pod_amount(spec, "cpu", MILLI)
     split = container_gpu_counts(keys, asked.count)
@@ -44,7 +47,7 @@ def compose_request(
         part=asked.part,
         cards=asked.cards,
         nodes=node_affinity(spec),
-        alignment=alignment_of(keys, pod, cpu_milli=cpu_milli, cards=asked.count, split=split),
+        alignment=alignment_of(keys, pod, cpu_milli=cpu_milli, cards=0 if asked.ways else asked.count, split=split),
     )
     return PodRequest(
         uid=claim.pod_uid,
@@ -56,4 +59,8 @@ def compose_request(
         dialect=dialect,
         devices=devices,
         nothing=asked.nothing,
+        together=tuple(
+            replace(requirement, gpu_count=way.cards, cards=replace(asked.cards, slices=way.slices))
+            for way in asked.ways[1:]
+        ),
     )

@@ -11,7 +11,7 @@ from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.vendors.container_request import FamilyRequest
-from ullage.wire.vendors.shipped import VENDORS
+from ullage.wire.vendors.shipped import SLICED, VENDORS
 
 
 class Dialect(StrEnum):
@@ -59,12 +59,21 @@ class PodRequest:
     nothing: tuple[tuple[str, str], ...] = ()
     """The annotations that state an amount of 0, by full key, with their values."""
     together: tuple[ResourceRequirement, ...] = ()
-    """The requests where its containers share cards, most cards first: for nodes without a card for each container."""
+    """The requests where its containers share cards, most cards first: for nodes without a card for each container.
+
+    Of slices that exist already these are the other ways to lie on cards, the fewest cards first.
+    """
 
     @property
     def shared(self) -> tuple[PodRequest, ...]:
         """Return the same request with containers that share cards, most cards first; none if they cannot."""
         return tuple(replace(self, requirement=each, container_gpu_counts={}, together=()) for each in self.together)
+
+    @property
+    def slice_is_named(self) -> bool:
+        """Whether it requests slices of which a record says which ones it has; others are picked by its kubelet."""
+        cards = self.requirement.cards
+        return cards.isolation is Isolation.PARTITIONED and not SLICED.issuperset(cards.vendors or ("",))
 
     @property
     def request(self) -> Request:

@@ -281,14 +281,26 @@ class Family(Section, frozen=True, kw_only=True):
         return tuple(filter(None, (self.results.to_allocate, self.results.allocated, *self.results.extra)))
 
 
+class SliceWords(Section, frozen=True, kw_only=True):
+    """Resources that a plain plugin offers for slices that exist already: `prefix`, then the name of their profile.
+
+    `vendor` is that of the sliced cards in the books.
+    """
+
+    prefix: Text
+    vendor: Text
+
+
 class VendorFile(Section, frozen=True, kw_only=True):
     """One vendor: its families, the resources of its `plain` plugin, and whether it has a limiter of parts.
 
-    Those resources count whole cards. A pod may name the vendor, and cards of every family match.
+    Those resources count whole cards, those of `slices` slices. A pod may name the vendor, and cards of every family
+    match.
     """
 
     vendor: Text
     plain: tuple[Text, ...] = ()
+    slices: SliceWords | None = None
     limiter: bool = False
     not_offered: tuple[Text, ...] = ()
     """What HAMi offers for it and this program does not, one sentence each."""

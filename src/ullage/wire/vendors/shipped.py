@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ullage.model.topology import CARD
 from ullage.wire.vendors.family import Family
 from ullage.wire.vendors.load import families_of, shipped
+
+
+class SlicePrefix(NamedTuple):
+    """How the resources of slices begin, the vendor of sliced cards in the books, and the vendor that offers them."""
+
+    prefix: str
+    vendor: str
+    maker: str
+
 
 FAMILIES = families_of(shipped())
 """The families of all vendors."""
@@ -32,6 +42,12 @@ NATIVE_RESOURCES: Mapping[str, str] = {
     **{family.resources.count: family.name for family in FAMILIES if family.count.means == "cards"},
 }
 """Resources that count whole cards at a kubelet, with the vendor of the cards in the books."""
+
+SLICES = tuple(SlicePrefix(each.slices.prefix, each.slices.vendor, each.vendor) for each in shipped() if each.slices)
+"""The resources of slices that exist already; `ullage.wire.vendors.slice_resources` reads them."""
+
+SLICED = frozenset(each.vendor for each in SLICES)
+"""The vendors of cards in the books on which slices lie that exist already."""
 
 
 def as_resource(name: str) -> str:
